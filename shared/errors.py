@@ -1,0 +1,67 @@
+"""What can go wrong with a request, in one vocabulary that each dialect translates into its own.
+
+A :class:`Problem` travels (it is a message between processes); a :class:`RequestRefused` is raised.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class ProblemKind(StrEnum):
+    """Why a request was not served. Each dialect maps every kind to a status and an error body."""
+
+    INVALID = "invalid_request"
+    CONTEXT_LENGTH = "context_length_exceeded"
+    TEMPLATE = "template_error"
+    MODEL_NOT_FOUND = "model_not_found"
+    ROUTE_NOT_FOUND = "route_not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    UNSUPPORTED_MEDIA = "unsupported_media_type"
+    TOO_LARGE = "request_too_large"
+    TIMEOUT = "request_timeout"
+    QUEUE_FULL = "queue_full"
+    NO_WORKER = "no_worker"
+    STORE_UNAVAILABLE = "store_unavailable"
+    SHUTTING_DOWN = "shutting_down"
+    CACHE_EXHAUSTED = "kv_cache_exhausted"
+    ENGINE_FAILED = "engine_failed"
+    POISON = "engine_crash_loop"
+    LOST = "answer_lost"
+    INTERNAL = "internal_error"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A failure as told to the client.
+
+    ``param`` names the offending field in the dialect's own path form, ``code`` overrides the
+    dialect's usual code for the kind, ``retry_after`` is in seconds.
+    """
+
+    kind: ProblemKind
+    message: str
+    param: str | None = None
+    code: str | None = None
+    retry_after: float | None = None
+
+
+class RequestRefused(Exception):
+    """The request ends here with ``problem``; raised at the edge, in admission and by the relay."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def refuse(
+    kind: ProblemKind,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    retry_after: float | None = None,
+) -> RequestRefused:
+    """Return the exception for a new problem, ready to be raised."""
+    return RequestRefused(
+        Problem(kind=kind, message=message, param=param, code=code, retry_after=retry_after)
+    )

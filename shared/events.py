@@ -1,0 +1,101 @@
+"""What a worker tells an API replica about a job, and the frames that carry it.
+
+Order for one attempt: ``Started``, any number of ``Delta``, then ``Finished`` or ``Failed``; or
+``Rejected`` alone. Positions count generated tokens from 0, so a receiver sees gaps and repeats.
+Encoded events are arrays without field names: they are written once a token and read once a token.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from shared.errors import Problem
+
+FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The verdict: the prompt fits and the engine has it. ``fingerprint`` names engine and model."""
+
+    worker: str
+    prompt_tokens: int
+    fingerprint: str
+    cached_tokens: int = 0
+
+
+class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The verdict: this request can't be served, and no worker could serve it."""
+
+    problem: Problem
+
+
+class Delta(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """New tokens: ``position`` is the index of the first one.
+
+    ``text`` may be empty while characters or a possible stop string are held back, and may then
+    belong to earlier tokens too. ``logprobs`` runs parallel to ``tokens`` where asked for.
+    """
+
+    position: int
+    tokens: tuple[int, ...]
+    text: str
+    logprobs: tuple[float, ...] = ()
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The end. ``position`` equals the number of generated tokens."""
+
+    position: int
+    reason: FinishReason
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """The end, after ``Started``: the answer is incomplete and will stay so."""
+
+    problem: Problem
+
+
+Event = Started | Rejected | Delta | Finished | Failed
+TERMINAL = (Finished, Failed, Rejected)
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One event in a frame. ``attempt`` counts a job's claims from 1; a stale one is ignored."""
+
+    job: str
+    attempt: int
+    event: Event
+
+
+class _RawEntry(msgspec.Struct, frozen=True, array_like=True):
+    """An :class:`Entry` whose event is already encoded: the same bytes also go to the journal."""
+
+    job: str
+    attempt: int
+    event: msgspec.Raw
+
+
+_encoder = msgspec.msgpack.Encoder()
+_frame_decoder = msgspec.msgpack.Decoder(list[Entry])
+_event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+def encode_event(event: Event) -> bytes:
+    """Return one event as MessagePack bytes, as they stand in journals and frames."""
+    return _encoder.encode(event)
+
+
+def encode_frame(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
+    """Return a frame of ``(job, attempt, encoded event)`` triples as MessagePack bytes."""
+    return _encoder.encode([_RawEntry(job, attempt, msgspec.Raw(event)) for job, attempt, event in entries])
+
+
+def decode_frame(data: bytes) -> list[Entry]:
+    """Return a frame's entries. Raises :class:`msgspec.DecodeError` when ``data`` is not a frame."""
+    return _frame_decoder.decode(data)
+
+
+def decode_journal(items: Iterable[bytes]) -> list[Event]:
+    """Return a job's journalled events in order. Raises :class:`msgspec.DecodeError` on foreign bytes."""
+    return [_event_decoder.decode(item) for item in items]

@@ -1,0 +1,286 @@
+"""Output formats: how a family of models marks reasoning and tool calls in the text that it writes.
+
+The worker finds a model's format in its chat template and tells it by name; the API picks the parser that fits.
+Sources: the families' chat templates, and what their model cards say of tool calling.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+ToolFormatName = Literal[
+    "hermes",
+    "qwen3_coder",
+    "llama3_json",
+    "llama_pythonic",
+    "lfm2",
+    "mistral",
+    "mistral_args",
+    "phi4",
+    "granite",
+    "deepseek_v3",
+    "deepseek_v31",
+    "harmony",
+]
+ReasoningFormatName = Literal["think", "mistral", "granite", "harmony"]
+
+DEEPSEEK_CALLS_BEGIN = "<｜tool▁calls▁begin｜>"  # noqa: RUF001 (the tokens have a full-width bar)
+DEEPSEEK_CALLS_END = "<｜tool▁calls▁end｜>"  # noqa: RUF001
+DEEPSEEK_CALL_BEGIN = "<｜tool▁call▁begin｜>"  # noqa: RUF001
+DEEPSEEK_CALL_END = "<｜tool▁call▁end｜>"  # noqa: RUF001
+DEEPSEEK_SEPARATOR = "<｜tool▁sep｜>"  # noqa: RUF001
+
+HARMONY_START = "<|start|>"
+HARMONY_CHANNEL = "<|channel|>"
+HARMONY_CONSTRAIN = "<|constrain|>"
+HARMONY_MESSAGE = "<|message|>"
+HARMONY_ENDS = ("<|end|>", "<|call|>", "<|return|>")
+
+
+class CallShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call looks like, as a tag of XGrammar's ``triggered_tags``.
+
+    ``begin`` starts with ``trigger``. What stands between ``begin`` and ``end`` follows a schema: for
+    ``arguments`` the tool's parameters as JSON, for ``xml`` the same in XGrammar's ``qwen_xml_parameter``
+    form; ``begin`` then holds the tool's name where it says ``{name}``. For ``calls`` it is a JSON array of
+    ``{"name", "arguments"}`` objects, one tag for all tools.
+    """
+
+    trigger: str
+    begin: str
+    end: str
+    content: Literal["arguments", "calls", "xml"] = "arguments"
+
+    def begin_for(self, tool: str) -> str:
+        """``begin`` for a call of ``tool``."""
+        return self.begin.replace("{name}", tool)
+
+
+class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """How a family writes tool calls.
+
+    ``triggers`` begin calls wherever they stand; ``leads`` do so only before any other text, and only for
+    the names of known tools, because plain answers may begin with them too. ``ends`` may close a group of calls.
+    ``special_tokens`` are tokens that many tokenizers leave out of the text and that must stay in it.
+    ``shape`` is ``None`` where calls are not JSON inside, so that a schema can't guide them.
+    """
+
+    name: ToolFormatName
+    triggers: tuple[str, ...] = ()
+    leads: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    special_tokens: tuple[str, ...] = ()
+    shape: CallShape | None = None
+
+
+class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """What encloses a family's reasoning; ``special_tokens`` as in :class:`ToolFormat`."""
+
+    name: ReasoningFormatName
+    begin: str
+    end: str
+    special_tokens: tuple[str, ...] = ()
+
+
+_HARMONY_TOKENS = (HARMONY_START, HARMONY_CHANNEL, HARMONY_CONSTRAIN, HARMONY_MESSAGE, *HARMONY_ENDS)
+_DEEPSEEK_TOKENS = (
+    DEEPSEEK_CALLS_BEGIN,
+    DEEPSEEK_CALLS_END,
+    DEEPSEEK_CALL_BEGIN,
+    DEEPSEEK_CALL_END,
+    DEEPSEEK_SEPARATOR,
+)
+
+TOOL_FORMATS: Mapping[ToolFormatName, ToolFormat] = {
+    tool_format.name: tool_format
+    for tool_format in (
+        ToolFormat(
+            name="hermes",
+            triggers=("<tool_call>",),
+            ends=("</tool_call>",),
+            special_tokens=("<tool_call>", "</tool_call>"),
+            shape=CallShape(
+                trigger="<tool_call>",
+                begin='<tool_call>\n{"name": "{name}", "arguments": ',
+                end="}\n</tool_call>",
+            ),
+        ),
+        ToolFormat(
+            name="qwen3_coder",
+            triggers=("<tool_call>", "<function="),
+            ends=("</tool_call>",),
+            special_tokens=("<tool_call>", "</tool_call>"),
+            shape=CallShape(
+                trigger="<tool_call>\n<function=",
+                begin="<tool_call>\n<function={name}>\n",
+                end="\n</function>\n</tool_call>",
+                content="xml",
+            ),
+        ),
+        ToolFormat(
+            name="llama3_json",
+            triggers=("<|python_tag|>", "<|python_start|>"),
+            leads=("{",),
+            ends=("<|python_end|>",),
+            special_tokens=("<|python_tag|>", "<|python_start|>", "<|python_end|>"),
+            shape=CallShape(trigger='{"name": "', begin='{"name": "{name}", "parameters": ', end="}"),
+        ),
+        ToolFormat(
+            name="llama_pythonic",
+            triggers=("<|python_start|>", "<|python_tag|>"),
+            leads=("[",),
+            ends=("<|python_end|>",),
+            special_tokens=("<|python_start|>", "<|python_end|>", "<|python_tag|>"),
+        ),
+        ToolFormat(
+            name="lfm2",
+            triggers=("<|tool_call_start|>",),
+            ends=("<|tool_call_end|>",),
+            special_tokens=("<|tool_call_start|>", "<|tool_call_end|>"),
+        ),
+        ToolFormat(
+            name="mistral",
+            triggers=("[TOOL_CALLS]",),
+            special_tokens=("[TOOL_CALLS]",),
+            shape=CallShape(trigger="[TOOL_CALLS]", begin="[TOOL_CALLS]", end="", content="calls"),
+        ),
+        ToolFormat(
+            name="mistral_args",
+            triggers=("[TOOL_CALLS]",),
+            special_tokens=("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
+            shape=CallShape(trigger="[TOOL_CALLS]", begin="[TOOL_CALLS]{name}[ARGS]", end=""),
+        ),
+        ToolFormat(
+            name="phi4",
+            triggers=("<|tool_call|>", "functools"),
+            ends=("<|/tool_call|>",),
+            special_tokens=("<|tool_call|>", "<|/tool_call|>"),
+            shape=CallShape(trigger="<|tool_call|>", begin="<|tool_call|>", end="<|/tool_call|>", content="calls"),
+        ),
+        ToolFormat(
+            name="granite",
+            triggers=("<|tool_call|>", "<tool_call>"),
+            ends=("</tool_call>",),
+            special_tokens=("<|tool_call|>",),
+            shape=CallShape(trigger="<|tool_call|>", begin="<|tool_call|>", end="", content="calls"),
+        ),
+        ToolFormat(
+            name="deepseek_v3",
+            triggers=(DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALL_BEGIN),
+            ends=(DEEPSEEK_CALLS_END,),
+            special_tokens=_DEEPSEEK_TOKENS,
+            shape=CallShape(
+                trigger=DEEPSEEK_CALL_BEGIN,
+                begin=f"{DEEPSEEK_CALL_BEGIN}function{DEEPSEEK_SEPARATOR}{{name}}\n```json\n",
+                end=f"\n```{DEEPSEEK_CALL_END}",
+            ),
+        ),
+        ToolFormat(
+            name="deepseek_v31",
+            triggers=(DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALL_BEGIN),
+            ends=(DEEPSEEK_CALLS_END,),
+            special_tokens=_DEEPSEEK_TOKENS,
+            shape=CallShape(
+                trigger=DEEPSEEK_CALL_BEGIN,
+                begin=f"{DEEPSEEK_CALL_BEGIN}{{name}}{DEEPSEEK_SEPARATOR}",
+                end=DEEPSEEK_CALL_END,
+            ),
+        ),
+        ToolFormat(
+            name="harmony",
+            special_tokens=_HARMONY_TOKENS,
+            shape=CallShape(
+                trigger="<|channel|>commentary to=functions.",
+                begin="<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>",
+                end="<|call|>",
+            ),
+        ),
+    )
+}
+"""Every tool-call format, by name."""
+
+REASONING_FORMATS: Mapping[ReasoningFormatName, ReasoningFormat] = {
+    reasoning_format.name: reasoning_format
+    for reasoning_format in (
+        ReasoningFormat(name="think", begin="<think>", end="</think>", special_tokens=("<think>", "</think>")),
+        ReasoningFormat(name="mistral", begin="[THINK]", end="[/THINK]", special_tokens=("[THINK]", "[/THINK]")),
+        ReasoningFormat(name="granite", begin="Here is my thought process:", end="Here is my response:"),
+        ReasoningFormat(
+            name="harmony",
+            begin="<|channel|>analysis<|message|>",
+            end="<|end|>",
+            special_tokens=_HARMONY_TOKENS,
+        ),
+    )
+}
+"""Every reasoning format, by name."""
+
+
+class OutputFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model may write besides plain content. ``None``: nothing that we know to read."""
+
+    tools: ToolFormatName | None = None
+    reasoning: ReasoningFormatName | None = None
+
+    def special_tokens(self) -> frozenset[str]:
+        """The tokens that must stay in the text, even where special tokens are left out of it."""
+        tools = TOOL_FORMATS[self.tools].special_tokens if self.tools else ()
+        reasoning = REASONING_FORMATS[self.reasoning].special_tokens if self.reasoning else ()
+        return frozenset(tools + reasoning)
+
+    def opens_reasoning(self, prompt: str) -> bool:
+        """Whether the text begins inside the reasoning, because the rendered ``prompt`` ends with its opening.
+
+        Only the end counts: the template wrote it, whatever a client has put into a message.
+        """
+        return self.reasoning is not None and prompt.rstrip().endswith(REASONING_FORMATS[self.reasoning].begin)
+
+
+def detect(template: str) -> OutputFormat:
+    """Find a model's output format in the text of its chat template (Jinja source)."""
+    return OutputFormat(tools=_detect_tools(template), reasoning=_detect_reasoning(template))
+
+
+_TOOL_SIGNS: tuple[tuple[ToolFormatName, tuple[str, ...]], ...] = (
+    ("harmony", (HARMONY_CHANNEL, HARMONY_MESSAGE)),
+    ("qwen3_coder", ("<function=", "<parameter=")),
+    ("deepseek_v3", (DEEPSEEK_CALL_BEGIN, "```json")),
+    ("deepseek_v31", (DEEPSEEK_CALL_BEGIN,)),
+    ("mistral_args", ("[TOOL_CALLS]", "[ARGS]")),
+    ("mistral", ("[TOOL_CALLS]",)),
+    ("granite", ("<|start_of_role|>", "<|tool_call|>")),
+    ("phi4", ("functools",)),
+    ("phi4", ("<|tool_call|>",)),
+    ("phi4", ("<|tool|>", "<|/tool|>")),
+    ("lfm2", ("<|tool_call_start|>",)),
+    ("lfm2", ("keep_past_thinking",)),
+    ("hermes", ("<tool_call>", "</tool_call>")),
+    ("llama_pythonic", ("[func_name1(",)),
+    ("llama3_json", ("<|python_tag|>",)),
+    ("llama3_json", ("<|python_start|>",)),
+    ("llama3_json", ('"parameters": dictionary of argument name',)),
+)
+"""A format is the first one all of whose signs stand in the template; more telling signs come first."""
+
+_REASONING_SIGNS: tuple[tuple[ReasoningFormatName, str], ...] = (
+    ("mistral", "[THINK]"),
+    ("think", "<think>"),
+    ("think", "</think>"),
+    ("granite", "Here is my thought process:"),
+)
+
+_FOREIGN_SIGNS = ("<arg_key>",)
+"""Signs of formats that share markers with ours and are written otherwise inside (GLM 4.5)."""
+
+
+def _detect_tools(template: str) -> ToolFormatName | None:
+    if any(sign in template for sign in _FOREIGN_SIGNS):
+        return None
+    return next((name for name, signs in _TOOL_SIGNS if all(sign in template for sign in signs)), None)
+
+
+def _detect_reasoning(template: str) -> ReasoningFormatName | None:
+    if HARMONY_CHANNEL in template and HARMONY_MESSAGE in template:
+        return "harmony"
+    return next((name for name, sign in _REASONING_SIGNS if sign in template), None)

@@ -1,0 +1,75 @@
+"""Every Redis key and channel of the service, in one place.
+
+Payloads lie under arq's own ``arq:job:`` prefix, so that arq's tools read our queues.
+"""
+
+from arq.constants import job_key_prefix
+
+PREFIX = "vinoqueue:"
+PAYLOAD_PREFIX = job_key_prefix
+STATE_PREFIX = PREFIX + "state:"
+JOURNAL_PREFIX = PREFIX + "journal:"
+WORKER_CHANNEL_PREFIX = PREFIX + "to-worker:"
+REPLICA_CHANNEL_PREFIX = PREFIX + "to-replica:"
+
+WORKERS = PREFIX + "workers"
+"""Sorted set of worker ids, scored by the Unix time (seconds) at which their lease ends."""
+
+REPLICAS = PREFIX + "replicas"
+"""Sorted set of API replica ids, scored likewise."""
+
+MODELS = PREFIX + "models"
+"""Hash of model name to the encoded facts that the last worker advertised; outlives the workers."""
+
+SET_ASIDE = PREFIX + "set-aside"
+"""List of the newest payloads that no worker could read."""
+
+
+def queue(model: str) -> str:
+    """Sorted set of the ids of waiting jobs, scored by enqueue time (ms): arq's queue."""
+    return f"{PREFIX}queue:{model}"
+
+
+def inflight(model: str) -> str:
+    """Sorted set of the ids of claimed jobs, scored by lease expiry (ms)."""
+    return f"{PREFIX}inflight:{model}"
+
+
+def load(model: str) -> str:
+    """Sorted set of worker ids, scored by the share of their slots in use (0 to 1)."""
+    return f"{PREFIX}load:{model}"
+
+
+def payload(job: str) -> str:
+    """arq's job definition (MessagePack)."""
+    return PAYLOAD_PREFIX + job
+
+
+def state(job: str) -> str:
+    """Hash of a job's claim: worker, attempt, score, and cancelled where the client has gone."""
+    return STATE_PREFIX + job
+
+
+def journal(job: str) -> str:
+    """List of the encoded events that were published for the job so far."""
+    return JOURNAL_PREFIX + job
+
+
+def worker(worker_id: str) -> str:
+    """String with a TTL: what a worker advertises (see :mod:`shared.registry`)."""
+    return f"{PREFIX}worker:{worker_id}"
+
+
+def replica(replica_id: str) -> str:
+    """String with a TTL: what an API replica advertises."""
+    return f"{PREFIX}replica:{replica_id}"
+
+
+def worker_channel(worker_id: str) -> str:
+    """Channel to one worker: wake-ups and cancellations."""
+    return WORKER_CHANNEL_PREFIX + worker_id
+
+
+def replica_channel(replica_id: str) -> str:
+    """Channel to one API replica: frames."""
+    return REPLICA_CHANNEL_PREFIX + replica_id

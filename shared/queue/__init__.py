@@ -1,0 +1,9 @@
+"""The claim and lease protocol: how a job goes from the API to exactly one worker at a time.
+
+Each step is one Lua script, so that it happens as a whole or not at all; the scripts stand beside
+this module and say what they take and return. Times inside them come from Redis' own clock.
+"""
+
+from shared.queue.protocol import JOB_FUNCTION, Claim, JobQueue, Publication, StaleClaims
+
+__all__ = ["JOB_FUNCTION", "Claim", "JobQueue", "Publication", "StaleClaims"]

@@ -1,0 +1,40 @@
+-- Functions that several scripts share; put in front of each of them when it is loaded.
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+end
+
+-- Wakes the least loaded worker that has a free slot. Its load is raised a little at once, so that a
+-- burst spreads before the workers have claimed and told their true load. A worker without a
+-- subscription is dead: the next one is tried.
+local function wake(load_key, channel_prefix)
+  for _ = 1, 8 do
+    local idle = redis.call('ZRANGEBYSCORE', load_key, '-inf', '(1', 'LIMIT', 0, 1)
+    if #idle == 0 then
+      return
+    end
+    redis.call('ZINCRBY', load_key, 0.05, idle[1])
+    if redis.call('PUBLISH', channel_prefix .. idle[1], 'wake') > 0 then
+      return
+    end
+    redis.call('ZREM', load_key, idle[1])
+  end
+end
+
+local function forget(job, payload_prefix, state_prefix, journal_prefix)
+  redis.call('DEL', payload_prefix .. job, state_prefix .. job, journal_prefix .. job)
+end
+
+-- Puts a claimed job back at its old place in the queue, or drops it when nobody waits for it.
+local function requeue(job, queue_key, inflight_key, payload_prefix, state_prefix, journal_prefix)
+  redis.call('ZREM', inflight_key, job)
+  local claim = redis.call('HMGET', state_prefix .. job, 'score', 'cancelled')
+  if claim[2] or not claim[1] then
+    forget(job, payload_prefix, state_prefix, journal_prefix)
+    return false
+  end
+  redis.call('HDEL', state_prefix .. job, 'worker')
+  redis.call('ZADD', queue_key, claim[1], job)
+  return true
+end

@@ -1,0 +1,137 @@
+"""Who is there: what workers and API replicas advertise in Redis, and how the others read it.
+
+An advertisement is renewed every third of the lease and lapses with it, so a process that dies needs no farewell.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import msgspec
+from redis.asyncio import Redis
+
+from shared import keys
+
+WorkerStatus = Literal["loading", "serving", "draining", "failing"]
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A worker as it describes itself. Times are Unix seconds, rates are per second over the last few seconds."""
+
+    id: str
+    host: str
+    pid: int
+    model: str
+    status: WorkerStatus
+    engine: str
+    device: str
+    fingerprint: str
+    started: float
+    slots: int
+    used: int = 0
+    context_length: int = 0
+    cache_usage: float = 0.0
+    """Share of the KV cache in use, 0 to 1, from the engine's own metrics."""
+    engine_requests: int = 0
+    """Requests that the engine itself holds."""
+    batch: int = 0
+    """Requests in the last step."""
+    steps: int = 0
+    tokens: int = 0
+    tokens_per_second: float = 0.0
+    requests: int = 0
+    engine_restarts: int = 0
+    version: str = ""
+    detail: str = ""
+    """What it is doing or what went wrong, for people."""
+
+
+class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An API replica as it describes itself."""
+
+    id: str
+    host: str
+    pid: int
+    address: str
+    started: float
+    streams: int = 0
+    version: str = ""
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model as its workers advertise it; remembered after they have gone."""
+
+    name: str
+    created: int
+    context_length: int
+    fingerprint: str = ""
+
+
+_Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)
+
+
+async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> None:
+    """Advertise a worker for ``lease`` seconds, and its model for good once it serves."""
+    async with redis.pipeline(transaction=False) as pipe:
+        pipe.set(keys.worker(info.id), msgspec.json.encode(info), px=int(lease * 1000))
+        pipe.zadd(keys.WORKERS, {info.id: time.time() + lease})
+        if info.status == "serving":
+            model = ModelInfo(
+                name=info.model,
+                created=int(info.started),
+                context_length=info.context_length,
+                fingerprint=info.fingerprint,
+            )
+            pipe.hset(keys.MODELS, info.model, msgspec.json.encode(model))  # type: ignore[arg-type]
+        await pipe.execute()
+
+
+async def announce_replica(redis: Redis, info: ReplicaInfo, *, lease: float) -> None:
+    """Advertise an API replica for ``lease`` seconds."""
+    async with redis.pipeline(transaction=False) as pipe:
+        pipe.set(keys.replica(info.id), msgspec.json.encode(info), px=int(lease * 1000))
+        pipe.zadd(keys.REPLICAS, {info.id: time.time() + lease})
+        await pipe.execute()
+
+
+async def withdraw_worker(redis: Redis, info: WorkerInfo) -> None:
+    """Take a worker out of the registry and of the wake-up list."""
+    async with redis.pipeline(transaction=False) as pipe:
+        pipe.delete(keys.worker(info.id))
+        pipe.zrem(keys.WORKERS, info.id)
+        pipe.zrem(keys.load(info.model), info.id)
+        await pipe.execute()
+
+
+async def withdraw_replica(redis: Redis, replica_id: str) -> None:
+    """Take an API replica out of the registry."""
+    async with redis.pipeline(transaction=False) as pipe:
+        pipe.delete(keys.replica(replica_id))
+        pipe.zrem(keys.REPLICAS, replica_id)
+        await pipe.execute()
+
+
+async def live_workers(redis: Redis) -> list[WorkerInfo]:
+    """The workers whose advertisement holds, by id."""
+    return await _live(redis, keys.WORKERS, keys.worker, WorkerInfo)
+
+
+async def live_replicas(redis: Redis) -> list[ReplicaInfo]:
+    """The API replicas whose advertisement holds, by id."""
+    return await _live(redis, keys.REPLICAS, keys.replica, ReplicaInfo)
+
+
+async def known_models(redis: Redis) -> dict[str, ModelInfo]:
+    """Every model that a worker ever served here, by name."""
+    stored: dict[bytes, bytes] = await redis.hgetall(keys.MODELS)  # type: ignore[misc]
+    return {name.decode(): msgspec.json.decode(info, type=ModelInfo) for name, info in stored.items()}
+
+
+async def _live(redis: Redis, index: str, key: Callable[[str], str], kind: type[_Info]) -> list[_Info]:
+    await redis.zremrangebyscore(index, "-inf", time.time() - 60)
+    ids = [entry.decode() for entry in await redis.zrange(index, 0, -1)]
+    if not ids:
+        return []
+    stored = await redis.mget([key(entry) for entry in ids])
+    return sorted((msgspec.json.decode(info, type=kind) for info in stored if info), key=lambda info: info.id)
+

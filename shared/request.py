@@ -1,0 +1,122 @@
+"""The one internal form of a chat request, and the job that carries it to a worker.
+
+Every dialect parses its body into a :class:`ChatRequest`; nothing behind the edge knows which
+dialect it came from. All types are frozen, so that a request can be shared between tasks.
+"""
+
+from typing import Literal
+
+import msgspec
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+ToolChoice = Literal["none", "auto", "required"]
+ConstraintKind = Literal["json_object", "json_schema", "regex", "grammar", "structural_tag"]
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that the assistant made earlier in the conversation. ``arguments`` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of the history, its content parts already flattened to plain text."""
+
+    role: Role
+    content: str = ""
+    name: str | None = None
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A function that the model may call. ``parameters`` is a JSON Schema as JSON text."""
+
+    name: str
+    description: str | None = None
+    parameters: str | None = None
+    strict: bool = False
+
+
+class Constraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A form that the whole output must have.
+
+    ``value`` is JSON text for ``json_schema`` and ``structural_tag``, the pattern or EBNF text for
+    ``regex`` and ``grammar``, and empty for ``json_object``.
+    """
+
+    kind: ConstraintKind
+    value: str = ""
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How tokens are chosen and when to stop. ``None`` means the model's own default."""
+
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    logprobs: bool = False
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A parsed request. Either ``messages`` or ``prompt`` (a plain completion) is given."""
+
+    model: str
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] | None = None
+    sampling: Sampling = Sampling()
+    n: int = 1
+    stream: bool = False
+    include_usage: bool = False
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    named_tool: str | None = None
+    parallel_tool_calls: bool = True
+    constraint: Constraint | None = None
+    template_kwargs: str | None = None
+    user: str | None = None
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One choice of a request, as it lies in the queue.
+
+    A request with n > 1 becomes n jobs that differ in ``choice``; a worker derives the choice's
+    seed from the request's. ``reply_to`` is the id of the API replica that relays the answer.
+    """
+
+    id: str
+    reply_to: str
+    request: ChatRequest
+    choice: int = 0
+
+
+_job_encoder = msgspec.msgpack.Encoder()
+_job_decoder = msgspec.msgpack.Decoder(Job)
+
+
+def encode_job(job: Job) -> bytes:
+    """Return the job as MessagePack bytes."""
+    return _job_encoder.encode(job)
+
+
+def decode_job(data: bytes) -> Job:
+    """Return the job in ``data``.
+
+    Raises :class:`msgspec.DecodeError` (or its subclass ``ValidationError``) when the bytes are not one.
+    """
+    return _job_decoder.decode(data)

@@ -1,0 +1,104 @@
+"""Every setting of the service. Each field is a command line flag and an environment variable.
+
+``redis_url`` is ``--redis-url`` and ``VINOQUEUE_REDIS_URL``: one declaration here makes the flag, the
+variable, its help text, its check and its row in the README's table.
+"""
+
+import socket
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+ENV_PREFIX = "VINOQUEUE_"
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+class Settings(BaseSettings):
+    """What every process needs."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="ignore")
+
+    redis_url: str = Field(
+        "redis://127.0.0.1:6379/0",
+        description="Redis or Valkey that API and workers share: redis://, rediss:// (TLS) or unix://, "
+        "with user, password and database number as usual.",
+    )
+    log_level: LogLevel = Field("info", description="Least severe log lines to print.")
+    lease: PositiveFloat = Field(
+        3.0, description="Seconds that a worker's claims and presence hold without renewal; all processes need the same."
+    )
+
+
+class ApiSettings(Settings):
+    """One API replica."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
+    max_queue: PositiveInt = Field(1000, description="Most requests that may wait for one model; more get a 429.")
+    max_body: PositiveInt = Field(4 * 2**20, description="Largest request body in bytes; more gets a 413.")
+    body_timeout: PositiveFloat = Field(30.0, description="Seconds that a client may take to send its request body.")
+    worker_grace: NonNegativeFloat = Field(
+        10.0, description="Seconds that accepted requests wait for a worker after the last one has gone; then 503."
+    )
+    request_timeout: PositiveFloat = Field(
+        600.0, description="Seconds that a request may take as a whole; then it ends with an error."
+    )
+    drain: NonNegativeFloat = Field(
+        30.0, description="Seconds that answers in flight may take to end after SIGTERM; then they end with an error."
+    )
+
+
+class EngineSettings(Settings):
+    """The model and the engine that runs it."""
+
+    model: str = Field(
+        "default",
+        description="[NAME=]SOURCE of the model: a GGUF file, an OpenVINO IR folder, a Hugging Face id, or 'default' "
+        "for the SmolLM2-135M-Instruct that is installed along.",
+    )
+    engine: Literal["openvino", "simulated"] = Field(
+        "openvino", description="What generates: OpenVINO GenAI, or a simulation for tests and load tests."
+    )
+    device: str = Field("CPU", description="OpenVINO device: CPU, GPU, NPU, AUTO, or a form such as GPU.1.")
+    max_batch: PositiveInt = Field(16, description="Requests that the worker generates for at the same time.")
+    cache_size: NonNegativeFloat = Field(1.0, description="Memory for the KV cache in GB.")
+    max_context: NonNegativeInt = Field(
+        0, description="Most tokens of prompt and answer together; 0 takes the model's own limit."
+    )
+    prefix_caching: bool = Field(True, description="Keep the KV cache of prompts for later ones that begin alike.")
+    precision: Literal["fast", "exact"] = Field(
+        "fast",
+        description="'exact' computes in f32 without dynamic quantisation, so that a text does not depend on what "
+        "else is in the batch.",
+    )
+    sim_step: NonNegativeFloat = Field(0.02, description="Simulated engine: seconds a step takes.")
+    sim_tokens: PositiveInt = Field(64, description="Simulated engine: tokens of an answer where max_tokens allows.")
+    sim_load: NonNegativeFloat = Field(0.0, description="Simulated engine: seconds that loading takes.")
+    sim_context: PositiveInt = Field(8192, description="Simulated engine: context length in tokens.")
+
+
+class WorkerSettings(EngineSettings):
+    """One worker."""
+
+    worker_id: str = Field("", description="Name of the worker in status and logs; empty makes one from host and pid.")
+    node: str = Field(default_factory=socket.gethostname, description="Host name to advertise.")
+    poll: PositiveFloat = Field(1.0, description="Seconds between looks at the queue when no wake-up has come.")
+    drain: NonNegativeFloat = Field(
+        30.0, description="Seconds that running requests may take to end after SIGTERM; then other workers go on."
+    )
+    step_timeout: PositiveFloat = Field(
+        60.0, description="Seconds without a finished step after which a busy engine counts as hung."
+    )
+    max_attempts: PositiveInt = Field(3, description="Claims of one request before it is refused as one that kills engines.")
+
+
+class UpSettings(ApiSettings, WorkerSettings):
+    """Everything on one machine: store, worker and API."""
+
+    redis_url: str = Field(
+        "", description="Redis or Valkey to use; empty starts an embedded Valkey."
+    )
+    drain: NonNegativeFloat = Field(5.0, description="Seconds that requests in flight may take to end after a signal.")

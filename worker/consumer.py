@@ -1,0 +1,131 @@
+"""arq's worker, pulling instead of polling.
+
+arq keeps what it is good at: the job format, the function registry, the bookkeeping of tasks. Replaced
+are its half-second poll (a wake-up message, with a slow poll as the safety net), its claim (one script),
+its crash recovery (leases) and its results (there are none: a job's outcome is in its events).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from arq.connections import ArqRedis
+from arq.jobs import DeserializationError, deserialize_job_raw
+from arq.worker import Worker, func
+from redis.exceptions import RedisError
+
+from shared import keys
+from shared.queue import JOB_FUNCTION, Claim, JobQueue
+from shared.request import Job, decode_job
+
+logger = logging.getLogger(__name__)
+
+SET_ASIDE_LIMIT = 100
+"""How many unreadable jobs are kept for inspection."""
+
+_decode = msgspec.msgpack.Decoder().decode
+
+Serve = Callable[[Claim, Job], Awaitable[None]]
+
+
+class ChatWorker(Worker):
+    """Claims jobs while slots are free, and runs each as a task."""
+
+    def __init__(self, redis: ArqRedis, queue: JobQueue, worker_id: str, serve: Serve, *, slots: int, poll: float) -> None:
+        """``serve`` runs one job to its end, ``slots`` bounds how many at once, ``poll`` is in seconds."""
+
+        async def chat(ctx: dict[Any, Any], *arguments: Any, **kwargs: Any) -> None:
+            await serve(*arguments)
+
+        super().__init__(
+            functions=[func(chat, name=JOB_FUNCTION, keep_result=0, timeout=None)],
+            queue_name=keys.queue(queue.model),
+            redis_pool=redis,
+            handle_signals=False,
+            max_jobs=slots,
+            poll_delay=poll,
+            health_check_key=keys.worker(worker_id) + ":arq",
+            job_deserializer=_decode,
+            retry_jobs=False,
+        )
+        self._queue = queue
+        self._worker_id = worker_id
+        self._look = asyncio.Event()
+        self.allow_pick_jobs = False
+
+    def wake(self) -> None:
+        """Look at the queue now."""
+        self._look.set()
+
+    def open(self) -> None:
+        """Begin to claim jobs, or go on with it."""
+        self.allow_pick_jobs = True
+        self.wake()
+
+    def close_intake(self) -> None:
+        """Claim no more jobs; those that run go on."""
+        self.allow_pick_jobs = False
+
+    async def main(self) -> None:
+        """Claim and run jobs until cancelled."""
+        while True:
+            try:
+                await self._poll_iteration()
+            except (RedisError, OSError) as error:
+                logger.warning("no look at the queue, Redis does not answer: %s", error)
+                await asyncio.sleep(min(self.poll_delay_s, 1.0))
+            try:
+                await asyncio.wait_for(self._look.wait(), self.poll_delay_s)
+            except TimeoutError:
+                pass
+            self._look.clear()
+
+    async def drained(self) -> None:
+        """Wait until no job runs."""
+        while self.tasks:
+            await asyncio.wait(self.tasks.values())
+            await asyncio.sleep(0)
+
+    async def _poll_iteration(self) -> None:
+        while self.allow_pick_jobs and len(self.tasks) < self.max_jobs:
+            claims, left = await self._queue.claim(self._worker_id, used=len(self.tasks), slots=self.max_jobs)
+            self._start(claims)
+            if not claims or not left:
+                return
+
+    def _start(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            task = self.loop.create_task(self._run_claim(claim), name=f"job {claim.job}")
+            self.tasks[claim.job] = task
+            task.add_done_callback(partial(self._ended, claim.job))
+
+    def _ended(self, job: str, task: asyncio.Task[None]) -> None:
+        self.tasks.pop(job, None)
+        self.wake()
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("request %s failed in the worker", job, exc_info=error)
+
+    async def _run_claim(self, claim: Claim) -> None:
+        try:
+            name, arguments, _, _, _ = deserialize_job_raw(claim.payload, deserializer=_decode)
+            function = self.functions[name]
+            job = decode_job(arguments[0])
+        except (DeserializationError, KeyError, IndexError, TypeError, msgspec.DecodeError) as error:
+            await self._set_aside(claim, error)
+            return
+        await function.coroutine({}, claim, job)
+        self.jobs_complete += 1
+
+    async def _set_aside(self, claim: Claim, error: Exception) -> None:
+        """Keep a job that can't be read where a person can look at it, instead of trying it again for ever."""
+        self.jobs_failed += 1
+        logger.error("job %s can't be read and is set aside in %s: %r", claim.job, keys.SET_ASIDE, error)
+        async with self.pool.pipeline(transaction=True) as pipe:
+            pipe.lpush(keys.SET_ASIDE, claim.payload)
+            pipe.ltrim(keys.SET_ASIDE, 0, SET_ASIDE_LIMIT - 1)
+            pipe.zrem(keys.inflight(self._queue.model), claim.job)
+            pipe.delete(keys.payload(claim.job), keys.state(claim.job), keys.journal(claim.job))
+            await pipe.execute()

@@ -1,0 +1,62 @@
+"""What a prompt can ask of the simulated engine, for tests of failure and load.
+
+Directives stand anywhere in the prompt's text, in double square brackets; of two alike the last counts.
+``N`` counts generated tokens of the whole answer.
+
+=====================  ==================================================================================
+``[[tokens N]]``       the answer has N tokens, unless max_tokens is lower
+``[[say TEXT]]``       the answer is TEXT (which holds no ``]]``), unless max_tokens is lower
+``[[refuse]]``         the engine refuses the sequence
+``[[exhaust at N]]``   the KV cache is full after N tokens
+``[[crash at N]]``     the process dies after N tokens; a sequence that is resumed there goes on
+``[[crash]]``          the process dies at the sequence's first step, however often it is resumed
+``[[hang at N]]``      the process never returns from the step after N tokens; resumed as for crash
+=====================  ==================================================================================
+
+Loading can be asked to fail too, by directives in the place of the model's path:
+
+=====================  ==================================================================================
+``[[fail load]]``      the model can't be loaded
+``[[crash load]]``     the process dies while it loads
+``[[hang load]]``      loading never ends
+=====================  ==================================================================================
+"""
+
+import re
+
+import msgspec
+
+_DIRECTIVE = re.compile(
+    r"\[\[((?:fail|crash|hang) load|(?:exhaust|crash|hang) at|tokens|say|refuse|crash)(?: (.*?))?\]\]", re.DOTALL
+)
+_COUNTED = {"tokens", "exhaust at", "crash at", "hang at"}
+
+
+class Directives(msgspec.Struct, frozen=True, kw_only=True):
+    """The directives of one prompt; None and False where there is none."""
+
+    tokens: int | None = None
+    say: str | None = None
+    refuse: bool = False
+    exhaust_at: int | None = None
+    crash_at: int | None = None
+    crash: bool = False
+    hang_at: int | None = None
+    fail_load: bool = False
+    crash_load: bool = False
+    hang_load: bool = False
+
+
+def parse(text: str) -> Directives:
+    """Return the directives in ``text``. What is no directive, or lacks its number, is plain text."""
+    found: dict[str, int | str | bool] = {}
+    for name, argument in _DIRECTIVE.findall(text):
+        field = name.replace(" ", "_")
+        if name in _COUNTED:
+            if argument.isdecimal():
+                found[field] = int(argument)
+        elif name == "say":
+            found[field] = argument
+        elif not argument:
+            found[field] = True
+    return msgspec.convert(found, Directives)

@@ -1,0 +1,79 @@
+"""One running sequence: the ids so far, the text made of them, and when it ends."""
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Series
+
+from worker.engine.interface import Output, Sequence, StopReason
+from worker.engine.text import TextStream, Vocabulary
+
+
+class Generation:
+    """The engine's own account of a sequence, which makes its outputs and knows its end.
+
+    The token that ends a sequence counts as generated; its text is shown only with ``include_stop``.
+    """
+
+    def __init__(self, sequence: Sequence, vocabulary: Vocabulary, *, end_tokens: Iterable[int], limit: int) -> None:
+        """``end_tokens`` are the model's ids for the end of a text; those in the sampling come on top.
+
+        ``limit`` is the most tokens of the whole answer, those in ``sequence.generated`` included.
+        """
+        sampling = sequence.sampling
+        self.sequence = sequence
+        self.tokens: list[int] = []
+        self.complete: StopReason | None = None
+        """The reason for which nothing is left to generate, if so; a resumed sequence may begin complete."""
+        self._limit = limit
+        self._min_tokens = sampling.min_tokens or 0
+        self._stop_tokens = frozenset(sampling.stop_token_ids)
+        if not sampling.ignore_eos:
+            self._stop_tokens = self._stop_tokens.union(end_tokens)
+        self._stream = TextStream(
+            vocabulary,
+            stop=sampling.stop,
+            include_stop=sampling.include_stop,
+            skip_special_tokens=sampling.skip_special_tokens,
+        )
+        self._push(sequence.generated)
+
+    @property
+    def remaining(self) -> int:
+        """The most tokens that are still to come."""
+        return self._limit - len(self.tokens)
+
+    def take(self, tokens: Series[int], logprobs: Series[float], reason: StopReason | None = None) -> Output:
+        """Take a step's tokens. Those behind the end are left out; ``logprobs`` may be longer than ``tokens``.
+
+        ``reason`` is set if the engine says that they are the last ones. With no tokens it ends the sequence.
+        """
+        position = len(self.tokens)
+        text = self._push(tokens)
+        self.complete = self.complete or reason
+        if self.complete is not None:
+            text += self._stream.finish()
+        taken = len(self.tokens) - position
+        return Output(
+            self.sequence.number,
+            position,
+            tuple(tokens[:taken]),
+            text,
+            tuple(logprobs[:taken]) if self.sequence.sampling.logprobs else (),
+            self.complete,
+        )
+
+    def _push(self, tokens: Iterable[int]) -> str:
+        text = ""
+        for token in tokens:
+            if self.complete is not None:
+                break
+            self.tokens.append(token)
+            if token in self._stop_tokens and len(self.tokens) > self._min_tokens:
+                self.complete = "stop"
+                if not self.sequence.sampling.include_stop:
+                    break
+            text += self._stream.push(token)
+            if self._stream.stopped:
+                self.complete = "stop"
+        if self.complete is None and len(self.tokens) >= self._limit:
+            self.complete = "length"
+        return text

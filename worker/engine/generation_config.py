@@ -1,0 +1,112 @@
+"""From a sequence's sampling to the pipeline's generation config.
+
+Everything is checked here, because the pipeline's own errors speak of its C++ sources, and because it
+ignores some values that it can't serve.
+"""
+
+from typing import Any
+
+import openvino_genai
+
+from shared.errors import Problem, ProblemKind
+from shared.request import Constraint
+from worker.engine.interface import EngineRefusal, Sequence
+
+_RANGES: tuple[tuple[str, float, float], ...] = (
+    ("temperature", 0.0, 100.0),
+    ("top_p", 0.0, 1.0),
+    ("min_p", 0.0, 1.0),
+    ("top_k", 0, 2**31 - 1),
+    ("frequency_penalty", -2.0, 2.0),
+    ("presence_penalty", -2.0, 2.0),
+    ("repetition_penalty", 0.0, 100.0),
+    ("min_tokens", 0, 2**31 - 1),
+    ("max_tokens", 1, 2**63 - 1),
+    ("seed", 0, 2**64 - 1),
+)
+"""Fields of Sampling with the least and the most that is accepted, both included except as below."""
+
+_OPEN_BELOW = {"top_p", "repetition_penalty"}
+_OPEN_ABOVE = {"min_p"}
+
+
+def configure(
+    sequence: Sequence, defaults: openvino_genai.GenerationConfig, *, done: int, max_new_tokens: int
+) -> openvino_genai.GenerationConfig:
+    """Fill in ``defaults`` (a fresh copy, which is changed and returned) for what is left of a sequence.
+
+    ``done`` is the number of generated tokens that the pipeline is given as part of the prompt; frequency and
+    presence penalties do not count those. Stop strings are not the pipeline's: it leaks them where they
+    share a token with other text.
+    """
+    sampling, config = sequence.sampling, defaults
+    config.max_new_tokens = max_new_tokens
+    config.min_new_tokens = max(0, min((sampling.min_tokens or 0) - done, max_new_tokens))
+    config.stop_token_ids = config.stop_token_ids | set(sampling.stop_token_ids)
+    config.ignore_eos = sampling.ignore_eos
+    config.logprobs = int(sampling.logprobs)
+    if sampling.temperature is not None:
+        config.do_sample = sampling.temperature > 0
+        if config.do_sample:
+            config.temperature = sampling.temperature
+    if config.do_sample:
+        _set(config, top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
+        if sampling.seed is not None:
+            # A resumed sequence must not draw the same numbers again as in its first part.
+            config.rng_seed = (sampling.seed + done) % 2**64
+    _set(
+        config,
+        frequency_penalty=sampling.frequency_penalty,
+        presence_penalty=sampling.presence_penalty,
+        repetition_penalty=sampling.repetition_penalty,
+    )
+    if sequence.constraint is not None:
+        config.structured_output_config = _structure(sequence.constraint)
+    return config
+
+
+def check(sequence: Sequence) -> None:
+    """Raise :class:`EngineRefusal` when a field of the sampling is outside what the pipeline serves."""
+    for field, least, most in _RANGES:
+        value = getattr(sequence.sampling, field)
+        if value is None:
+            continue
+        above = value > least or (value == least and field not in _OPEN_BELOW)
+        below = value < most or (value == most and field not in _OPEN_ABOVE)
+        if not (above and below):
+            raise EngineRefusal(
+                Problem(
+                    kind=ProblemKind.INVALID,
+                    message=f"Invalid '{field}': the engine takes values {'above' if field in _OPEN_BELOW else 'from'} "
+                    f"{least:g} {'below' if field in _OPEN_ABOVE else 'to'} {most:g}, but got {value}.",
+                    param=field,
+                )
+            )
+    if any(token < 0 for token in sequence.sampling.stop_token_ids):
+        raise EngineRefusal(
+            Problem(
+                kind=ProblemKind.INVALID,
+                message="Invalid 'stop_token_ids': token ids are not negative.",
+                param="stop_token_ids",
+            )
+        )
+
+
+def _set(config: openvino_genai.GenerationConfig, **values: Any) -> None:
+    for name, value in values.items():
+        if value is not None:
+            setattr(config, name, value)
+
+
+def _structure(constraint: Constraint) -> openvino_genai.StructuredOutputConfig:
+    match constraint.kind:
+        case "json_object":
+            return openvino_genai.StructuredOutputConfig(json_schema='{"type": "object"}')
+        case "json_schema":
+            return openvino_genai.StructuredOutputConfig(json_schema=constraint.value)
+        case "regex":
+            return openvino_genai.StructuredOutputConfig(regex=constraint.value)
+        case "grammar":
+            return openvino_genai.StructuredOutputConfig(grammar=constraint.value)
+        case "structural_tag":
+            return openvino_genai.StructuredOutputConfig(structural_tags_config=constraint.value)

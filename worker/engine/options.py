@@ -1,0 +1,46 @@
+"""What an engine process is told at its start: one JSON argument."""
+
+from typing import Literal, Self
+
+import msgspec
+
+from shared.settings import EngineSettings
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine and how to run it; the fields are those of :class:`shared.settings.EngineSettings`.
+
+    ``path`` is the resolved GGUF file or OpenVINO IR folder. For the simulated engine it is no path: it may
+    hold directives about loading (see :mod:`worker.engine.directives`).
+    ``context_length`` is the most tokens of prompt and answer together. ``cache_size`` is in GB; 0 lets the
+    KV cache grow as needed. ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
+    """
+
+    engine: Literal["openvino", "simulated"]
+    path: str
+    device: str
+    max_batch: int
+    cache_size: float
+    prefix_caching: bool
+    precision: Literal["fast", "exact"]
+    context_length: int
+    sim_step: float
+    sim_tokens: int
+    sim_load: float
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings, *, path: str, context_length: int) -> Self:
+        """Return the options of the model at ``path`` under a worker's settings."""
+        return cls(
+            engine=settings.engine,
+            path=path,
+            device=settings.device,
+            max_batch=settings.max_batch,
+            cache_size=settings.cache_size,
+            prefix_caching=settings.prefix_caching,
+            precision=settings.precision,
+            context_length=context_length,
+            sim_step=settings.sim_step,
+            sim_tokens=settings.sim_tokens,
+            sim_load=settings.sim_load,
+        )

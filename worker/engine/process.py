@@ -1,0 +1,136 @@
+"""The engine's process as the supervisor sees it. There is no restart here: a dead one is replaced as a whole."""
+
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from worker.engine.interface import (
+    Add,
+    Cancel,
+    Command,
+    EngineLoadError,
+    Facts,
+    LoadFailed,
+    Loading,
+    Quit,
+    Ready,
+    Refused,
+    Report,
+    Sequence,
+    Stepped,
+)
+from worker.engine.options import EngineOptions
+from worker.ipc import Child
+
+
+class EngineProcess:
+    """One engine process, from start to end.
+
+    Call :meth:`start`, :meth:`ready`, then iterate over :meth:`reports` in one task while others
+    :meth:`add` and :meth:`cancel`; at last :meth:`stop`, whatever happened before.
+    """
+
+    def __init__(self, options: EngineOptions, on_loading: Callable[[str], None] | None = None) -> None:
+        """``on_loading`` is called with each stage of loading, for people."""
+        decoder: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
+        self._child: Child[Report, Command] = Child(
+            "worker.engine.child", [msgspec.json.encode(options).decode()], decoder
+        )
+        self._messages = self._child.messages()
+        self._on_loading = on_loading
+        self._running: set[int] = set()
+        self.last_report = time.monotonic()
+        """When the process was last heard of, or got work after being idle (monotonic seconds)."""
+        self.idle_since: float | None = self.last_report
+        """Since when it has had no sequence (monotonic seconds); None while it has one."""
+        self.exit_code: int | None = None
+        """Set when :meth:`reports` has ended or :meth:`stop` was called; negative: the signal that ended it."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, once started."""
+        return self._child.pid
+
+    @property
+    def silence(self) -> float:
+        """Seconds for which it has had work and not been heard of; 0 while idle.
+
+        A working engine reports after every step with outputs, and at least each second between shorter ones.
+        """
+        return time.monotonic() - self.last_report if self._running else 0.0
+
+    async def start(self) -> None:
+        """Start the process. Raises :class:`OSError` when that fails."""
+        await self._child.start()
+        self.last_report = time.monotonic()
+
+    async def ready(self) -> Facts:
+        """Wait until the model is loaded.
+
+        Raises :class:`EngineLoadError` when it can't be, or when the process ends before.
+        """
+        async for report in self._messages:
+            self.last_report = time.monotonic()
+            match report:
+                case Loading(stage):
+                    if self._on_loading is not None:
+                        self._on_loading(stage)
+                case Ready(facts):
+                    return facts
+                case LoadFailed(message):
+                    raise EngineLoadError(message)
+        await self.stop()
+        raise EngineLoadError(f"the engine process {self.exit_description} while it loaded the model")
+
+    def add(self, sequence: Sequence) -> None:
+        """Start a sequence; its outputs, or its refusal, come with the reports."""
+        if not self._running:
+            self.last_report = time.monotonic()
+        self._running.add(sequence.number)
+        self.idle_since = None
+        self._child.send(Add(sequence))
+
+    def cancel(self, number: int) -> None:
+        """Drop a sequence. Outputs that were made before may still come; nothing tells the end."""
+        self._child.send(Cancel(number))
+        self._discard(number)
+
+    async def reports(self) -> AsyncIterator[Stepped | Refused]:
+        """Yield what the engine says after :meth:`ready`; ends when the process does, by itself or by force."""
+        async for report in self._messages:
+            self.last_report = time.monotonic()
+            match report:
+                case Stepped(outputs, _):
+                    for output in outputs:
+                        if output.reason is not None:
+                            self._discard(output.number)
+                    yield report
+                case Refused(number, _):
+                    self._discard(number)
+                    yield report
+        await self.stop()
+
+    async def stop(self, patience: float = 2.0) -> None:
+        """End the process: after its step, or by force after ``patience`` seconds. May be called more than once."""
+        self._child.send(Quit())
+        self.exit_code = await self._child.stop(patience)
+
+    def kill(self) -> None:
+        """End the process at once; :meth:`reports` ends then."""
+        self._child.kill()
+
+    @property
+    def exit_description(self) -> str:
+        """How it ended, to stand behind "the engine process"."""
+        if self.exit_code is None:
+            return "is running"
+        if self.exit_code >= 0:
+            return f"ended with exit code {self.exit_code}"
+        return f"was killed by {signal.Signals(-self.exit_code).name}"
+
+    def _discard(self, number: int) -> None:
+        self._running.discard(number)
+        if not self._running and self.idle_since is None:
+            self.idle_since = time.monotonic()

@@ -1,0 +1,173 @@
+"""An engine without a model: words at a fixed pace, and faults on demand (see :mod:`worker.engine.directives`)."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import NoReturn
+from zlib import crc32
+
+from shared.errors import Problem, ProblemKind
+from worker.engine import directives
+from worker.engine.directives import Directives
+from worker.engine.generation import Generation
+from worker.engine.interface import (
+    EngineLoadError,
+    EngineRefusal,
+    Facts,
+    Gauges,
+    Output,
+    Refused,
+    Sequence,
+)
+from worker.engine.options import EngineOptions
+from worker.engine.simulated_vocabulary import END, FIRST_WORD, WORDS, decode, encode, vocabulary
+
+_BYTES_PER_TOKEN = 1
+"""The simulated KV cache is counted in tokens."""
+
+
+class SimulatedEngine:
+    """The :class:`~worker.engine.interface.Engine` for tests of scale and failure.
+
+    The answer depends on the prompt's ids alone, and a resumed sequence goes on with exactly the same
+    answer. A step takes ``sim_step`` seconds for any number of sequences.
+    """
+
+    def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
+        """Raises :class:`EngineLoadError` where ``options.path`` asks for it."""
+        started = time.monotonic()
+        progress("loading a simulated model")
+        faults = directives.parse(options.path)
+        if faults.fail_load:
+            raise EngineLoadError("the simulated model can't be loaded: its path says [[fail load]]")
+        if faults.crash_load:
+            _crash()
+        if faults.hang_load:
+            _hang()
+        time.sleep(options.sim_load)
+        self._step_time = options.sim_step
+        self._default_tokens = options.sim_tokens
+        self._running: dict[int, _Answer] = {}
+        self._steps = 0
+        self._tokens = 0
+        self.facts = Facts(
+            context_length=options.context_length,
+            cache_tokens=options.context_length * options.max_batch,
+            fingerprint="fp_simulated",
+            device="SIMULATED",
+            load_seconds=time.monotonic() - started,
+        )
+
+    def add(self, sequence: Sequence) -> None:
+        """Take a sequence into the batch. Raises :class:`EngineRefusal` for ``[[refuse]]`` and too long a prompt."""
+        asked = directives.parse(decode(sequence.prompt))
+        if asked.refuse:
+            raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message="The prompt says [[refuse]]."))
+        room = self.facts.context_length - len(sequence.prompt)
+        if room <= 0:
+            raise EngineRefusal(
+                Problem(
+                    kind=ProblemKind.CONTEXT_LENGTH,
+                    message=f"The prompt has {len(sequence.prompt)} tokens, which leaves no room for an answer: the "
+                    f"context length is {self.facts.context_length} tokens.",
+                )
+            )
+        self._running[sequence.number] = _Answer(sequence, asked, room, self._default_tokens)
+
+    def cancel(self, number: int) -> None:
+        """Drop a sequence; one that is not running is ignored."""
+        self._running.pop(number, None)
+
+    def step(self) -> list[Output]:
+        """Sleep for a step's time, then give each sequence its next token."""
+        if not self._running:
+            return []
+        for answer in self._running.values():
+            answer.break_down()
+        time.sleep(self._step_time)
+        outputs = [answer.advance() for answer in self._running.values()]
+        for output in outputs:
+            self._tokens += len(output.tokens)
+            if output.reason is not None:
+                del self._running[output.number]
+        self._steps += 1
+        return outputs
+
+    def refused(self) -> list[Refused]:
+        """Return nothing: what this engine refuses, it refuses when it is added."""
+        return []
+
+    def busy(self) -> bool:
+        """Whether sequences are running."""
+        return bool(self._running)
+
+    def gauges(self) -> Gauges:
+        """The numbers of the simulated batch and cache."""
+        cached = sum(answer.length for answer in self._running.values())
+        return Gauges(
+            requests=len(self._running),
+            scheduled=len(self._running),
+            cache_usage=cached / self.facts.cache_tokens,
+            cache_bytes=self.facts.cache_tokens * _BYTES_PER_TOKEN,
+            steps=self._steps,
+            tokens=self._tokens,
+        )
+
+
+class _Answer:
+    """One sequence, and what its prompt asks for."""
+
+    def __init__(self, sequence: Sequence, asked: Directives, room: int, default_tokens: int) -> None:
+        self._asked = asked
+        self._resumed_at = len(sequence.generated)
+        self._prompt_length = len(sequence.prompt)
+        self._said = None if asked.say is None else encode(asked.say)
+        self._seed = crc32(repr(sequence.prompt).encode())
+        self._end = len(self._said) + 1 if self._said is not None else max(1, asked.tokens or default_tokens)
+        limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
+        self._generation = Generation(sequence, vocabulary(), end_tokens=(END,), limit=limit)
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and answer."""
+        return self._prompt_length + len(self._generation.tokens)
+
+    def break_down(self) -> None:
+        """Crash or hang, if now is the time."""
+        position = len(self._generation.tokens)
+        if self._asked.crash or self._due(self._asked.crash_at, position):
+            _crash()
+        if self._due(self._asked.hang_at, position):
+            _hang()
+
+    def _due(self, at: int | None, position: int) -> bool:
+        # Resumed at this very position, the sequence has broken an engine here before: once is enough.
+        return at is not None and position == at and (position > self._resumed_at or at == self._resumed_at == 0)
+
+    def advance(self) -> Output:
+        """Make the next token, or say why there is none."""
+        generation = self._generation
+        if generation.complete is not None:
+            return generation.take((), (), generation.complete)
+        position = len(generation.tokens)
+        if self._asked.exhaust_at is not None and position >= self._asked.exhaust_at:
+            return generation.take((), (), "exhausted")
+        return generation.take((self._token(position),), (0.0,))
+
+    def _token(self, position: int) -> int:
+        if position >= self._end - 1:
+            return END
+        if self._said is not None:
+            return self._said[position]
+        return FIRST_WORD + crc32(position.to_bytes(4), self._seed) % len(WORDS)
+
+
+def _crash() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    _hang()
+
+
+def _hang() -> NoReturn:
+    while True:
+        time.sleep(3600)

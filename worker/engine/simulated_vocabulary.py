@@ -1,0 +1,55 @@
+"""The simulated engine's tokens: every byte, some common words, and one control token that ends an answer.
+
+Any text can be encoded, and the bytes make characters that are cut over several tokens, as real ones are.
+"""
+
+import re
+from functools import cache
+
+from worker.engine.text import Vocabulary
+
+_WORDS = (
+    "the a of and to in is it that for as with on by from at this one two three red green blue old new "
+    "small large first last water stone tree river house road light wind fire song day night morning "
+    "evening winter summer bird horse fish bread apple door window book letter music silence bright "
+    "quiet slow quick warm cold walks sings turns falls rises opens closes finds keeps gives takes"
+)
+WORDS = tuple(" " + word for word in _WORDS.split())
+FIRST_WORD = 256
+"""Ids below are bytes."""
+
+END = FIRST_WORD + len(WORDS)
+"""The id of the control token that ends an answer; text never encodes to it."""
+
+_WORD_IDS = {word: FIRST_WORD + index for index, word in enumerate(WORDS)}
+_PARTS = re.compile(r" ?\w+|\W", re.DOTALL)
+
+
+def encode(text: str) -> tuple[int, ...]:
+    """Return the token ids of ``text``; :class:`~worker.engine.text.TextStream` makes the same text of them again.
+
+    Raises :class:`UnicodeEncodeError` for lone surrogates.
+    """
+    ids: list[int] = []
+    for part in _PARTS.findall(text):
+        word = _WORD_IDS.get(part)
+        if word is None:
+            ids.extend(part.encode())
+        else:
+            ids.append(word)
+    return tuple(ids)
+
+
+def decode(tokens: tuple[int, ...]) -> str:
+    """Return the text of ``tokens`` without control tokens; bytes that are no UTF-8 are dropped."""
+    pieces = vocabulary()
+    return b"".join(pieces.piece(token) for token in tokens if token != END).decode(errors="ignore")
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    """Return the vocabulary, which is the same for all."""
+    pieces = [bytes([byte]) for byte in range(FIRST_WORD)]
+    pieces += [word.encode() for word in WORDS]
+    pieces.append(b"<|end|>")
+    return Vocabulary(pieces, {END})

@@ -1,0 +1,154 @@
+"""From token ids to text that may be shown: whole characters only, special tokens and stop strings kept out."""
+
+import codecs
+from collections.abc import Iterable
+
+_INCREMENTAL_UTF8 = codecs.getincrementaldecoder("utf-8")
+
+
+class Vocabulary:
+    """What each token id of a model stands for.
+
+    ``special`` holds the ids of control tokens, which text leaves out by default.
+    ``strips_first_space`` says that the model's own decoder drops one space at the start of a text,
+    as SentencePiece does.
+    """
+
+    def __init__(
+        self, pieces: Iterable[bytes], special: Iterable[int] = (), *, strips_first_space: bool = False
+    ) -> None:
+        """``pieces[id]`` is the UTF-8 text of a token, or a fragment of a character's UTF-8 bytes."""
+        self.special = frozenset(special)
+        self.strips_first_space = strips_first_space
+        self._texts: list[str] = []
+        self._fragments: dict[int, bytes] = {}
+        for token, piece in enumerate(pieces):
+            try:
+                self._texts.append(piece.decode())
+            except UnicodeDecodeError:
+                self._texts.append("")
+                self._fragments[token] = piece
+
+    def __len__(self) -> int:
+        """The number of ids; a model may make higher ones, which stand for nothing."""
+        return len(self._texts)
+
+    def text(self, token: int) -> str:
+        """The text of a token by itself; empty for a fragment of a character and for an unknown id."""
+        return self._texts[token] if 0 <= token < len(self._texts) else ""
+
+    def fragment(self, token: int) -> bytes | None:
+        """The bytes of a token that is no text by itself, else None."""
+        return self._fragments.get(token)
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token; none for an unknown id."""
+        return self._fragments.get(token) or self.text(token).encode()
+
+
+class _StopString:
+    """Looks for one stop string in text that comes in parts (Knuth, Morris and Pratt's way)."""
+
+    def __init__(self, stop: str) -> None:
+        self._stop = stop
+        self._fallback = _fallbacks(stop)
+        self.matched = 0
+        """How many of the stop string's characters the text so far ends with."""
+
+    def find(self, text: str) -> int | None:
+        """Read the next part; return the index in it behind the stop string's end, or None."""
+        matched = self.matched
+        if not matched and self._stop[0] not in text:
+            return None
+        stop, fallback = self._stop, self._fallback
+        for index, character in enumerate(text):
+            while matched and stop[matched] != character:
+                matched = fallback[matched - 1]
+            if stop[matched] == character:
+                matched += 1
+                if matched == len(stop):
+                    return index + 1
+        self.matched = matched
+        return None
+
+    def __len__(self) -> int:
+        return len(self._stop)
+
+
+def _fallbacks(stop: str) -> list[int]:
+    """For each prefix of ``stop``: the length of its longest proper suffix that ``stop`` begins with."""
+    lengths = [0]
+    for character in stop[1:]:
+        length = lengths[-1]
+        while length and stop[length] != character:
+            length = lengths[length - 1]
+        lengths.append(length + 1 if stop[length] == character else 0)
+    return lengths
+
+
+class TextStream:
+    """The text of one sequence, token by token.
+
+    Bytes that are no UTF-8 are dropped, as OpenVINO's own tokenizer drops them when it decodes.
+    The concatenation of what :meth:`push` and :meth:`finish` return does not depend on how the text is cut
+    into tokens. Where several stop strings match, the one that ends first counts; of those that end
+    together, the longest.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        stop: tuple[str, ...] = (),
+        include_stop: bool = False,
+        skip_special_tokens: bool = True,
+    ) -> None:
+        """Empty stop strings are ignored: they would match everywhere."""
+        self._vocabulary = vocabulary
+        self._hidden: frozenset[int] = vocabulary.special if skip_special_tokens else frozenset()
+        self._decoder = _INCREMENTAL_UTF8("ignore")
+        self._partial = False
+        self._strip_space = vocabulary.strips_first_space
+        self._stops = [_StopString(text) for text in stop if text]
+        self._include_stop = include_stop
+        self._held = ""
+        self.stopped = False
+        """Whether a stop string has matched; what comes after it is no part of the text."""
+
+    def push(self, token: int) -> str:
+        """Take the next token; return the text that may be shown now."""
+        if token in self._hidden or self.stopped:
+            return ""
+        text = self._vocabulary.text(token)
+        if self._partial or not text:
+            text = self._decode(token)
+        if self._strip_space and text:
+            self._strip_space = False
+            text = text.removeprefix(" ")
+        return self._search(text) if self._stops else text
+
+    def finish(self) -> str:
+        """Return what was held back: the sequence has ended, so no stop string can be completed any more.
+
+        An incomplete character at the end is dropped.
+        """
+        text, self._held = self._held, ""
+        return text
+
+    def _decode(self, token: int) -> str:
+        text = self._decoder.decode(self._vocabulary.piece(token))
+        self._partial = bool(self._decoder.getstate()[0])
+        return text
+
+    def _search(self, text: str) -> str:
+        ends = [(end, -len(stop)) for stop in self._stops if (end := stop.find(text)) is not None]
+        shown = self._held + text
+        if ends:
+            end, negative_length = min(ends)
+            end += len(self._held)
+            self.stopped = True
+            self._held = ""
+            return shown[: end if self._include_stop else end + negative_length]
+        held = max((stop.matched for stop in self._stops), default=0)
+        self._held = shown[len(shown) - held :]
+        return shown[: len(shown) - held]

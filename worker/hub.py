@@ -1,0 +1,151 @@
+"""Models from the Hugging Face hub, through ``huggingface_hub``: its cache, its token, its endpoint, its progress bar.
+
+``HF_TOKEN``, ``HF_ENDPOINT``, ``HF_HOME`` and ``HF_HUB_OFFLINE`` mean what they mean everywhere. A repository is
+served if it holds an OpenVINO model at its root, or a GGUF file. ``huggingface_hub`` is imported when it is first
+needed: it takes a second that a worker with a local model need not spend.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from worker.model_source import ModelError
+
+_IR_MODEL = "openvino_model.xml"
+_IR_PATTERNS = ["openvino_*.xml", "openvino_*.bin", "*.json", "*.jinja"]
+_MAIN = "main"
+
+
+class CachedSource(msgspec.Struct, frozen=True):
+    """A model in the hub's cache; as text it is the source that ``--model`` takes."""
+
+    repository: str
+    revision: str | None
+    file: str | None
+
+    def __str__(self) -> str:
+        revision = f"@{self.revision}" if self.revision else ""
+        file = f":{self.file}" if self.file else ""
+        return self.repository + revision + file
+
+
+def download(repository: str, *, revision: str | None, file: str | None) -> Path:
+    """Return the repository's IR folder or GGUF file, downloading what the cache does not hold.
+
+    Without a network, what the cache holds is taken. Raises :class:`ModelError` when the repository, the revision
+    or the file does not exist, is not accessible, or the choice of the file is left open.
+    """
+    from huggingface_hub import HfApi, hf_hub_download, snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    label = _label(repository, revision)
+    try:
+        chosen = _choose(label, HfApi().list_repo_files(repository, revision=revision), file)
+        if chosen is None:
+            return Path(snapshot_download(repository, revision=revision, allow_patterns=_IR_PATTERNS))
+        return Path(hf_hub_download(repository, chosen, revision=revision))
+    except ModelError:
+        raise
+    except GatedRepoError as error:
+        raise ModelError(
+            f"{label} is gated on the hub: accept its terms on its page there, and set HF_TOKEN to your token."
+        ) from error
+    except RevisionNotFoundError as error:
+        raise ModelError(f"The hub has no revision '{revision}' of {repository}: check what follows '@'.") from error
+    except RepositoryNotFoundError as error:
+        raise ModelError(
+            f"The hub has no repository {repository}, or it is private. Check the id; for a private one set HF_TOKEN."
+        ) from error
+    except Exception as error:
+        # No network, a server's error, a full disk: huggingface_hub lets through what its HTTP library raises, and
+        # that library differs between its versions. A model that is already here must not suffer from any of it.
+        if _cached_snapshot(repository, revision) is not None:
+            return cached(repository, revision=revision, file=file)
+        raise ModelError(
+            f"{label} can't be fetched from the hub, and the cache does not hold it: {error} "
+            "Check the network, HF_ENDPOINT and HF_HUB_OFFLINE."
+        ) from error
+
+
+def cached(repository: str, *, revision: str | None, file: str | None) -> Path:
+    """Return the repository's IR folder or GGUF file from the cache alone. Raises :class:`ModelError`."""
+    label = _label(repository, revision)
+    folder = _cached_snapshot(repository, revision)
+    if folder is None:
+        raise ModelError(f"{label} is not in the hub's cache. Fetch it with: vinoqueue model pull {label}")
+    chosen = _choose(label, _relative_files(folder), file)
+    return folder if chosen is None else folder / chosen
+
+
+def cached_models() -> list[tuple[CachedSource, Path]]:
+    """Every model in the hub's cache that can be served, by name."""
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        repositories = scan_cache_dir().repos
+    except CacheNotFound:
+        return []
+    found = []
+    for repository in repositories:
+        if repository.repo_type != "model":
+            continue
+        for snapshot in repository.revisions:
+            revision = None if _MAIN in snapshot.refs else min(snapshot.refs, default=snapshot.commit_hash)
+            names = _relative_files(snapshot.snapshot_path)
+            if _IR_MODEL in names:
+                found.append((CachedSource(repository.repo_id, revision, None), snapshot.snapshot_path))
+            found += [
+                (CachedSource(repository.repo_id, revision, name), snapshot.snapshot_path / name)
+                for name in _gguf_files(names)
+            ]
+    return sorted(found, key=lambda entry: str(entry[0]))
+
+
+def _choose(label: str, names: Iterable[str], file: str | None) -> str | None:
+    """Return the GGUF file to take, or None for the IR folder."""
+    available = set(names)
+    ggufs = _gguf_files(available)
+    if file is not None:
+        if file not in available:
+            raise ModelError(f"{label} has no file '{file}'. Its GGUF files: {', '.join(ggufs) or 'none'}.")
+        return file
+    if _IR_MODEL in available:
+        return None
+    if len(ggufs) > 1:
+        raise ModelError(f"{label} holds several GGUF files; name one as {label}:FILE. Files: {', '.join(ggufs)}.")
+    if not ggufs:
+        raise ModelError(
+            f"{label} holds neither {_IR_MODEL} nor a GGUF file. Choose a repository with an OpenVINO or GGUF export."
+        )
+    return ggufs[0]
+
+
+def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    wanted = revision or _MAIN
+    try:
+        repositories = scan_cache_dir().repos
+    except CacheNotFound:
+        return None
+    for entry in repositories:
+        if entry.repo_type == "model" and entry.repo_id == repository:
+            for snapshot in entry.revisions:
+                if wanted in snapshot.refs or snapshot.commit_hash.startswith(wanted):
+                    return snapshot.snapshot_path
+    return None
+
+
+def _relative_files(folder: Path) -> list[str]:
+    return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+
+
+def _gguf_files(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if PurePosixPath(name).suffix == ".gguf")
+
+
+def _label(repository: str, revision: str | None) -> str:
+    return f"{repository}@{revision}" if revision else repository

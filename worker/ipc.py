@@ -1,0 +1,166 @@
+"""Child processes of the supervisor, and the MessagePack stream between them and it.
+
+Messages are length-prefixed (4 bytes, big endian) on a socket pair. The supervisor's end is asyncio; the
+child's end is blocking and can be polled, because a child is one thread that computes between messages.
+"""
+
+import asyncio
+import ctypes
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar
+
+import msgspec
+
+_LENGTH = struct.Struct(">I")
+_PR_SET_PDEATHSIG = 1
+_CHANNEL_VARIABLE = "VINOQUEUE_CHANNEL_FD"
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class ChildChannel(Generic[In, Out]):
+    """The child's end: receives ``In`` messages, sends ``Out`` messages."""
+
+    def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[In]) -> None:
+        self._connection = connection
+        self._decoder = decoder
+        self._encoder = msgspec.msgpack.Encoder()
+        self._buffer = bytearray()
+
+    @classmethod
+    def inherited(cls, decoder: msgspec.msgpack.Decoder[In]) -> "ChildChannel[In, Out]":
+        """Open the channel that :meth:`Child.start` handed to this process, and tie its life to the parent's.
+
+        Raises :class:`KeyError` when the process was not started that way.
+        """
+        die_with_parent()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        connection = socket.socket(fileno=int(os.environ.pop(_CHANNEL_VARIABLE)))
+        connection.setblocking(True)
+        return cls(connection, decoder)
+
+    def send(self, message: Out) -> None:
+        """Send one message; blocks while the parent does not read."""
+        body = self._encoder.encode(message)
+        self._connection.sendall(_LENGTH.pack(len(body)) + body)
+
+    def receive(self, timeout: float | None) -> list[In]:
+        """Return the messages that have arrived, waiting at most ``timeout`` seconds (None: for ever) for the first.
+
+        Raises :class:`EOFError` when the parent has closed its end.
+        """
+        messages = self._take()
+        while not messages:
+            ready, _, _ = select.select([self._connection], [], [], timeout)
+            if not ready:
+                return []
+            data = self._connection.recv(1 << 20)
+            if not data:
+                raise EOFError("the parent process has closed the channel")
+            self._buffer += data
+            messages = self._take()
+        return messages
+
+    def _take(self) -> list[In]:
+        messages = []
+        start = 0
+        buffer = self._buffer
+        while len(buffer) - start >= 4:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            if len(buffer) - start - 4 < length:
+                break
+            messages.append(self._decoder.decode(bytes(buffer[start + 4 : start + 4 + length])))
+            start += 4 + length
+        if start:
+            del buffer[:start]
+        return messages
+
+
+class Child(Generic[In, Out]):
+    """A child process as its parent sees it: send ``Out`` messages, iterate over ``In`` messages.
+
+    The child dies with its parent, however the parent ends (Linux).
+    """
+
+    def __init__(self, module: str, arguments: list[str], decoder: msgspec.msgpack.Decoder[In]) -> None:
+        """``module`` runs as ``python -m module arguments...`` and opens :meth:`ChildChannel.inherited`."""
+        self._module = module
+        self._arguments = arguments
+        self._decoder = decoder
+        self._encoder = msgspec.msgpack.Encoder()
+        self._process: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, once started."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Start the process. Raises :class:`OSError` when that fails."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                self._module,
+                *self._arguments,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, _CHANNEL_VARIABLE: str(theirs.fileno())},
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+        self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=1 << 22)
+
+    def send(self, message: Out) -> None:
+        """Queue one message; lost without a word if the child is dead, which the iteration then tells."""
+        if self._writer is not None and not self._writer.is_closing():
+            body = self._encoder.encode(message)
+            self._writer.write(_LENGTH.pack(len(body)) + body)
+
+    async def messages(self) -> AsyncIterator[In]:
+        """Yield messages until the child closes its end or dies.
+
+        Raises :class:`RuntimeError` when the child was not started.
+        """
+        if self._reader is None:
+            raise RuntimeError("the child process has not been started")
+        try:
+            while True:
+                (length,) = _LENGTH.unpack(await self._reader.readexactly(4))
+                yield self._decoder.decode(await self._reader.readexactly(length))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+
+    async def stop(self, patience: float = 2.0) -> int:
+        """End the process: by itself when it sees the channel closed, else killed after ``patience`` seconds.
+
+        Returns its exit code (negative: the signal that ended it), or 0 if it was never started.
+        """
+        if self._writer is not None:
+            self._writer.close()
+        if self._process is None:
+            return 0
+        try:
+            return await asyncio.wait_for(self._process.wait(), patience)
+        except TimeoutError:
+            self.kill()
+            return await self._process.wait()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies. Does nothing on systems other than Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,152 @@
+"""One worker as a process: its parts, its background tasks, and an orderly end."""
+
+import asyncio
+import logging
+import os
+import signal
+import uuid
+from contextlib import suppress
+from typing import Any
+
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError
+
+from shared import logs
+from shared.queue import JobQueue
+from shared.settings import WorkerSettings
+from shared.store import connect
+from shared.tasks import cancel_all
+from worker.consumer import ChatWorker
+from worker.engine.interface import EngineLoadError
+from worker.engine.options import EngineOptions
+from worker.keeper import EngineKeeper
+from worker.models import LocalModel, ModelError, resolve
+from worker.model_source import check_name
+from worker.presence import Presence
+from worker.prompt.interface import PromptOptions
+from worker.prompt.process import PromptError, PromptProcess
+from worker.publisher import Publisher
+from worker.service import ModelService
+
+logger = logging.getLogger(__name__)
+
+
+def run(settings: WorkerSettings) -> int:
+    """Serve until SIGINT or SIGTERM; return the process's exit code."""
+    logs.configure(settings.log_level)
+    try:
+        return asyncio.run(_serve(settings))
+    except (ModelError, EngineLoadError, PromptError) as error:
+        logger.error("%s", error)
+        return 1
+
+
+class _Worker:
+    """The parts of a worker and how they hang together."""
+
+    def __init__(self, settings: WorkerSettings, redis: ArqRedis, name: str, path: str, context_length: int) -> None:
+        self.id = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+        self.settings = settings
+        self.redis = redis
+        self.queue = JobQueue(redis, name, lease_ms=int(settings.lease * 1000))
+        self.service = ModelService(self.id, max_attempts=settings.max_attempts)
+        self.consumer = ChatWorker(
+            redis, self.queue, self.id, self.service.serve, slots=settings.max_batch, poll=settings.poll
+        )
+        self.publisher = Publisher(
+            self.queue,
+            self.id,
+            load=lambda: self.service.active / settings.max_batch,
+            on_stale=self.service.abandon_these,
+            on_orphaned=self.service.cancel_replica,
+        )
+        self.prompts = PromptProcess(
+            PromptOptions(engine=settings.engine, path=path, context_length=context_length)
+        )
+        self.service.attach(self.publisher, self.prompts)
+        self.keeper = EngineKeeper(
+            EngineOptions.from_settings(settings, path=path, context_length=context_length),
+            self.service,
+            self.consumer,
+            self.queue,
+            self.id,
+            step_timeout=settings.step_timeout,
+        )
+        self.presence = Presence(redis, self.queue, self.service, self.consumer, self.keeper, settings, self.id)
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Serve until ``stopping`` is set, then drain.
+
+        Raises :class:`EngineLoadError` or :class:`PromptError` when the model can't be loaded at all.
+        """
+        background: set[asyncio.Task[Any]] = {
+            asyncio.create_task(work, name=name)
+            for name, work in (
+                ("presence", self.presence.beat()),
+                ("wake-ups", self.presence.listen()),
+                ("publisher", self.publisher.run()),
+                ("consumer", self.consumer.main()),
+            )
+        }
+        loading = asyncio.create_task(self._load(), name="engine")
+        stopped = asyncio.create_task(stopping.wait(), name="stop signal")
+        try:
+            await asyncio.wait([loading, stopped, *background], return_when=asyncio.FIRST_COMPLETED)
+            for task in (loading, *background):
+                if task.done():
+                    task.result()
+            await self._drain()
+        finally:
+            await self.keeper.stop()
+            await self.prompts.stop()
+            await cancel_all({loading, stopped, *background})
+            with suppress(RedisError, OSError):
+                await self.presence.withdraw()
+
+    async def _load(self) -> None:
+        await self.prompts.start()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.prompts.ready())
+            group.create_task(self.keeper.run())
+
+    async def _drain(self) -> None:
+        """Claim nothing more, let what runs come to its end, and give back what doesn't in time."""
+        logger.info("shutting down; %d requests have %.0f s", self.service.active, self.settings.drain)
+        self.presence.draining = True
+        self.consumer.close_intake()
+        with suppress(RedisError, OSError):
+            await self.presence.renew()
+            await self.queue.withdraw(self.id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain):
+                await self.consumer.drained()
+        with suppress(TimeoutError, RedisError, OSError):
+            async with asyncio.timeout(2):
+                await self.publisher.flushed()
+                if claims := self.service.abandon_all():
+                    logger.info("%d requests go on elsewhere", await self.queue.release(self.id, claims))
+
+
+async def _serve(settings: WorkerSettings) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    name, path, context_length = await _find_model(settings)
+    redis = connect(settings.redis_url)
+    try:
+        worker = _Worker(settings, redis, name, path, context_length)
+        logger.info("worker %s serves %s on %s", worker.id, name, settings.device)
+        await worker.run(stopping)
+    finally:
+        await redis.aclose(close_connection_pool=True)
+    return 0
+
+
+async def _find_model(settings: WorkerSettings) -> tuple[str, str, int]:
+    """Return the model's name, path and context length (tokens); a download runs beside the event loop."""
+    if settings.engine == "simulated":
+        name, _, faults = settings.model.partition("=")
+        return check_name(name), faults, settings.sim_context
+    model: LocalModel = await asyncio.to_thread(resolve, settings.model, max_context=settings.max_context)
+    return model.name, str(model.path), model.context_length

@@ -1,0 +1,105 @@
+"""How people name models: ``[NAME=]SOURCE``, taken apart, and the name under which clients ask for it.
+
+A source is ``default``, a GGUF file, an OpenVINO IR folder, or a Hugging Face id
+``org/name[@revision][:file.gguf]``. Nothing here reads a model or reaches a network.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+SourceKind = Literal["default", "file", "folder", "hub"]
+
+DEFAULT_SOURCE = "default"
+DEFAULT_NAME = "SmolLM2-135M-Instruct"
+MAX_NAME = 96
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]*(?:/[A-Za-z0-9][A-Za-z0-9._:@-]*)*")
+_HUB = re.compile(
+    r"(?P<repository>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
+    r"(?:@(?P<revision>[\w.-]+(?:/[\w.-]+)*))?"
+    r"(?::(?P<file>[\w.-]+(?:/[\w.-]+)*\.gguf))?",
+    re.ASCII,
+)
+_QUANTISATION = re.compile(r"[-._](?:UD-)?(?:I?Q\d\w*|BF16|F?P?16|F?P?32|MXFP4\w*)$", re.IGNORECASE | re.ASCII)
+
+
+class ModelError(Exception):
+    """A model can't be had; the message says what was looked for and what to do."""
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed source. ``name`` is what clients send as ``model``; ``location`` a path or a repository id."""
+
+    kind: SourceKind
+    name: str
+    location: str
+    revision: str | None = None
+    file: str | None = None
+
+
+def parse_source(text: str) -> Source:
+    """Return the model that ``[NAME=]SOURCE`` means.
+
+    Without ``NAME``, a GGUF file is served under its stem without the quantisation suffix
+    (``Qwen3-0.6B-Q4_K_M.gguf`` as ``Qwen3-0.6B``), an IR folder under the folder's name, a Hugging Face
+    repository under its id. An existing path wins over every other reading of the text.
+    Raises :class:`ModelError` when the text is none of these or the name is not one that clients can send.
+    """
+    name, location = _split(text.strip())
+    if location == DEFAULT_SOURCE:
+        return Source(kind="default", name=check_name(DEFAULT_NAME if name is None else name), location=location)
+    path = Path(location).expanduser()
+    if location and path.exists():
+        # Not resolve(): the hub's cache links model.gguf to a file that has no suffix.
+        path = Path(os.path.abspath(path))
+        kind: SourceKind = "folder" if path.is_dir() else "file"
+        own_name = _as_name(path.name if kind == "folder" else _stem(path.name))
+        return Source(kind=kind, name=check_name(own_name if name is None else name), location=str(path))
+    hub = _HUB.fullmatch(location)
+    if hub is not None and not hub["repository"].endswith(".gguf"):
+        return Source(
+            kind="hub",
+            name=check_name(hub["repository"] if name is None else name),
+            location=hub["repository"],
+            revision=hub["revision"],
+            file=hub["file"],
+        )
+    raise ModelError(
+        f"The model source '{location}' was not found: there is no such file or folder, and it does not have the form "
+        "of a Hugging Face id. Give 'default', a .gguf file, an OpenVINO IR folder, or org/name[@revision][:file.gguf]."
+    )
+
+
+def check_name(name: str) -> str:
+    """Return ``name`` if clients can send it as ``model``: 1 to 96 letters, digits and ``. _ : @ - /``.
+
+    Each part between slashes starts with a letter or digit, so that a name can stand in a URL path and never climbs
+    out of one. Raises :class:`ModelError` for every other name.
+    """
+    if len(name) > MAX_NAME or _NAME.fullmatch(name) is None:
+        raise ModelError(
+            f"The model name {name!r} can't be served. Use 1 to {MAX_NAME} letters, digits and . _ : @ - /, each part "
+            "between slashes starting with a letter or digit; set another name with NAME=SOURCE."
+        )
+    return name
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    name, sign, location = text.partition("=")
+    # A path may hold '=' itself: /data/run=3/model.gguf is no name followed by a source.
+    if not sign or name.startswith((".", "/", "~")) or Path(text).expanduser().exists():
+        return None, text
+    return name.strip(), location.strip()
+
+
+def _stem(filename: str) -> str:
+    return _QUANTISATION.sub("", filename.removesuffix(".gguf"))
+
+
+def _as_name(text: str) -> str:
+    """Return ``text`` with everything that a name can't hold turned into dashes."""
+    return re.sub(r"[^A-Za-z0-9._:@-]+", "-", text).strip("-._:@")[:MAX_NAME]

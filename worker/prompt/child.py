@@ -1,0 +1,62 @@
+"""The prompt process: ``python -m worker.prompt.child '<PromptOptions as JSON>'``, started by its supervisor.
+
+One thread, one request after the other. A request that takes too long is ended with the process, by the parent.
+"""
+
+import logging
+import sys
+
+import msgspec
+
+from shared.errors import Problem, ProblemKind, RequestRefused
+from worker.ipc import ChildChannel
+from worker.prompt.interface import Answer, Prepare, Prepared, PromptLoadFailed, PromptOptions, PromptReady, Unfit
+from worker.prompt.maker import PromptMaker
+
+_log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Serve requests until the parent closes the channel. Returns the exit code."""
+    options = msgspec.json.decode(sys.argv[1], type=PromptOptions)
+    channel: ChildChannel[Prepare, Answer] = ChildChannel.inherited(msgspec.msgpack.Decoder(Prepare))
+    try:
+        maker = _load(options)
+    except Exception as error:
+        channel.send(PromptLoadFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
+        return 1
+    channel.send(PromptReady(options.context_length))
+    while True:
+        try:
+            messages = channel.receive(None)
+        except EOFError:
+            return 0
+        for message in messages:
+            channel.send(_answer(maker, message))
+
+
+def _load(options: PromptOptions) -> PromptMaker:
+    # Imported on demand: a simulated worker runs without OpenVINO.
+    if options.engine == "simulated":
+        from worker.prompt.simulated import SimulatedPromptMaker
+
+        return SimulatedPromptMaker(context_length=options.context_length)
+    from worker.prompt.openvino import load_prompt_maker
+
+    return load_prompt_maker(options.path, context_length=options.context_length)
+
+
+def _answer(maker: PromptMaker, message: Prepare) -> Answer:
+    try:
+        return Prepared(message.number, maker.prepare(message.request))
+    except RequestRefused as refusal:
+        return Unfit(message.number, refusal.problem)
+    except Exception as error:
+        # A fault of ours in one request must not end the process for the others.
+        _log.exception("preparing a prompt failed")
+        text = f"The prompt could not be prepared: {type(error).__name__}."
+        return Unfit(message.number, Problem(kind=ProblemKind.INTERNAL, message=text))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""The messages between the supervisor and the prompt process.
+
+The prompt process renders chat templates and encodes text, so that a long or hostile prompt costs
+neither the step loop nor the heartbeat anything. It holds a tokenizer and no model.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from shared.errors import Problem
+from shared.request import ChatRequest
+
+
+class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the prompt process is started with, as JSON on its command line.
+
+    ``path`` is the model's GGUF file or IR folder (unused by the simulated engine); ``context_length`` is the
+    limit in tokens that prompts are held to.
+    """
+
+    engine: Literal["openvino", "simulated"]
+    path: str
+    context_length: int
+
+
+class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Make the token ids of a request's prompt."""
+
+    number: int
+    request: ChatRequest
+
+
+class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The prompt's token ids."""
+
+    number: int
+    tokens: tuple[int, ...]
+
+
+class Unfit(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The request can't be served: template error, prompt longer than the context, ..."""
+
+    number: int
+    problem: Problem
+
+
+class PromptReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The tokenizer is loaded. ``context_length`` is in tokens."""
+
+    context_length: int
+
+
+class PromptLoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The tokenizer can't be loaded; the process ends."""
+
+    message: str
+
+
+Answer = Prepared | Unfit | PromptReady | PromptLoadFailed

@@ -1,0 +1,125 @@
+"""Makes prompts: a request's messages or plain prompt into token ids that fit the context."""
+
+from typing import Protocol
+
+from shared.errors import ProblemKind, refuse
+from shared.request import ChatRequest
+from worker.prompt.conversation import learn_form, template_variables
+from worker.prompt.specials import SpecialTexts
+from worker.prompt.template import ChatTemplate, ChatTemplateError
+from worker.prompt.tokenize import Encoder, RawEncode
+
+_COUNTED = 1 << 18
+"""Tokens up to which a prompt that is too long is counted exactly; that takes about a tenth of a second."""
+
+
+class PromptMaker(Protocol):
+    """Makes the token ids of a request's prompt."""
+
+    def prepare(self, request: ChatRequest) -> tuple[int, ...]:
+        """Return the prompt's token ids. Raises :class:`shared.errors.RequestRefused` when it can't be served."""
+
+
+class TemplatePromptMaker:
+    """Renders messages with a model's chat template and encodes them with its tokenizer."""
+
+    def __init__(
+        self,
+        *,
+        encode: RawEncode,
+        template: ChatTemplate | None,
+        special_texts: SpecialTexts,
+        opening: tuple[int, ...],
+        vocabulary_size: int,
+        context_length: int,
+    ) -> None:
+        """``template`` is None for a model that has none; ``opening`` are the ids that begin every plain prompt."""
+        self._encoder = Encoder(encode, special_texts)
+        self._template = template
+        self._form = learn_form(template) if template else None
+        self._specials = special_texts
+        self._opening = opening
+        self._vocabulary_size = vocabulary_size
+        self._context_length = context_length
+
+    def prepare(self, request: ChatRequest) -> tuple[int, ...]:
+        """Return the token ids of the messages or the plain prompt.
+
+        Text in messages never becomes a special token. A plain prompt is written whole by its client, who has no
+        role to forge, so special texts in it are special, as fill-in-the-middle prompts need.
+        """
+        if isinstance(request.prompt, tuple):
+            ids, whole = self._checked_ids(request.prompt), True
+        else:
+            most = max(_COUNTED, 2 * self._context_length)
+            if request.prompt is None:
+                ids, whole = self._encoder.encode(self._render(request), most=most)
+            else:
+                ids, whole = self._encoder.encode([request.prompt], most=most)
+                ids = [*self._opening, *ids]
+        check_length(request, len(ids), whole=whole, context_length=self._context_length)
+        return tuple(ids)
+
+    def _render(self, request: ChatRequest) -> list[str]:
+        if self._template is None or self._form is None:
+            raise refuse(
+                ProblemKind.TEMPLATE,
+                "This model has no chat template. Use a plain completion, or serve a model made for chat.",
+                param="messages",
+            )
+        client_texts: list[str] = []
+
+        def disarm(text: str) -> str:
+            client_texts.append(text)
+            return self._specials.disarm(text)
+
+        try:
+            pieces = self._specials.pieces(self._template.render(template_variables(request, self._form, disarm)))
+            if not self._specials.may_join(client_texts):
+                return pieces
+            variables = template_variables(request, self._form, self._specials.disarm_joined)
+            apart = self._specials.pieces(self._template.render(variables))
+        except ChatTemplateError as error:
+            raise refuse(ProblemKind.TEMPLATE, self._specials.reveal(str(error)), param="messages") from error
+        # Cutting at the ends of texts changes a token here and there, so it is done only where it disarms something.
+        return apart if self._specials.count(apart) < self._specials.count(pieces) else pieces
+
+    def _checked_ids(self, ids: tuple[int, ...]) -> list[int]:
+        for value in ids:
+            if not 0 <= value < self._vocabulary_size:
+                raise refuse(
+                    ProblemKind.INVALID,
+                    f"Invalid 'prompt': token id {value} is not in the model's vocabulary. "
+                    f"Expected ids from 0 to {self._vocabulary_size - 1}.",
+                    param="prompt",
+                )
+        return list(ids)
+
+
+def check_length(request: ChatRequest, length: int, *, whole: bool, context_length: int) -> None:
+    """Raise :class:`shared.errors.RequestRefused` unless ``length`` prompt tokens and the answer fit the context.
+
+    ``whole`` is False when the prompt has more tokens than were counted. The wordings are OpenAI's.
+    """
+    param = "messages" if request.prompt is None else "prompt"
+    if length == 0:
+        raise refuse(ProblemKind.INVALID, f"'{param}' is empty: the prompt has no tokens.", param=param)
+    limit = f"This model's maximum context length is {context_length} tokens"
+    completion = request.sampling.max_tokens or 1
+    total = length + completion
+    if total <= context_length:
+        return
+    count = str(length) if whole else f"more than {length}"
+    if length <= context_length and param == "messages":
+        message = (
+            f"{limit}. However, you requested {total} tokens ({count} in the messages, {completion} in the "
+            "completion). Please reduce the length of the messages or completion."
+        )
+    elif length <= context_length:
+        message = (
+            f"{limit}, however you requested {total} tokens ({count} in your prompt; {completion} for the completion). "
+            "Please reduce your prompt; or completion length."
+        )
+    else:
+        message = f"{limit}. However, your {param} resulted in {count} tokens. Please reduce the length of the {param}."
+    raise refuse(ProblemKind.CONTEXT_LENGTH, message, param=param)

@@ -1,0 +1,55 @@
+"""The prompt maker of a real model: OpenVINO GenAI's tokenizer, which loads without the model."""
+
+from collections.abc import Sequence
+
+import openvino_genai
+
+from worker.prompt.maker import TemplatePromptMaker
+from worker.prompt.specials import SpecialTexts
+from worker.prompt.template import ChatTemplate
+from worker.prompt.tokenize import RawEncode
+
+
+def load_prompt_maker(path: str, *, context_length: int) -> TemplatePromptMaker:
+    """Load the tokenizer of the GGUF file or IR folder at ``path``.
+
+    Raises :class:`RuntimeError` when the tokenizer can't be loaded, and
+    :class:`worker.prompt.template.ChatTemplateError` when the model's chat template can't be compiled.
+    """
+    tokenizer = openvino_genai.Tokenizer(path)
+
+    def encode(text: str) -> Sequence[int]:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).input_ids.data[0].tolist()
+        return ids
+
+    vocabulary_size = 1 + max(tokenizer.get_vocab().values())
+    source = tokenizer.get_original_chat_template() or tokenizer.chat_template
+    template = None
+    if source:
+        template = ChatTemplate(source, bos_token=tokenizer.get_bos_token(), eos_token=tokenizer.get_eos_token())
+    return TemplatePromptMaker(
+        encode=encode,
+        template=template,
+        special_texts=SpecialTexts(_special_texts(tokenizer, vocabulary_size)),
+        opening=_opening(tokenizer, encode),
+        vocabulary_size=vocabulary_size,
+        context_length=context_length,
+    )
+
+
+def _special_texts(tokenizer: openvino_genai.Tokenizer, vocabulary_size: int) -> list[str]:
+    """Return the texts of the tokens that decoding can skip: GenAI has no list of special tokens."""
+    every = [[token] for token in range(vocabulary_size)]
+    kept = tokenizer.decode(every, skip_special_tokens=False)
+    skipped = tokenizer.decode(every, skip_special_tokens=True)
+    return [text for text, rest in zip(kept, skipped, strict=True) if text != rest]
+
+
+def _opening(tokenizer: openvino_genai.Tokenizer, encode: RawEncode) -> tuple[int, ...]:
+    """Return the ids that the tokenizer puts before a plain text (a BOS token), if it puts any."""
+    bare = list(encode("a"))
+    full: list[int] = tokenizer.encode("a", add_special_tokens=True).input_ids.data[0].tolist()
+    for start in range(len(full) - len(bare) + 1):
+        if full[start : start + len(bare)] == bare:
+            return tuple(full[:start])
+    return ()

@@ -1,0 +1,79 @@
+"""Keeps text from clients from turning into special tokens.
+
+A tokenizer makes ``<|im_end|>`` one special token wherever it stands, so a user who types it could end the turn
+and open another in a stranger's role. Before rendering, every special text inside client text gets a private mark
+after its first character; after rendering, the prompt is cut at the marks and its pieces are encoded apart. The
+text is unchanged, its tokens are ordinary ones.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Iterable
+
+_PRIVATE_USE = range(0xE000, 0xF900)
+_MARK_LENGTH = 12
+
+
+class SpecialTexts:
+    """The special texts of one vocabulary, and the marks that break them. One-character ones can't be broken."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = sorted({text for text in texts if len(text) > 1}, key=len, reverse=True)
+        # Nobody outside this process sees the mark, so nobody can write it: 150 random bits.
+        self._mark = "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(_MARK_LENGTH))
+        self._cut = re.compile(f"{self._mark}|{re.escape(json.dumps(self._mark)[1:-1])}")
+        either = "|".join(map(re.escape, self._texts)) or "(?!)"
+        self._special = re.compile(either)
+        self._start = re.compile(f"(?=(?:{either}))(.)", re.DOTALL)
+        self._longest = max(map(len, self._texts), default=0)
+        self._heads = {text[:end] for text in self._texts for end in range(1, len(text))}
+        self._tails = {text[start:] for text in self._texts for start in range(1, len(text))}
+        self._insides = "\0".join(self._texts)
+
+    def disarm(self, text: str) -> str:
+        """Return client text with a mark inside every special text that it holds."""
+        if self._mark in text:
+            text = text.replace(self._mark, "")
+        return self._start.sub(rf"\1{self._mark}", text) if self._special.search(text) else text
+
+    def disarm_joined(self, text: str) -> str:
+        """Like :meth:`disarm`, and also mark the ends of text that could become special with its neighbours."""
+        text = self.disarm(text)
+        core = text.strip()
+        if not self._joins(core):
+            return text
+        start = text.index(core)
+        return f"{text[:start]}{self._mark}{core}{self._mark}{text[start + len(core) :]}"
+
+    def may_join(self, texts: Iterable[str]) -> bool:
+        """Whether any of these client texts could be part of a special text that begins or ends outside it."""
+        return any(self._joins(text.strip()) for text in texts)
+
+    def _joins(self, core: str) -> bool:
+        if not core:
+            return False
+        longest = min(self._longest - 1, len(core))
+        if any(core[-size:] in self._heads or core[:size] in self._tails for size in range(1, longest + 1)):
+            return True
+        return "\0" not in core and core in self._insides
+
+    def pieces(self, rendered: str) -> list[str]:
+        """Return the rendered prompt cut at the marks, without them. Encode the pieces apart."""
+        return [piece for piece in self._cut.split(rendered) if piece]
+
+    def count(self, pieces: Iterable[str]) -> int:
+        """The number of special texts that the pieces hold, which become special tokens."""
+        return sum(sum(1 for _ in self._special.finditer(piece)) for piece in pieces)
+
+    def spans(self, text: str, position: int) -> int:
+        """Return ``position``, moved to the start of the special text in ``text`` that it would cut, if any."""
+        start = max(0, position - self._longest)
+        for found in self._special.finditer(text, start, position + self._longest):
+            if found.start() < position < found.end():
+                return found.start()
+        return position
+
+    def reveal(self, text: str) -> str:
+        """Return text without marks, for people."""
+        return self._cut.sub("", text)

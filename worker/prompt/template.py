@@ -1,0 +1,80 @@
+"""Renders a model's chat template as Hugging Face transformers renders it, so that published templates work.
+
+The environment is the one documented at https://huggingface.co/docs/transformers/chat_templating: Jinja2 sandboxed,
+``trim_blocks``, ``lstrip_blocks``, loop controls, ``tojson`` that leaves HTML characters alone,
+``raise_exception``, ``strftime_now`` and the ``{% generation %}`` tag.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+
+class ChatTemplateError(Exception):
+    """The template refused the conversation or failed on it; the message is its own where it has one."""
+
+
+class ChatTemplate:
+    """A compiled chat template. ``source`` is its text."""
+
+    def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
+        """Compile ``source``; raises :class:`ChatTemplateError` when it is no valid template."""
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
+        )
+        environment.filters["tojson"] = _to_json
+        environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+        self.source = source
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        try:
+            self._template = environment.from_string(source)
+        except (TemplateError, RecursionError) as error:
+            raise ChatTemplateError(f"The model's chat template can't be compiled: {error}") from error
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        """Return the prompt for ``variables`` (messages, tools, ...).
+
+        Raises :class:`ChatTemplateError` with the template's own message when it calls ``raise_exception``, and
+        with the kind of failure when it fails otherwise. Does not bound the time: the caller's process does.
+        """
+        try:
+            return self._template.render({**variables, **self._tokens})
+        except TemplateError as error:
+            raise ChatTemplateError(error.message or type(error).__name__) from error
+        except Exception as error:
+            # A template is a program: it can divide by zero, recurse, index a list by name, ...
+            raise ChatTemplateError(f"The model's chat template failed: {type(error).__name__}: {error}") from error
+
+
+class _GenerationTag(Extension):
+    """``{% generation %}...{% endgeneration %}`` marks what to train on; for a prompt only its body counts."""
+
+    tags = {"generation"}  # noqa: RUF012 - declared as a plain set by the base class
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)

@@ -1,0 +1,269 @@
+"""One model, served: the engine and prompt processes, and the jobs that run in them."""
+
+import asyncio
+import itertools
+import logging
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from shared.errors import Problem, ProblemKind, RequestRefused
+from shared.events import Delta, Event, Failed, Finished, FinishReason, Rejected, Started
+from shared.queue import Claim
+from shared.request import Job, Sampling
+from worker.engine.interface import Facts, Gauges, Output, Refused, Sequence, Stepped
+from worker.engine.process import EngineProcess
+from worker.prompt.process import PromptProcess
+from worker.publisher import Publisher
+from worker.resume import generated_tokens
+
+logger = logging.getLogger(__name__)
+
+_SEED_RANGE = 2**64
+_NO_GAUGES = Gauges(requests=0, scheduled=0, cache_usage=0.0, cache_bytes=0, steps=0, tokens=0)
+_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+
+
+@dataclass(slots=True, eq=False)
+class ActiveJob:
+    """A claimed job on its way through this worker."""
+
+    job: Job
+    attempt: int
+    number: int
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    prompt_tokens: int = 0
+    started: bool = False
+    added: bool = False
+
+
+class ModelService:
+    """Runs claimed jobs in the current engine process and hands their events to the publisher."""
+
+    def __init__(self, worker: str, *, max_attempts: int) -> None:
+        """``worker`` is this worker's id, ``max_attempts`` the claims after which a job counts as poison."""
+        self._worker = worker
+        self._max_attempts = max_attempts
+        self._numbers = itertools.count(1)
+        self._by_job: dict[str, ActiveJob] = {}
+        self._by_number: dict[int, ActiveJob] = {}
+        self._gone: dict[str, float] = {}
+        self._engine: EngineProcess | None = None
+        self._prompts: PromptProcess | None = None
+        self._publisher: Publisher | None = None
+        self.facts: Facts | None = None
+        self.gauges = _NO_GAUGES
+        self.requests = 0
+
+    def attach(self, publisher: Publisher, prompts: PromptProcess) -> None:
+        """Give the service its publisher and its prompt process."""
+        self._publisher = publisher
+        self._prompts = prompts
+
+    def use(self, engine: EngineProcess | None, facts: Facts | None) -> None:
+        """Run jobs in ``engine`` from now on; with ``None``, there is none at the moment."""
+        self._engine = engine
+        self.facts = facts
+        self.gauges = _NO_GAUGES
+
+    @property
+    def active(self) -> int:
+        """Jobs that hold a slot."""
+        return len(self._by_job)
+
+    def claims(self) -> list[tuple[str, int]]:
+        """The (job, attempt) claims held."""
+        return [(job, active.attempt) for job, active in self._by_job.items()]
+
+    async def serve(self, claim: Claim, job: Job) -> None:
+        """Run one job to its end. Whatever goes wrong ends in an event for its client."""
+        active = ActiveJob(job=job, attempt=claim.attempt, number=next(self._numbers))
+        self._by_job[job.id] = active
+        self._by_number[active.number] = active
+        self.requests += 1
+        try:
+            if self._gone.pop(job.id, None) is not None:
+                self._publisher_of().discard(job.id, active.attempt, job.reply_to)
+            elif claim.attempt > self._max_attempts:
+                self._fail(active, _poison(claim.attempt - 1))
+            elif await self._begin(active, claim):
+                await active.done.wait()
+        except RequestRefused as refusal:
+            self._fail(active, refusal.problem)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            logger.exception("request %s failed in the worker", job.id)
+            self._fail(active, _internal())
+        finally:
+            self._forget(active)
+
+    def cancel(self, job: str) -> None:
+        """Stop a job whose client has gone, or remember to do so when its claim arrives."""
+        active = self._by_job.get(job)
+        if active is None:
+            self._remember_gone(job)
+            return
+        self._stop_computing(active)
+        self._publisher_of().discard(job, active.attempt, active.job.reply_to)
+        active.done.set()
+
+    def abandon(self, job: str) -> None:
+        """Stop a job that another worker holds now; say nothing about it."""
+        active = self._by_job.get(job)
+        if active is not None:
+            self._stop_computing(active)
+            self._publisher_of().drop(job)
+            active.done.set()
+
+    def abandon_these(self, jobs: Iterable[str]) -> None:
+        """Stop jobs that other workers hold now."""
+        for job in jobs:
+            self.abandon(job)
+
+    def abandon_all(self) -> list[tuple[str, int]]:
+        """Stop every job and return their claims, to be given back to the queue."""
+        claims = self.claims()
+        for job, _ in claims:
+            self.abandon(job)
+        return claims
+
+    def cancel_replica(self, replica: str) -> None:
+        """Stop the jobs of an API replica that has gone."""
+        for active in [one for one in self._by_job.values() if one.job.reply_to == replica]:
+            self.cancel(active.job.id)
+
+    def on_stepped(self, report: Stepped) -> None:
+        """Turn a step's outputs into events. The hot path: runs once a step, its loop once a token."""
+        self.gauges = report.gauges
+        publisher = self._publisher_of()
+        for output in report.outputs:
+            active = self._by_number.get(output.number)
+            if active is None:
+                continue
+            events: list[Event] = [] if active.started else [self._started(active)]
+            if output.tokens or output.text:
+                events.append(Delta(output.position, output.tokens, output.text, output.logprobs))
+            if output.reason is not None:
+                events.append(_ending(output))
+                active.done.set()
+            if events:
+                publisher.post(active.job.id, active.attempt, active.job.reply_to, *events)
+
+    def on_refused(self, report: Refused) -> None:
+        """Tell the client that the engine does not take its request."""
+        active = self._by_number.get(report.number)
+        if active is not None:
+            self._fail(active, report.problem)
+            active.done.set()
+
+    async def _begin(self, active: ActiveJob, claim: Claim) -> bool:
+        """Prepare the prompt and hand the sequence to the engine; False when the job ended meanwhile."""
+        if self._prompts is None:
+            raise RuntimeError("the service has no prompt process")
+        prompt = await self._prompts.prepare(active.job.request)
+        if active.done.is_set():
+            return False
+        if self._engine is None or self.facts is None:
+            # The engine died while the prompt was prepared; the job goes back with all the others.
+            return True
+        active.prompt_tokens = len(prompt)
+        generated = generated_tokens(claim.history())
+        sampling = self._complete(active, len(prompt), claim.attempt)
+        if sampling.max_tokens is not None and len(generated) >= sampling.max_tokens:
+            self._publish(active, self._started(active), Finished(len(generated), "length"))
+            return False
+        active.added = True
+        self._engine.add(
+            Sequence(
+                number=active.number,
+                prompt=prompt,
+                generated=generated,
+                sampling=sampling,
+                constraint=active.job.request.constraint,
+            )
+        )
+        return True
+
+    def _complete(self, active: ActiveJob, prompt_tokens: int, attempt: int) -> Sampling:
+        """Fill in what the client left open: the seed, and the room that the context leaves."""
+        if self.facts is None:
+            raise RuntimeError("no engine is loaded")
+        sampling = active.job.request.sampling
+        context = min(self.facts.context_length, self.facts.cache_tokens)
+        room = context - prompt_tokens
+        if room < 1:
+            raise RequestRefused(
+                Problem(
+                    kind=ProblemKind.CONTEXT_LENGTH,
+                    message=f"This worker can hold {context} tokens of prompt and answer together, "
+                    f"but your messages resulted in {prompt_tokens} tokens. Please reduce their length.",
+                    param="messages",
+                )
+            )
+        seed = secrets.randbits(32) if sampling.seed is None else sampling.seed + active.job.choice
+        return msgspec.structs.replace(
+            sampling,
+            max_tokens=room if sampling.max_tokens is None else min(room, sampling.max_tokens),
+            seed=(seed + (attempt - 1) * 0x9E3779B97F4A7C15) % _SEED_RANGE,
+        )
+
+    def _started(self, active: ActiveJob) -> Started:
+        active.started = True
+        return Started(
+            worker=self._worker,
+            prompt_tokens=active.prompt_tokens,
+            fingerprint=self.facts.fingerprint if self.facts else "",
+        )
+
+    def _fail(self, active: ActiveJob, problem: Problem) -> None:
+        self._publish(active, Failed(problem) if active.started else Rejected(problem))
+
+    def _publish(self, active: ActiveJob, *events: Event) -> None:
+        self._publisher_of().post(active.job.id, active.attempt, active.job.reply_to, *events)
+
+    def _stop_computing(self, active: ActiveJob) -> None:
+        self._by_number.pop(active.number, None)
+        if active.added and self._engine is not None:
+            self._engine.cancel(active.number)
+
+    def _forget(self, active: ActiveJob) -> None:
+        self._by_number.pop(active.number, None)
+        self._by_job.pop(active.job.id, None)
+
+    def _remember_gone(self, job: str) -> None:
+        """A cancellation can overtake the claim's answer; keep it for as long as that may take."""
+        now = time.monotonic()
+        self._gone = {known: at for known, at in self._gone.items() if now - at < 30}
+        self._gone[job] = now
+
+    def _publisher_of(self) -> Publisher:
+        if self._publisher is None:
+            raise RuntimeError("the service has no publisher")
+        return self._publisher
+
+
+def _ending(output: Output) -> Finished | Failed:
+    position = output.position + len(output.tokens)
+    if output.reason in _REASONS:
+        return Finished(position, _REASONS[output.reason])
+    return Failed(
+        Problem(
+            kind=ProblemKind.CACHE_EXHAUSTED,
+            message="The worker's KV cache can't hold this request to its end. Shorten it, or lower max_tokens.",
+        )
+    )
+
+
+def _poison(attempts: int) -> Problem:
+    return Problem(
+        kind=ProblemKind.POISON,
+        message=f"The engine failed each of the {attempts} times that it ran this request. It will not be tried again.",
+    )
+
+
+def _internal() -> Problem:
+    return Problem(kind=ProblemKind.INTERNAL, message="The worker failed while it served this request.")

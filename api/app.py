@@ -1,0 +1,89 @@
+"""The Quart application: wiring only."""
+
+import logging
+import re
+import time
+import uuid
+
+from quart import Quart, Response, g, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
+
+from api.bodies import DRAIN_FACTOR
+from api.context import EXTENSION, Context
+from api.dialects import dialect_of
+from api.lifetime import ExchangeLifetime
+from api.routes import chat, models, operations
+from shared.errors import Problem, ProblemKind, RequestRefused
+
+logger = logging.getLogger(__name__)
+
+_SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+def create_app(parts: Context) -> Quart:
+    """Return the application that serves with ``parts``."""
+    app = Quart("vinoqueue", static_folder=None)
+    app.extensions[EXTENSION] = parts
+    app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_body * DRAIN_FACTOR
+    app.config["BODY_TIMEOUT"] = parts.settings.body_timeout
+    app.asgi_app = ExchangeLifetime(app.asgi_app)  # type: ignore[method-assign]
+    for routes in (chat, models, operations):
+        app.register_blueprint(routes.blueprint)
+    app.before_request(_begin)
+    app.after_request(_add_headers)
+    app.register_error_handler(RequestRefused, _tell_refusal)
+    app.register_error_handler(HTTPException, _tell_http_error)
+    app.register_error_handler(Exception, _tell_failure)
+    return app
+
+
+async def _begin() -> None:
+    g.began = time.monotonic()
+    wanted = request.headers.get("x-request-id", "")
+    g.request_id = wanted if _SANE_REQUEST_ID.fullmatch(wanted) else f"req_{uuid.uuid4().hex}"
+
+
+async def _add_headers(response: Response) -> Response:
+    response.headers["x-request-id"] = g.request_id
+    response.headers["openai-processing-ms"] = str(round((time.monotonic() - g.began) * 1000))
+    return response
+
+
+async def _tell_refusal(refusal: RequestRefused) -> Response:
+    return _error(refusal.problem)
+
+
+async def _tell_http_error(error: HTTPException) -> Response:
+    if isinstance(error, NotFound):
+        return _error(
+            Problem(kind=ProblemKind.ROUTE_NOT_FOUND, message=f"Invalid URL ({request.method} {request.path})")
+        )
+    if isinstance(error, MethodNotAllowed):
+        response = _error(
+            Problem(
+                kind=ProblemKind.METHOD_NOT_ALLOWED,
+                message=f"Not allowed to {request.method} on {request.path}. "
+                f"(HINT: allowed are {', '.join(sorted(error.valid_methods or ()))})",
+            )
+        )
+        response.headers["allow"] = ", ".join(sorted(error.valid_methods or ()))
+        return response
+    return _error(Problem(kind=ProblemKind.INVALID, message=error.description or error.name))
+
+
+async def _tell_failure(error: Exception) -> Response:
+    logger.exception("request %s failed", g.get("request_id", "?"), exc_info=error)
+    return _error(
+        Problem(
+            kind=ProblemKind.INTERNAL,
+            message="The server had an error while processing your request. Please try again, and report it with "
+            f"the request id {g.get('request_id', '')} if it stays.",
+        )
+    )
+
+
+def _error(problem: Problem) -> Response:
+    reply = dialect_of(request.path).error(problem)
+    response = Response(reply.body, status=reply.status, content_type="application/json")
+    response.headers.update(reply.headers)
+    return response

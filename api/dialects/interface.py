@@ -1,0 +1,95 @@
+"""What a dialect is: one request type in, one event stream out, three translators around them.
+
+A dialect does no I/O and knows no web framework. The routes hand it bytes and send on the bytes that it returns.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from shared.errors import Problem, RequestRefused
+from shared.events import FinishReason
+from shared.request import ChatRequest
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of a whole request: its prompt once, the completions of all its choices together."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """One complete answer of a request that does not stream."""
+
+    index: int
+    text: str
+    reason: FinishReason
+
+
+class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole HTTP answer. ``body`` is JSON; ``headers`` come on top of the usual ones."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = {}
+
+
+class MessagesMissing(RequestRefused):
+    """The body has no messages, but names a model.
+
+    The OpenAI service looks for the model before it asks for messages. So whoever knows the models should refuse an
+    unknown one instead of raising this.
+    """
+
+    def __init__(self, problem: Problem, *, model: str) -> None:
+        super().__init__(problem)
+        self.model = model
+
+
+class Rendering(Protocol):
+    """The answer to one accepted request, in the dialect's form.
+
+    A stream is, for each choice, one ``opening``, any number of ``delta`` and one ``closing`` (choices may
+    interleave), then ``usage`` once, then ``done``. After ``failure`` nothing else is sent. Each method returns
+    the bytes to send as they are: one or more whole server-sent events, or nothing at all.
+    """
+
+    done: bytes
+
+    def opening(self, choice: int) -> bytes:
+        """The first event of a choice, sent as soon as the worker has accepted the request."""
+
+    def delta(self, choice: int, text: str) -> bytes:
+        """More text of a choice; ``text`` is not empty."""
+
+    def closing(self, choice: int, reason: FinishReason) -> bytes:
+        """The last event of a choice."""
+
+    def usage(self, usage: Usage) -> bytes:
+        """The usage event; empty when the request did not ask for it."""
+
+    def failure(self, problem: Problem) -> bytes:
+        """The end of a stream that broke after it began, its terminator included."""
+
+    def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+        """The JSON body of an answer that does not stream; ``choices`` are in order of their index."""
+
+
+class Dialect(Protocol):
+    """One HTTP chat interface. Where request headers matter to it, an instance is made for each request."""
+
+    def parse(self, body: bytes) -> ChatRequest:
+        """Translate a request body. Raises :class:`shared.errors.RequestRefused`, and nothing else."""
+
+    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> Rendering:
+        """Begin the answer to ``request``.
+
+        ``answer_id`` is a unique hexadecimal string that the dialect may prefix, ``created`` is in Unix seconds,
+        ``fingerprint`` comes from the worker's ``Started`` event.
+        """
+
+    def error(self, problem: Problem) -> ErrorReply:
+        """Translate a failure that happens before the answer has begun."""

@@ -1,0 +1,27 @@
+"""The OpenAI dialect, spoken under ``/v1``."""
+
+from api.dialects.interface import ErrorReply
+from api.dialects.openai.errors import error_reply
+from api.dialects.openai.models import render_model, render_models
+from api.dialects.openai.parse import parse_chat
+from api.dialects.openai.render import ChatRendering
+from shared.errors import Problem
+from shared.request import ChatRequest
+
+__all__ = ["OpenAI", "render_model", "render_models"]
+
+
+class OpenAI:
+    """OpenAI's chat completions, an :class:`api.dialects.interface.Dialect`. One instance serves all requests."""
+
+    def parse(self, body: bytes) -> ChatRequest:
+        """Translate a request body. Raises :class:`shared.errors.RequestRefused`, and nothing else."""
+        return parse_chat(body)
+
+    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ChatRendering:
+        """Begin the answer to ``request``."""
+        return ChatRendering(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+
+    def error(self, problem: Problem) -> ErrorReply:
+        """Translate a failure that happens before the answer has begun."""
+        return error_reply(problem)

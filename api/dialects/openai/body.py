@@ -1,0 +1,114 @@
+"""From the bytes of a request body to a JSON object, with every oddity of JSON refused here.
+
+The standard library's parser is used because it alone of those at hand can see duplicate keys and exact numbers.
+"""
+
+import json
+import math
+from typing import Any, NoReturn
+
+from shared.errors import ProblemKind, RequestRefused, refuse
+
+MAX_DEPTH = 64
+"""Deepest nesting of arrays and objects. No sensible schema goes there, and recursive code may rely on it."""
+MAX_VALUES = 150_000
+"""Most values in one body: a few megabytes of empty objects would otherwise take seconds to look at. The largest honest
+bodies are prompts of token ids."""
+
+
+class _Oddity(ValueError):
+    """Something that JSON parsers disagree about."""
+
+
+def decode_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in ``body``.
+
+    Refused, each as a 400: text that is not UTF-8 or not JSON, anything but an object, duplicate keys, NaN and
+    infinities, numbers beyond double precision's range, lone surrogates, and more than ``MAX_DEPTH`` levels or
+    ``MAX_VALUES`` values. Raises :class:`shared.errors.RequestRefused`.
+    """
+    try:
+        value = _parse(body.decode())
+    except UnicodeDecodeError as error:
+        raise _unreadable(f"it is not UTF-8 (byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        raise _unreadable(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+    except _Oddity as error:
+        raise _unreadable(str(error)) from None
+    except ValueError:
+        # Python refuses to convert thousands of digits.
+        raise _unreadable("a number has too many digits") from None
+    except RecursionError:
+        raise _too_deep() from None
+    if not isinstance(value, dict):
+        raise _unreadable("the body must be a JSON object")
+    # Text is counted along, so this only ever looks at more bodies than needed.
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH or body.count(b",") + body.count(b":") > MAX_VALUES:
+        _check_shape(value)
+    if b"\\ud" in body or b"\\uD" in body:
+        _check_surrogates(value)
+    return value
+
+
+def _parse(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _Oddity(f"the key {_shown(key)} appears twice in one object")
+            seen.add(key)
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _Oddity(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise _Oddity(f"the number {digits[:20]} is too large")
+    return number
+
+
+def _shown(key: str) -> str:
+    return json.dumps(key if len(key) <= 64 else key[:64] + "…")
+
+
+def _check_shape(value: Any) -> None:
+    """Walk level by level, so that depth costs no stack."""
+    level = [value]
+    values = 0
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for item in level:
+            children = item.values() if isinstance(item, dict) else item
+            values += len(children)
+            inner += [child for child in children if isinstance(child, dict | list)]
+        if values > MAX_VALUES:
+            raise _unreadable(f"it holds more than {MAX_VALUES} values")
+        if not inner:
+            return
+        level = inner
+    raise _too_deep()
+
+
+def _check_surrogates(value: Any) -> None:
+    """An escaped half of a surrogate pair is legal JSON, but no text: it can't be encoded again."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise _unreadable("a string holds half of a surrogate pair") from None
+
+
+def _too_deep() -> RequestRefused:
+    return _unreadable(f"it is nested deeper than {MAX_DEPTH} levels")
+
+
+def _unreadable(why: str) -> RequestRefused:
+    return refuse(ProblemKind.INVALID, f"We could not parse the JSON body of your request: {why}.")

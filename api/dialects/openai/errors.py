@@ -1,0 +1,70 @@
+"""Failures in the form of the OpenAI service: a status, an error object, and headers that steer the SDKs' retries."""
+
+import math
+from dataclasses import dataclass
+
+import msgspec
+
+from api.dialects.interface import ErrorReply
+from shared.errors import Problem, ProblemKind
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a kind of problem is told. ``code`` and ``param`` yield to those that a problem brings itself."""
+
+    status: int
+    type: str = "invalid_request_error"
+    code: str | None = None
+    param: str | None = None
+    retry: bool = True
+    """False where the SDKs would send the request again, and should not."""
+
+
+_FORMS: dict[ProblemKind, _Form] = {
+    ProblemKind.INVALID: _Form(400),
+    ProblemKind.CONTEXT_LENGTH: _Form(400, code="context_length_exceeded", param="messages"),
+    ProblemKind.TEMPLATE: _Form(400, code="template_error", param="messages"),
+    ProblemKind.MODEL_NOT_FOUND: _Form(404, code="model_not_found"),
+    ProblemKind.ROUTE_NOT_FOUND: _Form(404),
+    ProblemKind.METHOD_NOT_ALLOWED: _Form(405, code="method_not_supported"),
+    ProblemKind.UNSUPPORTED_MEDIA: _Form(415, code="unsupported_content_type"),
+    ProblemKind.TOO_LARGE: _Form(413, code="request_too_large"),
+    # It has had its time already, and would take it again with each retry.
+    ProblemKind.TIMEOUT: _Form(408, code="request_timeout", retry=False),
+    ProblemKind.QUEUE_FULL: _Form(429, type="requests", code="rate_limit_exceeded"),
+    ProblemKind.NO_WORKER: _Form(503, type="server_error", code="no_worker"),
+    ProblemKind.STORE_UNAVAILABLE: _Form(503, type="server_error", code="store_unavailable"),
+    ProblemKind.SHUTTING_DOWN: _Form(503, type="server_error", code="shutting_down"),
+    # One request alone has outgrown the cache (others are set aside for it), so it will again.
+    ProblemKind.CACHE_EXHAUSTED: _Form(500, type="server_error", code="kv_cache_exhausted", retry=False),
+    ProblemKind.ENGINE_FAILED: _Form(500, type="server_error", code="engine_failed"),
+    ProblemKind.POISON: _Form(500, type="server_error", code="engine_crash_loop", retry=False),
+    ProblemKind.LOST: _Form(500, type="server_error", code="answer_lost"),
+    ProblemKind.INTERNAL: _Form(500, type="server_error", code="internal_error"),
+}
+
+
+def error_object(problem: Problem) -> dict[str, str | None]:
+    """The value of the ``error`` key: message, type, param and code, each always present."""
+    form = _FORMS[problem.kind]
+    return {
+        "message": problem.message,
+        "type": form.type,
+        "param": problem.param or form.param,
+        "code": problem.code or form.code,
+    }
+
+
+def error_reply(problem: Problem) -> ErrorReply:
+    """The whole HTTP answer for ``problem``."""
+    form = _FORMS[problem.kind]
+    headers = {}
+    if problem.retry_after is not None:
+        # The SDKs prefer the finer header; everybody else reads the standard one, in whole seconds.
+        headers["retry-after"] = str(math.ceil(problem.retry_after))
+        headers["retry-after-ms"] = str(math.ceil(problem.retry_after * 1000))
+    if not form.retry:
+        headers["x-should-retry"] = "false"
+    body = msgspec.json.encode({"error": error_object(problem)})
+    return ErrorReply(status=form.status, body=body, headers=headers)

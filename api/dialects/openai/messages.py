@@ -1,0 +1,114 @@
+"""The messages of a conversation, by role."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, Tag
+
+from api.dialects.openai.content import AudioReference, Content
+from api.dialects.openai.fields import Items, Strict, by_key, not_null, tag
+
+Name = Annotated[
+    Annotated[str, StringConstraints(pattern=r"^[^\s<|\\/>]+$", max_length=64)] | None, not_null("a string")
+]
+"""Who speaks. It stands in the prompt, so nothing that could pass for a special token is allowed in it."""
+
+
+class SystemMessage(Strict):
+    """Instructions of whoever runs the application."""
+
+    role: Literal["system"]
+    content: Content
+    name: Name = None
+
+
+class DeveloperMessage(Strict):
+    """The newer name of a system message."""
+
+    role: Literal["developer"]
+    content: Content
+    name: Name = None
+
+
+class UserMessage(Strict):
+    """What the user said."""
+
+    role: Literal["user"]
+    content: Content
+    name: Name = None
+
+
+class CalledFunction(Strict):
+    """A function that the assistant called. ``arguments`` is JSON text as the model wrote it, valid or not."""
+
+    name: str
+    arguments: str
+
+
+class CalledCustomTool(Strict):
+    """A custom tool that the assistant called, with free text as its input."""
+
+    name: str
+    input: str
+
+
+class FunctionToolCall(Strict):
+    """A call of a function tool."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class CustomToolCall(Strict):
+    """A call of a custom tool."""
+
+    id: str
+    type: Literal["custom"]
+    custom: CalledCustomTool
+
+
+MessageToolCall = Annotated[
+    Annotated[FunctionToolCall, Tag(tag("function"))] | Annotated[CustomToolCall, Tag(tag("custom"))],
+    by_key("type", "function", "custom"),
+]
+
+
+class AssistantMessage(Strict):
+    """What the assistant said or did earlier."""
+
+    role: Literal["assistant"]
+    content: Content | None = None
+    name: Name = None
+    refusal: str | None = None
+    audio: AudioReference | None = None
+    tool_calls: Annotated[
+        Annotated[Items[MessageToolCall], Field(min_length=1)] | None, not_null("an array of objects")
+    ] = None
+    function_call: CalledFunction | None = None
+
+
+class ToolMessage(Strict):
+    """The result of a tool call."""
+
+    role: Literal["tool"]
+    content: Content
+    tool_call_id: str
+
+
+class FunctionMessage(Strict):
+    """The result of a function call; deprecated in the reference."""
+
+    role: Literal["function"]
+    content: str | None
+    name: str
+
+
+Message = Annotated[
+    Annotated[SystemMessage, Tag(tag("system"))]
+    | Annotated[AssistantMessage, Tag(tag("assistant"))]
+    | Annotated[UserMessage, Tag(tag("user"))]
+    | Annotated[FunctionMessage, Tag(tag("function"))]
+    | Annotated[ToolMessage, Tag(tag("tool"))]
+    | Annotated[DeveloperMessage, Tag(tag("developer"))],
+    by_key("role", "system", "assistant", "user", "function", "tool", "developer"),
+]

@@ -1,0 +1,23 @@
+"""The bodies of ``/v1/models`` and ``/v1/models/{id}``."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from shared.registry import ModelInfo
+
+OWNER = "vinoqueue"
+
+
+def render_model(model: ModelInfo) -> bytes:
+    """One model as JSON."""
+    return msgspec.json.encode(_model_object(model))
+
+
+def render_models(models: Iterable[ModelInfo]) -> bytes:
+    """A list of models as JSON, in the order given."""
+    return msgspec.json.encode({"object": "list", "data": [_model_object(model) for model in models]})
+
+
+def _model_object(model: ModelInfo) -> dict[str, object]:
+    return {"id": model.name, "object": "model", "created": model.created, "owned_by": OWNER}

@@ -1,0 +1,67 @@
+"""From a request body to the internal request."""
+
+from api.dialects.interface import MessagesMissing
+from api.dialects.openai.body import decode_object
+from api.dialects.openai.content import Content, TextPart
+from api.dialects.openai.messages import AssistantMessage, DeveloperMessage, SystemMessage, UserMessage
+from api.dialects.openai.messages import Message as WireMessage
+from api.dialects.openai.rules import check
+from api.dialects.openai.schema import ChatCompletionRequest
+from api.dialects.openai.unserved import check_served
+from api.dialects.openai.validation import validate
+from shared.errors import RequestRefused
+from shared.request import ChatRequest, Message, Sampling
+
+
+def parse_chat(body: bytes) -> ChatRequest:
+    """Translate the body of a chat completion request.
+
+    Sampling fields that the client leaves out stay ``None``: the worker fills them from the model's own defaults, and
+    from the reference's after those. Raises :class:`shared.errors.RequestRefused`, and nothing else.
+    """
+    value = decode_object(body)
+    try:
+        request = validate(ChatCompletionRequest, value)
+    except RequestRefused as refusal:
+        if refusal.problem.param == "messages" and "messages" not in value:
+            raise MessagesMissing(refusal.problem, model=value["model"]) from None
+        raise
+    check(request)
+    check_served(request)
+    return ChatRequest(
+        model=request.model,
+        messages=tuple(_message(message) for message in request.messages),
+        sampling=_sampling(request),
+        stream=bool(request.stream),
+        include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        user=request.user,
+    )
+
+
+def _sampling(request: ChatCompletionRequest) -> Sampling:
+    limit = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    return Sampling(
+        max_tokens=limit,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        seed=request.seed,
+        stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
+    )
+
+
+def _message(message: WireMessage) -> Message:
+    # check_served has let only these pass.
+    assert isinstance(message, SystemMessage | DeveloperMessage | UserMessage | AssistantMessage)
+    return Message(role=message.role, content=flatten(message.content), name=message.name)
+
+
+def flatten(content: Content | None) -> str:
+    """Join the text parts of a message with line breaks.
+
+    Chat templates want one string. vLLM and llama.cpp's server join parts with a line break for such templates, and a
+    client may move between those and this one without a change of prompt. (OpenVINO Model Server hands the list to the
+    template, which would print it as a Python list where it does not know lists.)
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content if isinstance(part, TextPart))

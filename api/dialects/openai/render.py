@@ -1,0 +1,107 @@
+"""From the internal event stream to ``chat.completion`` and ``chat.completion.chunk``.
+
+``delta`` is the hottest path of the API: it runs once a token for every stream. Everything constant in a chunk is
+encoded once a choice, so that a chunk costs one JSON string encoding and one join of bytes.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from api.dialects.interface import Choice, Usage
+from api.dialects.openai.errors import error_object
+from shared.errors import Problem
+from shared.events import FinishReason
+from shared.request import ChatRequest
+
+SERVICE_TIER = "default"
+"""The tier that serves every request. It must be named to those who ask for one; the service names it to all."""
+
+_FINISH_REASON: dict[FinishReason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    # Only a client that has gone cancels, so nobody reads this; the word keeps the document valid.
+    "cancelled": "stop",
+}
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ChatRendering:
+    """The answer to one chat request. See :class:`api.dialects.interface.Rendering` for the order of calls."""
+
+    done = b"data: [DONE]\n\n"
+
+    def __init__(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> None:
+        self._identity: dict[str, object] = {
+            "id": f"chatcmpl-{answer_id}",
+            "created": created,
+            "model": request.model,
+            "service_tier": SERVICE_TIER,
+            "system_fingerprint": fingerprint,
+        }
+        self._include_usage = request.include_usage
+        # The reference: with include_usage, every chunk but the last has a usage field, which is null.
+        self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.include_usage else b"")
+        self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._event_tail
+        identity = _encode({"object": "chat.completion.chunk"} | self._identity)[:-1]
+        self._event_head = b"data: " + identity + b',"choices":['
+        self._heads: dict[int, bytes] = {}
+
+    def opening(self, choice: int) -> bytes:
+        """The chunk that carries the role."""
+        head = self._heads[choice] = self._event_head + b'{"index":%d,"delta":{"content":' % choice
+        return head + b'"","role":"assistant","refusal":null' + self._delta_tail
+
+    def delta(self, choice: int, text: str) -> bytes:
+        """A chunk with more text. Raises :class:`KeyError` for a choice that was not opened."""
+        return self._heads[choice] + _encode(text) + self._delta_tail
+
+    def closing(self, choice: int, reason: FinishReason) -> bytes:
+        """The chunk that carries the reason for the end of a choice."""
+        word = _FINISH_REASON[reason].encode()
+        end = b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":"%s"}' % (choice, word)
+        return self._event_head + end + self._event_tail
+
+    def usage(self, usage: Usage) -> bytes:
+        """The chunk without choices that carries the usage; empty unless the request asked for it."""
+        if not self._include_usage:
+            return b""
+        return self._event_head + b'],"usage":' + _encode(_usage_object(usage)) + b"}\n\n"
+
+    def failure(self, problem: Problem) -> bytes:
+        """An error event and the terminator: the SDKs raise the error when they meet it."""
+        return b"data: " + _encode({"error": error_object(problem)}) + b"\n\n" + self.done
+
+    def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+        """The ``chat.completion`` object."""
+        return _encode(
+            {"object": "chat.completion"}
+            | self._identity
+            | {"choices": [_choice_object(choice) for choice in choices], "usage": _usage_object(usage)}
+        )
+
+
+def _choice_object(choice: Choice) -> dict[str, object]:
+    return {
+        "index": choice.index,
+        "message": {"role": "assistant", "content": choice.text, "refusal": None},
+        "logprobs": None,
+        "finish_reason": _FINISH_REASON[choice.reason],
+    }
+
+
+def _usage_object(usage: Usage) -> dict[str, object]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }

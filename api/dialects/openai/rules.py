@@ -1,0 +1,167 @@
+"""Rules of the reference that concern more than one field, in the words of the service.
+
+Each rule is a function that raises; :func:`check` calls them in the order in which the service seems to.
+"""
+
+from api.dialects.openai.content import PARTS_BY_ROLE
+from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
+from api.dialects.openai.schema import ChatCompletionRequest
+from api.dialects.openai.tools import CustomChoice, CustomTool, FunctionChoice, FunctionTool, Named, ToolReference
+from api.dialects.openai.validation import missing, wrong_value
+from shared.errors import ProblemKind, RequestRefused, refuse
+
+
+def check(request: ChatCompletionRequest) -> None:
+    """Raise :class:`shared.errors.RequestRefused` for the first rule that ``request`` breaks."""
+    for rule in _RULES:
+        rule(request)
+
+
+def _switches(request: ChatCompletionRequest) -> None:
+    """Fields that only mean something when another one is switched on."""
+    for field, given, switch, on in (
+        ("stream_options", request.stream_options is not None, "stream", request.stream),
+        ("metadata", bool(request.metadata), "store", request.store),
+        ("top_logprobs", request.top_logprobs is not None, "logprobs", request.logprobs),
+    ):
+        if given and not on:
+            message = f"The '{field}' parameter is only allowed when '{switch}' is enabled."
+            raise refuse(ProblemKind.INVALID, message, param=field)
+
+
+def _one_token_limit(request: ChatCompletionRequest) -> None:
+    if request.max_tokens is not None and request.max_completion_tokens is not None:
+        message = "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
+        raise refuse(ProblemKind.INVALID, message, param="max_tokens", code="invalid_parameter_combination")
+
+
+def _companions(request: ChatCompletionRequest) -> None:
+    """Fields that need a list of tools or functions. "none" is what holds without them, so it needs none."""
+    tools, functions = request.tools is not None, request.functions is not None
+    for field, given, needed, there in (
+        ("parallel_tool_calls", request.parallel_tool_calls is not None, "tools", tools),
+        ("tool_choice", request.tool_choice not in (None, "none"), "tools", tools),
+        ("function_call", request.function_call not in (None, "none"), "functions", functions),
+    ):
+        if given and not there:
+            message = f"Invalid value for '{field}': '{field}' is only allowed when '{needed}' are specified."
+            raise refuse(ProblemKind.INVALID, message, param=field)
+
+
+def _chosen_tools(request: ChatCompletionRequest) -> None:
+    """Whatever is chosen by name must be there."""
+    choice = request.tool_choice
+    if choice is not None and not isinstance(choice, str):
+        chosen = [choice] if isinstance(choice, FunctionChoice | CustomChoice) else choice.allowed_tools.tools
+        for reference in chosen:
+            _check_reference(request, reference)
+    if isinstance(request.function_call, Named):
+        name = request.function_call.name
+        if all(function.name != name for function in request.functions or ()):
+            raise _unknown_choice("function_call", "function", name, "functions")
+
+
+def _check_reference(request: ChatCompletionRequest, reference: ToolReference) -> None:
+    tools = request.tools or []
+    if isinstance(reference, FunctionChoice):
+        name = reference.function.name
+        known = any(isinstance(tool, FunctionTool) and tool.function.name == name for tool in tools)
+        kind = "function"
+    else:
+        name = reference.custom.name
+        known = any(isinstance(tool, CustomTool) and tool.custom.name == name for tool in tools)
+        kind = "custom tool"
+    if not known:
+        raise _unknown_choice("tool_choice", kind, name, "tools")
+
+
+def _unknown_choice(param: str, kind: str, name: str, among: str) -> RequestRefused:
+    message = f"Invalid value for '{param}': no {kind} named '{name[:64]}' was specified in the '{among}' parameter."
+    return refuse(ProblemKind.INVALID, message, param=param)
+
+
+def _audio_output(request: ChatCompletionRequest) -> None:
+    if request.modalities is not None and "audio" in request.modalities and request.audio is None:
+        raise missing("audio")
+
+
+def _parts_fit_roles(request: ChatCompletionRequest) -> None:
+    for index, message in enumerate(request.messages):
+        if isinstance(message, FunctionMessage) or not isinstance(message.content, list):
+            continue
+        allowed = PARTS_BY_ROLE[message.role]
+        for place, part in enumerate(message.content):
+            if part.type not in allowed:
+                raise wrong_value(f"messages[{index}].content[{place}].type", part.type, allowed)
+
+
+def _assistants_say_something(request: ChatCompletionRequest) -> None:
+    for index, message in enumerate(request.messages):
+        if isinstance(message, AssistantMessage) and not (
+            message.content is not None
+            or message.refusal is not None
+            or message.tool_calls
+            or message.function_call
+            or message.audio
+        ):
+            message_text = "Invalid value for 'content': expected a string, got null."
+            # The service writes the paths of such findings with dots; see the recorded errors.
+            raise refuse(ProblemKind.INVALID, message_text, param=f"messages.[{index}].content")
+
+
+def _tool_results_answer_calls(request: ChatCompletionRequest) -> None:
+    """Tool messages follow the assistant's message whose calls they answer, and answer them all."""
+    awaited: set[str] = set()
+    open_ids: set[str] = set()
+    for index, message in enumerate(request.messages):
+        if isinstance(message, ToolMessage):
+            _check_result(index, message, awaited)
+            open_ids.discard(message.tool_call_id)
+            continue
+        _check_answered(open_ids)
+        awaited = _call_ids(message)
+        open_ids = set(awaited)
+    _check_answered(open_ids)
+
+
+def _call_ids(message: Message) -> set[str]:
+    if isinstance(message, AssistantMessage):
+        return {call.id for call in message.tool_calls or ()}
+    return set()
+
+
+def _check_result(index: int, message: ToolMessage, awaited: set[str]) -> None:
+    if not awaited:
+        # The spelling is the service's.
+        text = (
+            "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+        )
+        raise refuse(ProblemKind.INVALID, text, param=f"messages.[{index}].role")
+    if message.tool_call_id not in awaited:
+        text = (
+            f"Invalid parameter: 'tool_call_id' of '{message.tool_call_id[:64]}' not found in 'tool_calls' "
+            "of previous message."
+        )
+        raise refuse(ProblemKind.INVALID, text, param=f"messages.[{index}].tool_call_id")
+
+
+def _check_answered(open_ids: set[str]) -> None:
+    if open_ids:
+        shown = ", ".join(sorted(call_id[:64] for call_id in open_ids)[:8])
+        message = (
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            f"'tool_call_id'. The following tool_call_ids did not have response messages: {shown}"
+        )
+        raise refuse(ProblemKind.INVALID, message, param="messages")
+
+
+_RULES = (
+    _switches,
+    _one_token_limit,
+    _companions,
+    _chosen_tools,
+    _audio_output,
+    _parts_fit_roles,
+    _assistants_say_something,
+    _tool_results_answer_calls,
+)

@@ -1,0 +1,210 @@
+"""A chat completion request, field by field, as the reference and the newest official SDK have it.
+
+Everything is validated here whether it is served or not: ``unserved.py`` lists what is refused later. Bounds are those
+of the reference. A field that the reference does not call nullable refuses null.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Tag
+
+from api.dialects.openai.content import TextPart
+from api.dialects.openai.fields import (
+    ARRAY,
+    OBJECT,
+    STRING,
+    Identifier,
+    Items,
+    NonEmptyText,
+    OptionalFlag,
+    OptionalText,
+    Strict,
+    by_key,
+    by_type,
+    not_null,
+    tag,
+)
+from api.dialects.openai.messages import Message
+from api.dialects.openai.tools import FunctionCallChoice, Functions, ToolChoice, Tools
+
+MAX_COUNT = 2**31 - 1
+"""Largest number of tokens that may be asked for: no model has a longer context, and every machine type holds it."""
+
+Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
+TokenLimit = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+MetadataKey = Annotated[str, Field(max_length=64)]
+MetadataValue = Annotated[str, Field(max_length=512)]
+Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
+TokenId = Annotated[str, Field(pattern=r"^[0-9]+$", max_length=10)]
+LogitBias = Annotated[dict[TokenId, Annotated[int, Field(ge=-100, le=100)]], Field(max_length=1024)]
+
+Stop = Annotated[
+    Annotated[NonEmptyText, Tag(STRING)]
+    | Annotated[Items[NonEmptyText], Field(min_length=1, max_length=4), Tag(ARRAY)],
+    by_type("one of a string or array of strings", {str: STRING, list: ARRAY}),
+]
+"""An empty stop string would end every answer before its first character, so it is refused."""
+
+
+class TextFormat(Strict):
+    """Answer with any text."""
+
+    type: Literal["text"]
+
+
+class JsonObjectFormat(Strict):
+    """Answer with some JSON object."""
+
+    type: Literal["json_object"]
+
+
+class JsonSchema(Strict):
+    """A schema and its name."""
+
+    name: Identifier
+    description: OptionalText = None
+    schema_: Annotated[dict[str, Any] | None, not_null("an object"), Field(alias="schema")] = None
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(Strict):
+    """Answer with JSON of this schema."""
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+ResponseFormat = Annotated[
+    Annotated[TextFormat, Tag(tag("text"))]
+    | Annotated[JsonObjectFormat, Tag(tag("json_object"))]
+    | Annotated[JsonSchemaFormat, Tag(tag("json_schema"))],
+    by_key("type", "json_object", "json_schema", "text"),
+]
+
+
+class StreamOptions(Strict):
+    """What a stream carries besides the text."""
+
+    include_usage: OptionalFlag = None
+    include_obfuscation: OptionalFlag = None
+
+
+class VoiceId(Strict):
+    """A voice of one's own."""
+
+    id: str
+
+
+Voice = Annotated[
+    Annotated[str, Tag(STRING)] | Annotated[VoiceId, Tag(OBJECT)],
+    by_type("one of a string or object", {str: STRING, dict: OBJECT}),
+]
+
+
+class AudioOutput(Strict):
+    """How an answer should sound."""
+
+    voice: Voice
+    format: Literal["wav", "aac", "mp3", "flac", "opus", "pcm16"]
+
+
+class Prediction(Strict):
+    """Text that the answer will largely repeat."""
+
+    type: Literal["content"]
+    content: Annotated[
+        Annotated[str, Tag(STRING)] | Annotated[Items[TextPart], Field(min_length=1), Tag(ARRAY)],
+        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+    ]
+
+
+class ApproximateLocation(Strict):
+    """Roughly where the user is."""
+
+    city: OptionalText = None
+    country: OptionalText = None
+    region: OptionalText = None
+    timezone: OptionalText = None
+
+
+class UserLocation(Strict):
+    """Where the user is."""
+
+    type: Literal["approximate"]
+    approximate: ApproximateLocation
+
+
+class WebSearchOptions(Strict):
+    """How to search the web."""
+
+    search_context_size: Annotated[Literal["low", "medium", "high"] | None, not_null("a string")] = None
+    user_location: UserLocation | None = None
+
+
+class ModerationMode(Strict):
+    """What moderation does with a finding."""
+
+    mode: Literal["score", "block"]
+
+
+class ModerationPolicy(Strict):
+    """Moderation of the request and of the answer."""
+
+    input: ModerationMode | None = None
+    output: ModerationMode | None = None
+
+
+class Moderation(Strict):
+    """Which model moderates, and how."""
+
+    model: str
+    policy: ModerationPolicy | None = None
+
+
+class PromptCacheOptions(Strict):
+    """How prefixes of the prompt are cached."""
+
+    mode: Annotated[Literal["implicit", "explicit"] | None, not_null("a string")] = None
+    ttl: Annotated[Literal["30m"] | None, not_null("a string")] = None
+
+
+class ChatCompletionRequest(Strict):
+    """The body of ``POST /v1/chat/completions``."""
+
+    model: NonEmptyText
+    messages: Annotated[Items[Message], Field(min_length=1)]
+    audio: AudioOutput | None = None
+    frequency_penalty: Penalty | None = None
+    function_call: Annotated[FunctionCallChoice | None, not_null("one of a string or object")] = None
+    functions: Annotated[Functions | None, not_null("an array of objects")] = None
+    logit_bias: LogitBias | None = None
+    logprobs: bool | None = None
+    max_completion_tokens: TokenLimit | None = None
+    max_tokens: TokenLimit | None = None
+    metadata: Metadata | None = None
+    modalities: Annotated[Items[Literal["text", "audio"]], Field(min_length=1)] | None = None
+    moderation: Moderation | None = None
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    parallel_tool_calls: OptionalFlag = None
+    prediction: Prediction | None = None
+    presence_penalty: Penalty | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: Annotated[PromptCacheOptions | None, not_null("an object")] = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    response_format: Annotated[ResponseFormat | None, not_null("an object")] = None
+    safety_identifier: Annotated[str, Field(max_length=128)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
+    stop: Stop | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    tool_choice: Annotated[ToolChoice | None, not_null("one of a string or object")] = None
+    tools: Annotated[Tools | None, not_null("an array of objects")] = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    user: OptionalText = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    web_search_options: Annotated[WebSearchOptions | None, not_null("an object")] = None

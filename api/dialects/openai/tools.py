@@ -1,0 +1,147 @@
+"""Tools, the choice among them, and their deprecated forerunners, functions."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Tag
+
+from api.dialects.openai.fields import (
+    OBJECT,
+    STRING,
+    Identifier,
+    Items,
+    OptionalText,
+    Strict,
+    by_key,
+    by_type,
+    not_null,
+    tag,
+)
+
+Schema = Annotated[dict[str, Any] | None, not_null("an object")]
+"""A JSON Schema. What it says is checked where grammars are compiled."""
+
+
+class Function(Strict):
+    """A function as ``functions`` describes it."""
+
+    name: Identifier
+    description: OptionalText = None
+    parameters: Schema = None
+
+
+class StrictFunction(Function):
+    """A function as ``tools`` describes it."""
+
+    strict: bool | None = None
+
+
+class FunctionTool(Strict):
+    """A tool whose arguments follow a schema."""
+
+    type: Literal["function"]
+    function: StrictFunction
+
+
+class Grammar(Strict):
+    """A grammar for the input of a custom tool."""
+
+    definition: str
+    syntax: Literal["lark", "regex"]
+
+
+class TextFormat(Strict):
+    """Free text as the input of a custom tool."""
+
+    type: Literal["text"]
+
+
+class GrammarFormat(Strict):
+    """Text of a grammar as the input of a custom tool."""
+
+    type: Literal["grammar"]
+    grammar: Grammar
+
+
+CustomFormat = Annotated[
+    Annotated[TextFormat, Tag(tag("text"))] | Annotated[GrammarFormat, Tag(tag("grammar"))],
+    by_key("type", "text", "grammar"),
+]
+
+
+class Custom(Strict):
+    """A custom tool's description."""
+
+    name: Identifier
+    description: OptionalText = None
+    format: Annotated[CustomFormat | None, not_null("an object")] = None
+
+
+class CustomTool(Strict):
+    """A tool whose input is text."""
+
+    type: Literal["custom"]
+    custom: Custom
+
+
+Tool = Annotated[
+    Annotated[FunctionTool, Tag(tag("function"))] | Annotated[CustomTool, Tag(tag("custom"))],
+    by_key("type", "function", "custom"),
+]
+Tools = Annotated[Items[Tool], Field(min_length=1, max_length=128)]
+Functions = Annotated[Items[Function], Field(min_length=1, max_length=128)]
+
+
+class Named(Strict):
+    """Something by its name."""
+
+    name: str
+
+
+class FunctionChoice(Strict):
+    """Call this function."""
+
+    type: Literal["function"]
+    function: Named
+
+
+class CustomChoice(Strict):
+    """Call this custom tool."""
+
+    type: Literal["custom"]
+    custom: Named
+
+
+ToolReference = Annotated[
+    Annotated[FunctionChoice, Tag(tag("function"))] | Annotated[CustomChoice, Tag(tag("custom"))],
+    by_key("type", "function", "custom"),
+]
+
+
+class AllowedTools(Strict):
+    """Some of the tools, and whether one of them must be called."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[Items[ToolReference], Field(min_length=1)]
+
+
+class AllowedToolsChoice(Strict):
+    """Call only these tools."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+ToolChoiceObject = Annotated[
+    Annotated[FunctionChoice, Tag(tag("function"))]
+    | Annotated[CustomChoice, Tag(tag("custom"))]
+    | Annotated[AllowedToolsChoice, Tag(tag("allowed_tools"))],
+    by_key("type", "function", "allowed_tools", "custom"),
+]
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag(STRING)] | Annotated[ToolChoiceObject, Tag(OBJECT)],
+    by_type("one of a string or object", {str: STRING, dict: OBJECT}),
+]
+FunctionCallChoice = Annotated[
+    Annotated[Literal["none", "auto"], Tag(STRING)] | Annotated[Named, Tag(OBJECT)],
+    by_type("one of a string or object", {str: STRING, dict: OBJECT}),
+]

@@ -1,0 +1,214 @@
+"""pydantic's findings in the words, paths and codes of the OpenAI service.
+
+The service tells one error at a time. So does this: unknown top-level fields first, then the first finding in the
+order of the schema's fields.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from api.dialects.openai.fields import WRONG_BRANCH, WRONG_TYPE, is_tag
+from shared.errors import ProblemKind, RequestRefused, refuse
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+_SHOWN = 64
+"""Most characters of a client's own text that an error repeats."""
+
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "float_type": "a decimal",
+    "bool_type": "a boolean",
+    "dict_type": "an object",
+    "model_type": "an object",
+}
+_ARRAYS_OF_STRINGS = ("modalities",)
+_KEY = "[key]"
+"""What pydantic appends to the path of a key that is wrong itself."""
+
+
+def validate(model: type[_Model], value: Mapping[str, Any]) -> _Model:
+    """Return ``value`` as a ``model``. Raises :class:`shared.errors.RequestRefused` with the first error."""
+    unknown = value.keys() - _names(model)
+    if unknown:
+        raise _unrecognized(sorted(unknown))
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        finding = error.errors(include_url=False)[0]
+    raise _translate(finding)
+
+
+def listed(values: Sequence[str]) -> str:
+    """Join quoted values as the service does: ``'a'``, ``'a' and 'b'``, ``'a', 'b', and 'c'``."""
+    quoted = [f"'{value}'" for value in values]
+    if len(quoted) < 3:
+        return " and ".join(quoted)
+    return f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
+
+
+def wrong_value(param: str, value: str, supported: Sequence[str]) -> RequestRefused:
+    """The refusal of text that is none of the supported values."""
+    message = f"Invalid value: '{_shortened(value)}'. Supported values are: {listed(supported)}."
+    return refuse(ProblemKind.INVALID, message, param=param, code="invalid_value")
+
+
+def missing(param: str) -> RequestRefused:
+    """The refusal of a request without a required field."""
+    message = f"Missing required parameter: '{param}'."
+    return refuse(ProblemKind.INVALID, message, param=param, code="missing_required_parameter")
+
+
+@cache
+def _names(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
+
+
+def _unrecognized(names: Sequence[str]) -> RequestRefused:
+    plural = "s" if len(names) > 1 else ""
+    listing = _shortened(", ".join(names), 200)
+    return refuse(ProblemKind.INVALID, f"Unrecognized request argument{plural} supplied: {listing}")
+
+
+def _translate(finding: ErrorDetails) -> RequestRefused:
+    """The refusal that one finding of pydantic amounts to."""
+    param = _path(finding["loc"])
+    value = finding["input"]
+    match finding["type"]:
+        case "missing":
+            return missing(param)
+        case "extra_forbidden":
+            message = f"Unknown parameter: '{param}'."
+            return refuse(ProblemKind.INVALID, message, param=param, code="unknown_parameter")
+        case "literal_error" if isinstance(value, str):
+            return wrong_value(param, value, re.findall(r"'([^']*)'", finding["ctx"]["expected"]))
+        case "literal_error":
+            return _wrong_type(param, "a string", value)
+        case kind if kind == WRONG_BRANCH:
+            return _wrong_branch(param, finding["msg"].split(" "), value)
+        case kind if kind == WRONG_TYPE:
+            return _wrong_type(param, finding["msg"], value)
+        case "list_type":
+            items = "strings" if param in _ARRAYS_OF_STRINGS else "objects"
+            return _wrong_type(param, f"an array of {items}", value)
+        case kind if kind in _EXPECTED:
+            expected = "a metadata object" if param == "metadata" else _EXPECTED[kind]
+            return _wrong_type(param, expected, value)
+        case _:
+            return _out_of_bounds(finding)
+
+
+def _path(location: Sequence[str | int]) -> str:
+    """``messages[0].content[1].text``: without the names of unions' branches."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif not is_tag(part) and part != _KEY:
+            path += f".{_shortened(part)}" if path else _shortened(part)
+    return path
+
+
+def _wrong_type(param: str, expected: str, value: Any) -> RequestRefused:
+    message = f"Invalid type for '{param}': expected {expected}, but got {_json_type(value)} instead."
+    return refuse(ProblemKind.INVALID, message, param=param, code="invalid_type")
+
+
+def _wrong_branch(param: str, names: Sequence[str], value: Any) -> RequestRefused:
+    key, *branches = names
+    if not isinstance(value, dict):
+        return _wrong_type(param, "an object", value)
+    if key not in value:
+        return missing(f"{param}.{key}")
+    if not isinstance(value[key], str):
+        return _wrong_type(f"{param}.{key}", "a string", value[key])
+    return wrong_value(f"{param}.{key}", value[key], branches)
+
+
+def _out_of_bounds(finding: ErrorDetails) -> RequestRefused:
+    """Bounds of numbers, lengths and patterns, of values and of keys."""
+    location = finding["loc"]
+    is_key = location[-1] == _KEY
+    subject = f"Invalid key in '{_path(location[:-2])}'" if is_key else f"Invalid '{_path(location)}'"
+    reason, code = _broken_bound(finding["type"], finding["input"], finding.get("ctx", {}))
+    return refuse(ProblemKind.INVALID, f"{subject}: {reason}.", param=_path(location), code=code)
+
+
+def _broken_bound(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:
+    """The reason and the code."""
+    limit = context.get("max_length")
+    match kind:
+        case "greater_than_equal":
+            bound, noun = context["ge"], _number_noun(context["ge"])
+            reason = (
+                f"{noun} below minimum value. Expected a value >= {_number(bound)}, but got {_number(value)} instead"
+            )
+            return reason, f"{noun}_below_min_value"
+        case "less_than_equal":
+            bound, noun = context["le"], _number_noun(context["le"])
+            reason = (
+                f"{noun} above maximum value. Expected a value <= {_number(bound)}, but got {_number(value)} instead"
+            )
+            return reason, f"{noun}_above_max_value"
+        case "string_too_short":
+            reason = "empty string. Expected a string with minimum length 1, but got an empty string instead"
+            return reason, "empty_string"
+        case "string_too_long":
+            expected = f"Expected a string with maximum length {limit}"
+            return f"string too long. {expected}, but got a string with length {len(value)} instead", (
+                "string_above_max_length"
+            )
+        case "string_pattern_mismatch":
+            expected = f"Expected a string that matches the pattern '{context['pattern']}'"
+            return f"string does not match pattern. {expected}", "invalid_value"
+        case "too_short":
+            return "empty array. Expected an array with minimum length 1, but got an empty array instead", "empty_array"
+        case "too_long" if isinstance(value, dict):
+            expected = f"Expected an object with at most {limit} properties"
+            return f"too many properties. {expected}, but got an object with {len(value)} properties instead", (
+                "object_above_max_properties"
+            )
+        case "too_long":
+            expected = f"Expected an array with maximum length {limit}"
+            return f"array too long. {expected}, but got an array with length {len(value)} instead", (
+                "array_above_max_length"
+            )
+    raise AssertionError(f"the schema has a constraint without words: {kind}")
+
+
+def _number_noun(bound: float) -> str:
+    """The bound's own type tells the field's type, whatever number came: ``3`` for a temperature is a decimal."""
+    return "decimal" if isinstance(bound, float) else "integer"
+
+
+def _number(value: float) -> str:
+    return _shortened(json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value))
+
+
+def _json_type(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int():
+            return "an integer"
+        case float():
+            return "a decimal number"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case _:
+            return "an object"
+
+
+def _shortened(text: str, limit: int = _SHOWN) -> str:
+    return text if len(text) <= limit else text[:limit] + "…"

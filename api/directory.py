@@ -1,0 +1,93 @@
+"""What this replica knows of the fleet: a copy of the registry that is refreshed every second."""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError
+
+from shared import keys
+from shared.registry import ModelInfo, ReplicaInfo, WorkerInfo, known_models, live_replicas, live_workers
+
+logger = logging.getLogger(__name__)
+
+REFRESH = 1.0
+"""Seconds between two looks at the registry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How many of a model's jobs wait, and how many are claimed."""
+
+    waiting: int
+    claimed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """One look at the registry."""
+
+    workers: tuple[WorkerInfo, ...] = ()
+    replicas: tuple[ReplicaInfo, ...] = ()
+    models: dict[str, ModelInfo] = field(default_factory=dict)
+    depths: dict[str, Depth] = field(default_factory=dict)
+
+    def serving(self) -> dict[str, ModelInfo]:
+        """The models that a live worker serves or is about to serve again, by name."""
+        names = {worker.model for worker in self.workers if worker.status != "draining"}
+        return {name: info for name, info in sorted(self.models.items()) if name in names}
+
+
+class Directory:
+    """The last look, and for how long each model has been without a worker."""
+
+    def __init__(self, redis: ArqRedis) -> None:
+        self._redis = redis
+        self._looking = asyncio.Lock()
+        self._last_seen: dict[str, float] = {}
+        self.fleet = Fleet()
+        self.reachable = False
+
+    async def run(self) -> None:
+        """Refresh until cancelled."""
+        while True:
+            try:
+                await self.refresh()
+            except (RedisError, OSError) as error:
+                if self.reachable:
+                    logger.warning("registry not read, Redis does not answer: %s", error)
+                self.reachable = False
+            await asyncio.sleep(REFRESH)
+
+    async def refresh(self) -> None:
+        """Look now. Raises what redis-py raises when the store can't be reached."""
+        async with self._looking:
+            models = await known_models(self._redis)
+            workers = await live_workers(self._redis)
+            replicas = await live_replicas(self._redis)
+            depths = await self._depths(models)
+            self.fleet = Fleet(tuple(workers), tuple(replicas), models, depths)
+            now = time.monotonic()
+            for worker in workers:
+                self._last_seen[worker.model] = now
+            self.reachable = True
+
+    def without_worker_for(self, model: str) -> float:
+        """Seconds since a worker for ``model`` was last seen; 0 while there is one."""
+        seen = self._last_seen.get(model)
+        if seen is not None and any(worker.model == model for worker in self.fleet.workers):
+            return 0.0
+        return time.monotonic() - seen if seen is not None else float("inf")
+
+    async def _depths(self, models: dict[str, ModelInfo]) -> dict[str, Depth]:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for model in models:
+                pipe.zcard(keys.queue(model))
+                pipe.zcard(keys.inflight(model))
+            counts = await pipe.execute()
+        return {
+            model: Depth(waiting, claimed)
+            for model, waiting, claimed in zip(models, counts[::2], counts[1::2], strict=True)
+        }

@@ -1,0 +1,157 @@
+"""One API replica as a process: its parts, its background tasks, and an orderly end."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError
+
+from api.app import create_app
+from api.context import Context
+from api.directory import Directory
+from api.metrics import Metrics
+from api.relay import Relay
+from api.service import ChatService
+from shared import logs
+from shared.registry import ReplicaInfo, announce_replica, withdraw_replica
+from shared.settings import ApiSettings
+from shared.store import connect
+from shared.tasks import cancel_all
+from shared.version import VERSION
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 4096
+KEEP_ALIVE = 75
+"""Seconds that an idle connection is kept; longer than the 60 s that load balancers usually keep theirs."""
+
+
+def run(settings: ApiSettings) -> int:
+    """Serve until SIGINT or SIGTERM; return the process's exit code."""
+    logs.configure(settings.log_level)
+    try:
+        listener = _listen(settings.host, settings.port)
+    except OSError as error:
+        logger.error("can't listen on %s:%d: %s", settings.host, settings.port, error)
+        return 1
+    with listener:
+        factory = uvicorn.Config(app="", loop="auto").get_loop_factory()
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(_serve(settings, listener))
+    return 0
+
+
+def build(redis: ArqRedis, settings: ApiSettings) -> Context:
+    """Return the parts of a replica, nothing running yet."""
+    replica = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    relay = Relay(redis, replica)
+    directory = Directory(redis)
+    return Context(
+        settings=settings,
+        replica=replica,
+        redis=redis,
+        relay=relay,
+        directory=directory,
+        service=ChatService(redis, relay, directory, replica, settings),
+        metrics=Metrics(directory, relay),
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(parts: Context, address: str) -> AsyncIterator[None]:
+    """Run the replica's background tasks around a block."""
+    tasks = [
+        asyncio.create_task(work, name=name)
+        for name, work in (
+            ("relay", parts.relay.run()),
+            ("sweep", parts.relay.sweep()),
+            ("directory", parts.directory.run()),
+            ("watch", parts.service.watch()),
+            ("presence", _announce(parts, address)),
+        )
+    ]
+    try:
+        yield
+    finally:
+        await parts.service.farewell()
+        await cancel_all(tasks)
+        await parts.relay.close_all()
+        with contextlib.suppress(RedisError, OSError):
+            await withdraw_replica(parts.redis, parts.replica)
+        await parts.redis.aclose(close_connection_pool=True)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its own reaction to signals: streams in flight end first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
+    parts = build(connect(settings.redis_url), settings)
+    config = uvicorn.Config(
+        create_app(parts),
+        interface="asgi3",
+        http="httptools",
+        lifespan="off",
+        access_log=False,
+        server_header=False,
+        log_config=None,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=2,
+        backlog=BACKLOG,
+    )
+    server = _Server(config)
+    host, port = listener.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    async with running(parts, address):
+        serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+        logger.info("API replica %s listens on %s", parts.replica, address)
+        stopped = asyncio.create_task(stopping.wait())
+        await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if stopping.is_set():
+            logger.info("shutting down; answers in flight have %.0f s", settings.drain)
+            await parts.service.drain(settings.drain)
+        stopped.cancel()
+        server.should_exit = True
+        await serving
+
+
+async def _announce(parts: Context, address: str) -> None:
+    started = time.time()
+    while True:
+        info = ReplicaInfo(
+            id=parts.replica,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            address=address,
+            started=started,
+            streams=len(parts.relay.answers()),
+            version=VERSION,
+        )
+        try:
+            await announce_replica(parts.redis, info, lease=parts.settings.lease)
+        except (RedisError, OSError) as error:
+            logger.debug("replica not announced: %s", error)
+        await asyncio.sleep(parts.settings.lease / 3)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    listener.set_inheritable(True)
+    return listener

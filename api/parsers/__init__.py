@@ -1,0 +1,79 @@
+"""Parsers: from the text of an answer to content, reasoning and tool calls, as it comes.
+
+They run in the API, so that a job that moves to another worker takes no parser state along.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from api.parsers.deepseek import read_deepseek_calls
+from api.parsers.guided import guided_script
+from api.parsers.harmony import harmony_script
+from api.parsers.json_calls import read_json_calls
+from api.parsers.mistral import read_mistral_calls
+from api.parsers.parts import CallArguments, CallClosed, CallOpened, Content, Parser, Part, Reasoning
+from api.parsers.pythonic import read_pythonic_calls
+from api.parsers.qwen_xml import parameter_types, read_qwen_xml_calls
+from api.parsers.scripted import ScriptedParser
+from api.parsers.tagged import CallReader, tagged_script
+from shared.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat, ToolFormat
+from shared.request import Tool
+
+__all__ = [
+    "CallArguments",
+    "CallClosed",
+    "CallOpened",
+    "Content",
+    "Parser",
+    "Part",
+    "Reasoning",
+    "parser_for",
+]
+
+
+def parser_for(
+    output: OutputFormat, tools: Sequence[Tool] = (), *, in_reasoning: bool = False, guided: bool = False
+) -> Parser | None:
+    """Return a parser for one answer, or ``None`` where all of its text is content.
+
+    ``tools`` are those that the model may call: none where the request has none or chose none.
+    ``in_reasoning`` tells that the prompt has opened the reasoning (:meth:`OutputFormat.opens_reasoning`),
+    ``guided`` that a grammar makes the whole text JSON: a call object or a list of them.
+    """
+    if guided:
+        return ScriptedParser(guided_script)
+    if "harmony" in (output.tools, output.reasoning):
+        return ScriptedParser(partial(harmony_script, with_calls=bool(tools)))
+    tool_format = TOOL_FORMATS[output.tools] if output.tools and tools else None
+    reasoning = REASONING_FORMATS[output.reasoning] if output.reasoning else None
+    if tool_format is None:
+        if reasoning is None:
+            return None
+        return ScriptedParser(partial(tagged_script, reasoning=reasoning, in_reasoning=in_reasoning))
+    return ScriptedParser(
+        partial(
+            tagged_script,
+            reasoning=reasoning,
+            in_reasoning=in_reasoning,
+            triggers=tool_format.triggers,
+            leads=tool_format.leads,
+            read_calls=_reader(tool_format, tools),
+        )
+    )
+
+
+def _reader(tool_format: ToolFormat, tools: Sequence[Tool]) -> CallReader:
+    names = frozenset(tool.name for tool in tools)
+    match tool_format.name:
+        case "qwen3_coder":
+            return partial(read_qwen_xml_calls, tools={tool.name: parameter_types(tool.parameters) for tool in tools})
+        case "llama_pythonic" | "lfm2":
+            return partial(read_pythonic_calls, known=names, ends=tool_format.ends)
+        case "mistral" | "mistral_args":
+            return read_mistral_calls
+        case "deepseek_v3" | "deepseek_v31":
+            return read_deepseek_calls
+        case "llama3_json":
+            return partial(read_json_calls, known=names, ends=tool_format.ends, separators=",;")
+        case _:
+            return partial(read_json_calls, known=names, ends=tool_format.ends)

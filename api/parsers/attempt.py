@@ -1,0 +1,23 @@
+"""Reading what looks like calls, and taking it for content where it is none."""
+
+from api.parsers.source import Malformed, Script, Source
+from api.parsers.writer import Writer
+
+
+def attempt(source: Source, writer: Writer, calls: Script[None]) -> Script[bool]:
+    """Run the script ``calls``; return whether it found calls and nothing else.
+
+    What it has read and not told is content. Only where the text ends inside a call that has been opened,
+    the rest is a piece of the call, and says nothing to anybody.
+    """
+    opened = writer.calls
+    try:
+        yield from calls
+        sound = True
+    except Malformed:
+        sound = False
+        if writer.calls > opened and source.exhausted:
+            source.forget()
+    left = source.reclaim()
+    writer.content(left)
+    return sound and not left.strip()

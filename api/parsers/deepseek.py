@@ -1,0 +1,56 @@
+"""DeepSeek's calls: a name, a separator token and the arguments, each call in tokens of its own.
+
+V3 and R1 write the type ``function`` first, then the name and the arguments in a JSON code block;
+V3.1 writes just the name and the arguments.
+"""
+
+from api.parsers.json_calls import stream_arguments
+from api.parsers.source import Malformed, Script, Source, markers
+from api.parsers.writer import Writer
+from shared.formats import DEEPSEEK_CALL_BEGIN, DEEPSEEK_CALL_END, DEEPSEEK_CALLS_END, DEEPSEEK_SEPARATOR
+
+NAME_LIMIT = 256
+
+_FENCE = "```"
+
+
+def read_deepseek_calls(source: Source, writer: Writer, trigger: str) -> Script[None]:
+    """Read a group of calls, or the one that ``trigger`` began. Raises :class:`Malformed` on a fault."""
+    if trigger != DEEPSEEK_CALL_BEGIN:
+        yield from source.skip_space()
+        yield from source.expect(DEEPSEEK_CALL_BEGIN)
+    while True:
+        yield from _call(source, writer)
+        yield from source.skip_space()
+        if (yield from source.match(DEEPSEEK_CALL_BEGIN)) is None:
+            break
+    if (yield from source.match(DEEPSEEK_CALLS_END)) is not None:
+        source.forget()
+
+
+def _call(source: Source, writer: Writer) -> Script[None]:
+    name, _ = yield from source.until(markers(DEEPSEEK_SEPARATOR), NAME_LIMIT)
+    following = yield from source.skip_space()
+    if following != "{" and (yield from source.ahead((DEEPSEEK_CALL_END,))) is None:
+        name, _ = yield from source.until(markers("\n"), NAME_LIMIT)
+        yield from source.skip_space()
+        yield from source.expect(_FENCE + "json")
+        following = yield from source.skip_space()
+    name = name.strip()
+    if not name:
+        raise Malformed
+    if following == "{":
+        writer.open(name)
+        yield from stream_arguments(source, writer)
+    elif (yield from source.ahead((DEEPSEEK_CALL_END, _FENCE))) is not None:
+        writer.open(name)
+        writer.arguments("{}")
+        writer.close()
+    else:
+        raise Malformed
+    yield from source.skip_space()
+    if (yield from source.match(_FENCE)) is not None:
+        source.forget()
+        yield from source.skip_space()
+    if (yield from source.match(DEEPSEEK_CALL_END)) is not None:
+        source.forget()

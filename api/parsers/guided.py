@@ -1,0 +1,12 @@
+"""Answers that a grammar made JSON: one call object or a list of them, and nothing else."""
+
+from api.parsers.attempt import attempt
+from api.parsers.json_calls import json_calls
+from api.parsers.source import Script, Source, markers
+from api.parsers.writer import Writer
+
+
+def guided_script(source: Source, writer: Writer) -> Script[None]:
+    """Read a whole answer. What is not a call after all, because the text was cut off early, is content."""
+    yield from attempt(source, writer, json_calls(source, writer))
+    yield from source.through(markers(), writer.content)

@@ -1,0 +1,217 @@
+"""Python literals turned into JSON as they come."""
+
+import re
+from collections.abc import Callable
+
+from api.parsers.json_text import quoted
+from api.parsers.source import Malformed, Script, Source
+
+_space = re.compile(r"[ \t\r\n]*")
+_token_run = re.compile(r"[-+.\w]*")
+_string_run = re.compile(r"[^\\'\"]+")
+_json_number = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_whole_number = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*")
+_decimal_number = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+TOKEN_LIMIT = 1_000
+"""Longest number, in characters; also keeps ``int`` away from its own limit, where it raises."""
+
+_CLOSERS = {"{": "}", "[": "]", "(": ")"}
+_JSON_BRACKETS = {"{": "{", "[": "[", "(": "[", "}": "}", "]": "]", ")": "]"}
+_WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "\n": ""}
+_HEX_LENGTHS = {"x": 2, "u": 4, "U": 8}
+_HEX = frozenset("0123456789abcdefABCDEF")
+
+
+class PythonScanner:
+    """Follows one Python literal through pieces of text and gives it out as JSON.
+
+    Understands strings, numbers, ``True``, ``False``, ``None`` and lists, tuples and dictionaries with string
+    keys. Names, calls, operators, prefixed or joined strings are failures: nothing is ever evaluated.
+    """
+
+    def __init__(self) -> None:
+        self.done = False
+        self.failed = False
+        self._stack: list[str] = []
+        self._output: list[str] = []
+        self._token = ""
+        self._quote = ""
+        self._separator = ""
+        self._hex_length = 0
+        self._key = False
+        self._state: Callable[[str, int], int] = self._value
+
+    def scan(self, text: str, start: int) -> tuple[int, str]:
+        """Read ``text`` from ``start`` on; return the index of the first character not read, and the JSON made.
+
+        When ``done`` or ``failed`` is set, reading stopped there.
+        """
+        at = start
+        while at < len(text) and not self.done and not self.failed:
+            at = self._state(text, at)
+        output = "".join(self._output)
+        self._output.clear()
+        return at, output
+
+    def _blank(self, text: str, at: int) -> int:
+        found = _space.match(text, at)
+        return found.end() if found else at
+
+    def _fail(self, at: int) -> int:
+        self.failed = True
+        return at
+
+    def _say(self, text: str) -> None:
+        self._output.append(self._separator + text)
+        self._separator = ""
+
+    def _value(self, text: str, at: int) -> int:
+        """Before a value; in a list also before its end, and in a dictionary before a key or its end."""
+        at = self._blank(text, at)
+        if at == len(text):
+            return at
+        first = text[at]
+        wants_key = bool(self._stack) and self._stack[-1] == "{" and not self._key
+        may_close = bool(self._stack) and not self._key and first == _CLOSERS[self._stack[-1]]
+        if may_close:
+            return self._close(text, at)
+        if first in "'\"":
+            self._quote = first
+            self._state = self._string
+            self._say('"')
+            return at + 1
+        if wants_key:
+            return self._fail(at)
+        if first in _CLOSERS:
+            self._stack.append(first)
+            self._key = False
+            self._say(_JSON_BRACKETS[first])
+            return at + 1
+        self._token = ""
+        self._state = self._word
+        return at
+
+    def _close(self, text: str, at: int) -> int:
+        self._stack.pop()
+        self._separator = ""
+        self._output.append(_JSON_BRACKETS[text[at]])
+        self._end_value()
+        return at + 1
+
+    def _end_value(self) -> None:
+        if not self._stack:
+            self.done = True
+            return
+        self._key = False
+        self._state = self._after_value
+
+    def _after_value(self, text: str, at: int) -> int:
+        at = self._blank(text, at)
+        if at == len(text):
+            return at
+        if text[at] == _CLOSERS[self._stack[-1]]:
+            return self._close(text, at)
+        if text[at] != ",":
+            return self._fail(at)
+        self._separator = ", "
+        self._state = self._value
+        return at + 1
+
+    def _colon(self, text: str, at: int) -> int:
+        at = self._blank(text, at)
+        if at == len(text):
+            return at
+        if text[at] != ":":
+            return self._fail(at)
+        self._separator = ": "
+        self._key = True
+        self._state = self._value
+        return at + 1
+
+    def _string(self, text: str, at: int) -> int:
+        character = text[at]
+        if character == self._quote:
+            self._output.append('"')
+            if self._stack and self._stack[-1] == "{" and not self._key:
+                self._state = self._colon
+            else:
+                self._end_value()
+            return at + 1
+        if character == "\\":
+            self._state = self._escape
+            return at + 1
+        found = _string_run.match(text, at)
+        end = found.end() if found else at + 1
+        self._output.append(quoted(text[at:end])[1:-1])
+        return end
+
+    def _escape(self, text: str, at: int) -> int:
+        character = text[at]
+        if character in _HEX_LENGTHS:
+            self._token = ""
+            self._hex_length = _HEX_LENGTHS[character]
+            self._state = self._hex
+            return at + 1
+        self._state = self._string
+        # As in Python, a backslash before anything else is a backslash.
+        meant = character if character in "\\'\"" else _ESCAPES.get(character, "\\" + character)
+        self._output.append(quoted(meant)[1:-1])
+        return at + 1
+
+    def _hex(self, text: str, at: int) -> int:
+        if text[at] not in _HEX:
+            return self._fail(at)
+        self._token += text[at]
+        if len(self._token) == self._hex_length:
+            code = int(self._token, 16)
+            if code > 0x10FFFF:
+                return self._fail(at)
+            # A lone surrogate can't be encoded; JSON's own escape for it can be written all the same.
+            self._output.append(f"\\u{code:04x}" if 0xD800 <= code <= 0xDFFF else quoted(chr(code))[1:-1])
+            self._state = self._string
+        return at + 1
+
+    def _word(self, text: str, at: int) -> int:
+        """A number, ``True`` and the like: told when its end has been seen."""
+        room = TOKEN_LIMIT - len(self._token)
+        found = _token_run.match(text, at, at + room)
+        end = found.end() if found else at
+        self._token += text[at:end]
+        if end < len(text):
+            json = _as_json(self._token)
+            if json is None:
+                return self._fail(end)
+            self._say(json)
+            self._end_value()
+        return end
+
+
+def _as_json(token: str) -> str | None:
+    if token in _WORDS:
+        return _WORDS[token]
+    if _json_number.fullmatch(token):
+        return token
+    if _whole_number.fullmatch(token):
+        return str(int(token))
+    if _decimal_number.fullmatch(token):
+        number = repr(float(token))
+        return number if _json_number.fullmatch(number) else None
+    return None
+
+
+def python_value(source: Source, tell: Callable[[str], None]) -> Script[None]:
+    """Read one Python literal and hand it to ``tell`` as JSON, piece by piece.
+
+    Raises :class:`Malformed` where it stops being one; the sound beginning has been told by then.
+    """
+    scanner = PythonScanner()
+    while True:
+        end, piece = scanner.scan(source.text, source.at)
+        source.take(end)
+        if piece:
+            tell(piece)
+        if scanner.done:
+            return
+        if scanner.failed or not (yield from source.more()):
+            raise Malformed

@@ -1,0 +1,148 @@
+"""Qwen3-Coder's calls: ``<function=name>`` with a ``<parameter=key>`` element for each argument.
+
+The values are bare text, so the tool's schema says whether ``5`` is a number or a string.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from api.parsers.json_text import quoted
+from api.parsers.source import Malformed, Script, Source, markers
+from api.parsers.writer import Writer
+
+NAME_LIMIT = 256
+
+_FUNCTION = "<function="
+_FUNCTION_END = "</function>"
+_PARAMETER = "<parameter="
+_CALL_END = "</tool_call>"
+_NAME_END = markers(">")
+_VALUE_END = markers("\n</parameter>", "</parameter>")
+_STRING = frozenset({"string"})
+_UNKNOWN: frozenset[str] = frozenset()
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+
+ParameterTypes = Mapping[str, frozenset[str]]
+"""The JSON Schema types that each parameter of a tool may have; an empty set where the schema doesn't tell."""
+
+
+def parameter_types(schema: str | None) -> ParameterTypes:
+    """Read the types out of a tool's parameters, given as a JSON Schema in JSON text."""
+    try:
+        decoded = msgspec.json.decode(schema or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    properties = decoded.get("properties") if isinstance(decoded, dict) else None
+    if not isinstance(properties, dict):
+        return {}
+    return {key: _types(value) for key, value in properties.items()}
+
+
+def _types(schema: Any) -> frozenset[str]:
+    if not isinstance(schema, dict):
+        return _UNKNOWN
+    for keyword in ("anyOf", "oneOf"):
+        if isinstance(schema.get(keyword), list):
+            choices = [_types(choice) for choice in schema[keyword]]
+            return frozenset().union(*choices) if all(choices) else _UNKNOWN
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        return frozenset({declared})
+    if isinstance(declared, list):
+        return frozenset(item for item in declared if isinstance(item, str))
+    return _UNKNOWN
+
+
+def read_qwen_xml_calls(
+    source: Source, writer: Writer, trigger: str, *, tools: Mapping[str, ParameterTypes]
+) -> Script[None]:
+    """Read one call behind ``<tool_call>`` or ``<function=``. Raises :class:`Malformed` on a fault."""
+    if trigger != _FUNCTION:
+        yield from source.skip_space()
+        yield from source.expect(_FUNCTION)
+    name, _ = yield from source.until(_NAME_END, NAME_LIMIT)
+    name = name.strip()
+    if not name:
+        raise Malformed
+    writer.open(name)
+    writer.arguments("{")
+    source.forget()
+    types = tools.get(name, {})
+    separator = ""
+    while True:
+        yield from source.skip_space()
+        tag = yield from source.match(_PARAMETER, _FUNCTION_END, _CALL_END)
+        if tag != _PARAMETER:
+            break
+        key, _ = yield from source.until(_NAME_END, NAME_LIMIT)
+        writer.arguments(f"{separator}{quoted(key.strip())}: ")
+        source.forget()
+        yield from _value(source, writer, types.get(key.strip(), _UNKNOWN))
+        separator = ", "
+    if tag is None:
+        raise Malformed
+    writer.arguments("}")
+    writer.close()
+    source.forget()
+    if tag == _FUNCTION_END:
+        yield from source.skip_space()
+        if (yield from source.match(_CALL_END)) is not None:
+            source.forget()
+
+
+def _value(source: Source, writer: Writer, types: frozenset[str]) -> Script[None]:
+    """Read a value, whose own text stands between two line breaks that are not part of it."""
+    if (yield from source.peek()) == "\n":
+        source.take(source.at + 1)
+    if types == _STRING:
+        yield from _string(source, writer)
+        return
+    pieces: list[str] = []
+    if (yield from source.through(_VALUE_END, pieces.append)) is None:
+        raise Malformed
+    writer.arguments(_converted("".join(pieces), types))
+    source.forget()
+
+
+def _string(source: Source, writer: Writer) -> Script[None]:
+    def tell(piece: str) -> None:
+        writer.arguments(quoted(piece)[1:-1])
+        source.forget()
+
+    writer.arguments('"')
+    if (yield from source.through(_VALUE_END, tell, tell_cut_stop=False)) is None:
+        raise Malformed
+    writer.arguments('"')
+    source.forget()
+
+
+def _converted(text: str, types: frozenset[str]) -> str:
+    """``text`` as JSON of one of ``types``; a string where it is nothing else."""
+    bare = text.strip()
+    bare = _PYTHON_WORDS.get(bare, bare)
+    try:
+        kinds = _kinds(msgspec.json.decode(bare))
+    except (msgspec.DecodeError, RecursionError):
+        return quoted(text)
+    if "string" in kinds:
+        return quoted(text)
+    return bare if not types or types & kinds else quoted(text)
+
+
+def _kinds(value: object) -> frozenset[str]:
+    match value:
+        case None:
+            return frozenset({"null"})
+        case bool():
+            return frozenset({"boolean"})
+        case int():
+            return frozenset({"integer", "number"})
+        case float():
+            return frozenset({"number"})
+        case list():
+            return frozenset({"array"})
+        case dict():
+            return frozenset({"object"})
+    return _STRING

@@ -1,0 +1,273 @@
+"""The relay: one subscription for the life of a replica, fanned out to the answers in this process.
+
+Pub/sub may lose messages (a reconnect, a slow reader); the journal has them all. A gap in the positions, a
+reconnect, or a long silence makes the relay read the job's journal, so an answer is whole whatever the
+transport did. Repeats and stale attempts are dropped by position and attempt.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+
+import msgspec
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError
+
+from shared import keys
+from shared.errors import Problem, ProblemKind, RequestRefused
+from shared.events import Delta, Event, Failed, Finished, Rejected, Started, decode_frame, decode_journal
+from shared.tasks import cancel_all
+
+logger = logging.getLogger(__name__)
+
+SILENCE = 5.0
+"""Seconds without an event after which an answer's journal is read, in case something was missed."""
+
+_RECONNECT_PAUSE = 0.25
+
+Batch = list[tuple[int, Event]]
+"""Events with the index of the choice that each belongs to."""
+
+
+class Answer:
+    """The events of one request, from all of its choices, in order for each choice."""
+
+    def __init__(self, jobs: list[str], model: str) -> None:
+        self.jobs = jobs
+        self.model = model
+        self.tracks = [_Track(job, choice, self) for choice, job in enumerate(jobs)]
+        self._events: Batch = []
+        self._arrived = asyncio.Event()
+        self._unfinished = len(jobs)
+        self.abandoned = False
+        """Whether it was ended from this side, so that the jobs may still be at work."""
+
+    @property
+    def over(self) -> bool:
+        """Whether every choice has had its last event."""
+        return self._unfinished == 0
+
+    def put(self, choice: int, event: Event, *, last: bool) -> None:
+        """Add an event; called by the choice's track."""
+        self._events.append((choice, event))
+        if last:
+            self._unfinished -= 1
+        self._arrived.set()
+
+    def fail(self, problem: Problem) -> None:
+        """End every choice that is still open with ``problem``."""
+        self.abandoned = True
+        for track in self.tracks:
+            track.fail(problem)
+
+    async def verdict(self) -> Started:
+        """Wait for the worker's first word, and leave it in the stream.
+
+        Raises :class:`RequestRefused` when the request was rejected or failed before it began.
+        """
+        while not self._events:
+            await self._arrived.wait()
+        event = self._events[0][1]
+        if isinstance(event, Rejected | Failed):
+            raise RequestRefused(event.problem)
+        if not isinstance(event, Started):
+            raise RequestRefused(
+                Problem(kind=ProblemKind.INTERNAL, message=f"The worker began with {type(event).__name__}.")
+            )
+        return event
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """Yield what has arrived since the last time, until every choice is over.
+
+        A slow consumer gets few large batches, a fast one many small ones.
+        """
+        while True:
+            if not self._events:
+                if self._unfinished == 0:
+                    return
+                self._arrived.clear()
+                await self._arrived.wait()
+            batch, self._events = self._events, []
+            yield batch
+
+
+class _Track:
+    """One choice's place in its event stream: what has been seen, and what may come next."""
+
+    __slots__ = ("_held", "answer", "attempt", "choice", "ended", "heard", "job", "position")
+
+    def __init__(self, job: str, choice: int, answer: Answer) -> None:
+        self.job = job
+        self.choice = choice
+        self.attempt = 0
+        self.position = 0
+        self.ended = False
+        self.heard = time.monotonic()
+        self.answer = answer
+        self._held: list[tuple[int, Event]] | None = None
+
+    def take(self, attempt: int, event: Event) -> bool:
+        """Accept an event as it came over the wire. Returns False when events before it are missing.
+
+        The event is then held back, like all that follow, until :meth:`fill` brings the missing ones.
+        """
+        if self._held is not None:
+            self._held.append((attempt, event))
+            return True
+        if self.ended or attempt < self.attempt:
+            return True
+        self.heard = time.monotonic()
+        first = attempt > self.attempt
+        at = self.position if isinstance(event, Started | Rejected) else getattr(event, "position", self.position)
+        if at > self.position or (first and not isinstance(event, Started | Rejected | Failed)):
+            self._held = [(attempt, event)]
+            return False
+        self._accept(attempt, event)
+        return True
+
+    def hold(self) -> None:
+        """Keep back what comes until :meth:`fill`."""
+        if self._held is None:
+            self._held = []
+
+    def fill(self, journal: Iterable[Event]) -> None:
+        """Accept what the journal has, then what was held back meanwhile."""
+        held, self._held = self._held or [], None
+        self.heard = time.monotonic()
+        for event in journal:
+            if not self.ended:
+                self._accept(max(self.attempt, 1), event)
+        for attempt, event in held:
+            if not self.ended and attempt >= self.attempt and getattr(event, "position", 0) <= self.position:
+                self._accept(attempt, event)
+
+    def resume(self) -> None:
+        """Give up waiting for :meth:`fill`: the journal could not be read. What was held back is in it."""
+        self._held = None
+
+    def fail(self, problem: Problem) -> None:
+        """End this choice."""
+        if not self.ended:
+            self.ended = True
+            self.answer.put(self.choice, Failed(problem), last=True)
+
+    def _accept(self, attempt: int, event: Event) -> None:
+        new_to_client = self.attempt == 0
+        self.attempt = attempt
+        match event:
+            case Delta():
+                known = self.position - event.position
+                if known == 0:
+                    self.position += len(event.tokens)
+                    self.answer.put(self.choice, event, last=False)
+            case Started():
+                if new_to_client:
+                    self.answer.put(self.choice, event, last=False)
+            case Finished() | Failed() | Rejected():
+                self.ended = True
+                self.answer.put(self.choice, event, last=True)
+
+
+class Relay:
+    """Routes the frames on this replica's channel to the answers that wait for them."""
+
+    def __init__(self, redis: ArqRedis, replica: str) -> None:
+        self._redis = redis
+        self._replica = replica
+        self._tracks: dict[str, _Track] = {}
+        self._recoveries: set[asyncio.Task[None]] = set()
+        self._subscribed = asyncio.Event()
+        self.frames = 0
+
+    @property
+    def listening(self) -> bool:
+        """Whether the subscription stands."""
+        return self._subscribed.is_set()
+
+    def answers(self) -> set[Answer]:
+        """The answers that are open now."""
+        return {track.answer for track in self._tracks.values()}
+
+    def open(self, answer: Answer) -> None:
+        """Route events to ``answer`` from now on."""
+        for track in answer.tracks:
+            self._tracks[track.job] = track
+
+    def close(self, answer: Answer) -> None:
+        """Route nothing more to ``answer``."""
+        for job in answer.jobs:
+            self._tracks.pop(job, None)
+
+    async def run(self) -> None:
+        """Listen until cancelled; after each reconnection, read the journals for what was missed."""
+        while True:
+            try:
+                async with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+                    await pubsub.subscribe(keys.replica_channel(self._replica))
+                    self._subscribed.set()
+                    self._recover(list(self._tracks.values()))
+                    while True:
+                        message = await pubsub.get_message(timeout=None)
+                        if message is not None:
+                            self._route(message["data"])
+            except (RedisError, OSError) as error:
+                logger.warning("frames not heard, Redis does not answer: %s", error)
+                await asyncio.sleep(_RECONNECT_PAUSE)
+            finally:
+                self._subscribed.clear()
+
+    async def sweep(self) -> None:
+        """Look after answers that have been silent for long, until cancelled."""
+        while True:
+            await asyncio.sleep(SILENCE / 2)
+            limit = time.monotonic() - SILENCE
+            self._recover([track for track in self._tracks.values() if track.heard < limit and not track.ended])
+
+    async def close_all(self) -> None:
+        """Cancel what still reads journals."""
+        await cancel_all(self._recoveries)
+
+    def _route(self, frame: bytes) -> None:
+        self.frames += 1
+        try:
+            entries = decode_frame(frame)
+        except msgspec.DecodeError as error:
+            logger.error("frame not understood: %s", error)
+            return
+        tracks = self._tracks
+        for entry in entries:
+            track = tracks.get(entry.job)
+            if track is not None and not track.take(entry.attempt, entry.event):
+                self._recover([track])
+
+    def _recover(self, tracks: list[_Track]) -> None:
+        if tracks:
+            task = asyncio.create_task(self._read_journals(tracks), name="journal recovery")
+            self._recoveries.add(task)
+            task.add_done_callback(self._recoveries.discard)
+
+    async def _read_journals(self, tracks: list[_Track]) -> None:
+        for track in tracks:
+            track.hold()
+        try:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for track in tracks:
+                    pipe.exists(keys.payload(track.job))
+                    pipe.lrange(keys.journal(track.job), 0, -1)
+                replies = await pipe.execute()
+        except (RedisError, OSError) as error:
+            logger.warning("journals not read, Redis does not answer: %s", error)
+            for track in tracks:
+                track.resume()
+            return
+        for track, exists, journal in zip(tracks, replies[::2], replies[1::2], strict=True):
+            track.fill(decode_journal(journal))
+            if not exists and not track.ended and track.job in self._tracks:
+                track.fail(_LOST)
+
+
+_LOST = Problem(
+    kind=ProblemKind.LOST,
+    message="The request was lost in an outage of the store behind this service. Please send it again.",
+)

@@ -1,0 +1,43 @@
+"""Chat routes: bytes to a dialect, its request to the service, the answer back through the dialect."""
+
+import time
+import uuid
+
+from quart import Blueprint, Response, request
+
+from api.answering import Tally, collect, stream
+from api.bodies import read_json_body
+from api.context import context
+from api.dialects import dialect_of
+from api.lifetime import lifetime
+
+blueprint = Blueprint("chat", __name__)
+
+STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+
+
+@blueprint.post("/v1/chat/completions")
+async def chat_completions() -> Response:
+    """Create a chat completion. The HTTP status waits for the worker's verdict."""
+    parts = context()
+    dialect = dialect_of(request.path)
+    tally = Tally()
+    chat = dialect.parse(await read_json_body(request, parts.settings.max_body))
+    answer = await parts.service.submit(chat)
+    lifetime(request).callback(parts.metrics.record, chat.model, tally)
+    lifetime(request).callback(parts.service.close, answer)
+    started = await answer.verdict()
+    rendering = dialect.render(
+        chat, answer_id=uuid.uuid4().hex, created=int(time.time()), fingerprint=started.fingerprint
+    )
+    if chat.stream:
+        response = Response(stream(answer, rendering, tally), headers=STREAM_HEADERS)
+    else:
+        body = rendering.completion(await collect(answer, tally), tally.usage())
+        response = Response(body, content_type="application/json")
+    response.timeout = None
+    return response

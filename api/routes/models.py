@@ -1,0 +1,27 @@
+"""The models that live workers serve."""
+
+from quart import Blueprint, Response
+
+from api.context import context
+from api.dialects.openai.models import render_model, render_models
+from shared.errors import ProblemKind, refuse
+
+blueprint = Blueprint("models", __name__)
+
+
+@blueprint.get("/v1/models")
+async def list_models() -> Response:
+    """List them."""
+    models = context().directory.fleet.serving()
+    return Response(render_models(list(models.values())), content_type="application/json")
+
+
+@blueprint.get("/v1/models/<path:name>")
+async def get_model(name: str) -> Response:
+    """Describe one."""
+    model = context().directory.fleet.serving().get(name)
+    if model is None:
+        raise refuse(
+            ProblemKind.MODEL_NOT_FOUND, f"The model '{name}' does not exist or you do not have access to it.", param="model"
+        )
+    return Response(render_model(model), content_type="application/json")

@@ -1,0 +1,89 @@
+"""Routes for those who run the service: probes, metrics, the API's description."""
+
+import msgspec
+from quart import Blueprint, Response
+from redis.exceptions import RedisError
+
+from api.context import context
+from api.metrics import CONTENT_TYPE
+from api.openapi import document
+from shared.version import VERSION
+
+blueprint = Blueprint("operations", __name__)
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of this replica, and what it sees of the fleet."""
+
+    status: str
+    version: str
+    replica: str
+    store: str
+    models: list[str]
+    workers: int
+    open_answers: int
+
+
+@blueprint.get("/live")
+async def live() -> Response:
+    """Whether this process runs: always, if it answers."""
+    return _json({"status": "ok"})
+
+
+@blueprint.get("/ready")
+async def ready() -> Response:
+    """Whether a request would be accepted now: Redis answers, a worker serves, and no shutdown is under way."""
+    reason = await _not_ready()
+    if reason:
+        return _json({"status": "unavailable", "reason": reason}, 503)
+    return _json({"status": "ok"})
+
+
+@blueprint.get("/health")
+async def health() -> Response:
+    """The same verdict, with what it rests on."""
+    parts = context()
+    reason = await _not_ready()
+    state = Health(
+        status=f"unavailable: {reason}" if reason else "ok",
+        version=VERSION,
+        replica=parts.replica,
+        store="up" if parts.directory.reachable else "down",
+        models=list(parts.directory.fleet.serving()),
+        workers=len(parts.directory.fleet.workers),
+        open_answers=len(parts.relay.answers()),
+    )
+    return _json(state, 503 if reason else 200)
+
+
+@blueprint.get("/metrics")
+async def metrics() -> Response:
+    """Prometheus' text form."""
+    return Response(context().metrics.page(), content_type=CONTENT_TYPE)
+
+
+@blueprint.get("/openapi.json")
+async def openapi() -> Response:
+    """The description of this API."""
+    return Response(document(), content_type="application/json")
+
+
+async def _not_ready() -> str:
+    parts = context()
+    if parts.service.draining:
+        return "shutting down"
+    try:
+        await parts.redis.ping()
+    except (RedisError, OSError):
+        return "the store can't be reached"
+    if not parts.relay.listening:
+        return "not subscribed to the workers' frames yet"
+    if not any(worker.status == "serving" for worker in parts.directory.fleet.workers):
+        await parts.directory.refresh()
+    if not any(worker.status == "serving" for worker in parts.directory.fleet.workers):
+        return "no worker serves"
+    return ""
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status=status, content_type="application/json")

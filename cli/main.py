@@ -1,0 +1,74 @@
+"""The ``vinoqueue`` command. Each subcommand is imported only when it is used, so that ``--help`` is quick,
+the API's process never imports the worker's libraries, and neither does the worker's import the API's."""
+
+from importlib import import_module
+from typing import NamedTuple
+
+import click
+
+
+class _Entry(NamedTuple):
+    """Where a subcommand is (``module:attribute``), and the line that the overview gives it."""
+
+    target: str
+    summary: str
+
+
+SECTIONS: dict[str, dict[str, _Entry]] = {
+    "Serve": {
+        "up": _Entry("cli.serve:up", "Start everything on this machine: store, worker and API."),
+        "api": _Entry("cli.serve:api", "Start one API replica."),
+        "worker": _Entry("cli.serve:worker", "Start one worker."),
+    },
+    "Look": {
+        "status": _Entry("cli.status:status", "Show workers, queues and API replicas."),
+        "health": _Entry("cli.health:health", "Tell by the exit code whether this host's API or worker is well."),
+        "version": _Entry("cli.version:version", "Print the version."),
+    },
+    "Models": {
+        "model": _Entry("cli.model:model", "List, download and locate models."),
+    },
+}
+_ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and summary, and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all subcommands, in the order of the overview."""
+        return list(_ENTRIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand ``cmd_name``, or None."""
+        if cmd_name not in _ENTRIES:
+            return None
+        module, attribute = _ENTRIES[cmd_name].target.split(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the overview without importing a subcommand."""
+        for title, entries in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.summary) for name, entry in entries.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Every flag has an environment twin, VINOQUEUE_ and its name: --max-batch is VINOQUEUE_MAX_BATCH.",
+)
+def main() -> None:
+    """Chat completions on OpenVINO, through a queue.
+
+    \b
+    Everything on one machine:  vinoqueue up
+    Another worker node:        vinoqueue worker --redis-url redis://store:6379/0 --device GPU
+    Who is there:               vinoqueue status
+    """
+
+
+if __name__ == "__main__":
+    main(prog_name="vinoqueue")

@@ -1,0 +1,145 @@
+"""Command line options made from the settings classes, so that a setting is declared once.
+
+A field ``max_batch`` of a class in :mod:`shared.settings` becomes ``--max-batch``, its environment twin
+``VINOQUEUE_MAX_BATCH``, its help text, check and default. A flag beats the variable, which beats the default.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import annotated_types
+import click
+from click.core import ParameterSource
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from shared.settings import ENV_PREFIX, Settings
+
+S = TypeVar("S", bound=Settings)
+
+COMPUTED = "found at start"
+"""What help and table show for a default that depends on the machine."""
+
+_METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
+
+
+def flag(name: str) -> str:
+    """The command line flag of the settings field ``name``."""
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """The environment variable of the settings field ``name``."""
+    return ENV_PREFIX + name.upper()
+
+
+class SettingsCommand(click.Command):
+    """A command whose options are a settings class; its callback gets ``settings``, checked and complete.
+
+    Values that are not allowed end with a usage error that names the flag and, where it came from there,
+    the environment variable.
+    """
+
+    def __init__(self, name: str, kind: type[S], run: Callable[[S], int], **attributes: Any) -> None:
+        """``run`` returns the exit code. ``attributes`` go to :class:`click.Command` (help, epilog...)."""
+        self._kind = kind
+        options: list[click.Parameter] = [option(kind, field) for field in kind.model_fields]
+        super().__init__(name, params=options, **attributes)
+        self.callback = lambda **values: click.get_current_context().exit(run(build(kind, values)))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options grouped by the settings class that declares them, the most special group first."""
+        groups: dict[str, list[tuple[str, str]]] = {_title(owner): [] for owner in _owners(self._kind)}
+        own: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            field = parameter.name in self._kind.model_fields
+            (groups[_title(_owner(self._kind, str(parameter.name)))] if field else own).append(record)
+        for title, records in [*groups.items(), ("Other", own)]:
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def option(kind: type[Settings], name: str) -> click.Option:
+    """The option for the field ``name`` of ``kind``.
+
+    Raises :class:`TypeError` for a field of a type that has no form on a command line.
+    """
+    field = kind.model_fields[name]
+    declared = flag(name)
+    switch = field.annotation is bool
+    computed = field.default_factory is not None
+    return click.Option(
+        [f"{declared}/--no-{declared[2:]}" if switch else declared, name],
+        type=click.BOOL if switch else _type(name, field),
+        metavar=_METAVARS.get(field.annotation),
+        default=field.default_factory if computed else field.default,
+        envvar=variable(name),
+        show_envvar=True,
+        show_default=COMPUTED if computed else field.default != "",
+        help=field.description,
+    )
+
+
+def build(kind: type[S], values: dict[str, Any]) -> S:
+    """The settings of ``kind`` with ``values``. Raises :class:`click.UsageError` naming the flag of a wrong one."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        context = click.get_current_context(silent=True)
+        from_environment = context and context.get_parameter_source(name) is ParameterSource.ENVIRONMENT
+        origin = f" (env var: '{variable(name)}')" if from_environment else ""
+        raise click.UsageError(f"Invalid value for '{flag(name)}'{origin}: {first['msg']}.") from None
+
+
+class _FiniteRange(click.FloatRange):
+    """A float within bounds that is neither infinite nor NaN: no setting means anything then."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+def _type(name: str, field: FieldInfo) -> click.ParamType[Any]:
+    if get_origin(field.annotation) is Literal:
+        return click.Choice(get_args(field.annotation))
+    bounds: dict[str, Any] = {}
+    for rule in field.metadata:
+        match rule:
+            case annotated_types.Ge(ge=limit):
+                bounds["min"] = limit
+            case annotated_types.Gt(gt=limit) if field.annotation is int:
+                bounds["min"] = int(str(limit)) + 1
+            case annotated_types.Gt(gt=limit):
+                bounds |= {"min": limit, "min_open": True}
+            case annotated_types.Le(le=limit):
+                bounds["max"] = limit
+            case _:
+                raise TypeError(f"setting {name}: no command line form for the rule {rule!r}")
+    if field.annotation is int:
+        return click.IntRange(**bounds)
+    if field.annotation is float:
+        return _FiniteRange(**bounds)
+    if field.annotation is str:
+        return click.STRING
+    raise TypeError(f"setting {name}: no command line form for the type {field.annotation!r}")
+
+
+def _owners(kind: type[Settings]) -> list[type[Settings]]:
+    return [owner for owner in kind.__mro__ if issubclass(owner, Settings)]
+
+
+def _owner(kind: type[Settings], name: str) -> type[Settings]:
+    return next(owner for owner in _owners(kind) if name in owner.__annotations__)
+
+
+def _title(kind: type[Settings]) -> str:
+    return (kind.__doc__ or kind.__name__).splitlines()[0].rstrip(".")

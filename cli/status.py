@@ -1,0 +1,144 @@
+"""``vinoqueue status``: workers, queues and API replicas, for people and for programs."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import click
+import msgspec
+from redis.exceptions import RedisError
+
+from cli.options import option
+from shared.queue import JobQueue
+from shared.registry import ReplicaInfo, WorkerInfo, known_models, live_replicas, live_workers
+from shared.settings import Settings
+from shared.store import connect
+
+REFRESH = 2.0
+"""Seconds between two looks of ``--watch``."""
+
+
+class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One model's queue: jobs that wait, jobs that workers hold, and workers that serve it."""
+
+    model: str
+    waiting: int
+    in_flight: int
+    workers: int
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that ``status`` shows."""
+
+    workers: list[WorkerInfo]
+    queues: list[QueueInfo]
+    replicas: list[ReplicaInfo]
+
+
+@click.command(params=[option(Settings, "redis_url")])
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
+@click.option("--watch", is_flag=True, help=f"Look again every {REFRESH:.0f} seconds until Ctrl-C.")
+def status(redis_url: str, as_json: bool, watch: bool) -> None:
+    """Show workers, queues and API replicas.
+
+    Ends with exit code 1 when the store can't be reached.
+
+    \b
+    vinoqueue status
+    vinoqueue status --json | python3 -m json.tool
+    """
+    while True:
+        snapshot = look(redis_url)
+        text = as_json_line(snapshot) if as_json else as_table(snapshot, now=time.time())
+        if watch and not as_json:
+            click.clear()
+        click.echo(text)
+        if not watch:
+            return
+        time.sleep(REFRESH)
+
+
+def look(redis_url: str) -> Snapshot:
+    """Read the state of the service. Raises :class:`click.ClickException` when the store can't be read."""
+    try:
+        return asyncio.run(_look(redis_url))
+    except ValueError as error:
+        raise click.ClickException(f"--redis-url is malformed: {error}") from None
+    except (RedisError, OSError) as error:
+        raise click.ClickException(
+            f"Redis can't be reached: {str(error).rstrip('.')}. "
+            "Is it running, and is --redis-url (VINOQUEUE_REDIS_URL) right?"
+        ) from None
+
+
+async def _look(redis_url: str) -> Snapshot:
+    redis = connect(redis_url, max_connections=2)
+    try:
+        workers, replicas = await live_workers(redis), await live_replicas(redis)
+        models = sorted({*(worker.model for worker in workers), *await known_models(redis)})
+        queues = []
+        for model in models:
+            waiting, in_flight = await JobQueue(redis, model).depth()
+            serving = sum(worker.model == model and worker.status == "serving" for worker in workers)
+            queues.append(QueueInfo(model=model, waiting=waiting, in_flight=in_flight, workers=serving))
+        return Snapshot(workers=workers, queues=queues, replicas=replicas)
+    finally:
+        await redis.aclose()
+
+
+def as_json_line(snapshot: Snapshot) -> str:
+    """The snapshot as one line of JSON; unlike the advertisements in Redis, with every field written out."""
+    parts = {
+        "workers": [msgspec.structs.asdict(worker) for worker in snapshot.workers],
+        "queues": [msgspec.structs.asdict(queue) for queue in snapshot.queues],
+        "replicas": [msgspec.structs.asdict(replica) for replica in snapshot.replicas],
+    }
+    return msgspec.json.encode(parts).decode()
+
+
+def as_table(snapshot: Snapshot, *, now: float) -> str:
+    """The snapshot as text in three tables. ``now`` is the Unix time, for ages."""
+    workers = [
+        (
+            worker.id,
+            worker.host,
+            str(worker.pid),
+            worker.model,
+            worker.device if worker.engine == "openvino" else worker.engine,
+            f"{worker.status}: {worker.detail}" if worker.detail else worker.status,
+            f"{worker.used}/{worker.slots}",
+            f"{worker.tokens_per_second:.0f}",
+            f"{worker.cache_usage:.0%}",
+            _age(now - worker.started),
+        )
+        for worker in snapshot.workers
+    ]
+    queues = [(queue.model, str(queue.waiting), str(queue.in_flight), str(queue.workers)) for queue in snapshot.queues]
+    replicas = [
+        (one.id, one.host, str(one.pid), one.address, str(one.streams), _age(now - one.started))
+        for one in snapshot.replicas
+    ]
+    worker_head = ("WORKER", "HOST", "PID", "MODEL", "DEVICE", "STATUS", "SLOTS", "TOKENS/S", "CACHE", "UP")
+    return "\n\n".join(
+        [
+            _table(worker_head, workers, "No worker is there. Start one: vinoqueue worker"),
+            _table(("QUEUE", "WAITING", "IN FLIGHT", "WORKERS"), queues, "No model was ever served here."),
+            _table(("REPLICA", "HOST", "PID", "ADDRESS", "STREAMS", "UP"), replicas, "No API replica is there."),
+        ]
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> str:
+    if not rows:
+        return empty
+    widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _age(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"

@@ -1,0 +1,56 @@
+"""Runs pip for the Makefile and says what it is doing: ``python install.py WHAT PIP-ARGUMENTS...``.
+
+Prints one line when it begins, progress while packages come in, and one line at the end; pip's own words only when
+it fails. Needs nothing but the standard library, because it runs before anything is installed.
+"""
+
+import re
+import subprocess
+import sys
+import time
+from collections import deque
+
+# pip's words for a package that it fetches or finds in its cache, with the size where it is large.
+_FETCHED = re.compile(
+    r"^\s*(?:Downloading|Using cached|Processing) (?:\S*/)?([\w.]+-[\w.+]+)-\S*\.whl\S*(?: \(([\d.]+ [kMG]?B)\))?"
+)
+_FAILURE_LINES = 40
+
+
+def main(what: str, arguments: list[str]) -> int:
+    """Install, and return pip's exit code."""
+    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar=off"]
+    started = time.monotonic()
+    print(f"Installing {what}", flush=True)
+    last: deque[str] = deque(maxlen=_FAILURE_LINES)
+    fetched = 0
+    with subprocess.Popen(
+        [*pip, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last.append(line)
+            if match := _FETCHED.match(line):
+                fetched += 1
+                size = match[2] or ""
+                _progress(f"  {fetched:3}  {match[1]}  {size}".rstrip(), notable=size.endswith("MB"))
+            elif line.startswith("Installing collected packages"):
+                _progress(f"  unpacking", notable=True)
+    if process.returncode != 0:
+        sys.stderr.writelines(["\n", *last])
+        print(f"\nInstalling {what} failed. Nothing is lost: 'make' goes on from here.", file=sys.stderr)
+    else:
+        _progress(f"  done in {time.monotonic() - started:.0f} s", notable=True, last=True)
+    return process.returncode
+
+
+def _progress(text: str, *, notable: bool, last: bool = False) -> None:
+    """Show progress: on a terminal in one line that is written over, elsewhere a line for what is ``notable``."""
+    if sys.stdout.isatty():
+        print(f"\r\033[K{text}", end="\n" if last else "", flush=True)
+    elif notable:
+        print(text, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1], sys.argv[2:]))

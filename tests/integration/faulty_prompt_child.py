@@ -1,0 +1,38 @@
+"""A prompt process that does what the first message says: hang, crash, crash once, die, or answer with its length.
+
+``path`` in its options is a folder, where "crash once" leaves a note that it has happened.
+"""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from worker.ipc import ChildChannel
+from worker.prompt.interface import Answer, Prepare, Prepared, PromptLoadFailed, PromptOptions, PromptReady
+
+
+def main() -> None:
+    options = msgspec.json.decode(sys.argv[1], type=PromptOptions)
+    channel: ChildChannel[Prepare, Answer] = ChildChannel.inherited(msgspec.msgpack.Decoder(Prepare))
+    note = Path(options.path) / "crashed"
+    if options.context_length == 1:
+        channel.send(PromptLoadFailed("no such tokenizer"))
+        return
+    if options.context_length == 2:
+        return
+    channel.send(PromptReady(options.context_length))
+    while True:
+        for message in channel.receive(None):
+            text = message.request.messages[0].content
+            if text == "hang":
+                threading.Event().wait()
+            if text == "crash" or (text == "crash once" and not note.exists()):
+                note.touch()
+                os._exit(3)
+            channel.send(Prepared(message.number, tuple(range(len(text)))))
+
+
+main()

@@ -1,0 +1,159 @@
+"""Workers that come, go, die and drain, while requests wait and stream."""
+
+import http.client
+import json
+import signal
+import threading
+from collections.abc import Iterator
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionChunk
+
+from tests.fleet import SIMULATED, Fleet
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def stream(fleet: Fleet, content: str = "hello", tokens: int = 40) -> Iterator[ChatCompletionChunk]:
+    return iter(
+        fleet.client().chat.completions.create(
+            model="sim", messages=[{"role": "user", "content": content}], max_tokens=tokens, stream=True
+        )
+    )
+
+
+def text_of(chunks: Iterator[ChatCompletionChunk]) -> str:
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+
+def slots_used(fleet: Fleet) -> int:
+    return sum(worker.get("used", 0) for worker in fleet.workers())
+
+
+def engine_requests(fleet: Fleet) -> int:
+    return sum(worker.get("engine_requests", 0) for worker in fleet.workers())
+
+
+def test_without_a_worker_a_known_model_is_unavailable(small_fleet: Fleet) -> None:
+    small_fleet.processes[0].stop()
+    small_fleet.until(lambda: small_fleet.status("/ready") == 503, "readiness to end")
+    with pytest.raises(openai.InternalServerError) as refused:
+        small_fleet.client().chat.completions.create(model="sim", messages=HELLO)
+    assert refused.value.status_code == 503
+    assert float(refused.value.response.headers["retry-after"]) > 0
+
+
+def test_a_worker_added_while_requests_wait_takes_some(small_fleet: Fleet) -> None:
+    answers: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(text_of(stream(small_fleet, "[[tokens 400]]", 400))))
+        for _ in range(40)
+    ]
+    for thread in threads:
+        thread.start()
+    small_fleet.until(lambda: slots_used(small_fleet) == 16, "the first worker to be full")
+    small_fleet.worker()
+    small_fleet.until(lambda: slots_used(small_fleet) > 16, "the second worker to take some")
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 40
+    assert len(set(answers)) == 1
+
+
+def test_two_models_are_served_side_by_side(empty_fleet: Fleet) -> None:
+    empty_fleet.worker("--engine", "simulated", "--model", "one")
+    empty_fleet.worker("--engine", "simulated", "--model", "org/two")
+    empty_fleet.api()
+    client = empty_fleet.client()
+    assert [model.id for model in client.models.list()] == ["one", "org/two"]
+    for name in ("one", "org/two"):
+        assert client.chat.completions.create(model=name, messages=HELLO, max_tokens=3).model == name
+    assert client.models.retrieve("org/two").id == "org/two"
+
+
+def test_a_stream_survives_the_death_of_its_worker(small_fleet: Fleet) -> None:
+    expected = text_of(stream(small_fleet, tokens=300))
+    chunks = stream(small_fleet, tokens=300)
+    beginning = [next(chunks) for _ in range(20)]
+    small_fleet.worker()
+    small_fleet.processes[0].kill()
+    assert text_of(iter(beginning)) + text_of(chunks) == expected
+
+
+def test_a_stream_survives_the_death_of_its_engine(small_fleet: Fleet) -> None:
+    content = "[[crash at 10]]"
+    assert text_of(stream(small_fleet, content, 60)).count(" ") > 50
+    assert small_fleet.workers("serving")[0]["engine_restarts"] == 1
+
+
+def test_a_request_that_kills_every_engine_is_refused(small_fleet: Fleet) -> None:
+    with pytest.raises(openai.APIError):
+        text_of(stream(small_fleet, "[[crash]]"))
+    small_fleet.until(lambda: small_fleet.workers("serving"), "the engine to come back")
+    assert text_of(stream(small_fleet))
+
+
+def test_a_hung_engine_is_replaced(empty_fleet: Fleet) -> None:
+    empty_fleet.worker(*SIMULATED, "--step-timeout", "1")
+    empty_fleet.api()
+    assert text_of(stream(empty_fleet, "[[hang at 5]]", 30)).count(" ") >= 28
+
+
+def test_a_draining_worker_ends_what_it_runs(small_fleet: Fleet) -> None:
+    chunks = stream(small_fleet, tokens=200)
+    next(chunks)
+    small_fleet.processes[0].signal(signal.SIGTERM)
+    assert text_of(chunks)
+    assert small_fleet.processes[0].stop() == 0
+    assert small_fleet.workers() == []
+
+
+def test_a_drain_past_its_time_hands_the_rest_over(empty_fleet: Fleet) -> None:
+    first = empty_fleet.worker(*SIMULATED, "--drain", "0.2")
+    empty_fleet.api()
+    expected = text_of(stream(empty_fleet, tokens=300))
+    chunks = stream(empty_fleet, tokens=300)
+    beginning = [next(chunks) for _ in range(5)]
+    empty_fleet.worker()
+    assert first.stop() == 0
+    assert text_of(iter(beginning)) + text_of(chunks) == expected
+
+
+def test_a_draining_api_ends_its_streams_and_takes_no_more(small_fleet: Fleet) -> None:
+    chunks = stream(small_fleet, tokens=100)
+    next(chunks)
+    api = small_fleet.processes[1]
+    api.signal(signal.SIGTERM)
+    small_fleet.until(lambda: small_fleet.status("/ready") in (0, 503), "readiness to end")
+    assert text_of(chunks)
+    assert api.stop() == 0
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_client_that_goes_away_frees_its_slot(small_fleet: Fleet, streamed: bool) -> None:
+    leave_in_the_middle(small_fleet, streamed)
+    small_fleet.until(lambda: slots_used(small_fleet) == 0 and engine_requests(small_fleet) == 0, "the slot to be free")
+    assert small_fleet.redis().keys("arq:job:*") == []
+
+
+def test_a_client_that_goes_away_while_it_waits_leaves_the_queue(small_fleet: Fleet) -> None:
+    holders = [stream(small_fleet, "[[tokens 2000]]", 2000) for _ in range(16)]
+    for holder in holders:
+        next(holder)
+    leave_in_the_middle(small_fleet, streamed=False, wait_for_slot=False)
+    store = small_fleet.redis()
+    small_fleet.until(lambda: store.zcard("vinoqueue:queue:sim") == 0, "the queue to be empty")
+    small_fleet.until(lambda: slots_used(small_fleet) == 16, "the others to be seen at work still")
+
+
+def leave_in_the_middle(fleet: Fleet, streamed: bool, wait_for_slot: bool = True) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", fleet.port)
+    body = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 5000]]"}], "stream": streamed}
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    store = fleet.redis()
+    if wait_for_slot:
+        fleet.until(lambda: engine_requests(fleet) == 1, "the request to run")
+    else:
+        fleet.until(lambda: store.zcard("vinoqueue:queue:sim") == 1, "the request to wait")
+    connection.close()

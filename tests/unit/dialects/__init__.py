@@ -1,0 +1,1 @@
+"""The dialects on their own: bytes in, requests and bytes out."""

@@ -1,0 +1,196 @@
+"""Answers in OpenAI's form: the official SDK's types read every body and chunk, and know all that is in it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai import APIError
+from openai._streaming import ServerSentEvent, SSEDecoder
+from openai.pagination import SyncPage
+from openai.types import Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+from api.dialects.interface import Choice, Usage
+from api.dialects.openai import OpenAI, render_model, render_models
+from shared.errors import Problem, ProblemKind
+from shared.registry import ModelInfo
+from shared.request import ChatRequest
+
+USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
+
+
+def rendering(**fields: Any) -> Any:
+    request = ChatRequest(model="a/model", **fields)
+    return OpenAI().render(request, answer_id="0f", created=1_700_000_000, fingerprint="fp_1")
+
+
+def events(stream: bytes) -> list[ServerSentEvent]:
+    return list(SSEDecoder().iter_bytes(iter([stream])))
+
+
+def chunk(stream: bytes) -> ChatCompletionChunk:
+    """The one chunk in ``stream``."""
+    assert stream.startswith(b"data: ")
+    assert stream.endswith(b"\n\n")
+    (event,) = events(stream)
+    return known(ChatCompletionChunk.model_validate_json(event.data, strict=True))
+
+
+def known(value: Any) -> Any:
+    """``value``, having checked that the SDK knows every field in it."""
+    if isinstance(value, BaseModel):
+        assert not value.model_extra
+        for inner in vars(value).values():
+            known(inner)
+    if isinstance(value, list):
+        for inner in value:
+            known(inner)
+    return value
+
+
+def test_a_stream() -> None:
+    answer = rendering(stream=True)
+    chunks = [chunk(part) for part in (answer.opening(0), answer.delta(0, "Hi"), answer.closing(0, "length"))]
+    assert [part.choices[0].delta.model_dump(exclude_unset=True) for part in chunks] == [
+        {"role": "assistant", "content": "", "refusal": None},
+        {"content": "Hi"},
+        {},
+    ]
+    assert [part.choices[0].finish_reason for part in chunks] == [None, None, "length"]
+    assert {(part.id, part.created, part.model, part.system_fingerprint, part.service_tier) for part in chunks} == {
+        ("chatcmpl-0f", 1_700_000_000, "a/model", "fp_1", "default")
+    }
+    assert all("usage" not in part.model_fields_set for part in chunks)
+    assert all("logprobs" in part.choices[0].model_fields_set for part in chunks)
+    assert answer.usage(USAGE) == b""
+    assert answer.done == b"data: [DONE]\n\n"
+
+
+def test_a_stream_with_usage() -> None:
+    answer = rendering(stream=True, include_usage=True)
+    for part in (answer.opening(0), answer.delta(0, "x"), answer.closing(0, "stop")):
+        parsed = chunk(part)
+        assert parsed.usage is None
+        assert "usage" in parsed.model_fields_set
+    last = chunk(answer.usage(USAGE))
+    assert last.choices == []
+    assert last.usage is not None
+    assert last.usage.model_dump(exclude_none=True) == {
+        "prompt_tokens": 5,
+        "completion_tokens": 7,
+        "total_tokens": 12,
+        "prompt_tokens_details": {"cached_tokens": 3, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 0,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+def test_several_choices_keep_their_index() -> None:
+    answer = rendering(stream=True, n=12)
+    assert [chunk(answer.opening(choice)).choices[0].index for choice in (0, 11)] == [0, 11]
+    assert chunk(answer.delta(11, "x")).choices[0].index == 11
+    assert chunk(answer.closing(0, "stop")).choices[0].index == 0
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_any_text_survives_a_chunk(text: str) -> None:
+    answer = rendering(stream=True)
+    answer.opening(0)
+    stream = answer.delta(0, text)
+    assert stream.count(b"\n") == 2
+    assert b"\r" not in stream
+    assert chunk(stream).choices[0].delta.content == text
+
+
+def test_a_completion() -> None:
+    choices = [Choice(index=0, text="Hi\n", reason="stop"), Choice(index=1, text="", reason="length")]
+    parsed = known(ChatCompletion.model_validate_json(rendering(n=2).completion(choices, USAGE), strict=True))
+    assert (parsed.id, parsed.object, parsed.created, parsed.model) == (
+        "chatcmpl-0f",
+        "chat.completion",
+        1_700_000_000,
+        "a/model",
+    )
+    assert (parsed.system_fingerprint, parsed.service_tier) == ("fp_1", "default")
+    assert [(choice.index, choice.finish_reason, choice.message.content) for choice in parsed.choices] == [
+        (0, "stop", "Hi\n"),
+        (1, "length", ""),
+    ]
+    assert parsed.choices[0].message.role == "assistant"
+    assert {"refusal", "content"} <= parsed.choices[0].message.model_fields_set
+    assert "logprobs" in parsed.choices[0].model_fields_set
+    assert parsed.usage.total_tokens == 12
+    assert parsed.usage.prompt_tokens_details.cached_tokens == 3
+
+
+def test_a_failure_ends_the_stream() -> None:
+    problem = Problem(kind=ProblemKind.ENGINE_FAILED, message="The engine stopped.")
+    error, done = events(rendering(stream=True).failure(problem))
+    assert json.loads(error.data) == {
+        "error": {"message": "The engine stopped.", "type": "server_error", "param": None, "code": "engine_failed"}
+    }
+    assert done.data == "[DONE]"
+
+
+@pytest.mark.parametrize("kind", ProblemKind)
+def test_every_kind_of_problem_has_a_status_and_a_body(kind: ProblemKind) -> None:
+    reply = OpenAI().error(Problem(kind=kind, message="why"))
+    error = json.loads(reply.body)["error"]
+    assert reply.status >= 400
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["message"] == "why"
+    assert (error["type"] == "server_error") == (reply.status >= 500)
+    assert APIError("why", None, body=error).type == error["type"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "type_", "code"),
+    [
+        (ProblemKind.INVALID, 400, "invalid_request_error", None),
+        (ProblemKind.CONTEXT_LENGTH, 400, "invalid_request_error", "context_length_exceeded"),
+        (ProblemKind.MODEL_NOT_FOUND, 404, "invalid_request_error", "model_not_found"),
+        (ProblemKind.METHOD_NOT_ALLOWED, 405, "invalid_request_error", "method_not_supported"),
+        (ProblemKind.TIMEOUT, 408, "invalid_request_error", "request_timeout"),
+        (ProblemKind.TOO_LARGE, 413, "invalid_request_error", "request_too_large"),
+        (ProblemKind.UNSUPPORTED_MEDIA, 415, "invalid_request_error", "unsupported_content_type"),
+        (ProblemKind.QUEUE_FULL, 429, "requests", "rate_limit_exceeded"),
+        (ProblemKind.INTERNAL, 500, "server_error", "internal_error"),
+        (ProblemKind.NO_WORKER, 503, "server_error", "no_worker"),
+    ],
+)
+def test_status_type_and_code(kind: ProblemKind, status: int, type_: str, code: str | None) -> None:
+    reply = OpenAI().error(Problem(kind=kind, message="why"))
+    error = json.loads(reply.body)["error"]
+    assert (reply.status, error["type"], error["code"]) == (status, type_, code)
+
+
+def test_a_problem_brings_its_own_param_and_code() -> None:
+    problem = Problem(kind=ProblemKind.CONTEXT_LENGTH, message="why", param="prompt", code="other")
+    error = json.loads(OpenAI().error(problem).body)["error"]
+    assert (error["param"], error["code"]) == ("prompt", "other")
+
+
+def test_the_time_to_come_back_is_told_in_both_units() -> None:
+    reply = OpenAI().error(Problem(kind=ProblemKind.QUEUE_FULL, message="full", retry_after=1.2))
+    assert reply.headers == {"retry-after": "2", "retry-after-ms": "1200"}
+
+
+def test_a_request_that_would_do_harm_again_is_not_retried() -> None:
+    reply = OpenAI().error(Problem(kind=ProblemKind.POISON, message="why"))
+    assert reply.headers == {"x-should-retry": "false"}
+
+
+def test_models() -> None:
+    models = [ModelInfo(name=name, created=5, context_length=8192) for name in ("b", "a/c")]
+    page = known(SyncPage[Model].model_validate_json(render_models(models), strict=True))
+    assert [model.id for model in page.data] == ["b", "a/c"]
+    assert page.object == "list"
+    one = known(Model.model_validate_json(render_model(models[1]), strict=True))
+    assert (one.id, one.object, one.created, one.owned_by) == ("a/c", "model", 5, "vinoqueue")

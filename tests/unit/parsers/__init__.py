@@ -1,0 +1,1 @@
+"""Parsers fed with what models write."""

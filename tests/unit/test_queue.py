@@ -1,0 +1,221 @@
+"""The claim and lease protocol, script by script, on a simulated Redis."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from arq.connections import ArqRedis
+from fakeredis import FakeAsyncRedis
+
+from shared import keys
+from shared.events import Delta, Finished, decode_frame, encode_event, encode_frame
+from shared.queue import JobQueue, Publication, StaleClaims
+from shared.request import ChatRequest, Job, Message
+
+CHANNEL = keys.replica_channel("api-1")
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[ArqRedis]:
+    fake = FakeAsyncRedis()
+    client = ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
+    yield client
+    await fake.aclose()
+
+
+@pytest.fixture
+def queue(redis: ArqRedis) -> JobQueue:
+    return JobQueue(redis, "tiny", lease_ms=60_000)
+
+
+def job(name: str) -> Job:
+    request = ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),))
+    return Job(id=name, reply_to="api-1", request=request)
+
+
+async def enqueue(queue: JobQueue, *names: str, limit: int = 100) -> int | None:
+    return await queue.enqueue([job(name) for name in names], limit=limit)
+
+
+async def test_jobs_are_claimed_in_the_order_they_came(queue: JobQueue) -> None:
+    assert await enqueue(queue, "a") == 0
+    await asyncio.sleep(0.002)
+    assert await enqueue(queue, "b") == 1
+    claims, left = await queue.claim("w1", used=0, slots=1)
+    assert [claim.job for claim in claims] == ["a"]
+    assert left == 1
+    assert await queue.depth() == (1, 1)
+
+
+async def test_a_job_is_claimed_by_one_worker_only(queue: JobQueue) -> None:
+    await enqueue(queue, *(f"j{number}" for number in range(40)))
+    seen: list[str] = []
+    for _ in range(10):
+        for worker in ("w1", "w2", "w3"):
+            claims, _ = await queue.claim(worker, used=0, slots=4)
+            seen += [claim.job for claim in claims]
+    assert sorted(seen) == sorted(f"j{number}" for number in range(40))
+
+
+async def test_a_worker_takes_no_more_than_its_free_slots(queue: JobQueue) -> None:
+    await enqueue(queue, "a", "b", "c", "d")
+    claims, left = await queue.claim("w1", used=6, slots=8)
+    assert len(claims) == 2
+    assert left == 2
+    assert await queue.claim("w1", used=8, slots=8) == ([], 2)
+
+
+async def test_workers_with_free_slots_share_the_queue(queue: JobQueue) -> None:
+    await queue.claim("w1", used=0, slots=8)
+    await queue.claim("w2", used=0, slots=8)
+    # Subscribed workers only count as free: these two have told their load by claiming.
+    await queue.redis.zadd(keys.load("tiny"), {"w1": 0, "w2": 0})
+    pairs = {f"j{number}": number for number in range(4)}
+    await queue.redis.mset({keys.payload(name): b"payload" for name in pairs})
+    await queue.redis.zadd(keys.queue("tiny"), {name: number + 1 for name, number in pairs.items()})
+    first, left = await queue.claim("w1", used=0, slots=8)
+    assert (len(first), left) == (2, 2)
+
+
+async def test_a_full_queue_takes_all_or_none(queue: JobQueue) -> None:
+    assert await enqueue(queue, "a", "b", limit=3) == 0
+    assert await enqueue(queue, "c", "d", limit=3) is None
+    assert await queue.depth() == (2, 0)
+    assert await enqueue(queue, "c", limit=3) == 2
+
+
+async def test_arq_itself_can_read_what_is_queued(queue: JobQueue, redis: ArqRedis) -> None:
+    await enqueue(queue, "a")
+    (found,) = await redis.queued_jobs(queue_name=keys.queue("tiny"))
+    assert (found.job_id, found.function) == ("a", "chat")
+
+
+async def test_a_step_is_published_and_journalled_together(queue: JobQueue, redis: ArqRedis) -> None:
+    await enqueue(queue, "a")
+    (claim,), _ = await queue.claim("w1", used=0, slots=1)
+    async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+        await pubsub.subscribe(CHANNEL)
+        await pubsub.get_message(timeout=1)
+        event = encode_event(Delta(0, (7,), "Hi"))
+        frame = encode_frame([("a", claim.attempt, event)])
+        assert await queue.emit("w1", [Publication("a", claim.attempt, [event])], [(CHANNEL, frame)]) == [1]
+        message = await pubsub.get_message(timeout=1)
+    assert message is not None
+    assert decode_frame(message["data"])[0].event == Delta(0, (7,), "Hi")
+    assert await queue.journal("a") == [Delta(0, (7,), "Hi")]
+
+
+async def test_nobody_listening_is_told(queue: JobQueue) -> None:
+    await enqueue(queue, "a")
+    (claim,), _ = await queue.claim("w1", used=0, slots=1)
+    assert await queue.emit("w1", [Publication("a", claim.attempt, [])], [(CHANNEL, b"")]) == [0]
+
+
+async def test_the_end_leaves_nothing_but_an_expiring_journal(queue: JobQueue, redis: ArqRedis) -> None:
+    await enqueue(queue, "a")
+    (claim,), _ = await queue.claim("w1", used=0, slots=1)
+    last = encode_event(Finished(0, "stop"))
+    await queue.emit("w1", [Publication("a", claim.attempt, [last], final=True)], [], load=0.0)
+    assert await queue.depth() == (0, 0)
+    assert sorted(await redis.keys("*")) == [keys.journal("a").encode(), keys.load("tiny").encode()]
+    assert 0 < await redis.pttl(keys.journal("a")) <= 60_000
+
+
+async def test_a_lapsed_claim_goes_back_to_its_old_place(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=1)
+    await enqueue(queue, "a")
+    await asyncio.sleep(0.002)
+    await enqueue(queue, "b")
+    (claim,), _ = await queue.claim("w1", used=0, slots=1)
+    await queue.emit("w1", [Publication("a", 1, [encode_event(Delta(0, (7,), "Hi"))])], [])
+    await asyncio.sleep(0.01)
+    assert await queue.reap() == ["a"]
+    (again,), left = await queue.claim("w2", used=0, slots=1)
+    assert (claim.job, again.job, again.attempt, left) == ("a", "a", 2, 1)
+    assert again.history() == [Delta(0, (7,), "Hi")]
+
+
+async def test_a_worker_that_lost_its_claim_can_publish_nothing(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=1)
+    await enqueue(queue, "lost", "kept")
+    await queue.claim("w1", used=0, slots=2)
+    await asyncio.sleep(0.01)
+    await queue.reap()
+    await queue.claim("w2", used=0, slots=1)
+    (kept,), _ = await queue.claim("w1", used=0, slots=2)
+    moved = "lost" if kept.job == "kept" else "kept"
+    event = encode_event(Delta(0, (7,), "Hi"))
+    both = [Publication(moved, 1, [event]), Publication(kept.job, kept.attempt, [event])]
+    with pytest.raises(StaleClaims) as stale:
+        await queue.emit("w1", both, [(CHANNEL, b"frame")])
+    assert stale.value.jobs == {moved}
+    assert await queue.journal(moved) == []
+    assert await queue.journal(kept.job) == []
+
+
+async def test_renewal_keeps_a_lease_and_names_what_is_lost(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
+    await enqueue(queue, "a", "b")
+    await queue.claim("w1", used=0, slots=2)
+    before = await redis.zscore(keys.inflight("tiny"), "a")
+    await asyncio.sleep(0.005)
+    assert await queue.renew("w1", [("a", 1), ("b", 2), ("c", 1)]) == ["b", "c"]
+    after = await redis.zscore(keys.inflight("tiny"), "a")
+    assert before is not None
+    assert after is not None
+    assert after > before
+
+
+async def test_a_waiting_job_is_cancelled_in_the_queue(queue: JobQueue, redis: ArqRedis) -> None:
+    await enqueue(queue, "a")
+    assert await queue.cancel(["a"]) == 1
+    assert await queue.depth() == (0, 0)
+    assert await redis.exists(keys.payload("a")) == 0
+
+
+async def test_a_running_job_is_cancelled_through_its_worker(queue: JobQueue, redis: ArqRedis) -> None:
+    await enqueue(queue, "a")
+    await queue.claim("w1", used=0, slots=1)
+    async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+        await pubsub.subscribe(keys.worker_channel("w1"))
+        await pubsub.get_message(timeout=1)
+        assert await queue.cancel(["a"]) == 0
+        message = await pubsub.get_message(timeout=1)
+    assert message is not None
+    assert message["data"] == b"cancel a"
+    # Should that message get lost, the next renewal says it again.
+    assert await queue.renew("w1", [("a", 1)]) == ["a"]
+
+
+async def test_a_cancelled_job_is_not_given_to_another_worker(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=1)
+    await enqueue(queue, "a")
+    await queue.claim("w1", used=0, slots=1)
+    await queue.cancel(["a"])
+    await asyncio.sleep(0.01)
+    assert await queue.reap() == []
+    assert await queue.depth() == (0, 0)
+    assert await redis.exists(keys.payload("a"), keys.state("a")) == 0
+
+
+async def test_released_jobs_wait_again(queue: JobQueue) -> None:
+    await enqueue(queue, "a")
+    await queue.claim("w1", used=0, slots=1)
+    assert await queue.release("w2", [("a", 1)]) == 0
+    assert await queue.release("w1", [("a", 1)]) == 1
+    (claim,), _ = await queue.claim("w2", used=0, slots=1)
+    assert claim.attempt == 2
+
+
+async def test_the_least_loaded_listening_worker_is_woken(queue: JobQueue, redis: ArqRedis) -> None:
+    await redis.zadd(keys.load("tiny"), {"dead": 0.0, "idle": 0.1, "busy": 0.5, "full": 1.0})
+    async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+        await pubsub.subscribe(*(keys.worker_channel(worker) for worker in ("idle", "busy", "full")))
+        for _ in range(3):
+            await pubsub.get_message(timeout=1)
+        await enqueue(queue, "a")
+        message = await pubsub.get_message(timeout=1)
+    assert message is not None
+    assert message["channel"] == keys.worker_channel("idle").encode()
+    assert await redis.zscore(keys.load("tiny"), "dead") is None

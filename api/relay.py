@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from shared import keys
 from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.events import Delta, Event, Failed, Finished, Rejected, Started, decode_frame, decode_journal
+from shared.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started, decode_frame, decode_journal
 from shared.tasks import cancel_all
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class _Track:
             case Started():
                 if new_to_client:
                     self.answer.put(self.choice, event, last=False)
-            case Finished() | Failed() | Rejected():
+            case Finished() | Failed() | Rejected() | Alternatives():
                 self.ended = True
                 self.answer.put(self.choice, event, last=True)
 

@@ -4,9 +4,11 @@ import asyncio
 import logging
 import uuid
 
+import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from api.answers.selection import jobs_per_prompt, needs_logprobs
 from api.directory import Directory
 from api.relay import Answer, Relay
 from shared.errors import Problem, ProblemKind, refuse
@@ -44,11 +46,8 @@ class ChatService:
             raise refuse(
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
-        await self._require_model(request.model)
-        jobs = [
-            Job(id=uuid.uuid4().hex, reply_to=self._replica, request=request, choice=choice)
-            for choice in range(request.n)
-        ]
+        await self.require_model(request.model)
+        jobs = self._jobs(request)
         answer = Answer([job.id for job in jobs], request.model)
         self._relay.open(answer)
         self._timers[answer] = asyncio.get_running_loop().call_later(
@@ -114,7 +113,20 @@ class ChatService:
         """Wait until the last cancellations are sent."""
         await asyncio.gather(*self._goodbyes, return_exceptions=True)
 
-    async def _require_model(self, model: str) -> None:
+    def _jobs(self, request: ChatRequest) -> list[Job]:
+        """Split a request: one job for each prompt and choice, each carrying only its own prompt."""
+        sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
+        parts = [
+            msgspec.structs.replace(request, prompts=(prompt,), sampling=sampling) for prompt in request.prompts
+        ] or [msgspec.structs.replace(request, sampling=sampling)]
+        return [
+            Job(id=uuid.uuid4().hex, reply_to=self._replica, request=part, choice=choice)
+            for part in parts
+            for choice in range(jobs_per_prompt(request))
+        ]
+
+    async def require_model(self, model: str) -> None:
+        """Check that a worker serves ``model``. Raises :class:`RequestRefused` when none does."""
         fleet = self._directory.fleet
         if model not in fleet.serving():
             try:

@@ -16,12 +16,20 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The verdict: the prompt fits and the engine has it. ``fingerprint`` names engine and model."""
+    """The verdict: the prompt fits and the engine has it. ``fingerprint`` names engine and model.
+
+    ``tools`` and ``reasoning`` name the formats (:mod:`shared.formats`) in which this text marks calls and
+    reasoning, empty where it has none; ``tools`` is ``guided`` where a grammar makes the text a JSON array of calls.
+    ``in_reasoning`` is set when the prompt itself opened the reasoning, so that the text begins inside it.
+    """
 
     worker: str
     prompt_tokens: int
     fingerprint: str
     cached_tokens: int = 0
+    tools: str = ""
+    reasoning: str = ""
+    in_reasoning: bool = False
 
 
 class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -34,13 +42,15 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """New tokens: ``position`` is the index of the first one.
 
     ``text`` may be empty while characters or a possible stop string are held back, and may then
-    belong to earlier tokens too. ``logprobs`` runs parallel to ``tokens`` where asked for.
+    belong to earlier tokens too. Where log probabilities were asked for, ``logprobs`` and ``pieces`` (each
+    token's bytes) run parallel to ``tokens``.
     """
 
     position: int
     tokens: tuple[int, ...]
     text: str
     logprobs: tuple[float, ...] = ()
+    pieces: tuple[bytes, ...] = ()
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -56,8 +66,25 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=5):
     problem: Problem
 
 
-Event = Started | Rejected | Delta | Finished | Failed
-TERMINAL = (Finished, Failed, Rejected)
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """One whole text of a beam search."""
+
+    tokens: tuple[int, ...]
+    text: str
+    reason: FinishReason
+    score: float
+    logprobs: tuple[float, ...] = ()
+    pieces: tuple[bytes, ...] = ()
+
+
+class Alternatives(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The end of a beam search: the best texts, best first, one for each choice of the request."""
+
+    items: tuple[Alternative, ...]
+
+
+Event = Started | Rejected | Delta | Finished | Failed | Alternatives
+TERMINAL = (Finished, Failed, Rejected, Alternatives)
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

@@ -11,6 +11,9 @@ import msgspec
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolChoice = Literal["none", "auto", "required"]
 ConstraintKind = Literal["json_object", "json_schema", "regex", "grammar", "structural_tag"]
+Tier = Literal["auto", "default", "flex", "priority"]
+Prompt = str | tuple[int, ...]
+"""A plain completion's prompt: text, or token ids."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,32 +74,55 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     logprobs: bool = False
+    beams: int = 1
+    """Beam search with so many beams; 1 is none."""
+    length_penalty: float | None = None
+    num_assistant_tokens: int | None = None
+    assistant_confidence_threshold: float | None = None
+    max_ngram_size: int | None = None
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A parsed request. Either ``messages`` or ``prompt`` (a plain completion) is given."""
+    """A parsed request. Either ``messages`` or ``prompts`` (plain completions) are given.
+
+    Each prompt has ``n`` choices. With ``best_of`` > n, so many are generated for it and the n likeliest are
+    the choices. ``template_kwargs`` is a JSON object as text. ``metadata`` holds pairs of key and value.
+    """
 
     model: str
     messages: tuple[Message, ...] = ()
-    prompt: str | tuple[int, ...] | None = None
+    prompts: tuple[Prompt, ...] = ()
     sampling: Sampling = Sampling()
     n: int = 1
+    best_of: int = 1
+    echo: bool = False
     stream: bool = False
     include_usage: bool = False
     tools: tuple[Tool, ...] = ()
+    functions_form: bool = False
+    """Whether calls were asked for, and are answered, in the deprecated form of ``functions``."""
     tool_choice: ToolChoice = "auto"
     named_tool: str | None = None
     parallel_tool_calls: bool = True
     constraint: Constraint | None = None
     template_kwargs: str | None = None
     user: str | None = None
+    tier: Tier | None = None
+    store: bool = False
+    metadata: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def prompt(self) -> Prompt | None:
+        """The first prompt: the only one in a job's request."""
+        return self.prompts[0] if self.prompts else None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One choice of a request, as it lies in the queue.
+    """One generation of a request, as it lies in the queue.
 
-    A request with n > 1 becomes n jobs that differ in ``choice``; a worker derives the choice's
-    seed from the request's. ``reply_to`` is the id of the API replica that relays the answer.
+    A request with several choices becomes several jobs that differ in ``choice``; a worker derives the choice's
+    seed from the request's. A job's request holds at most one prompt. Beam search is one job for all its choices.
+    ``reply_to`` is the id of the API replica that relays the answer.
     """
 
     id: str

@@ -19,14 +19,34 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    """Those of the completion tokens that were reasoning."""
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """A token that was chosen: its bytes, and the natural logarithm of its probability."""
+
+    piece: bytes
+    logprob: float
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call that the model made. ``arguments`` is JSON text, perhaps cut off at the length limit."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """One complete answer of a request that does not stream."""
+    """One complete answer. ``logprobs`` is None where none were asked for."""
 
     index: int
     text: str
     reason: FinishReason
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +72,10 @@ class MessagesMissing(RequestRefused):
 class Rendering(Protocol):
     """The answer to one accepted request, in the dialect's form.
 
-    A stream is, for each choice, one ``opening``, any number of ``delta`` and one ``closing`` (choices may
-    interleave), then ``usage`` once, then ``done``. After ``failure`` nothing else is sent. Each method returns
-    the bytes to send as they are: one or more whole server-sent events, or nothing at all.
+    A stream is, for each choice, one ``opening``, any number of ``content``, ``reasoning``, ``call`` and
+    ``arguments``, and one ``closing`` (choices may interleave), then ``usage`` once, then ``done``. After
+    ``failure`` nothing else is sent. Each method returns the bytes to send as they are: one or more whole
+    server-sent events, or nothing at all.
     """
 
     done: bytes
@@ -62,8 +83,17 @@ class Rendering(Protocol):
     def opening(self, choice: int) -> bytes:
         """The first event of a choice, sent as soon as the worker has accepted the request."""
 
-    def delta(self, choice: int, text: str) -> bytes:
-        """More text of a choice; ``text`` is not empty."""
+    def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        """More text of a choice, with the tokens that it was made of where log probabilities were asked for."""
+
+    def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        """More of what the model writes to itself."""
+
+    def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
+        """The beginning of a tool call; ``index`` counts the choice's calls from 0."""
+
+    def arguments(self, choice: int, index: int, text: str) -> bytes:
+        """More of the JSON text of a call's arguments."""
 
     def closing(self, choice: int, reason: FinishReason) -> bytes:
         """The last event of a choice."""

@@ -43,7 +43,7 @@ def parser_for(
     if guided:
         return ScriptedParser(guided_script)
     if "harmony" in (output.tools, output.reasoning):
-        return ScriptedParser(partial(harmony_script, with_calls=bool(tools)))
+        return ScriptedParser(partial(harmony_script, in_reasoning=in_reasoning, with_calls=bool(tools)))
     tool_format = TOOL_FORMATS[output.tools] if output.tools and tools else None
     reasoning = REASONING_FORMATS[output.reasoning] if output.reasoning else None
     if tool_format is None:

@@ -7,8 +7,8 @@ from api.parsers.writer import Writer
 def attempt(source: Source, writer: Writer, calls: Script[None]) -> Script[bool]:
     """Run the script ``calls``; return whether it found calls and nothing else.
 
-    What it has read and not told is content. Only where the text ends inside a call that has been opened,
-    the rest is a piece of the call, and says nothing to anybody.
+    What it has read and not told is content, except where the text ends behind the opening of a call: then it
+    is a piece of the format.
     """
     opened = writer.calls
     try:
@@ -16,8 +16,8 @@ def attempt(source: Source, writer: Writer, calls: Script[None]) -> Script[bool]
         sound = True
     except Malformed:
         sound = False
-        if writer.calls > opened and source.exhausted:
-            source.forget()
+    if source.exhausted and writer.calls > opened:
+        source.forget()
     left = source.reclaim()
     writer.content(left)
     return sound and not left.strip()

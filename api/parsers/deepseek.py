@@ -5,11 +5,9 @@ V3.1 writes just the name and the arguments.
 """
 
 from api.parsers.json_calls import stream_arguments
-from api.parsers.source import Malformed, Script, Source, markers
+from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 from api.parsers.writer import Writer
 from shared.formats import DEEPSEEK_CALL_BEGIN, DEEPSEEK_CALL_END, DEEPSEEK_CALLS_END, DEEPSEEK_SEPARATOR
-
-NAME_LIMIT = 256
 
 _FENCE = "```"
 

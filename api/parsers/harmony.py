@@ -23,15 +23,21 @@ _recipient = re.compile(r"\bto=functions\.([^\s<]+)")
 _analysis = re.compile(r"<\|channel\|>\s*analysis\b")
 
 
-def harmony_script(source: Source, writer: Writer, *, with_calls: bool) -> Script[None]:
-    """Read a whole answer. Without ``with_calls`` a message to a function is content: nobody asked for calls."""
+def harmony_script(source: Source, writer: Writer, *, in_reasoning: bool, with_calls: bool) -> Script[None]:
+    """Read a whole answer. ``in_reasoning``: the prompt has begun a message of reasoning.
+
+    Without ``with_calls`` a message to a function is content: nobody asked for calls.
+    """
     tell_content = _teller(source, writer.content)
-    yield from source.skip_space()
-    # The prompt has begun the first header, and a recipient may stand before the channel.
-    marker = yield from source.match(*_HEADER_STARTS, _RECIPIENT)
-    if marker is None:
-        tell_content(source.reclaim())
-        marker = yield from source.through(_BODY_END, tell_content)
+    if in_reasoning:
+        marker = yield from source.through(_BODY_END, _teller(source, writer.reasoning))
+    else:
+        yield from source.skip_space()
+        # The prompt has begun the first header, and a recipient may stand before the channel.
+        marker = yield from source.match(*_HEADER_STARTS, _RECIPIENT)
+        if marker is None:
+            tell_content(source.reclaim())
+            marker = yield from source.through(_BODY_END, tell_content)
     while marker is not None:
         if marker in HARMONY_ENDS:
             source.forget()
@@ -71,6 +77,9 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
         writer.open(name)
         writer.arguments("{}")
         writer.close()
+        source.forget()
+    elif not following:
+        # Cut off behind the header, which says nothing to a client.
         source.forget()
     else:
         raise Malformed

@@ -215,8 +215,7 @@ def json_value(source: Source, tell: Callable[[str], None]) -> Script[None]:
     while True:
         end, piece = scanner.scan(source.text, source.at)
         source.take(end)
-        if piece:
-            tell(piece)
+        tell(piece)
         if scanner.done:
             return
         if scanner.failed or not (yield from source.more()):

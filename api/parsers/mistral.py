@@ -4,10 +4,8 @@ The second form came with the v11 tokenizer; it may hold an id between ``[CALL_I
 """
 
 from api.parsers.json_calls import json_calls, stream_arguments
-from api.parsers.source import Malformed, Script, Source, markers
+from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 from api.parsers.writer import Writer
-
-NAME_LIMIT = 256
 
 _ARGS = "[ARGS]"
 _CALL_ID = "[CALL_ID]"

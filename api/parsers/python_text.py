@@ -1,6 +1,7 @@
 """Python literals turned into JSON as they come."""
 
 import re
+import sys
 from collections.abc import Callable
 
 from api.parsers.json_text import quoted
@@ -38,7 +39,7 @@ class PythonScanner:
         self._token = ""
         self._quote = ""
         self._separator = ""
-        self._hex_length = 0
+        self._hex_letter = ""
         self._key = False
         self._state: Callable[[str, int], int] = self._value
 
@@ -58,8 +59,10 @@ class PythonScanner:
         found = _space.match(text, at)
         return found.end() if found else at
 
-    def _fail(self, at: int) -> int:
+    def _fail(self, at: int, held: str = "") -> int:
+        """Stop; what had been ``held`` back goes out as it stood, so that nothing is lost."""
         self.failed = True
+        self._say(held)
         return at
 
     def _say(self, text: str) -> None:
@@ -150,7 +153,7 @@ class PythonScanner:
         character = text[at]
         if character in _HEX_LENGTHS:
             self._token = ""
-            self._hex_length = _HEX_LENGTHS[character]
+            self._hex_letter = character
             self._state = self._hex
             return at + 1
         self._state = self._string
@@ -160,13 +163,12 @@ class PythonScanner:
         return at + 1
 
     def _hex(self, text: str, at: int) -> int:
-        if text[at] not in _HEX:
-            return self._fail(at)
-        self._token += text[at]
-        if len(self._token) == self._hex_length:
-            code = int(self._token, 16)
-            if code > 0x10FFFF:
-                return self._fail(at)
+        token = self._token + text[at]
+        if text[at] not in _HEX or (len(token) == 8 and int(token, 16) > sys.maxunicode):
+            return self._fail(at, f"\\{self._hex_letter}{self._token}")
+        self._token = token
+        if len(token) == _HEX_LENGTHS[self._hex_letter]:
+            code = int(token, 16)
             # A lone surrogate can't be encoded; JSON's own escape for it can be written all the same.
             self._output.append(f"\\u{code:04x}" if 0xD800 <= code <= 0xDFFF else quoted(chr(code))[1:-1])
             self._state = self._string
@@ -181,7 +183,7 @@ class PythonScanner:
         if end < len(text):
             json = _as_json(self._token)
             if json is None:
-                return self._fail(end)
+                return self._fail(end, self._token)
             self._say(json)
             self._end_value()
         return end
@@ -209,8 +211,7 @@ def python_value(source: Source, tell: Callable[[str], None]) -> Script[None]:
     while True:
         end, piece = scanner.scan(source.text, source.at)
         source.take(end)
-        if piece:
-            tell(piece)
+        tell(piece)
         if scanner.done:
             return
         if scanner.failed or not (yield from source.more()):

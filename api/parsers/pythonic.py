@@ -5,10 +5,8 @@ from collections.abc import Container
 
 from api.parsers.json_text import quoted
 from api.parsers.python_text import python_value
-from api.parsers.source import Malformed, Script, Source
+from api.parsers.source import NAME_LIMIT, Malformed, Script, Source
 from api.parsers.writer import Writer
-
-NAME_LIMIT = 256
 
 _name_characters = re.compile(r"[\w.-]*")
 

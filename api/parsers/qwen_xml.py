@@ -9,10 +9,8 @@ from typing import Any
 import msgspec
 
 from api.parsers.json_text import quoted
-from api.parsers.source import Malformed, Script, Source, markers
+from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 from api.parsers.writer import Writer
-
-NAME_LIMIT = 256
 
 _FUNCTION = "<function="
 _FUNCTION_END = "</function>"

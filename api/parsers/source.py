@@ -12,6 +12,8 @@ from functools import cache
 from typing import TypeVar
 
 WHITESPACE = " \t\r\n"
+NAME_LIMIT = 256
+"""Longest name of a tool or a parameter, in characters: text without an end must not be held back for ever."""
 
 _NEVER = r"(?!)"
 _space = re.compile(r"[ \t\r\n]*")
@@ -123,7 +125,7 @@ class Source:
                 return ""
 
     def ahead(self, options: tuple[str, ...]) -> Script[str | None]:
-        """Which of ``options`` comes next, not read yet."""
+        """Which of ``options`` comes next, not read yet. The beginning of one at the end of the text is read."""
         while True:
             for option in options:
                 if self.text.startswith(option, self.at):
@@ -132,6 +134,7 @@ class Source:
             if not any(rest < len(option) and self.text.endswith(option[:rest]) for option in options):
                 return None
             if not (yield from self.more()):
+                self.take(len(self.text))
                 return None
 
     def match(self, *options: str) -> Script[str | None]:
@@ -179,7 +182,7 @@ class Source:
             found = stops.find(self.text, self.at, self.at + room + stops.longest)
             end = found[0] if found else stops.clear_until(self.text, self.at)
             if end - self.at > room:
-                self.take(self.at + room)
+                self.take(end)
                 raise Malformed
             room -= end - self.at
             pieces.append(self.take(end))
@@ -200,7 +203,7 @@ class Source:
             found = characters.match(self.text, self.at, self.at + room + 1)
             end = found.end() if found else self.at
             if end - self.at > room:
-                self.take(self.at + room)
+                self.take(end)
                 raise Malformed
             room -= end - self.at
             pieces.append(self.take(end))

@@ -48,7 +48,8 @@ class Writer:
 
     def arguments(self, text: str) -> None:
         """Add JSON text to the arguments of the call that was opened last."""
-        self._parts.append(CallArguments(self.calls - 1, text))
+        if text:
+            self._parts.append(CallArguments(self.calls - 1, text))
 
     def close(self) -> None:
         """End the call that was opened last: its arguments are complete."""

@@ -5,10 +5,12 @@ import uuid
 
 from quart import Blueprint, Response, request
 
-from api.answering import Tally, collect, stream
+from api.answers.tally import Tally
+from api.answers.writing import collect, stream
 from api.bodies import read_json_body
 from api.context import context
 from api.dialects import dialect_of
+from api.dialects.interface import MessagesMissing
 from api.lifetime import lifetime
 
 blueprint = Blueprint("chat", __name__)
@@ -26,7 +28,12 @@ async def chat_completions() -> Response:
     parts = context()
     dialect = dialect_of(request.path)
     tally = Tally()
-    chat = dialect.parse(await read_json_body(request, parts.settings.max_body))
+    body = await read_json_body(request, parts.settings.max_body)
+    try:
+        chat = dialect.parse(body)
+    except MessagesMissing as missing:
+        await parts.service.require_model(missing.model)
+        raise
     answer = await parts.service.submit(chat)
     lifetime(request).callback(parts.metrics.record, chat.model, tally)
     lifetime(request).callback(parts.service.close, answer)
@@ -35,9 +42,9 @@ async def chat_completions() -> Response:
         chat, answer_id=uuid.uuid4().hex, created=int(time.time()), fingerprint=started.fingerprint
     )
     if chat.stream:
-        response = Response(stream(answer, rendering, tally), headers=STREAM_HEADERS)
+        response = Response(stream(answer, chat, rendering, tally), headers=STREAM_HEADERS)
     else:
-        body = rendering.completion(await collect(answer, tally), tally.usage())
+        body = rendering.completion(await collect(answer, chat, tally), tally.usage())
         response = Response(body, content_type="application/json")
     response.timeout = None
     return response

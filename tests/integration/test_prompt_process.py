@@ -46,8 +46,8 @@ async def test_requests_are_answered_with_their_own_tokens(simulated: PromptProc
 
 
 async def test_plain_prompts_need_no_template(simulated: PromptProcess) -> None:
-    assert await simulated.prepare(ChatRequest(model="m", prompt="the sea")) == encode("the sea")
-    assert await simulated.prepare(ChatRequest(model="m", prompt=(1, 2))) == (1, 2)
+    assert await simulated.prepare(ChatRequest(model="m", prompts=("the sea",))) == encode("the sea")
+    assert await simulated.prepare(ChatRequest(model="m", prompts=((1, 2),))) == (1, 2)
 
 
 async def test_a_refusal_carries_its_problem_and_harms_nobody(simulated: PromptProcess) -> None:

@@ -131,7 +131,9 @@ def test_every_text_of_a_client_is_cleaned() -> None:
         model="m",
         messages=(
             Message(role="user", content="c", name="n"),
-            Message(role="assistant", reasoning="r", tool_calls=(ToolCall(id="i", name="f", arguments='{"k": ["v"]}'),)),
+            Message(
+                role="assistant", reasoning="r", tool_calls=(ToolCall(id="i", name="f", arguments='{"k": ["v"]}'),)
+            ),
             Message(role="tool", content="t", tool_call_id="i"),
         ),
         tools=(Tool(name="tn", description="td", parameters='{"pk": {"pv": "s"}}'),),

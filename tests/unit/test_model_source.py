@@ -71,13 +71,17 @@ def test_a_path_may_hold_an_equals_sign(tmp_path: Path) -> None:
     assert parse_source(f"chat={folder}") == Source(kind="folder", name="chat", location=str(folder))
 
 
-@pytest.mark.parametrize("text", ["", "nowhere", "./missing.gguf", "data/missing.gguf", "/no/such", "a/b/c", "x=", "org/"])
+@pytest.mark.parametrize(
+    "text", ["", "nowhere", "./missing.gguf", "data/missing.gguf", "/no/such", "a/b/c", "x=", "org/"]
+)
 def test_what_is_not_found_says_what_can_be_given(text: str) -> None:
     with pytest.raises(ModelError, match=r"was not found: .*org/name"):
         parse_source(text)
 
 
-@pytest.mark.parametrize("name", ["", "../x", "a/../b", "/a", "a//b", "a/", ".a", "a b", "a\n", "ä", "x" * 97, "a?b", "a%2e"])
+@pytest.mark.parametrize(
+    "name", ["", "../x", "a/../b", "/a", "a//b", "a/", ".a", "a b", "a\n", "ä", "x" * 97, "a?b", "a%2e"]
+)
 def test_names_that_clients_cannot_send_are_refused(name: str) -> None:
     with pytest.raises(ModelError, match="NAME=SOURCE"):
         check_name(name)

@@ -51,13 +51,17 @@ def test_an_ir_folder_states_its_context_length_in_its_configuration(
     assert (model.name, model.kind, model.context_length) == ("tiny", "openvino", length)
 
 
-@pytest.mark.parametrize(("own", "cap", "result"), [(2048, 512, 512), (2048, 4096, 2048), (2048, 0, 2048), (None, 512, 512)])
+@pytest.mark.parametrize(
+    ("own", "cap", "result"), [(2048, 512, 512), (2048, 4096, 2048), (2048, 0, 2048), (None, 512, 512)]
+)
 def test_max_context_caps_and_stands_in(tmp_path: Path, own: int | None, cap: int, result: int) -> None:
     configs = {"config": {"max_position_embeddings": own}} if own else {}
     assert resolve(str(_ir_folder(tmp_path / "tiny", **configs)), max_context=cap).context_length == result
 
 
-@pytest.mark.parametrize("configs", [{}, {"tokenizer_config": {"model_max_length": 1e30}}, {"config": {"n_ctx": "many"}}])
+@pytest.mark.parametrize(
+    "configs", [{}, {"tokenizer_config": {"model_max_length": 1e30}}, {"config": {"n_ctx": "many"}}]
+)
 def test_an_unknown_context_length_has_to_be_given(tmp_path: Path, configs: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match="--max-context"):
         resolve(str(_ir_folder(tmp_path / "tiny", **configs)))

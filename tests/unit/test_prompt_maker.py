@@ -148,20 +148,20 @@ def test_a_model_without_template_refuses_messages_and_serves_prompts() -> None:
     maker, tokenizer = _maker(None)
     with pytest.raises(RequestRefused, match="no chat template"):
         maker.prepare(_request(messages=_user("x")))
-    assert maker.prepare(_request(prompt="Once")) == (3, *tokenizer.encode("Once"))
+    assert maker.prepare(_request(prompts=("Once",))) == (3, *tokenizer.encode("Once"))
 
 
 def test_plain_prompts_may_hold_special_texts_and_ids() -> None:
     maker, _ = _maker()
-    assert maker.prepare(_request(prompt="<|x|>")) == (3, 2)
-    assert maker.prepare(_request(prompt=(5, 6, 7))) == (5, 6, 7)
+    assert maker.prepare(_request(prompts=("<|x|>",))) == (3, 2)
+    assert maker.prepare(_request(prompts=((5, 6, 7),))) == (5, 6, 7)
 
 
 @pytest.mark.parametrize("ids", [(-1,), (1, 1000)])
 def test_ids_outside_the_vocabulary_are_refused(ids: tuple[int, ...]) -> None:
     maker, _ = _maker()
     with pytest.raises(RequestRefused, match="Expected ids from 0 to 999") as caught:
-        maker.prepare(_request(prompt=ids))
+        maker.prepare(_request(prompts=(ids,)))
     assert (caught.value.problem.kind, caught.value.problem.param) == (ProblemKind.INVALID, "prompt")
 
 
@@ -191,7 +191,7 @@ def test_an_empty_prompt_is_refused() -> None:
             "1 in the completion). Please reduce the length of the messages or completion.",
         ),
         (
-            _request(prompt="a b", sampling=Sampling(max_tokens=14)),
+            _request(prompts=("a b",), sampling=Sampling(max_tokens=14)),
             "This model's maximum context length is 16 tokens, however you requested 17 tokens (3 in your prompt; 14 "
             "for the completion). Please reduce your prompt; or completion length.",
         ),

@@ -1,6 +1,7 @@
 """The engine's process: ``python -m worker.engine.child OPTIONS``.
 
-:class:`worker.engine.process.EngineProcess` starts it. One thread takes commands and steps, because the pipeline's calls hold the GIL and must not overlap.
+:class:`worker.engine.process.EngineProcess` starts it. One thread takes commands and steps, because the
+pipeline's calls hold the GIL and must not overlap.
 """
 
 import os

@@ -29,8 +29,9 @@ from worker.engine.model_files import model_bytes, model_identity
 from worker.engine.options import EngineOptions
 from worker.engine.tokenizer_vocabulary import read_vocabulary
 
-_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f16"}
-"""With these properties a text does not depend on what else is in the batch, nor on being resumed."""
+_EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f32"}
+"""With these properties a text does not depend on what else is in the batch, nor on being resumed. A KV cache in f16
+rounds tiny differences between kernels up: 1 of 24 texts came out different in a batch than alone; in f32, none."""
 
 _PREFILL_TOKENS = 256
 """Prompt tokens a step, and so the length of a step that all others wait for. Longer ones gain no throughput on a

@@ -1,7 +1,7 @@
 """From token ids to text that may be shown: whole characters only, special tokens and stop strings kept out."""
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _INCREMENTAL_UTF8 = codecs.getincrementaldecoder("utf-8")
 
@@ -20,30 +20,36 @@ class Vocabulary:
         """``pieces[id]`` is the UTF-8 text of a token, or a fragment of a character's UTF-8 bytes."""
         self.special = frozenset(special)
         self.strips_first_space = strips_first_space
-        self._texts: list[str] = []
         self._fragments: dict[int, bytes] = {}
+        self._texts: dict[int, str] = {}
+        self._size = 0
         for token, piece in enumerate(pieces):
+            self._size += 1
             try:
-                self._texts.append(piece.decode())
+                self._texts[token] = piece.decode()
             except UnicodeDecodeError:
-                self._texts.append("")
                 self._fragments[token] = piece
+        self._visible_texts = self._texts | dict.fromkeys(self.special, "")
 
     def __len__(self) -> int:
         """The number of ids; a model may make higher ones, which stand for nothing."""
-        return len(self._texts)
+        return self._size
+
+    def texts(self, *, skip_special_tokens: bool) -> Mapping[int, str]:
+        """The texts of all ids that are text by themselves; with ``skip_special_tokens`` control tokens have none."""
+        return self._visible_texts if skip_special_tokens else self._texts
 
     def text(self, token: int) -> str:
         """The text of a token by itself; empty for a fragment of a character and for an unknown id."""
-        return self._texts[token] if 0 <= token < len(self._texts) else ""
-
-    def fragment(self, token: int) -> bytes | None:
-        """The bytes of a token that is no text by itself, else None."""
-        return self._fragments.get(token)
+        return self._texts.get(token, "")
 
     def piece(self, token: int) -> bytes:
         """The bytes of a token; none for an unknown id."""
         return self._fragments.get(token) or self.text(token).encode()
+
+    def is_fragment(self, token: int) -> bool:
+        """Whether a token is no text by itself, but part of a character's bytes."""
+        return token in self._fragments
 
 
 class _StopString:
@@ -105,27 +111,24 @@ class TextStream:
     ) -> None:
         """Empty stop strings are ignored: they would match everywhere."""
         self._vocabulary = vocabulary
-        self._hidden: frozenset[int] = vocabulary.special if skip_special_tokens else frozenset()
+        self._texts = vocabulary.texts(skip_special_tokens=skip_special_tokens)
         self._decoder = _INCREMENTAL_UTF8("ignore")
-        self._partial = False
-        self._strip_space = vocabulary.strips_first_space
+        self._inside_character = False
+        self._at_start = vocabulary.strips_first_space
         self._stops = [_StopString(text) for text in stop if text]
         self._include_stop = include_stop
         self._held = ""
         self.stopped = False
         """Whether a stop string has matched; what comes after it is no part of the text."""
+        self._plain = not (self._at_start or self._stops)
 
     def push(self, token: int) -> str:
         """Take the next token; return the text that may be shown now."""
-        if token in self._hidden or self.stopped:
-            return ""
-        text = self._vocabulary.text(token)
-        if self._partial or not text:
-            text = self._decode(token)
-        if self._strip_space and text:
-            self._strip_space = False
-            text = text.removeprefix(" ")
-        return self._search(text) if self._stops else text
+        text = self._texts.get(token)
+        # Nearly every token is text by itself, and this runs for each one of every sequence.
+        if text is not None and self._plain:
+            return text
+        return "" if self.stopped else self._push_with_care(token, text)
 
     def finish(self) -> str:
         """Return what was held back: the sequence has ended, so no stop string can be completed any more.
@@ -135,10 +138,15 @@ class TextStream:
         text, self._held = self._held, ""
         return text
 
-    def _decode(self, token: int) -> str:
-        text = self._decoder.decode(self._vocabulary.piece(token))
-        self._partial = bool(self._decoder.getstate()[0])
-        return text
+    def _push_with_care(self, token: int, text: str | None) -> str:
+        if text is None or self._inside_character:
+            text = self._decoder.decode(self._vocabulary.piece(token) if text is None else text.encode())
+            self._inside_character = bool(self._decoder.getstate()[0])
+        if self._at_start and text:
+            self._at_start = False
+            text = text.removeprefix(" ")
+        self._plain = not (self._inside_character or self._at_start or self._stops)
+        return self._search(text) if self._stops else text
 
     def _search(self, text: str) -> str:
         ends = [(end, -len(stop)) for stop in self._stops if (end := stop.find(text)) is not None]

@@ -60,6 +60,7 @@ class PromptProcess:
         self._module = module
         self._numbers = count(1)
         self._waiting: deque[_Waiting] = deque()
+        self._in_hand: _Waiting | None = None
         self._arrived = asyncio.Event()
         self._child: Child[Answer, Prepare] | None = None
         self._loaded: asyncio.Future[int] | None = None
@@ -117,6 +118,8 @@ class PromptProcess:
             self._loaded.set_exception(reason)
             # Nobody need be waiting for it: then the exception is not lost, it comes out of prepare().
             self._loaded.exception()
+        if self._in_hand is not None:
+            self._in_hand.refuse(reason)
         while self._waiting:
             self._waiting.popleft().refuse(reason)
 
@@ -137,7 +140,9 @@ class PromptProcess:
                 if waiting is None:
                     break
                 self._child.send(Prepare(waiting.number, waiting.request))
+                self._in_hand = waiting
                 await asyncio.wait([incoming], timeout=self._deadline)
+                self._in_hand = None
                 if not incoming.done():
                     waiting.refuse(self._too_slow())
                     break

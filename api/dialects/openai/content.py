@@ -4,17 +4,27 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag
 
-from api.dialects.openai.fields import ARRAY, STRING, Items, OptionalText, Strict, by_key, by_type, not_null, tag
+from api.dialects.openai.fields import (
+    ARRAY,
+    STRING,
+    Items,
+    NotNull,
+    OptionalText,
+    Strict,
+    by_key,
+    by_type,
+    tag,
+)
 
 
 class CacheBreakpoint(Strict):
     """A hint where a cached prefix should end."""
 
     mode: Literal["explicit"]
-    ttl: Annotated[Literal["30m", "12h"] | None, not_null("a string")] = None
+    ttl: Annotated[Literal["30m", "12h"] | None, NotNull("a string")] = None
 
 
-OptionalBreakpoint = Annotated[CacheBreakpoint | None, not_null("an object")]
+OptionalBreakpoint = Annotated[CacheBreakpoint | None, NotNull("an object")]
 
 
 class TextPart(Strict):
@@ -36,7 +46,7 @@ class ImageURL(Strict):
     """Where an image is, or the image itself as a data URL."""
 
     url: str
-    detail: Annotated[Literal["auto", "low", "high", "original"] | None, not_null("a string")] = None
+    detail: Annotated[Literal["auto", "low", "high", "original"] | None, NotNull("a string")] = None
 
 
 class ImagePart(Strict):

@@ -6,11 +6,21 @@ carries it (a context would not be hashable, as unions of annotated types need).
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, StringConstraints
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    StringConstraints,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 WRONG_BRANCH = "wrong_branch"
 """Error type: the text under a key names no branch of a union. Message: the key and all branches, apart by spaces."""
@@ -64,25 +74,34 @@ ARRAY = tag("array")
 OBJECT = tag("object")
 
 
-def not_null(expected: str) -> BeforeValidator:
-    """Refuse null for a field that may be left out: the reference marks those where null means the same."""
-    return BeforeValidator(_null_refusal(expected))
+@dataclass(frozen=True, slots=True)
+class NotNull:
+    """Refuse null for a field that may be left out: the reference marks those where null means the same.
 
+    Annotates ``X | None``, where ``None`` is only the default; the published schema does not offer null either.
+    """
 
-def _null_refusal(expected: str) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
+    expected: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        published = handler(schema)
+        branches = [branch for branch in published.get("anyOf", ()) if branch != {"type": "null"}]
+        return branches[0] if len(branches) == 1 else published
+
+    def _check(self, value: Any) -> Any:
         if value is None:
-            raise PydanticCustomError(WRONG_TYPE, "{expected}", {"expected": expected})
+            raise PydanticCustomError(WRONG_TYPE, "{expected}", {"expected": self.expected})
         return value
-
-    return check
 
 
 Items = Annotated[list[_Item], Field(fail_fast=True)]
 """An array that stops at its first bad item, so that a million bad ones cost no more than one."""
 
-OptionalText = Annotated[str | None, not_null("a string")]
-OptionalFlag = Annotated[bool | None, not_null("a boolean")]
+OptionalText = Annotated[str | None, NotNull("a string")]
+OptionalFlag = Annotated[bool | None, NotNull("a boolean")]
 NonEmptyText = Annotated[str, Field(min_length=1)]
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]+$", min_length=1, max_length=64)]
 """Names of functions, tools and schemas."""

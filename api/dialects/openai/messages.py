@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, Tag
 
 from api.dialects.openai.content import AudioReference, Content
-from api.dialects.openai.fields import Items, Strict, by_key, not_null, tag
+from api.dialects.openai.fields import Items, NotNull, Strict, by_key, tag
 
 Name = Annotated[
-    Annotated[str, StringConstraints(pattern=r"^[^\s<|\\/>]+$", max_length=64)] | None, not_null("a string")
+    Annotated[str, StringConstraints(pattern=r"^[^\s<|\\/>]+$", max_length=64)] | None, NotNull("a string")
 ]
 """Who speaks. It stands in the prompt, so nothing that could pass for a special token is allowed in it."""
 
@@ -82,7 +82,7 @@ class AssistantMessage(Strict):
     refusal: str | None = None
     audio: AudioReference | None = None
     tool_calls: Annotated[
-        Annotated[Items[MessageToolCall], Field(min_length=1)] | None, not_null("an array of objects")
+        Annotated[Items[MessageToolCall], Field(min_length=1)] | None, NotNull("an array of objects")
     ] = None
     function_call: CalledFunction | None = None
 

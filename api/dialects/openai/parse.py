@@ -58,9 +58,8 @@ def _message(message: WireMessage) -> Message:
 def flatten(content: Content | None) -> str:
     """Join the text parts of a message with line breaks.
 
-    Chat templates want one string. vLLM and llama.cpp's server join parts with a line break for such templates, and a
-    client may move between those and this one without a change of prompt. (OpenVINO Model Server hands the list to the
-    template, which would print it as a Python list where it does not know lists.)
+    Chat templates for text want one string, and print a list as Python would. vLLM, llama.cpp's server and OpenVINO
+    Model Server all join parts with a line break for them, so a client may change servers without a change of prompt.
     """
     if content is None or isinstance(content, str):
         return content or ""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from api.dialects.interface import Choice, Usage
+from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
 from shared.errors import Problem
 from shared.events import FinishReason
@@ -38,10 +38,11 @@ class ChatRendering:
             "id": f"chatcmpl-{answer_id}",
             "created": created,
             "model": request.model,
-            "service_tier": SERVICE_TIER,
+            "service_tier": SERVICE_TIER if request.tier in (None, "auto") else request.tier,
             "system_fingerprint": fingerprint,
         }
         self._include_usage = request.include_usage
+        self._functions_form = request.functions_form
         # The reference: with include_usage, every chunk but the last has a usage field, which is null.
         self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.include_usage else b"")
         self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._event_tail
@@ -54,15 +55,45 @@ class ChatRendering:
         head = self._heads[choice] = self._event_head + b'{"index":%d,"delta":{"content":' % choice
         return head + b'"","role":"assistant","refusal":null' + self._delta_tail
 
-    def delta(self, choice: int, text: str) -> bytes:
+    def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """A chunk with more text. Raises :class:`KeyError` for a choice that was not opened."""
+        if logprobs:
+            return self._chunk(choice, {"content": text}, logprobs)
         return self._heads[choice] + _encode(text) + self._delta_tail
+
+    def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        """A chunk with more reasoning, in the field that vLLM and llama.cpp have made usual."""
+        return self._chunk(choice, {"reasoning_content": text}, logprobs)
+
+    def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
+        """The chunk that opens a tool call."""
+        function = {"name": name, "arguments": ""}
+        if self._functions_form:
+            return self._chunk(choice, {"function_call": function})
+        call = {"index": index, "id": call_id, "type": "function", "function": function}
+        return self._chunk(choice, {"tool_calls": [call]})
+
+    def arguments(self, choice: int, index: int, text: str) -> bytes:
+        """A chunk with more of a call's arguments."""
+        if self._functions_form:
+            return self._chunk(choice, {"function_call": {"arguments": text}})
+        return self._chunk(choice, {"tool_calls": [{"index": index, "function": {"arguments": text}}]})
 
     def closing(self, choice: int, reason: FinishReason) -> bytes:
         """The chunk that carries the reason for the end of a choice."""
-        word = _FINISH_REASON[reason].encode()
+        word = self._word(reason).encode()
         end = b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":"%s"}' % (choice, word)
         return self._event_head + end + self._event_tail
+
+    def _chunk(self, choice: int, delta: dict[str, object], logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        """A chunk that is not on the hot path."""
+        body = {
+            "index": choice,
+            "delta": delta,
+            "logprobs": logprobs_object(logprobs) if logprobs else None,
+            "finish_reason": None,
+        }
+        return self._event_head + _encode(body) + self._event_tail
 
     def usage(self, usage: Usage) -> bytes:
         """The chunk without choices that carries the usage; empty unless the request asked for it."""
@@ -79,16 +110,48 @@ class ChatRendering:
         return _encode(
             {"object": "chat.completion"}
             | self._identity
-            | {"choices": [_choice_object(choice) for choice in choices], "usage": _usage_object(usage)}
+            | {"choices": [self._choice_object(choice) for choice in choices], "usage": _usage_object(usage)}
         )
 
+    def _choice_object(self, choice: Choice) -> dict[str, object]:
+        message: dict[str, object] = {
+            "role": "assistant",
+            "content": choice.text or (None if choice.calls else ""),
+            "refusal": None,
+        }
+        if choice.reasoning:
+            message["reasoning_content"] = choice.reasoning
+        if choice.calls and self._functions_form:
+            message["function_call"] = {"name": choice.calls[0].name, "arguments": choice.calls[0].arguments}
+        elif choice.calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in choice.calls
+            ]
+        return {
+            "index": choice.index,
+            "message": message,
+            "logprobs": None if choice.logprobs is None else logprobs_object(choice.logprobs),
+            "finish_reason": self._word(choice.reason),
+        }
 
-def _choice_object(choice: Choice) -> dict[str, object]:
+    def _word(self, reason: FinishReason) -> str:
+        return "function_call" if reason == "tool_calls" and self._functions_form else _FINISH_REASON[reason]
+
+
+def logprobs_object(tokens: Sequence[TokenLogprob]) -> dict[str, object]:
+    """The ``logprobs`` of a choice: each token that was chosen, with no alternatives."""
     return {
-        "index": choice.index,
-        "message": {"role": "assistant", "content": choice.text, "refusal": None},
-        "logprobs": None,
-        "finish_reason": _FINISH_REASON[choice.reason],
+        "content": [
+            {
+                "token": token.piece.decode(errors="replace"),
+                "logprob": token.logprob,
+                "bytes": list(token.piece),
+                "top_logprobs": [],
+            }
+            for token in tokens
+        ],
+        "refusal": None,
     }
 
 
@@ -99,7 +162,7 @@ def _usage_object(usage: Usage) -> dict[str, object]:
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
         "completion_tokens_details": {
-            "reasoning_tokens": 0,
+            "reasoning_tokens": usage.reasoning_tokens,
             "audio_tokens": 0,
             "accepted_prediction_tokens": 0,
             "rejected_prediction_tokens": 0,

@@ -16,12 +16,12 @@ from api.dialects.openai.fields import (
     Identifier,
     Items,
     NonEmptyText,
+    NotNull,
     OptionalFlag,
     OptionalText,
     Strict,
     by_key,
     by_type,
-    not_null,
     tag,
 )
 from api.dialects.openai.messages import Message
@@ -46,13 +46,13 @@ Stop = Annotated[
 """An empty stop string would end every answer before its first character, so it is refused."""
 
 
-class TextFormat(Strict):
+class TextResponse(Strict):
     """Answer with any text."""
 
     type: Literal["text"]
 
 
-class JsonObjectFormat(Strict):
+class JsonObjectResponse(Strict):
     """Answer with some JSON object."""
 
     type: Literal["json_object"]
@@ -63,11 +63,11 @@ class JsonSchema(Strict):
 
     name: Identifier
     description: OptionalText = None
-    schema_: Annotated[dict[str, Any] | None, not_null("an object"), Field(alias="schema")] = None
+    schema_: Annotated[dict[str, Any] | None, NotNull("an object"), Field(alias="schema")] = None
     strict: bool | None = None
 
 
-class JsonSchemaFormat(Strict):
+class JsonSchemaResponse(Strict):
     """Answer with JSON of this schema."""
 
     type: Literal["json_schema"]
@@ -75,9 +75,9 @@ class JsonSchemaFormat(Strict):
 
 
 ResponseFormat = Annotated[
-    Annotated[TextFormat, Tag(tag("text"))]
-    | Annotated[JsonObjectFormat, Tag(tag("json_object"))]
-    | Annotated[JsonSchemaFormat, Tag(tag("json_schema"))],
+    Annotated[TextResponse, Tag(tag("text"))]
+    | Annotated[JsonObjectResponse, Tag(tag("json_object"))]
+    | Annotated[JsonSchemaResponse, Tag(tag("json_schema"))],
     by_key("type", "json_object", "json_schema", "text"),
 ]
 
@@ -137,7 +137,7 @@ class UserLocation(Strict):
 class WebSearchOptions(Strict):
     """How to search the web."""
 
-    search_context_size: Annotated[Literal["low", "medium", "high"] | None, not_null("a string")] = None
+    search_context_size: Annotated[Literal["low", "medium", "high"] | None, NotNull("a string")] = None
     user_location: UserLocation | None = None
 
 
@@ -164,8 +164,8 @@ class Moderation(Strict):
 class PromptCacheOptions(Strict):
     """How prefixes of the prompt are cached."""
 
-    mode: Annotated[Literal["implicit", "explicit"] | None, not_null("a string")] = None
-    ttl: Annotated[Literal["30m"] | None, not_null("a string")] = None
+    mode: Annotated[Literal["implicit", "explicit"] | None, NotNull("a string")] = None
+    ttl: Annotated[Literal["30m"] | None, NotNull("a string")] = None
 
 
 class ChatCompletionRequest(Strict):
@@ -175,8 +175,8 @@ class ChatCompletionRequest(Strict):
     messages: Annotated[Items[Message], Field(min_length=1)]
     audio: AudioOutput | None = None
     frequency_penalty: Penalty | None = None
-    function_call: Annotated[FunctionCallChoice | None, not_null("one of a string or object")] = None
-    functions: Annotated[Functions | None, not_null("an array of objects")] = None
+    function_call: Annotated[FunctionCallChoice | None, NotNull("one of a string or object")] = None
+    functions: Annotated[Functions | None, NotNull("an array of objects")] = None
     logit_bias: LogitBias | None = None
     logprobs: bool | None = None
     max_completion_tokens: TokenLimit | None = None
@@ -189,10 +189,10 @@ class ChatCompletionRequest(Strict):
     prediction: Prediction | None = None
     presence_penalty: Penalty | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: Annotated[PromptCacheOptions | None, not_null("an object")] = None
+    prompt_cache_options: Annotated[PromptCacheOptions | None, NotNull("an object")] = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    response_format: Annotated[ResponseFormat | None, not_null("an object")] = None
+    response_format: Annotated[ResponseFormat | None, NotNull("an object")] = None
     safety_identifier: Annotated[str, Field(max_length=128)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
@@ -201,10 +201,10 @@ class ChatCompletionRequest(Strict):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    tool_choice: Annotated[ToolChoice | None, not_null("one of a string or object")] = None
-    tools: Annotated[Tools | None, not_null("an array of objects")] = None
+    tool_choice: Annotated[ToolChoice | None, NotNull("one of a string or object")] = None
+    tools: Annotated[Tools | None, NotNull("an array of objects")] = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     user: OptionalText = None
     verbosity: Literal["low", "medium", "high"] | None = None
-    web_search_options: Annotated[WebSearchOptions | None, not_null("an object")] = None
+    web_search_options: Annotated[WebSearchOptions | None, NotNull("an object")] = None

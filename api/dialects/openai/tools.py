@@ -9,15 +9,15 @@ from api.dialects.openai.fields import (
     STRING,
     Identifier,
     Items,
+    NotNull,
     OptionalText,
     Strict,
     by_key,
     by_type,
-    not_null,
     tag,
 )
 
-Schema = Annotated[dict[str, Any] | None, not_null("an object")]
+Schema = Annotated[dict[str, Any] | None, NotNull("an object")]
 """A JSON Schema. What it says is checked where grammars are compiled."""
 
 
@@ -49,21 +49,21 @@ class Grammar(Strict):
     syntax: Literal["lark", "regex"]
 
 
-class TextFormat(Strict):
+class TextInput(Strict):
     """Free text as the input of a custom tool."""
 
     type: Literal["text"]
 
 
-class GrammarFormat(Strict):
+class GrammarInput(Strict):
     """Text of a grammar as the input of a custom tool."""
 
     type: Literal["grammar"]
     grammar: Grammar
 
 
-CustomFormat = Annotated[
-    Annotated[TextFormat, Tag(tag("text"))] | Annotated[GrammarFormat, Tag(tag("grammar"))],
+CustomInput = Annotated[
+    Annotated[TextInput, Tag(tag("text"))] | Annotated[GrammarInput, Tag(tag("grammar"))],
     by_key("type", "text", "grammar"),
 ]
 
@@ -73,7 +73,7 @@ class Custom(Strict):
 
     name: Identifier
     description: OptionalText = None
-    format: Annotated[CustomFormat | None, not_null("an object")] = None
+    format: Annotated[CustomInput | None, NotNull("an object")] = None
 
 
 class CustomTool(Strict):

@@ -8,7 +8,7 @@ from typing import Any
 
 from api.dialects.openai.content import RefusalPart, TextPart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
-from api.dialects.openai.schema import ChatCompletionRequest, TextFormat
+from api.dialects.openai.schema import ChatCompletionRequest, TextResponse
 from shared.errors import ProblemKind, RequestRefused, refuse
 
 
@@ -47,7 +47,7 @@ NOT_SERVED: dict[str, NotServed] = {
     "prompt_cache_options": NotServed(_NO_CACHE_CONTROL),
     "prompt_cache_retention": NotServed(_NO_CACHE_CONTROL),
     "reasoning_effort": NotServed(_NO_EFFORT),
-    "response_format": NotServed("Output can't be constrained yet.", neutral=(TextFormat(type="text"),)),
+    "response_format": NotServed("Output can't be constrained yet.", neutral=(TextResponse(type="text"),)),
     "safety_identifier": NotServed(_NO_SAFETY),
     "service_tier": NotServed("There is one tier for now.", neutral=("auto", "default")),
     "store": NotServed(_NO_STORE, neutral=(False,)),

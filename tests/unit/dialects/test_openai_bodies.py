@@ -138,7 +138,7 @@ _FIELDS = st.dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(_FIELDS, _MESSAGES)
 def test_any_json_is_a_request_or_a_refusal(fields: dict[str, object], messages: list[object]) -> None:
     raw = json.dumps({"model": "m", "messages": messages} | fields).encode()
@@ -170,7 +170,10 @@ _RICH: dict[str, Any] = {
     ],
     "tools": [
         {"type": "function", "function": {"name": "f", "parameters": {"a": [1]}, "strict": None}},
-        {"type": "custom", "custom": {"name": "g", "format": {"type": "grammar", "grammar": {"definition": ""}}}},
+        {
+            "type": "custom",
+            "custom": {"name": "g", "format": {"type": "grammar", "grammar": {"definition": "", "syntax": "lark"}}},
+        },
     ],
     "tool_choice": {
         "type": "allowed_tools",
@@ -199,7 +202,7 @@ def _places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | in
     return [path, *(place for key, child in inner for place in _places(child, (*path, key)))]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(_places(_RICH)[1:]), _VALUES)
 def test_any_value_in_any_place_is_a_request_or_a_refusal(place: tuple[str | int, ...], value: object) -> None:
     spoilt = copy.deepcopy(_RICH)
@@ -211,7 +214,7 @@ def test_any_value_in_any_place_is_a_request_or_a_refusal(place: tuple[str | int
     assert problem is None or problem.kind is ProblemKind.INVALID
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.binary(max_size=200)
     | st.integers(0, 60).flatmap(lambda at: st.binary(max_size=4).map(lambda junk: _spoilt(at, junk)))

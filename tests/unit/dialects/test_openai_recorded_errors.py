@@ -27,7 +27,9 @@ def _same(recorded: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "recorded", list(filter(_same, RECORDED)), ids=lambda recorded: recorded["error"]["message"][:60]
+    "recorded",
+    [recorded for recorded in RECORDED if _same(recorded)],
+    ids=lambda recorded: recorded["error"]["message"][:60],
 )
 def test_the_recorded_error_is_given(recorded: dict[str, Any]) -> None:
     assert error_of(json.dumps(recorded["request"]).encode()) == (recorded["status"], recorded["error"])

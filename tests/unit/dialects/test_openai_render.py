@@ -1,12 +1,15 @@
 """Answers in OpenAI's form: the official SDK's types read every body and chunk, and know all that is in it."""
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openai import APIError
+from openai import APIError, RateLimitError
+from openai import OpenAI as Client
 from openai._streaming import ServerSentEvent, SSEDecoder
 from openai.pagination import SyncPage
 from openai.types import Model
@@ -15,14 +18,16 @@ from pydantic import BaseModel
 
 from api.dialects.interface import Choice, Usage
 from api.dialects.openai import OpenAI, render_model, render_models
+from api.dialects.openai.render import ChatRendering
 from shared.errors import Problem, ProblemKind
 from shared.registry import ModelInfo
 from shared.request import ChatRequest
 
+_Value = TypeVar("_Value")
 USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
 
 
-def rendering(**fields: Any) -> Any:
+def rendering(**fields: Any) -> ChatRendering:
     request = ChatRequest(model="a/model", **fields)
     return OpenAI().render(request, answer_id="0f", created=1_700_000_000, fingerprint="fp_1")
 
@@ -39,7 +44,7 @@ def chunk(stream: bytes) -> ChatCompletionChunk:
     return known(ChatCompletionChunk.model_validate_json(event.data, strict=True))
 
 
-def known(value: Any) -> Any:
+def known(value: _Value) -> _Value:
     """``value``, having checked that the SDK knows every field in it."""
     if isinstance(value, BaseModel):
         assert not value.model_extra
@@ -53,7 +58,7 @@ def known(value: Any) -> Any:
 
 def test_a_stream() -> None:
     answer = rendering(stream=True)
-    chunks = [chunk(part) for part in (answer.opening(0), answer.delta(0, "Hi"), answer.closing(0, "length"))]
+    chunks = [chunk(part) for part in (answer.opening(0), answer.content(0, "Hi"), answer.closing(0, "length"))]
     assert [part.choices[0].delta.model_dump(exclude_unset=True) for part in chunks] == [
         {"role": "assistant", "content": "", "refusal": None},
         {"content": "Hi"},
@@ -71,7 +76,7 @@ def test_a_stream() -> None:
 
 def test_a_stream_with_usage() -> None:
     answer = rendering(stream=True, include_usage=True)
-    for part in (answer.opening(0), answer.delta(0, "x"), answer.closing(0, "stop")):
+    for part in (answer.opening(0), answer.content(0, "x"), answer.closing(0, "stop")):
         parsed = chunk(part)
         assert parsed.usage is None
         assert "usage" in parsed.model_fields_set
@@ -95,7 +100,7 @@ def test_a_stream_with_usage() -> None:
 def test_several_choices_keep_their_index() -> None:
     answer = rendering(stream=True, n=12)
     assert [chunk(answer.opening(choice)).choices[0].index for choice in (0, 11)] == [0, 11]
-    assert chunk(answer.delta(11, "x")).choices[0].index == 11
+    assert chunk(answer.content(11, "x")).choices[0].index == 11
     assert chunk(answer.closing(0, "stop")).choices[0].index == 0
 
 
@@ -103,7 +108,7 @@ def test_several_choices_keep_their_index() -> None:
 def test_any_text_survives_a_chunk(text: str) -> None:
     answer = rendering(stream=True)
     answer.opening(0)
-    stream = answer.delta(0, text)
+    stream = answer.content(0, text)
     assert stream.count(b"\n") == 2
     assert b"\r" not in stream
     assert chunk(stream).choices[0].delta.content == text
@@ -126,8 +131,34 @@ def test_a_completion() -> None:
     assert parsed.choices[0].message.role == "assistant"
     assert {"refusal", "content"} <= parsed.choices[0].message.model_fields_set
     assert "logprobs" in parsed.choices[0].model_fields_set
+    assert parsed.usage is not None
     assert parsed.usage.total_tokens == 12
-    assert parsed.usage.prompt_tokens_details.cached_tokens == 3
+
+
+def client_for(status: int, content_type: str, headers: Mapping[str, str], reply: bytes) -> Client:
+    """The official client, to which every request is answered like this."""
+    answer = httpx2.Response(status, headers={"content-type": content_type, **headers}, content=reply)
+    transport = httpx2.MockTransport(lambda _: answer)
+    return Client(api_key="k", base_url="http://test", max_retries=0, http_client=httpx2.Client(transport=transport))
+
+
+def test_the_official_client_reads_a_stream_and_raises_its_failure() -> None:
+    answer = rendering(stream=True)
+    problem = Problem(kind=ProblemKind.LOST, message="The answer was lost.")
+    reply = answer.opening(0) + answer.content(0, "Hel") + answer.content(0, "lo") + answer.failure(problem)
+    client = client_for(200, "text/event-stream", {}, reply)
+    chunks = client.chat.completions.create(model="m", messages=[], stream=True)
+    assert [next(chunks).choices[0].delta.content for _ in range(3)] == ["", "Hel", "lo"]
+    with pytest.raises(APIError, match="The answer was lost"):
+        next(chunks)
+
+
+def test_the_official_client_raises_a_refusal_with_all_its_parts() -> None:
+    reply = OpenAI().error(Problem(kind=ProblemKind.QUEUE_FULL, message="full", param="model", retry_after=1))
+    client = client_for(reply.status, "application/json", reply.headers, reply.body)
+    with pytest.raises(RateLimitError) as caught:
+        client.chat.completions.create(model="m", messages=[])
+    assert (caught.value.type, caught.value.code, caught.value.param) == ("requests", "rate_limit_exceeded", "model")
 
 
 def test_a_failure_ends_the_stream() -> None:

@@ -55,6 +55,7 @@ def join(parts: Iterable[Part]) -> Answer:
                 answer.calls.append(Call(name))
             case CallArguments(index, text):
                 assert index == len(answer.calls) - 1
+                assert text
                 assert not answer.calls[index].closed
                 answer.calls[index].arguments += text
             case CallClosed(index):

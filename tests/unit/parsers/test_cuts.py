@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.parsers.reading import read
-from tests.unit.parsers.transcripts import TRANSCRIPTS, Transcript
+from tests.unit.parsers.transcript import Transcript
+from tests.unit.parsers.transcripts import TRANSCRIPTS
 
 FRAGMENTS = (
     *("<tool_call>", "</tool_call>", "<function=", "get_time>", "<parameter=", "a>", "</parameter>", "</function>"),

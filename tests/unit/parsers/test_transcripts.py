@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tests.unit.parsers.reading import read
-from tests.unit.parsers.transcripts import TRANSCRIPTS, Transcript
+from tests.unit.parsers.transcript import Transcript
+from tests.unit.parsers.transcripts import TRANSCRIPTS
 
 each = pytest.mark.parametrize(
     "transcript",

@@ -1,0 +1,47 @@
+"""What is counted while an answer comes."""
+
+import time
+
+from api.dialects.interface import Usage
+from shared.events import Delta, Started
+
+
+class Tally:
+    """Counts over all choices of an answer. Times are of :func:`time.monotonic`."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.first_token: float | None = None
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+        self.reasoning_tokens = 0
+        self.outcome = "aborted"
+        """How it ended: a finish reason, the kind of a problem, or ``aborted`` when the client went away."""
+        self._prompts: set[int] = set()
+
+    def started(self, prompt: int, event: Started) -> None:
+        """Note the tokens of the prompt with the index ``prompt``; its choices have it in common."""
+        if prompt not in self._prompts:
+            self._prompts.add(prompt)
+            self.prompt_tokens += event.prompt_tokens
+            self.cached_tokens += event.cached_tokens
+
+    def delta(self, event: Delta) -> None:
+        """Count new tokens."""
+        self.generated(len(event.tokens))
+
+    def generated(self, tokens: int) -> None:
+        """Count so many new tokens."""
+        if self.first_token is None:
+            self.first_token = time.monotonic()
+        self.completion_tokens += tokens
+
+    def usage(self) -> Usage:
+        """The counts so far."""
+        return Usage(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            cached_tokens=self.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+        )

@@ -1,0 +1,144 @@
+"""Writing an answer in a dialect's form, as it comes or when it is whole."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from api.answers.reader import ChoiceBuilder, ChoiceReader, Read
+from api.answers.selection import is_selected, jobs_per_prompt, needs_logprobs, select
+from api.answers.tally import Tally
+from api.dialects.interface import Choice, Rendering
+from api.parsers import CallArguments, CallClosed, CallOpened, Content, Reasoning
+from api.relay import Answer
+from shared.errors import RequestRefused
+from shared.events import Alternatives, Delta, Failed, Finished, Rejected, Started
+from shared.request import ChatRequest
+
+OnWhole = Callable[[list[Choice]], object]
+
+
+async def stream(
+    answer: Answer, request: ChatRequest, rendering: Rendering, tally: Tally, on_whole: OnWhole | None = None
+) -> AsyncIterator[bytes]:
+    """Yield the stream's bytes, one piece for all that has arrived since the last.
+
+    A failure after the beginning is told in the stream. ``on_whole`` is given the choices at the end.
+    """
+    if is_selected(request):
+        async for piece in _stream_selected(answer, request, rendering, tally, on_whole):
+            yield piece
+        return
+    readers: dict[int, ChoiceReader] = {}
+    builders = [ChoiceBuilder(index, logprobs=request.sampling.logprobs) for index in range(len(answer.jobs))]
+    whole: list[Choice] = []
+    async for batch in answer.batches():
+        pieces: list[bytes] = []
+        for choice, event in batch:
+            match event:
+                case Delta():
+                    tally.delta(event)
+                    reader = readers[choice]
+                    if reader.plain and on_whole is None:
+                        if event.text:
+                            pieces.append(rendering.content(choice, event.text))
+                    else:
+                        _write(rendering, choice, reader.read(event), builders[choice], pieces)
+                case Started():
+                    tally.started(choice // jobs_per_prompt(request), event)
+                    readers[choice] = ChoiceReader(request, event, tally)
+                    pieces.append(rendering.opening(choice))
+                case Finished():
+                    rest, reason = readers[choice].finish(event.reason)
+                    _write(rendering, choice, rest, builders[choice], pieces)
+                    tally.outcome = reason
+                    pieces.append(rendering.closing(choice, reason))
+                    whole.append(builders[choice].choice(reason))
+                case Failed() | Rejected():
+                    tally.outcome = event.problem.kind
+                    pieces.append(rendering.failure(event.problem))
+                    yield b"".join(pieces)
+                    return
+        if answer.over:
+            pieces += (rendering.usage(tally.usage()), rendering.done)
+            if on_whole is not None:
+                on_whole(sorted(whole, key=lambda choice: choice.index))
+        if pieces:
+            yield b"".join(pieces)
+
+
+async def collect(answer: Answer, request: ChatRequest, tally: Tally) -> list[Choice]:
+    """Wait for the whole answer. Raises :class:`RequestRefused` when any part of it fails."""
+    readers: dict[int, ChoiceReader] = {}
+    logprobs = needs_logprobs(request)
+    builders = [ChoiceBuilder(index, logprobs=logprobs) for index in range(len(answer.jobs))]
+    choices: dict[int, Choice] = {}
+    async for batch in answer.batches():
+        for job, event in batch:
+            match event:
+                case Delta():
+                    tally.delta(event)
+                    _build(builders[job], readers[job].read(event))
+                case Started():
+                    tally.started(job // jobs_per_prompt(request), event)
+                    readers[job] = ChoiceReader(request, event, tally)
+                case Finished():
+                    rest, tally.outcome = readers[job].finish(event.reason)
+                    _build(builders[job], rest)
+                    choices[job] = builders[job].choice(tally.outcome)
+                case Alternatives():
+                    for rank, item in enumerate(event.items):
+                        tally.generated(len(item.tokens))
+                        builder = ChoiceBuilder(job * request.n + rank, logprobs=logprobs)
+                        reader = readers[job].anew()
+                        _build(builder, reader.read(Delta(0, item.tokens, item.text, item.logprobs, item.pieces)))
+                        rest, tally.outcome = reader.finish(item.reason)
+                        _build(builder, rest)
+                        choices[job * request.n + rank] = builder.choice(tally.outcome)
+                case Failed() | Rejected():
+                    tally.outcome = event.problem.kind
+                    raise RequestRefused(event.problem)
+    return select(request, [choices[index] for index in sorted(choices)])
+
+
+async def _stream_selected(
+    answer: Answer, request: ChatRequest, rendering: Rendering, tally: Tally, on_whole: OnWhole | None
+) -> AsyncIterator[bytes]:
+    """Stream an answer whose choices are known only at the end."""
+    yield b"".join(rendering.opening(choice) for choice in range(request.n * max(1, len(request.prompts))))
+    try:
+        choices = await collect(answer, request, tally)
+    except RequestRefused as refusal:
+        yield rendering.failure(refusal.problem)
+        return
+    pieces: list[bytes] = []
+    for choice in choices:
+        if choice.reasoning:
+            pieces.append(rendering.reasoning(choice.index, choice.reasoning))
+        if choice.text:
+            pieces.append(rendering.content(choice.index, choice.text, choice.logprobs or ()))
+        for index, call in enumerate(choice.calls):
+            pieces.append(rendering.call(choice.index, index, call.id, call.name))
+            pieces.append(rendering.arguments(choice.index, index, call.arguments))
+        pieces.append(rendering.closing(choice.index, choice.reason))
+    if on_whole is not None:
+        on_whole(choices)
+    yield b"".join((*pieces, rendering.usage(tally.usage()), rendering.done))
+
+
+def _write(rendering: Rendering, choice: int, read: list[Read], builder: ChoiceBuilder, pieces: list[bytes]) -> None:
+    for part, logprobs in read:
+        builder.add(part, logprobs)
+        match part:
+            case Content(text):
+                pieces.append(rendering.content(choice, text, logprobs))
+            case Reasoning(text):
+                pieces.append(rendering.reasoning(choice, text, logprobs))
+            case CallOpened(index, call_id, name):
+                pieces.append(rendering.call(choice, index, call_id, name))
+            case CallArguments(index, text):
+                pieces.append(rendering.arguments(choice, index, text))
+            case CallClosed():
+                pass
+
+
+def _build(builder: ChoiceBuilder, read: Sequence[Read]) -> None:
+    for part, logprobs in read:
+        builder.add(part, logprobs)

@@ -1,0 +1,283 @@
+"""The OpenVINO engine on the real model: the pipeline's own text, company that does not matter, clean ends."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy
+import openvino
+import openvino_genai
+import pytest
+
+from shared.errors import ProblemKind
+from shared.request import Constraint, Sampling
+from shared.settings import EngineSettings
+from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Refused, Sequence
+from worker.engine.openvino import OpenVINOEngine
+from worker.engine.options import EngineOptions
+from worker.models import default_model
+
+CONTEXT = 8192
+TOPICS = (
+    "the sea", "a clock", "bread", "Paris", "a red fox", "winter", "numbers", "the moon",
+    "a train", "tea", "gardens", "maps", "an old friend", "rain", "chess", "bees",
+)  # fmt: skip
+
+
+def options(path: str, device: str = "CPU") -> EngineOptions:
+    settings = EngineSettings(precision="exact", cache_size=1, device=device, max_batch=16)
+    return EngineOptions.from_settings(settings, path=path, context_length=CONTEXT)
+
+
+class Bench:
+    """An engine, a tokenizer to write prompts with, and the outputs of runs."""
+
+    def __init__(self) -> None:
+        path = str(default_model())
+        self.engine = OpenVINOEngine(options(path), lambda stage: None)
+        self.tokenizer = openvino_genai.Tokenizer(path)
+        self._numbers = iter(range(1, 1_000_000))
+
+    def sequence(self, text: str, *, generated: tuple[int, ...] = (), constraint: Constraint | None = None,
+                 **sampling: object) -> Sequence:  # fmt: skip
+        prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+        ids = self.tokenizer.encode(prompt, add_special_tokens=False).input_ids.data[0]
+        fields = {"temperature": 0.0, "seed": 1, "max_tokens": 40, **sampling}
+        return Sequence(
+            number=next(self._numbers),
+            prompt=tuple(int(token) for token in ids),
+            sampling=Sampling(**fields),  # type: ignore[arg-type]
+            generated=generated,
+            constraint=constraint,
+        )
+
+    def finish(self) -> list[Output]:
+        outputs: list[Output] = []
+        while self.engine.busy():
+            outputs += self.engine.step()
+        return outputs
+
+    def run(self, sequences: Iterable[Sequence]) -> list[list[Output]]:
+        numbers = []
+        for sequence in sequences:
+            self.engine.add(sequence)
+            numbers.append(sequence.number)
+        outputs = self.finish()
+        return [[output for output in outputs if output.number == number] for number in numbers]
+
+    def one(self, text: str, **fields: object) -> list[Output]:
+        return self.run([self.sequence(text, **fields)])[0]  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    assert bench.engine.gauges().requests == 0
+
+
+def text_of(outputs: list[Output]) -> str:
+    return "".join(output.text for output in outputs)
+
+
+def tokens_of(outputs: list[Output]) -> tuple[int, ...]:
+    return tuple(token for output in outputs for token in output.tokens)
+
+
+def own_text(bench: Bench, sequence: Sequence) -> str:
+    """What the pipeline and its tokenizer make of the same prompt by themselves."""
+    pipeline = bench.engine._pipeline
+    config = pipeline.get_config()
+    config.do_sample = False
+    config.max_new_tokens = sequence.sampling.max_tokens
+    ids = openvino.Tensor(numpy.array([sequence.prompt], dtype=numpy.int64))
+    (result,) = pipeline.generate([ids], [config])
+    text: str = bench.tokenizer.decode(result.m_generation_ids[0])
+    return text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["What is the capital of France?", "Write three emoji: 😀 🎉 🚀", "用中文说你好", "List\n\n1. one\n2. two\nand go on"],
+)
+def test_greedy_text_is_the_pipelines_own(bench: Bench, text: str) -> None:
+    sequence = bench.sequence(text, max_tokens=60)
+    (outputs,) = bench.run([sequence])
+    assert text_of(outputs) == own_text(bench, sequence)
+    assert "\ufffd" not in text_of(outputs)
+    assert [output.position for output in outputs] == list(range(len(outputs)))
+
+
+def test_the_vocabulary_decodes_as_the_tokenizer_does(bench: Bench) -> None:
+    text = "Zürich 中文字 😀👩‍👩‍👧 naïve\t\n  spaced ﷽ 한국어"
+    ids = [int(token) for token in bench.tokenizer.encode(text, add_special_tokens=False).input_ids.data[0]]
+    stop_free = bench.engine._vocabulary
+    assert b"".join(stop_free.piece(token) for token in ids).decode() == text
+    assert {"<|im_end|>", "<|im_start|>", "<|endoftext|>"} <= {stop_free.text(token) for token in stop_free.special}
+
+
+def test_sixteen_at_once_equal_one_at_a_time(bench: Bench) -> None:
+    alone = [tokens_of(bench.one(f"Tell me about {topic}.")) for topic in TOPICS]
+    together = bench.run(bench.sequence(f"Tell me about {topic}.") for topic in TOPICS)
+    assert [tokens_of(outputs) for outputs in together] == alone
+    assert len(set(alone)) == len(TOPICS)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 20, 39])
+def test_a_resumed_sequence_makes_the_identical_rest(bench: Bench, cut: int) -> None:
+    whole = bench.one("Tell me a story about a lighthouse.")
+    rest = bench.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:cut])
+    assert tokens_of(rest) == tokens_of(whole)[cut:]
+    assert text_of(rest) == text_of(whole[cut:])
+    assert rest[0].position == cut
+    assert rest[-1].reason == whole[-1].reason
+
+
+def test_a_complete_sequence_that_is_resumed_only_ends(bench: Bench) -> None:
+    whole = bench.one("What is the capital of France?")
+    assert whole[-1].reason == "stop"
+    (ending,) = bench.one("What is the capital of France?", generated=tokens_of(whole))
+    assert (ending.tokens, ending.text, ending.reason) == ((), "", "stop")
+
+
+def test_stop_strings_end_the_text_and_free_the_slot(bench: Bench) -> None:
+    whole = text_of(bench.one("What is the capital of France?"))
+    at = whole.index("Paris")
+    outputs = bench.one("What is the capital of France?", stop=("of France is Par",))
+    assert text_of(outputs) == whole[: whole.index("of France is")]
+    assert outputs[-1].reason == "stop"
+    kept = bench.one("What is the capital of France?", stop=("Par",), include_stop=True)
+    assert text_of(kept) == whole[: at + 3]
+    assert bench.engine.gauges().requests == 0
+
+
+def test_length_and_stop_tokens_end_an_answer(bench: Bench) -> None:
+    outputs = bench.one("What is the capital of France?", max_tokens=3)
+    assert (len(tokens_of(outputs)), outputs[-1].reason) == (3, "length")
+    third = tokens_of(outputs)[2]
+    stopped = bench.one("What is the capital of France?", stop_token_ids=(third,))
+    assert tokens_of(stopped) == tokens_of(outputs)
+    assert text_of(stopped) == text_of(outputs[:2])
+    assert stopped[-1].reason == "stop"
+
+
+def test_ignore_eos_goes_on_but_heeds_other_stop_tokens(bench: Bench) -> None:
+    outputs = bench.one("What is the capital of France?", ignore_eos=True, max_tokens=30)
+    assert len(tokens_of(outputs)) == 30
+    seen = tokens_of(outputs)[5]
+    stopped = bench.one("What is the capital of France?", ignore_eos=True, stop_token_ids=(seen,), max_tokens=30)
+    assert tokens_of(stopped) == tokens_of(outputs)[: tokens_of(outputs).index(seen) + 1]
+
+
+def test_logprobs_run_parallel_to_tokens(bench: Bench) -> None:
+    outputs = bench.one("Say hi.", logprobs=True, max_tokens=8)
+    logprobs = [value for output in outputs for value in output.logprobs]
+    assert len(logprobs) == len(tokens_of(outputs))
+    assert all(value <= 0 for value in logprobs)
+    assert any(value < 0 for value in logprobs)
+
+
+def test_seeds_choose_the_text(bench: Bench) -> None:
+    texts = [text_of(bench.one("Tell me a story.", temperature=1.0, seed=seed)) for seed in (5, 5, 6)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_a_cancelled_sequence_frees_its_slot_and_its_cache(bench: Bench, steps: int) -> None:
+    sequence = bench.sequence("Count. " * 400, max_tokens=500)
+    bench.engine.add(sequence)
+    for _ in range(steps):
+        bench.engine.step()
+    bench.engine.cancel(sequence.number)
+    assert bench.finish() == []
+    gauges = bench.engine.gauges()
+    assert (gauges.requests, gauges.cache_usage) == (0, 0.0)
+
+
+def test_a_cancelled_neighbour_changes_nothing(bench: Bench) -> None:
+    alone = tokens_of(bench.one("Tell me about tea."))
+    stays, goes = bench.sequence("Tell me about tea."), bench.sequence("Tell me about maps.")
+    bench.engine.add(goes)
+    bench.engine.add(stays)
+    outputs = [output for _ in range(10) for output in bench.engine.step()]
+    bench.engine.cancel(goes.number)
+    after = bench.finish()
+    assert {output.number for output in after} == {stays.number}
+    assert tokens_of([output for output in outputs + after if output.number == stays.number]) == alone
+
+
+BROKEN = Constraint(kind="json_schema", value='{"type": "nonsense"}')
+
+
+def drain(bench: Bench) -> tuple[list[Output], list[Refused]]:
+    outputs: list[Output] = []
+    refused: list[Refused] = []
+    while bench.engine.busy():
+        outputs += bench.engine.step()
+        refused += bench.engine.refused()
+    return outputs, refused
+
+
+def test_a_grammar_that_breaks_the_pipeline_leaves_the_others_as_they_were(bench: Bench) -> None:
+    topics = TOPICS[:4]
+    alone = [tokens_of(bench.one(f"Tell me about {topic}.")) for topic in topics]
+    old = [bench.sequence(f"Tell me about {topic}.") for topic in topics[:2]]
+    new = [bench.sequence(f"Tell me about {topic}.") for topic in topics[2:]]
+    broken = [bench.sequence("Say hi.", constraint=BROKEN) for _ in range(2)]
+    for sequence in old:
+        bench.engine.add(sequence)
+    outputs = [output for _ in range(8) for output in bench.engine.step()]
+    for sequence in (new[0], broken[0], new[1], broken[1]):
+        bench.engine.add(sequence)
+    later, refused = drain(bench)
+    outputs += later
+    assert [one.number for one in refused] == [one.number for one in broken]
+    assert all(one.problem.kind is ProblemKind.INVALID for one in refused)
+    made = [tokens_of([one for one in outputs if one.number == sequence.number]) for sequence in old + new]
+    assert made == alone
+    assert bench.engine.gauges().requests == 0
+
+
+def test_a_constrained_answer_survives_its_neighbours_broken_grammar(bench: Bench) -> None:
+    schema = '{"type":"object","properties":{"city":{"type":"string","maxLength":20}},"required":["city"]}'
+    good = Constraint(kind="json_schema", value=schema)
+    alone = text_of(bench.one("Name a city as JSON.", constraint=good, max_tokens=30))
+    survivor = bench.sequence("Name a city as JSON.", constraint=good, max_tokens=30)
+    bench.engine.add(survivor)
+    outputs = [output for _ in range(6) for output in bench.engine.step()]
+    bench.engine.add(bench.sequence("Say hi.", constraint=BROKEN))
+    later, refused = drain(bench)
+    assert len(refused) == 1
+    assert text_of(outputs + later) == alone
+    assert [one.position for one in outputs + later] == list(range(len(outputs + later)))
+
+
+def test_what_the_engine_cannot_do_is_refused_by_name(bench: Bench) -> None:
+    for field, value in [("temperature", -1.0), ("top_p", 0.0), ("min_p", 1.0), ("top_k", -1), ("seed", -1),
+                         ("max_tokens", 0), ("repetition_penalty", 0.0), ("frequency_penalty", 2.5),
+                         ("stop_token_ids", (-1,))]:  # fmt: skip
+        with pytest.raises(EngineRefusal) as caught:
+            bench.engine.add(bench.sequence("Say hi.", **{field: value}))  # type: ignore[arg-type]
+        assert caught.value.problem.param == field
+    sampling = Sampling(max_tokens=5)
+    for prompt, kind in [((), ProblemKind.INVALID), ((-1,), ProblemKind.INVALID), ((10**6,), ProblemKind.INVALID),
+                         ((5,) * CONTEXT, ProblemKind.CONTEXT_LENGTH)]:  # fmt: skip
+        with pytest.raises(EngineRefusal) as caught:
+            bench.engine.add(Sequence(number=999_999, prompt=prompt, sampling=sampling))
+        assert caught.value.problem.kind is kind
+    assert not bench.engine.busy()
+
+
+def test_the_facts_agree_with_the_pipelines_own_numbers(bench: Bench) -> None:
+    facts, gauges = bench.engine.facts, bench.engine.gauges()
+    layers, key_value_heads, head_size, bytes_per_number = 30, 3, 64, 4
+    bytes_per_token = 2 * layers * key_value_heads * head_size * bytes_per_number
+    assert facts.cache_tokens == gauges.cache_bytes // bytes_per_token
+    assert facts.fingerprint.startswith("fp_")
+
+
+def test_a_model_that_is_not_there_or_not_one_says_so(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("models")
+    broken = folder / "broken.gguf"
+    broken.write_text("no model")
+    for path in (folder / "missing.gguf", broken, folder):
+        with pytest.raises(EngineLoadError, match=path.name):
+            OpenVINOEngine(options(str(path)), lambda stage: None)

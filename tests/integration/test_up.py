@@ -1,0 +1,209 @@
+"""``vinoqueue up`` as people use it: it starts everything, keeps it running, and leaves nothing behind."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fleet import PATIENCE, SIMULATED, free_port
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the process table from /proc")
+
+
+class Up:
+    """A running ``vinoqueue up`` and what it has printed."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.port = free_port()
+        self._log = folder / "up.log"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("VINOQUEUE_")}
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "cli.main", "up", "--port", str(self.port), *SIMULATED, *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment | {"TMPDIR": str(folder)},
+            )
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text()
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain for {what}:\n{self.output}"
+            time.sleep(0.05)
+
+    def until_ready(self) -> None:
+        self.until(lambda: "Vinoqueue serves sim" in self.output, "everything to be ready")
+
+    def child(self, words: str) -> int:
+        """The pid of the one direct child whose command line has ``words``."""
+        (pid,) = self.pids(words)
+        return pid
+
+    def pids(self, words: str) -> list[int]:
+        """The pids of the living direct children whose command lines have ``words``."""
+        return [pid for pid in children(self.process.pid) if words in command_line(pid)]
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    running = Up(tmp_path)
+    tree: set[int] = set()
+    try:
+        yield running
+        tree = descendants(running.process.pid)
+    finally:
+        running.process.kill()
+        running.process.wait()
+        for pid in filter(alive, tree):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_the_printed_command_streams_an_answer(up: Up) -> None:
+    up.until_ready()
+    (command,) = re.findall(r"^ *(curl .*)$", up.output, re.MULTILINE)
+    address, body = re.search(r"(http\S+) .* -d '(.*)'$", command).groups()  # type: ignore[union-attr]
+    assert address == f"http://127.0.0.1:{up.port}/v1/chat/completions"
+    assert json.loads(body)["model"] == "sim"
+    answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
+    assert answer.startswith("data: {")
+    assert answer.endswith("data: [DONE]\n\n")
+
+
+def test_the_printed_status_command_shows_what_runs(up: Up) -> None:
+    up.until_ready()
+    (url,) = re.findall(r"vinoqueue status --redis-url (\S+)", up.output)
+    command = [sys.executable, "-m", "cli.main", "status", "--json", "--redis-url", url]
+    found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert [worker["pid"] for worker in found["workers"]] == [up.child("cli.main worker")]
+    assert [replica["pid"] for replica in found["replicas"]] == [up.child("cli.main api")]
+    for part in ("worker", "api"):
+        health = [*command[:3], "health", part, *(["--port", str(up.port)] if part == "api" else ["--redis-url", url])]
+        assert subprocess.run(health, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_every_process_and_leaves_no_file(up: Up, number: signal.Signals, tmp_path: Path) -> None:
+    up.until_ready()
+    tree = descendants(up.process.pid)
+    assert len(tree) >= 4, "the store, the API, the worker and the worker's own processes"
+    up.process.send_signal(number)
+    assert up.process.wait(PATIENCE) == 0
+    assert [command_line(pid) for pid in tree if alive(pid)] == []
+    assert [path.name for path in tmp_path.iterdir()] == ["up.log"]
+
+
+def test_a_signal_while_it_starts_ends_every_process(up: Up) -> None:
+    up.until(lambda: len(children(up.process.pid)) == 3, "the first processes")
+    tree = descendants(up.process.pid)
+    up.process.send_signal(signal.SIGTERM)
+    assert up.process.wait(PATIENCE) == 0
+    assert not any(map(alive, tree))
+
+
+def test_a_second_signal_does_not_wait_for_a_child_that_hangs(tmp_path: Path) -> None:
+    up = Up(tmp_path, "--drain", str(10 * PATIENCE))
+    up.until_ready()
+    tree = descendants(up.process.pid)
+    os.kill(up.child("cli.main api"), signal.SIGSTOP)
+    up.process.send_signal(signal.SIGINT)
+    up.until(lambda: "Ending" in up.output, "the first signal to be seen")
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(PATIENCE) == 0
+    assert not any(map(alive, tree))
+
+
+def test_killed_outright_it_takes_every_process_with_it(up: Up) -> None:
+    up.until_ready()
+    tree = descendants(up.process.pid)
+    up.process.kill()
+    up.process.wait()
+    up.until(lambda: not any(map(alive, tree)), "the others to end")
+
+
+@pytest.mark.parametrize("part", ["worker", "api"])
+def test_a_child_that_dies_is_started_again(up: Up, part: str) -> None:
+    up.until_ready()
+    before = up.child(f"cli.main {part}")
+    os.kill(before, signal.SIGKILL)
+    up.until(lambda: "ended with signal SIGKILL; it starts again" in up.output, "the death to be told")
+    up.until(lambda: up.pids(f"cli.main {part}") not in ([], [before]), "another process")
+    command = re.findall(r"^ *(curl .*)$", up.output, re.MULTILINE)[0].replace("curl", "curl -sf")
+    up.until(lambda: subprocess.run(["sh", "-c", command], capture_output=True).returncode == 0, "an answer")
+
+
+def test_without_its_store_it_ends_and_says_so(up: Up) -> None:
+    up.until_ready()
+    tree = descendants(up.process.pid)
+    os.kill(up.child("valkey-server"), signal.SIGKILL)
+    assert up.process.wait(PATIENCE) == 1
+    assert "Valkey ended with signal SIGKILL" in up.output
+    assert not any(map(alive, tree))
+
+
+def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        up = Up(tmp_path, "--port", str(taken))
+        assert up.process.wait(PATIENCE) == 1
+    assert f"port {taken}" in up.output
+    assert "--port" in up.output
+    assert "Starting" not in up.output
+
+
+def test_a_store_that_does_not_answer_is_told_before_anything_starts(tmp_path: Path) -> None:
+    up = Up(tmp_path, "--redis-url", "redis://127.0.0.1:1/0")
+    assert up.process.wait(PATIENCE) == 1
+    assert "Redis can't be reached" in up.output
+    assert "Starting" not in up.output
+
+
+def test_a_worker_that_can_not_start_ends_everything(tmp_path: Path) -> None:
+    up = Up(tmp_path, "--engine", "openvino", "--model", str(tmp_path / "missing.gguf"))
+    assert up.process.wait(PATIENCE) == 1
+    assert "missing.gguf" in up.output
+    assert "The worker did not start" in up.output
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not yet waited for does not."""
+    return _stat(pid)[0] not in ("", "Z", "X")
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").removesuffix(" ")
+    except OSError:
+        return ""
+
+
+def children(parent: int) -> list[int]:
+    processes = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+    return [pid for pid in processes if _stat(pid)[1] == parent]
+
+
+def descendants(parent: int) -> set[int]:
+    found: set[int] = set()
+    for child in children(parent):
+        found |= {child, *descendants(child)}
+    return found
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """State letter and parent of a process; ('', 0) when there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "", 0
+    return fields[0], int(fields[1])

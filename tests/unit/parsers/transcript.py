@@ -1,0 +1,56 @@
+"""A model's text and its meaning, and the tools that the texts call."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from api.parsers import Parser, parser_for
+from shared.formats import OutputFormat, ReasoningFormatName, ToolFormatName
+from shared.request import Tool
+
+WEATHER = Tool(
+    name="get_weather",
+    parameters=msgspec.json.encode(
+        {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "days": {"type": "integer"},
+                "metric": {"type": ["boolean", "null"]},
+                "zip": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                "filters": {"type": "object"},
+                "anything": {},
+            },
+        }
+    ).decode(),
+)
+TIME = Tool(name="get_time")
+RUN = Tool(
+    name="run-code",
+    parameters='{"type": "object", "properties": {"code": {"type": "string"}}}',
+)
+TOOLS = (WEATHER, TIME, RUN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transcript:
+    """A text and what it means. ``calls`` holds names and decoded arguments."""
+
+    name: str
+    text: str
+    tools: ToolFormatName | None = None
+    reasoning: ReasoningFormatName | None = None
+    in_reasoning: bool = False
+    guided: bool = False
+    content: str = ""
+    thoughts: str = ""
+    calls: tuple[tuple[str, Any], ...] = ()
+
+    def parser(self) -> Parser:
+        """A new parser for the text."""
+        output = OutputFormat(tools=self.tools, reasoning=self.reasoning)
+        tools = TOOLS if self.tools else ()
+        parser = parser_for(output, tools, in_reasoning=self.in_reasoning, guided=self.guided)
+        assert parser is not None
+        return parser

@@ -1,0 +1,172 @@
+"""Settings become flags and environment variables, and wrong values are told by name."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from pydantic import Field, PositiveFloat
+
+from cli.main import LazyGroup, main
+from cli.options import SettingsCommand, option
+from cli.settings_table import inserted, table
+from shared.settings import ApiSettings, Settings, UpSettings, WorkerSettings
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+class Run:
+    """A command made from a settings class, and the settings that its callback got."""
+
+    def __init__(self, kind: type[Settings]) -> None:
+        self.settings: Any = None
+        self.command = SettingsCommand("try", kind, self._keep)
+
+    def __call__(self, *arguments: str, **environment: str) -> str:
+        outcome = CliRunner().invoke(self.command, arguments, env=environment)
+        self.exit_code = outcome.exit_code
+        return outcome.output
+
+    def _keep(self, settings: Settings) -> int:
+        self.settings = settings
+        return 7
+
+
+def test_defaults_are_those_of_the_class() -> None:
+    run = Run(WorkerSettings)
+    run()
+    assert run.settings == WorkerSettings()
+
+
+def test_the_callbacks_result_is_the_exit_code() -> None:
+    run = Run(ApiSettings)
+    run()
+    assert run.exit_code == 7
+
+
+def test_a_flag_beats_the_variable_and_the_variable_the_default() -> None:
+    run = Run(WorkerSettings)
+    run("--max-batch", "3", VINOQUEUE_MAX_BATCH="5", VINOQUEUE_CACHE_SIZE="2.5", VINOQUEUE_PREFIX_CACHING="false")
+    assert (run.settings.max_batch, run.settings.cache_size, run.settings.prefix_caching) == (3, 2.5, False)
+
+
+def test_a_switch_has_a_flag_for_each_way() -> None:
+    run = Run(WorkerSettings)
+    run("--no-prefix-caching", VINOQUEUE_PREFIX_CACHING="true")
+    assert run.settings.prefix_caching is False
+    run("--prefix-caching", VINOQUEUE_PREFIX_CACHING="false")
+    assert run.settings.prefix_caching is True
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--max-batch", "0"),
+        ("--max-batch", "1.5"),
+        ("--lease", "0"),
+        ("--lease", "nan"),
+        ("--lease", "inf"),
+        ("--cache-size", "-1"),
+        ("--engine", "magic"),
+        ("--log-level", "loud"),
+        ("--prefix-caching", "maybe"),
+    ],
+)
+def test_a_wrong_value_is_a_usage_error_that_names_flag_and_variable(flag: str, value: str) -> None:
+    run = Run(WorkerSettings)
+    variable = "VINOQUEUE_" + flag[2:].upper().replace("-", "_")
+    output = run(**{variable: value})
+    assert run.exit_code == 2
+    assert flag in output
+    assert variable in output
+    assert run.settings is None
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_a_port_is_within_bounds(port: str) -> None:
+    run = Run(ApiSettings)
+    assert "--port" in run("--port", port)
+    assert run.exit_code == 2
+
+
+def test_what_only_the_class_itself_checks_is_a_usage_error_too() -> None:
+    class Odd(Settings):
+        """A class with a rule of its own."""
+
+        lease: PositiveFloat = Field(2.0, description="Seconds.")
+
+        def model_post_init(self, context: object) -> None:
+            if self.lease == 13:
+                raise ValueError("unlucky")
+
+    run = Run(Odd)
+    assert "unlucky" in run("--lease", "13")
+    assert run.exit_code == 2
+
+
+def test_a_type_without_a_command_line_form_is_told_at_once() -> None:
+    class Odd(Settings):
+        """A class with a field that no flag can hold."""
+
+        pairs: dict[str, int] = Field({}, description="Pairs.")
+
+    with pytest.raises(TypeError, match="pairs"):
+        option(Odd, "pairs")
+
+
+@pytest.mark.parametrize("kind", [ApiSettings, WorkerSettings, UpSettings])
+def test_help_tells_every_flag_with_its_variable_and_meaning(kind: type[Settings]) -> None:
+    text = " ".join(Run(kind)("--help").split()).replace("- ", "-")
+    for name, field in kind.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in text
+        assert f"VINOQUEUE_{name.upper()}" in text
+        assert field.description
+        assert field.description.split()[0] in text
+
+
+def test_every_command_of_the_overview_exists() -> None:
+    assert isinstance(main, LazyGroup)
+    context = click.Context(main)
+    overview = CliRunner().invoke(main, ["--help"]).output
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.get_short_help_str()
+        assert f"\n  {name} " in overview
+
+
+@pytest.mark.parametrize(
+    ("command", "foreign"),
+    [
+        ("--help", ("pydantic", "redis", "openvino", "quart")),
+        ("api --help", ("openvino", "worker.main", "openvino_genai")),
+        ("worker --help", ("quart", "api.main", "openvino")),
+    ],
+)
+def test_a_command_imports_no_foreign_room(command: str, foreign: tuple[str, ...]) -> None:
+    program = (
+        "import sys; from cli.main import main; main(sys.argv[1:], standalone_mode=False); "
+        f"print('FOUND', [name for name in {foreign!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *command.split()], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "FOUND []"
+
+
+def test_the_readmes_settings_table_is_current() -> None:
+    page = README.read_text(encoding="utf-8")
+    assert page == inserted(page), "run 'make docs'"
+
+
+def test_the_table_has_every_setting() -> None:
+    rows = table()
+    for kind in (ApiSettings, WorkerSettings, UpSettings):
+        for name in kind.model_fields:
+            assert f"`VINOQUEUE_{name.upper()}`" in rows
+
+
+def test_a_page_without_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="settings"):
+        inserted("# Nothing here")

@@ -1,0 +1,124 @@
+"""The engine's own process: reports, refusals, deaths and hangs, as the supervisor sees them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.request import Sampling
+from shared.settings import EngineSettings
+from worker.engine.interface import EngineLoadError, Output, Refused, Sequence, Stepped
+from worker.engine.options import EngineOptions
+from worker.engine.process import EngineProcess
+from worker.engine.simulated_vocabulary import encode
+
+
+def options(path: str = "") -> EngineOptions:
+    settings = EngineSettings(engine="simulated", sim_step=0.001, sim_tokens=6)
+    return EngineOptions.from_settings(settings, path=path, context_length=1000)
+
+
+def sequence(number: int, text: str) -> Sequence:
+    return Sequence(number=number, prompt=encode(text), sampling=Sampling())
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[EngineProcess]:
+    process = EngineProcess(options())
+    await process.start()
+    await process.ready()
+    yield process
+    await process.stop()
+
+
+async def test_loading_tells_its_stages_and_then_the_facts() -> None:
+    stages: list[str] = []
+    process = EngineProcess(options(), stages.append)
+    await process.start()
+    facts = await process.ready()
+    assert facts.context_length == 1000
+    assert stages
+    assert process.exit_code is None
+    await process.stop()
+    assert process.exit_code == 0
+
+
+async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: EngineProcess) -> None:
+    engine.add(sequence(1, "[[say hey]]"))
+    engine.add(sequence(2, "[[refuse]]"))
+    assert engine.idle_since is None
+    outputs: list[Output] = []
+    refused: list[int] = []
+    async for report in engine.reports():
+        if isinstance(report, Refused):
+            refused.append(report.number)
+        else:
+            outputs += report.outputs
+            if report.gauges.requests == 0 and not report.outputs:
+                break
+    assert "".join(output.text for output in outputs) == "hey"
+    assert outputs[-1].reason == "stop"
+    assert refused == [2]
+    assert engine.idle_since is not None
+    assert engine.silence == 0
+
+
+async def test_a_cancelled_sequence_says_no_more(engine: EngineProcess) -> None:
+    engine.add(sequence(1, "[[tokens 100000]]"))
+    async for report in engine.reports():
+        assert isinstance(report, Stepped)
+        if report.outputs and engine.idle_since is None:
+            engine.cancel(1)
+        if not report.outputs:
+            assert report.gauges.requests == 0
+            break
+
+
+async def test_a_crash_ends_the_reports_after_all_that_was_made_before(engine: EngineProcess) -> None:
+    engine.add(sequence(1, "[[crash at 3]]"))
+    made = [output async for report in engine.reports() if isinstance(report, Stepped) for output in report.outputs]
+    assert [output.position for output in made] == [0, 1, 2]
+    assert engine.exit_description == "was killed by SIGKILL"
+
+
+async def test_a_sequence_that_crashed_an_engine_goes_on_behind_the_crash(engine: EngineProcess) -> None:
+    prompt = encode("[[crash at 3]] [[say abcdef]]")
+    engine.add(Sequence(number=1, prompt=prompt, generated=encode("abc"), sampling=Sampling()))
+    text = ""
+    async for report in engine.reports():
+        assert isinstance(report, Stepped)
+        text += "".join(output.text for output in report.outputs)
+        if report.outputs and report.outputs[0].reason:
+            break
+    assert text == "def"
+
+
+async def test_a_hang_shows_as_silence_and_can_be_killed(engine: EngineProcess) -> None:
+    engine.add(sequence(1, "[[hang at 2]]"))
+
+    async def watchdog() -> None:
+        while engine.silence < 0.3:
+            await asyncio.sleep(0.05)
+        engine.kill()
+
+    watching = asyncio.create_task(watchdog())
+    made = [output async for report in engine.reports() if isinstance(report, Stepped) for output in report.outputs]
+    await watching
+    assert len(made) == 2
+    assert engine.exit_code == -9
+
+
+async def test_a_model_that_cannot_be_loaded_says_why() -> None:
+    process = EngineProcess(options("[[fail load]]"))
+    await process.start()
+    with pytest.raises(EngineLoadError, match="can't be loaded"):
+        await process.ready()
+    await process.stop()
+    assert process.exit_code == 1
+
+
+async def test_a_process_that_dies_while_loading_is_a_load_error() -> None:
+    process = EngineProcess(options("[[crash load]]"))
+    await process.start()
+    with pytest.raises(EngineLoadError, match="SIGKILL"):
+        await process.ready()

@@ -1,0 +1,164 @@
+"""The simulated engine keeps an engine's promises: deterministic, resumable, with faults where they were asked for."""
+
+import pytest
+
+from shared.errors import ProblemKind
+from shared.request import Sampling
+from shared.settings import EngineSettings
+from worker.engine import directives
+from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Sequence
+from worker.engine.options import EngineOptions
+from worker.engine.simulated import SimulatedEngine
+from worker.engine.simulated_vocabulary import END, decode, encode, vocabulary
+
+
+def engine(path: str = "", context_length: int = 1000) -> SimulatedEngine:
+    settings = EngineSettings(engine="simulated", sim_step=0.0, sim_tokens=12, max_batch=4)
+    options = EngineOptions.from_settings(settings, path=path, context_length=context_length)
+    return SimulatedEngine(options, lambda stage: None)
+
+
+def sequence(text: str, number: int = 1, generated: tuple[int, ...] = (), **sampling: object) -> Sequence:
+    return Sequence(
+        number=number,
+        prompt=encode(text),
+        sampling=Sampling(**sampling),  # type: ignore[arg-type]
+        generated=generated,
+    )
+
+
+def run(*sequences: Sequence) -> dict[int, list[Output]]:
+    machine = engine()
+    outputs: dict[int, list[Output]] = {one.number: [] for one in sequences}
+    for one in sequences:
+        machine.add(one)
+    while machine.busy():
+        for output in machine.step():
+            outputs[output.number].append(output)
+    return outputs
+
+
+def text_of(outputs: list[Output]) -> str:
+    return "".join(output.text for output in outputs)
+
+
+def tokens_of(outputs: list[Output]) -> tuple[int, ...]:
+    return tuple(token for output in outputs for token in output.tokens)
+
+
+def test_the_same_prompt_gets_the_same_words_in_any_company() -> None:
+    alone = run(sequence("tell me"))[1]
+    together = run(sequence("tell me", 1), sequence("something else", 2))
+    assert text_of(alone) == text_of(together[1])
+    assert text_of(together[1]) != text_of(together[2])
+
+
+def test_positions_count_tokens_and_only_the_last_output_has_a_reason() -> None:
+    outputs = run(sequence("hello"))[1]
+    assert [output.position for output in outputs] == list(range(12))
+    assert [output.reason for output in outputs] == [None] * 11 + ["stop"]
+    assert tokens_of(outputs)[-1] == END
+    assert "<|end|>" not in text_of(outputs)
+
+
+def test_max_tokens_cuts_the_answer() -> None:
+    outputs = run(sequence("hello", max_tokens=5))[1]
+    assert len(tokens_of(outputs)) == 5
+    assert outputs[-1].reason == "length"
+
+
+def test_the_context_length_cuts_the_answer() -> None:
+    machine = engine(context_length=len(encode("hello")) + 3)
+    machine.add(sequence("hello"))
+    outputs = [output for _ in range(3) for output in machine.step()]
+    assert outputs[-1].reason == "length"
+    assert not machine.busy()
+
+
+@pytest.mark.parametrize("cut", range(13))
+def test_a_resumed_sequence_goes_on_with_the_same_answer(cut: int) -> None:
+    whole = run(sequence("[[say A 中文 answer!]]", stop=("swer!",)))[1]
+    first = whole[: min(cut, len(whole) - 1)]
+    rest = run(sequence("[[say A 中文 answer!]]", generated=tokens_of(first), stop=("swer!",)))[1]
+    assert text_of(first) + text_of(rest) == text_of(whole) == "A 中文 an"
+    assert tokens_of(first) + tokens_of(rest) == tokens_of(whole)
+    assert rest[-1].reason == "stop"
+
+
+def test_a_sequence_that_was_complete_when_it_was_interrupted_ends_at_once() -> None:
+    whole = run(sequence("hello"))[1]
+    outputs = run(sequence("hello", generated=tokens_of(whole)))[1]
+    assert outputs == [Output(1, 12, (), "", (), "stop")]
+
+
+def test_held_back_text_of_an_answer_cut_by_length_is_not_lost_on_resumption() -> None:
+    whole = run(sequence("[[say abcd]]", stop=("cdX",), max_tokens=4))[1]
+    assert text_of(whole) == "abcd"
+    outputs = run(sequence("[[say abcd]]", stop=("cdX",), max_tokens=4, generated=tokens_of(whole[:3])))[1]
+    assert text_of(outputs) == "cd"
+
+
+def test_stop_token_ids_end_the_answer_and_are_not_shown() -> None:
+    outputs = run(sequence("[[say a.b]]", stop_token_ids=(ord("."),)))[1]
+    assert text_of(outputs) == "a"
+    assert tokens_of(outputs) == (ord("a"), ord("."))
+    assert outputs[-1].reason == "stop"
+
+
+def test_min_tokens_and_ignore_eos_put_the_end_off() -> None:
+    assert text_of(run(sequence("[[say a.b.c]]", stop_token_ids=(ord("."),), min_tokens=2))[1]) == "a.b"
+    assert len(tokens_of(run(sequence("[[say a]]", ignore_eos=True, max_tokens=6))[1])) == 6
+
+
+def test_logprobs_run_parallel_to_tokens_only_when_asked_for() -> None:
+    assert all(len(output.logprobs) == len(output.tokens) for output in run(sequence("hi", logprobs=True))[1])
+    assert not any(output.logprobs for output in run(sequence("hi"))[1])
+
+
+def test_a_cancelled_sequence_is_gone_before_the_next_step() -> None:
+    machine = engine()
+    machine.add(sequence("one", 1))
+    machine.add(sequence("two", 2))
+    machine.step()
+    machine.cancel(1)
+    assert [output.number for output in machine.step()] == [2]
+    machine.cancel(2)
+    machine.cancel(2)
+    assert not machine.busy()
+    assert machine.gauges().requests == 0
+    assert machine.gauges().cache_usage == 0
+
+
+def test_directives_for_refusal_and_exhaustion() -> None:
+    machine = engine()
+    with pytest.raises(EngineRefusal):
+        machine.add(sequence("please [[refuse]]"))
+    assert not machine.busy()
+    outputs = run(sequence("[[exhaust at 3]]"))[1]
+    assert len(tokens_of(outputs)) == 3
+    assert outputs[-1].reason == "exhausted"
+
+
+def test_a_prompt_without_room_for_an_answer_is_refused() -> None:
+    with pytest.raises(EngineRefusal) as caught:
+        engine(context_length=3).add(sequence("abc"))
+    assert caught.value.problem.kind is ProblemKind.CONTEXT_LENGTH
+
+
+def test_the_model_can_fail_to_load() -> None:
+    with pytest.raises(EngineLoadError):
+        engine(path="[[fail load]]")
+
+
+def test_directives_are_read_with_their_numbers_and_all_else_is_text() -> None:
+    asked = directives.parse("a [[tokens 20]] [[tokens 30]] [[crash at x]] [[dance]] [[hang at 4]] [[say [hi]]] z")
+    assert asked == directives.Directives(tokens=30, hang_at=4, say="[hi")
+    assert directives.parse("[[crash load]]") == directives.Directives(crash_load=True)
+    assert directives.parse("[[crash]]") == directives.Directives(crash=True)
+
+
+@pytest.mark.parametrize("text", ["", "the quick bird sings", "中文 😀\n\n  two  spaces", "<|end|> stays text", "_x\x00"])
+def test_any_text_encodes_and_comes_back(text: str) -> None:
+    assert decode(encode(text)) == text
+    assert END not in encode(text)
+    assert all(token < len(vocabulary()) for token in encode(text))

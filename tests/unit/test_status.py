@@ -1,0 +1,81 @@
+"""``vinoqueue status`` and ``vinoqueue health`` without a service."""
+
+import json
+
+from click.testing import CliRunner
+
+from cli.health import reachable
+from cli.main import main
+from cli.status import QueueInfo, Snapshot, as_json_line, as_table
+from shared.registry import ReplicaInfo, WorkerInfo
+
+NOBODY = "redis://127.0.0.1:1/0"
+
+SNAPSHOT = Snapshot(
+    workers=[
+        WorkerInfo(
+            id="node-1",
+            host="node",
+            pid=42,
+            model="tiny",
+            status="serving",
+            engine="openvino",
+            device="GPU",
+            fingerprint="fp",
+            started=1000.0,
+            slots=16,
+            used=3,
+            cache_usage=0.25,
+            tokens_per_second=123.4,
+        )
+    ],
+    queues=[QueueInfo(model="tiny", waiting=5, in_flight=3, workers=1)],
+    replicas=[
+        ReplicaInfo(id="replica-1", host="edge", pid=43, address="http://127.0.0.1:8000", started=1000.0, streams=3)
+    ],
+)
+
+
+def test_the_table_tells_what_there_is() -> None:
+    lines = [line.split() for line in as_table(SNAPSHOT, now=1200.0).splitlines()]
+    assert ["node-1", "node", "42", "tiny", "GPU", "serving", "3/16", "123", "25%", "3m"] in lines
+    assert ["tiny", "5", "3", "1"] in lines
+    assert ["replica-1", "edge", "43", "http://127.0.0.1:8000", "3", "3m"] in lines
+
+
+def test_an_empty_service_says_what_to_do() -> None:
+    text = as_table(Snapshot(workers=[], queues=[], replicas=[]), now=0.0)
+    assert "vinoqueue worker" in text
+
+
+def test_json_has_every_field_also_where_it_is_the_default() -> None:
+    found = json.loads(as_json_line(SNAPSHOT))
+    assert set(found["workers"][0]) == set(WorkerInfo.__struct_fields__)
+    assert set(found["replicas"][0]) == set(ReplicaInfo.__struct_fields__)
+    assert found["workers"][0]["engine_restarts"] == 0
+    assert found["queues"] == [{"model": "tiny", "waiting": 5, "in_flight": 3, "workers": 1}]
+
+
+def test_an_unreachable_store_is_one_clear_line_and_exit_code_1() -> None:
+    for arguments in (["status"], ["status", "--json"], ["health", "worker"]):
+        outcome = CliRunner().invoke(main, [*arguments, "--redis-url", NOBODY])
+        assert outcome.exit_code == 1
+        assert outcome.stderr.startswith("Error: Redis can't be reached")
+        assert "--redis-url" in outcome.stderr
+        assert outcome.stdout == ""
+
+
+def test_a_malformed_url_is_told_as_such() -> None:
+    outcome = CliRunner().invoke(main, ["status", "--redis-url", "http://nowhere"])
+    assert outcome.exit_code == 1
+    assert "malformed" in outcome.stderr
+
+
+def test_an_api_that_does_not_answer_is_not_well() -> None:
+    outcome = CliRunner().invoke(main, ["health", "api", "--port", "1"])
+    assert outcome.exit_code == 1
+    assert "port 1" in outcome.stderr
+
+
+def test_a_server_on_every_address_is_reached_through_loopback() -> None:
+    assert [reachable(host) for host in ("0.0.0.0", "::", "10.0.0.1")] == ["127.0.0.1", "::1", "10.0.0.1"]

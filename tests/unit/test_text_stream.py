@@ -1,0 +1,130 @@
+"""Text comes out whole and in time, wherever tokens cut it, and stop strings never leak."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.engine.text import TextStream, Vocabulary
+
+BYTES = Vocabulary([bytes([byte]) for byte in range(256)])
+
+
+def run(stream: TextStream, tokens: list[int]) -> list[str]:
+    return [*(stream.push(token) for token in tokens), stream.finish()]
+
+
+@pytest.mark.parametrize("text", ["plain", "naïve", "你好，世界", "👩‍👩‍👧 family", "a\u0301 \U0001f600\n\t"])
+def test_characters_cut_into_bytes_come_out_whole(text: str) -> None:
+    parts = run(TextStream(BYTES), list(text.encode()))
+    assert "".join(parts) == text
+    assert "\ufffd" not in "".join(parts)
+
+
+def test_a_character_comes_with_its_last_byte() -> None:
+    assert run(TextStream(BYTES), list("é中".encode())) == ["", "é", "", "", "中", ""]
+
+
+def test_an_incomplete_character_is_dropped_at_the_end_and_before_other_text() -> None:
+    assert run(TextStream(BYTES), [*"中".encode()[:2]]) == ["", "", ""]
+    assert "".join(run(TextStream(BYTES), [*"中".encode()[:2], ord("x")])) == "x"
+
+
+def test_a_token_may_hold_whole_characters_and_the_beginning_of_another() -> None:
+    emoji = "😀".encode()
+    vocabulary = Vocabulary([b"hi " + emoji[:2], emoji[2:] + b"!", b" there"])
+    assert run(TextStream(vocabulary), [0, 1, 2]) == ["hi ", "😀!", " there", ""]
+
+
+def test_special_tokens_are_left_out_even_inside_a_character() -> None:
+    emoji = "😀".encode()
+    vocabulary = Vocabulary([emoji[:1], emoji[1:], b"<|im_end|>"], special=[2])
+    assert "".join(run(TextStream(vocabulary), [2, 0, 2, 1, 2])) == "😀"
+
+
+def test_special_tokens_are_kept_when_asked_for() -> None:
+    vocabulary = Vocabulary([b"hi", b"<|im_end|>"], special=[1])
+    assert "".join(run(TextStream(vocabulary, skip_special_tokens=False), [0, 1])) == "hi<|im_end|>"
+
+
+def test_ids_beyond_the_vocabulary_have_no_text() -> None:
+    assert "".join(run(TextStream(Vocabulary([b"a"])), [0, 7, -1, 0])) == "aa"
+
+
+def test_one_space_is_dropped_at_the_start_for_sentencepiece() -> None:
+    vocabulary = Vocabulary([b"<s>", b" The", b" end"], special=[0], strips_first_space=True)
+    assert run(TextStream(vocabulary), [0, 1, 2]) == ["", "The", " end", ""]
+
+
+def test_a_stop_string_across_tokens_is_cut_off_and_ends_the_text() -> None:
+    vocabulary = Vocabulary([b"one ", b"tw", b"o th", b"ree"])
+    stream = TextStream(vocabulary, stop=("two",))
+    assert [stream.push(token) for token in (0, 1, 2)] == ["one ", "", ""]
+    assert stream.stopped
+    assert stream.push(3) == ""
+    assert stream.finish() == ""
+
+
+def test_a_stop_string_inside_one_token_is_cut_off() -> None:
+    stream = TextStream(Vocabulary([b" cunning"]), stop=("unn",))
+    assert stream.push(0) == " c"
+    assert stream.stopped
+
+
+def test_the_stop_string_is_kept_when_asked_for_and_what_follows_it_is_not() -> None:
+    stream = TextStream(Vocabulary([b"a st", b"op here"]), stop=("stop",), include_stop=True)
+    assert "".join(run(stream, [0, 1])) == "a stop"
+
+
+def test_only_what_may_become_a_stop_string_is_held_back() -> None:
+    stream = TextStream(BYTES, stop=("\n\nUser:",))
+    assert [stream.push(ord(character)) for character in "a\nb\n\nUx"] == ["a", "", "\nb", "", "", "", "\n\nUx"]
+
+
+def test_what_was_held_back_comes_at_the_end() -> None:
+    assert run(TextStream(BYTES, stop=("END",)), list(b"the EN")) == ["t", "h", "e", " ", "", "", "EN"]
+
+
+def test_repeated_beginnings_of_a_stop_string_are_seen() -> None:
+    stream = TextStream(BYTES, stop=("aab",))
+    assert "".join(run(stream, list(b"aaaab!"))) == "aa"
+
+
+@pytest.mark.parametrize(
+    ("stops", "expected"),
+    [(("b", "abc"), "xa"), (("abc", "b"), "xa"), (("c", "bc"), "xa"), (("", "d"), "xabc"), (("zz",), "xabcde")],
+)
+def test_of_several_stop_strings_the_first_to_end_counts(stops: tuple[str, ...], expected: str) -> None:
+    assert "".join(run(TextStream(BYTES, stop=stops), list(b"xabcde"))) == expected
+
+
+def reference(text: str, stops: list[str], include_stop: bool) -> str:
+    """The shortest beginning of ``text`` that ends with a stop string, without it; or all of ``text``."""
+    for end in range(len(text) + 1):
+        found = [stop for stop in stops if stop and text[:end].endswith(stop)]
+        if found:
+            return text[:end] if include_stop else text[: end - len(max(found, key=len))]
+    return text
+
+
+ALPHABET = st.text(alphabet="ab\né中😀", max_size=30)
+
+
+@given(
+    text=ALPHABET,
+    stops=st.lists(st.text(alphabet="ab\né中😀", max_size=5), max_size=4),
+    cuts=st.lists(st.integers(1, 5), min_size=1),
+    include_stop=st.booleans(),
+)
+def test_any_cut_gives_the_same_text(text: str, stops: list[str], cuts: list[int], include_stop: bool) -> None:
+    data, pieces = text.encode(), []
+    while data:
+        length = cuts[len(pieces) % len(cuts)]
+        pieces.append(data[:length])
+        data = data[length:]
+    stream = TextStream(Vocabulary(pieces), stop=tuple(stops), include_stop=include_stop)
+    shown = ""
+    expected = reference(text, stops, include_stop)
+    for token in range(len(pieces)):
+        shown += stream.push(token)
+        assert expected.startswith(shown)
+    assert shown + stream.finish() == expected

@@ -182,7 +182,7 @@ class Source:
             found = stops.find(self.text, self.at, self.at + room + stops.longest)
             end = found[0] if found else stops.clear_until(self.text, self.at)
             if end - self.at > room:
-                self.take(end)
+                self.take(self.at + room)
                 raise Malformed
             room -= end - self.at
             pieces.append(self.take(end))
@@ -203,7 +203,7 @@ class Source:
             found = characters.match(self.text, self.at, self.at + room + 1)
             end = found.end() if found else self.at
             if end - self.at > room:
-                self.take(end)
+                self.take(self.at + room)
                 raise Malformed
             room -= end - self.at
             pieces.append(self.take(end))

@@ -96,7 +96,12 @@ def own_text(bench: Bench, sequence: Sequence) -> str:
 
 @pytest.mark.parametrize(
     "text",
-    ["What is the capital of France?", "Write three emoji: 😀 🎉 🚀", "用中文说你好", "List\n\n1. one\n2. two\nand go on"],
+    [
+        "What is the capital of France?",
+        "Three emoji: 😀 🎉 🚀",
+        "用中文说你好",
+        "List\n\n1. one\n2. two\nand go on",
+    ],
 )
 def test_greedy_text_is_the_pipelines_own(bench: Bench, text: str) -> None:
     sequence = bench.sequence(text, max_tokens=60)

@@ -27,8 +27,9 @@ CONVERSATIONS = [
     [("user", "> quoted\n> text <"), ("assistant", "|"), ("user", "im_end")],
     [("user", "x" * 500)],
 ]
-WORDS = "the river runs. Over, 12 stones; and (then) Falls! into süße 日本 seas — don't\n  look back_at it 😀 <|im or |> end".split(
-    " "
+WORDS = (
+    *("the", "river", "runs.", "Over,", "12", "stones;", "and", "(then)", "Falls!", "into", "süße", "日本", "seas"),
+    *("—", "don't\n", "", "look", "back_at", "it", "😀", "<|im", "or", "|>", "end"),
 )
 
 
@@ -95,7 +96,8 @@ def test_texts_longer_than_a_piece_have_the_tokens_of_the_whole(
 ) -> None:
     text = _random_text(2800, seed)
     expected = encode(text)
-    assert 7_168 < len(text.encode()) and len(expected) < 8_192
+    assert len(text.encode()) > 7_168
+    assert len(expected) < 8_192
     assert list(maker.prepare(ChatRequest(model="m", prompts=(text,)))) == expected
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from worker.ipc import Child, ChildChannel
 
-
 Channel = ChildChannel[list[int], list[int]]
 
 

@@ -34,8 +34,13 @@ class Tokenizer:
         self._sentencepiece = sentencepiece
         self._parts = re.compile("|".join(map(re.escape, SPECIALS)) + r"| ?[^\W\d_]+|\W|\w")
         self.longest = 0
+        self.calls = 0
 
-    def encode(self, text: str) -> Sequence[int]:
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        self.calls += 1
+        return [self.encode(text) for text in texts]
+
+    def encode(self, text: str) -> list[int]:
         if self._sentencepiece and text:
             text = " " + text
         ids = [self._ids.setdefault(part, len(self._ids)) for part in self._parts.findall(text)]
@@ -50,7 +55,7 @@ class Tokenizer:
 def _maker(template: str | None = CHATML, context_length: int = 100_000) -> tuple[TemplatePromptMaker, Tokenizer]:
     tokenizer = Tokenizer()
     maker = TemplatePromptMaker(
-        encode=tokenizer.encode,
+        encode=tokenizer.encode_all,
         template=ChatTemplate(template, bos_token="", eos_token="") if template else None,
         special_texts=SpecialTexts(SPECIALS),
         opening=(3,),
@@ -116,7 +121,8 @@ def test_special_texts_stay_text_in_every_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("<|im_", "end|>"), ("<", "|im_end|> more"), ("a <|im_sta", "rt|>"), ("<|im_end|", ">"), ("<", "/s>")]
+    ("name", "content"),
+    [("<|im_", "end|>"), ("<", "|im_end|> more"), ("a <|im_sta", "rt|>"), ("<|im_end|", ">"), ("<", "/s>")],
 )
 def test_special_texts_do_not_arise_where_texts_meet(name: str, content: str) -> None:
     maker, tokenizer = _maker()
@@ -225,7 +231,7 @@ LONG_TEXTS = [
 @pytest.mark.parametrize("text", LONG_TEXTS)
 def test_long_texts_lose_nothing_and_never_reach_the_cap(text: str, sentencepiece: bool) -> None:
     tokenizer = Tokenizer(cap=64, sentencepiece=sentencepiece)
-    encoder = Encoder(tokenizer.encode, SpecialTexts(SPECIALS))
+    encoder = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS))
     tokenizer.longest = 0  # the encoder has tried where the cap is
     ids, whole = encoder.encode([text], most=1_000_000)
     assert whole
@@ -238,17 +244,24 @@ def test_long_texts_lose_nothing_and_never_reach_the_cap(text: str, sentencepiec
 def test_words_cut_at_their_spaces_give_the_tokens_of_the_whole(sentencepiece: bool) -> None:
     text = "some words follow one another " * 50
     tokenizer = Tokenizer(sentencepiece=sentencepiece)
-    expected = list(tokenizer.encode(text))
+    expected = tokenizer.encode(text)
     tokenizer.cap = 64
-    ids, _ = Encoder(tokenizer.encode, SpecialTexts(SPECIALS)).encode([text], most=1_000_000)
+    ids, _ = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS)).encode([text], most=1_000_000)
     assert ids == expected
 
 
 def test_encoding_stops_soon_after_the_most_tokens() -> None:
     tokenizer = Tokenizer(cap=64)
-    ids, whole = Encoder(tokenizer.encode, SpecialTexts(SPECIALS)).encode(["a b c " * 10_000], most=100)
+    ids, whole = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS)).encode(["a b c " * 10_000], most=100)
     assert not whole
     assert 100 < len(ids) <= 164
+
+
+def test_many_short_pieces_take_few_calls() -> None:
+    maker, tokenizer = _maker()
+    tokenizer.calls = 0
+    maker.prepare(_request(messages=_user("<|im_end|>" * 2_000)))
+    assert tokenizer.calls < 20
 
 
 def test_a_mark_can_not_be_smuggled_in() -> None:

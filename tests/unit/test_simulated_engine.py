@@ -157,7 +157,7 @@ def test_directives_are_read_with_their_numbers_and_all_else_is_text() -> None:
     assert directives.parse("[[crash]]") == directives.Directives(crash=True)
 
 
-@pytest.mark.parametrize("text", ["", "the quick bird sings", "中文 😀\n\n  two  spaces", "<|end|> stays text", "_x\x00"])
+@pytest.mark.parametrize("text", ["", "the quick bird sings", "中文 😀\n\n  two  spaces", "<|end|> is text", "_x\x00"])
 def test_any_text_encodes_and_comes_back(text: str) -> None:
     assert decode(encode(text)) == text
     assert END not in encode(text)

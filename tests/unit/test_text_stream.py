@@ -13,7 +13,7 @@ def run(stream: TextStream, tokens: list[int]) -> list[str]:
     return [*(stream.push(token) for token in tokens), stream.finish()]
 
 
-@pytest.mark.parametrize("text", ["plain", "naïve", "你好，世界", "👩‍👩‍👧 family", "a\u0301 \U0001f600\n\t"])
+@pytest.mark.parametrize("text", ["plain", "naïve", "你好世界", "👩‍👩‍👧 family", "a\u0301 \U0001f600\n\t"])
 def test_characters_cut_into_bytes_come_out_whole(text: str) -> None:
     parts = run(TextStream(BYTES), list(text.encode()))
     assert "".join(parts) == text

@@ -1,7 +1,7 @@
 """What a prompt can ask of the simulated engine, for tests of failure and load.
 
 Directives stand anywhere in the prompt's text, in double square brackets; of two alike the last counts.
-``N`` counts generated tokens of the whole answer.
+``N`` counts generated tokens of the whole answer, from 1.
 
 =====================  ==================================================================================
 ``[[tokens N]]``       the answer has N tokens, unless max_tokens is lower

@@ -135,7 +135,7 @@ class OpenVINOEngine:
         outputs = [generation.take((), (), generation.complete) for generation in self._complete]
         self._complete.clear()
         if self._suspects and self._on_trial is None:
-            self._on_trial = self._start(self._suspects.pop(0))
+            self._on_trial = self._restart(self._suspects.pop(0))
         try:
             self._pipeline.step()
         except Exception as error:
@@ -175,9 +175,8 @@ class OpenVINOEngine:
     def _room(self, sequence: Sequence) -> int:
         """Return how many tokens an answer can have. Raises :class:`EngineRefusal` if the sequence has no place."""
         prompt, length = len(sequence.prompt), len(sequence.prompt) + len(sequence.generated)
-        ids = (*sequence.prompt, *sequence.generated)
         # The pipeline would take such ids without a word.
-        if not prompt or min(ids) < 0 or max(ids) >= len(self._vocabulary):
+        if not prompt or min(sequence.prompt) < 0 or max(sequence.prompt) >= len(self._vocabulary):
             raise _refusal(
                 ProblemKind.INVALID,
                 f"The prompt must have token ids from 0 to {len(self._vocabulary) - 1}, and at least one.",
@@ -212,6 +211,14 @@ class OpenVINOEngine:
         running = _Running(generation, handle, repeated)
         self._running[sequence.number] = running
         return running
+
+    def _restart(self, generation: Generation) -> _Running | None:
+        """Start a generation that was accepted before; refuse it if the pipeline does not take it now."""
+        try:
+            return self._start(generation)
+        except EngineRefusal as refusal:
+            self._refused.append(Refused(generation.sequence.number, refusal.problem))
+            return None
 
     def _drop(self, running: _Running) -> None:
         running.handle.cancel()
@@ -293,7 +300,9 @@ class OpenVINOEngine:
             )
         for running in interrupted:
             if running.proven and running is not culprit:
-                self._start(running.generation).proven = True
+                again = self._restart(running.generation)
+                if again is not None:
+                    again.proven = True
 
     def _clear_away(self, error: Exception) -> None:
         for _ in range(_MOST_RECOVERY_STEPS):

@@ -23,9 +23,6 @@ from worker.engine.interface import (
 from worker.engine.options import EngineOptions
 from worker.engine.simulated_vocabulary import END, FIRST_WORD, WORDS, decode, encode, vocabulary
 
-_BYTES_PER_TOKEN = 1
-"""The simulated KV cache is counted in tokens."""
-
 
 class SimulatedEngine:
     """The :class:`~worker.engine.interface.Engine` for tests of scale and failure.
@@ -109,7 +106,7 @@ class SimulatedEngine:
             requests=len(self._running),
             scheduled=len(self._running),
             cache_usage=cached / self.facts.cache_tokens,
-            cache_bytes=self.facts.cache_tokens * _BYTES_PER_TOKEN,
+            cache_bytes=self.facts.cache_tokens,
             steps=self._steps,
             tokens=self._tokens,
         )
@@ -143,7 +140,7 @@ class _Answer:
 
     def _due(self, at: int | None, position: int) -> bool:
         # Resumed at this very position, the sequence has broken an engine here before: once is enough.
-        return at is not None and position == at and (position > self._resumed_at or at == self._resumed_at == 0)
+        return position == at and position > self._resumed_at
 
     def advance(self) -> Output:
         """Make the next token, or say why there is none."""

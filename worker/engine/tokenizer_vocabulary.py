@@ -25,7 +25,7 @@ def read_vocabulary(tokenizer: openvino_genai.Tokenizer) -> Vocabulary:
     raw: list[str] = tokenizer.decode(singles, skip_special_tokens=False)
     special = {token for token in ids if shown[token] != raw[token]}
     pieces = [by_id.get(token, b"") for token in ids]
-    marked = [token for token in ids if pieces[token].startswith(_SPACE_MARK) and token not in special]
+    marked = [token for token in ids if _begins_with_one_mark(pieces[token]) and token not in special]
     is_sentencepiece = bool(marked) and not any("▁" in raw[token] for token in marked)
     if is_sentencepiece:
         pieces = [_spelled_out(piece) for piece in pieces]
@@ -33,6 +33,10 @@ def read_vocabulary(tokenizer: openvino_genai.Tokenizer) -> Vocabulary:
     vocabulary = Vocabulary(pieces, special, strips_first_space=strips)
     _compare(vocabulary, raw)
     return vocabulary
+
+
+def _begins_with_one_mark(piece: bytes) -> bool:
+    return piece.startswith(_SPACE_MARK) and not piece.startswith(2 * _SPACE_MARK)
 
 
 def _spelled_out(piece: bytes) -> bytes:

@@ -7,7 +7,6 @@ import openvino_genai
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.template import ChatTemplate
-from worker.prompt.tokenize import RawEncode
 
 
 def load_prompt_maker(path: str, *, context_length: int) -> TemplatePromptMaker:
@@ -18,9 +17,8 @@ def load_prompt_maker(path: str, *, context_length: int) -> TemplatePromptMaker:
     """
     tokenizer = openvino_genai.Tokenizer(path)
 
-    def encode(text: str) -> Sequence[int]:
-        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).input_ids.data[0].tolist()
-        return ids
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return _encode(tokenizer, texts, add_special_tokens=False)
 
     vocabulary_size = 1 + max(tokenizer.get_vocab().values())
     source = tokenizer.get_original_chat_template() or tokenizer.chat_template
@@ -31,7 +29,7 @@ def load_prompt_maker(path: str, *, context_length: int) -> TemplatePromptMaker:
         encode=encode,
         template=template,
         special_texts=SpecialTexts(_special_texts(tokenizer, vocabulary_size)),
-        opening=_opening(tokenizer, encode),
+        opening=_opening(tokenizer),
         vocabulary_size=vocabulary_size,
         context_length=context_length,
     )
@@ -45,10 +43,17 @@ def _special_texts(tokenizer: openvino_genai.Tokenizer, vocabulary_size: int) ->
     return [text for text, rest in zip(kept, skipped, strict=True) if text != rest]
 
 
-def _opening(tokenizer: openvino_genai.Tokenizer, encode: RawEncode) -> tuple[int, ...]:
+def _encode(tokenizer: openvino_genai.Tokenizer, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
+    encoded = tokenizer.encode(list(texts), add_special_tokens=add_special_tokens)
+    # The rows are padded to one length; the mask tells the padding.
+    rows, masks = encoded.input_ids.data, encoded.attention_mask.data.astype(bool)
+    return [row[mask].tolist() for row, mask in zip(rows, masks, strict=True)]
+
+
+def _opening(tokenizer: openvino_genai.Tokenizer) -> tuple[int, ...]:
     """Return the ids that the tokenizer puts before a plain text (a BOS token), if it puts any."""
-    bare = list(encode("a"))
-    full: list[int] = tokenizer.encode("a", add_special_tokens=True).input_ids.data[0].tolist()
+    (bare,) = _encode(tokenizer, ["a"], add_special_tokens=False)
+    (full,) = _encode(tokenizer, ["a"], add_special_tokens=True)
     for start in range(len(full) - len(bare) + 1):
         if full[start : start + len(bare)] == bare:
             return tuple(full[:start])

@@ -59,6 +59,14 @@ def test_a_sound_call_behind_a_faulty_one_is_found() -> None:
     assert answer == Answer(content='<tool_call>{"name"', calls=[Call("get_time", "{}", closed=True)])
 
 
+def test_a_name_without_an_end_is_given_up_and_a_call_behind_it_is_found() -> None:
+    endless = "<function=" + "a" * 300
+    call = "<tool_call><function=get_time></function></tool_call>"
+    parser = parser_for(OutputFormat(tools="qwen3_coder"), TOOLS)
+    assert parser is not None
+    assert read(parser, [endless + call]) == Answer(content=endless, calls=[Call("get_time", "{}", closed=True)])
+
+
 def test_a_fault_inside_the_arguments_leaves_the_call_open_and_loses_nothing() -> None:
     answer = answer_to("hermes", '<tool_call>{"name": "get_time", "arguments": {"a": 1, b}}</tool_call> So.')
     assert answer == Answer(content="b}}</tool_call> So.", calls=[Call("get_time", '{"a": 1, ', closed=False)])

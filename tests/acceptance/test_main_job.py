@@ -1,0 +1,167 @@
+"""The main job on the real model: chats through HTTP, the queue and the engine, and back as they come."""
+
+import asyncio
+import http.client
+import json
+from typing import Any
+
+import openai
+import openvino_genai
+import pytest
+
+from tests.acceptance.conftest import MODEL
+from tests.fleet import Fleet
+from worker.engine.openvino import _EXACT as EXACT
+from worker.models import default_model
+
+QUESTIONS = [
+    "What is the capital of France?",
+    "Name three colours.",
+    "Write a short poem about the sea.",
+    "What is 2 + 2?",
+    "Who wrote Hamlet?",
+    "Give me a recipe for pancakes.",
+    "Explain gravity to a child.",
+    "What does a cat eat?",
+    "Tell me about the moon.",
+    "How do birds fly?",
+    "List the days of the week.",
+    "What is a prime number?",
+    "Describe a forest in autumn.",
+    "Why is the sky blue?",
+    "What is the largest ocean?",
+    "Say hello in Spanish.",
+]
+TOKENS = 32
+
+
+def chat(question: str) -> list[Any]:
+    return [{"role": "user", "content": question}]
+
+
+def ask(fleet: Fleet, question: str, **options: Any) -> str:
+    answer = fleet.client().chat.completions.create(
+        model=MODEL, messages=chat(question), temperature=0, max_tokens=TOKENS, **options
+    )
+    return answer.choices[0].message.content or ""
+
+
+def ask_streamed(fleet: Fleet, question: str, **options: Any) -> list[str]:
+    stream = fleet.client().chat.completions.create(
+        model=MODEL, messages=chat(question), temperature=0, max_tokens=TOKENS, stream=True, **options
+    )
+    return [chunk.choices[0].delta.content for chunk in stream if chunk.choices and chunk.choices[0].delta.content]
+
+
+def engine_numbers(fleet: Fleet) -> tuple[int, float]:
+    """The requests that the pipeline itself holds, and the share of its KV cache in use."""
+    (worker,) = fleet.workers()
+    return worker.get("engine_requests", 0), worker.get("cache_usage", 0.0)
+
+
+@pytest.fixture(scope="module")
+def own_greedy_outputs() -> list[str]:
+    """What the pipeline itself makes of the questions, one at a time, without any of our code."""
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.cache_size = 1
+    pipeline = openvino_genai.ContinuousBatchingPipeline(str(default_model()), scheduler, "CPU", EXACT)
+    tokenizer = pipeline.get_tokenizer()
+    config = openvino_genai.GenerationConfig(max_new_tokens=TOKENS, do_sample=False, apply_chat_template=False)
+    texts = []
+    for question in QUESTIONS:
+        prompt = tokenizer.apply_chat_template(chat(question), add_generation_prompt=True)
+        ids = tokenizer.encode(prompt, add_special_tokens=False).input_ids
+        (result,) = pipeline.generate([ids], [config])
+        texts.append(tokenizer.decode(list(result.m_generation_ids[0])))
+    return texts
+
+
+def test_it_names_the_capital_of_france(real_fleet: Fleet) -> None:
+    assert "Paris" in ask(real_fleet, QUESTIONS[0])
+
+
+def test_streamed_and_whole_answers_equal_the_pipelines_own(real_fleet: Fleet, own_greedy_outputs: list[str]) -> None:
+    for question, expected in zip(QUESTIONS[:4], own_greedy_outputs, strict=False):
+        assert ask(real_fleet, question) == expected
+        assert "".join(ask_streamed(real_fleet, question)) == expected
+
+
+async def test_sixteen_chats_at_once_each_get_their_own_words(
+    real_fleet: Fleet, own_greedy_outputs: list[str]
+) -> None:
+    client = openai.AsyncOpenAI(
+        base_url=f"http://127.0.0.1:{real_fleet.port}/v1", api_key="none", max_retries=0, timeout=120
+    )
+
+    async def streamed(question: str) -> str:
+        text = ""
+        async for chunk in await client.chat.completions.create(
+            model=MODEL, messages=chat(question), temperature=0, max_tokens=TOKENS, stream=True
+        ):
+            text += chunk.choices[0].delta.content or ""
+        return text
+
+    assert await asyncio.gather(*map(streamed, QUESTIONS)) == own_greedy_outputs
+    await client.close()
+
+
+def test_stop_strings_never_leak_in_part(real_fleet: Fleet) -> None:
+    whole = ask(real_fleet, QUESTIONS[2])
+    # Begins and ends inside words, so that it lies across the borders of tokens.
+    stop = whole[31:40]
+    pieces = ask_streamed(real_fleet, QUESTIONS[2], stop=[stop, "never said"])
+    assert "".join(pieces) == whole[: whole.index(stop)]
+    assert ask(real_fleet, QUESTIONS[2], stop=stop) == whole[: whole.index(stop)]
+
+
+@pytest.mark.parametrize("said", ["🌊🐳👩‍👩‍👧‍👦🎉 — déjà vu", "今天天气很好,我们去公园散步吧。", "  spaces   and\n\ttabs\n"])
+def test_any_script_comes_in_whole_characters(real_fleet: Fleet, said: str) -> None:
+    """The client's words come back by way of the engine's own ids: prompt to tokens, tokens to text."""
+    pieces = ask_streamed(real_fleet, f"Repeat exactly, again and again: {said} {said} {said} {said}")
+    assert "�" not in "".join(pieces)
+    assert all(pieces)
+
+
+def test_a_seed_repeats_a_sampled_text(real_fleet: Fleet) -> None:
+    def sampled(seed: int | None) -> str:
+        answer = real_fleet.client().chat.completions.create(
+            model=MODEL, messages=chat(QUESTIONS[2]), temperature=1.0, max_tokens=TOKENS, seed=seed
+        )
+        return answer.choices[0].message.content or ""
+
+    assert sampled(7) == sampled(7)
+    assert len({sampled(None) for _ in range(3)}) > 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_prompt_longer_than_the_context_is_refused(real_fleet: Fleet, stream: bool) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        real_fleet.client().chat.completions.create(model=MODEL, messages=chat("word " * 60_000), stream=stream)
+    assert refused.value.code == "context_length_exceeded"
+    assert "8192" in refused.value.message
+    assert "Paris" in ask(real_fleet, QUESTIONS[0])
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_client_that_goes_away_frees_the_engine(real_fleet: Fleet, streamed: bool) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", real_fleet.port)
+    body = {"model": MODEL, "messages": chat("Tell me a very long story."), "max_tokens": 4000, "stream": streamed}
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    real_fleet.until(lambda: engine_numbers(real_fleet)[0] == 1, "the engine to hold the request")
+    before = real_fleet.workers()[0]
+    assert before["cache_usage"] > 0
+    connection.close()
+    real_fleet.until(lambda: engine_numbers(real_fleet) == (0, 0.0), "the engine to be empty")
+    # It ended long before its 4,000 tokens.
+    assert real_fleet.workers()[0]["tokens"] - before["tokens"] < 2000
+
+
+def test_a_client_that_goes_away_in_prefill_frees_the_engine(real_fleet: Fleet) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", real_fleet.port)
+    steps = real_fleet.workers()[0]["steps"]
+    body = {"model": MODEL, "messages": chat("a long story " * 2300), "max_tokens": 500}
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    real_fleet.until(lambda: real_fleet.workers()[0].get("used", 0) == 1, "the worker to take the request")
+    connection.close()
+    real_fleet.until(lambda: engine_numbers(real_fleet) == (0, 0.0), "the engine to be empty")
+    assert real_fleet.workers()[0]["steps"] - steps < 500

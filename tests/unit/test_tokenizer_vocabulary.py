@@ -1,0 +1,63 @@
+"""The byte table comes out right for byte-level BPE and for SentencePiece spellings."""
+
+from typing import Any
+
+import pytest
+
+from worker.engine.interface import EngineLoadError
+from worker.engine.text import TextStream, Vocabulary
+from worker.engine.tokenizer_vocabulary import read_vocabulary
+
+
+class StandInTokenizer:
+    """Answers as ``openvino_genai.Tokenizer`` does: a vocabulary, and the decoding of single tokens."""
+
+    def __init__(self, pieces: list[bytes], shown: list[str], special: set[int]) -> None:
+        self._pieces = pieces
+        self._shown = shown
+        self._special = special
+
+    def get_vocab(self) -> dict[bytes, int]:
+        return {piece: token for token, piece in enumerate(self._pieces)}
+
+    def decode(self, singles: list[list[int]], *, skip_special_tokens: bool) -> list[str]:
+        hidden = self._special if skip_special_tokens else set()
+        return ["" if token in hidden else self._shown[token] for (token,) in singles]
+
+
+def read(pieces: list[bytes], shown: list[str], special: set[int]) -> Vocabulary:
+    tokenizer: Any = StandInTokenizer(pieces, shown, special)
+    return read_vocabulary(tokenizer)
+
+
+def text(vocabulary: Vocabulary, tokens: list[int]) -> str:
+    stream = TextStream(vocabulary)
+    return "".join(stream.push(token) for token in tokens) + stream.finish()
+
+
+def test_byte_level_pieces_are_taken_as_they_are() -> None:
+    emoji = "😀".encode()
+    vocabulary = read([b"<|end|>", b"Hi", b" there", emoji[:3], emoji[3:]], ["<|end|>", "Hi", " there", "", ""], {0})
+    assert text(vocabulary, [1, 2, 3, 4, 0]) == "Hi there😀"
+    assert vocabulary.special == {0}
+
+
+def test_sentencepiece_marks_become_spaces_and_byte_pieces_bytes() -> None:
+    pieces = [b"</s>", "▁The".encode(), "▁end".encode(), b"<0xE4>", b"<0xB8>", b"<0xAD>", b"<0x0A>", "▁▁".encode()]
+    vocabulary = read(pieces, ["</s>", "The", "end", "", "", "", "\n", " "], {0})
+    assert text(vocabulary, [1, 2, 6, 3, 4, 5, 7, 0]) == "The end\n中  "
+
+
+def test_a_sentencepiece_decoder_that_keeps_the_first_space_is_followed() -> None:
+    vocabulary = read([b"</s>", "▁The".encode(), b"re"], ["</s>", " The", "re"], {0})
+    assert text(vocabulary, [1, 2, 1]) == " There The"
+
+
+def test_a_mark_that_the_tokenizer_shows_is_a_character() -> None:
+    vocabulary = read([b"</s>", "▁x".encode(), b"y"], ["</s>", "▁x", "y"], {0})
+    assert text(vocabulary, [2, 1]) == "y▁x"
+
+
+def test_a_tokenizer_with_other_rules_is_refused() -> None:
+    with pytest.raises(EngineLoadError, match="tokenizer can't be used"):
+        read([b"</s>", b"##ing", b"##ed"], ["</s>", "ing", "ed"], {0})

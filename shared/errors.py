@@ -12,6 +12,7 @@ class ProblemKind(StrEnum):
     """Why a request was not served. Each dialect maps every kind to a status and an error body."""
 
     INVALID = "invalid_request"
+    MODALITY = "modality_not_supported"
     CONTEXT_LENGTH = "context_length_exceeded"
     TEMPLATE = "template_error"
     MODEL_NOT_FOUND = "model_not_found"

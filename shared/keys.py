@@ -26,7 +26,7 @@ SET_ASIDE = PREFIX + "set-aside"
 
 
 def queue(model: str) -> str:
-    """Sorted set of the ids of waiting jobs, scored by enqueue time (ms): arq's queue."""
+    """Sorted set of the ids of waiting jobs, scored by enqueue time (ms) less the lead of their tier: arq's queue."""
     return f"{PREFIX}queue:{model}"
 
 
@@ -46,7 +46,7 @@ def payload(job: str) -> str:
 
 
 def state(job: str) -> str:
-    """Hash of a job's claim: worker, attempt, score, and cancelled where the client has gone."""
+    """Hash of a job's claims: worker, attempt, score; crashes and lapses; cancelled where the client has gone."""
     return STATE_PREFIX + job
 
 

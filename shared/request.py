@@ -56,7 +56,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How tokens are chosen and when to stop. ``None`` means the model's own default."""
+    """How tokens are chosen and when to stop. ``None`` means the model's own default, else the interface's."""
 
     max_tokens: int | None = None
     min_tokens: int | None = None
@@ -93,6 +93,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     messages: tuple[Message, ...] = ()
     prompts: tuple[Prompt, ...] = ()
     sampling: Sampling = Sampling()
+    defaults: Sampling = Sampling()
+    """What the interface has for fields of ``sampling`` that neither the client nor the model sets."""
     n: int = 1
     best_of: int = 1
     echo: bool = False

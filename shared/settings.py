@@ -28,7 +28,7 @@ class Settings(BaseSettings):
     )
     log_level: LogLevel = Field("info", description="Least severe log lines to print.")
     lease: PositiveFloat = Field(
-        3.0, description="Seconds that a worker's claims and presence hold without renewal; all processes need the same."
+        2.0, description="Seconds that a worker's claims and presence hold without renewal; all processes need the same."
     )
 
 
@@ -64,7 +64,7 @@ class EngineSettings(Settings):
     )
     device: str = Field("CPU", description="OpenVINO device: CPU, GPU, NPU, AUTO, or a form such as GPU.1.")
     max_batch: PositiveInt = Field(16, description="Requests that the worker generates for at the same time.")
-    cache_size: NonNegativeFloat = Field(1.0, description="Memory for the KV cache in GB.")
+    cache_size: NonNegativeInt = Field(1, description="Memory for the KV cache in GB; 0 lets it grow as needed.")
     max_context: NonNegativeInt = Field(
         0, description="Most tokens of prompt and answer together; 0 takes the model's own limit."
     )
@@ -90,9 +90,11 @@ class WorkerSettings(EngineSettings):
         30.0, description="Seconds that running requests may take to end after SIGTERM; then other workers go on."
     )
     step_timeout: PositiveFloat = Field(
-        60.0, description="Seconds without a finished step after which a busy engine counts as hung."
+        15.0, description="Seconds without a finished step after which a busy engine counts as hung."
     )
-    max_attempts: PositiveInt = Field(3, description="Claims of one request before it is refused as one that kills engines.")
+    max_lapses: PositiveInt = Field(
+        5, description="Workers that may vanish with a request before it is refused as one that kills them."
+    )
 
 
 class UpSettings(ApiSettings, WorkerSettings):

@@ -15,6 +15,8 @@ from worker.model_source import ModelError
 _IR_MODEL = "openvino_model.xml"
 _IR_PATTERNS = ["openvino_*.xml", "openvino_*.bin", "*.json", "*.jinja"]
 _MAIN = "main"
+_LISTING_TIMEOUT = 30.0
+"""Seconds that the hub may take to say which files a repository has."""
 
 
 class CachedSource(msgspec.Struct, frozen=True):
@@ -41,7 +43,9 @@ def download(repository: str, *, revision: str | None, file: str | None) -> Path
 
     label = _label(repository, revision)
     try:
-        chosen = _choose(label, HfApi().list_repo_files(repository, revision=revision), file)
+        # Not list_repo_files(): that retries for half a minute where there is no network.
+        listing = HfApi().model_info(repository, revision=revision, timeout=_LISTING_TIMEOUT).siblings or []
+        chosen = _choose(label, [entry.rfilename for entry in listing], file)
         if chosen is None:
             return Path(snapshot_download(repository, revision=revision, allow_patterns=_IR_PATTERNS))
         return Path(hf_hub_download(repository, chosen, revision=revision))

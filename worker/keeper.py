@@ -125,11 +125,12 @@ class EngineKeeper:
 
     async def _give_back(self) -> None:
         """Return the dead engine's jobs to the queue: another worker, or the next engine, goes on with them."""
+        blamed = self._service.blamed()
         claims = self._service.abandon_all()
         if not claims:
             return
         try:
-            back = await self._queue.release(self._worker, claims)
+            back = await self._queue.release(self._worker, claims, blamed=blamed)
             logger.warning("%d requests go on elsewhere", back)
         except (RedisError, OSError) as error:
             logger.warning("%d requests fall back to the queue when their leases lapse: %s", len(claims), error)

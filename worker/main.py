@@ -49,7 +49,7 @@ class _Worker:
         self.settings = settings
         self.redis = redis
         self.queue = JobQueue(redis, name, lease_ms=int(settings.lease * 1000))
-        self.service = ModelService(self.id, max_attempts=settings.max_attempts)
+        self.service = ModelService(self.id, max_lapses=settings.max_lapses)
         self.consumer = ChatWorker(
             redis, self.queue, self.id, self.service.serve, slots=settings.max_batch, poll=settings.poll
         )

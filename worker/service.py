@@ -19,6 +19,7 @@ from worker.engine.process import EngineProcess
 from worker.prompt.process import PromptProcess
 from worker.publisher import Publisher
 from worker.resume import generated_tokens
+from worker.trials import CRASHES_OF_POISON, Trials
 
 logger = logging.getLogger(__name__)
 
@@ -38,20 +39,23 @@ class ActiveJob:
     prompt_tokens: int = 0
     started: bool = False
     added: bool = False
+    on_trial: bool = False
 
 
 class ModelService:
     """Runs claimed jobs in the current engine process and hands their events to the publisher."""
 
-    def __init__(self, worker: str, *, max_attempts: int) -> None:
-        """``worker`` is this worker's id, ``max_attempts`` the claims after which a job counts as poison."""
+    def __init__(self, worker: str, *, max_lapses: int) -> None:
+        """``worker`` is this worker's id, ``max_lapses`` how many workers may vanish with a job before it is refused."""
         self._worker = worker
-        self._max_attempts = max_attempts
+        self._max_lapses = max_lapses
+        self._trials = Trials()
         self._numbers = itertools.count(1)
         self._by_job: dict[str, ActiveJob] = {}
         self._by_number: dict[int, ActiveJob] = {}
         self._gone: dict[str, float] = {}
         self._engine: EngineProcess | None = None
+        self._engine_up = asyncio.Event()
         self._prompts: PromptProcess | None = None
         self._publisher: Publisher | None = None
         self.facts: Facts | None = None
@@ -68,6 +72,10 @@ class ModelService:
         self._engine = engine
         self.facts = facts
         self.gauges = _NO_GAUGES
+        if engine is None:
+            self._engine_up.clear()
+        else:
+            self._engine_up.set()
 
     @property
     def active(self) -> int:
@@ -87,8 +95,11 @@ class ModelService:
         try:
             if self._gone.pop(job.id, None) is not None:
                 self._publisher_of().discard(job.id, active.attempt, job.reply_to)
-            elif claim.attempt > self._max_attempts:
-                self._fail(active, _poison(claim.attempt - 1))
+            elif claim.crashes >= CRASHES_OF_POISON or claim.lapses >= self._max_lapses:
+                logger.error(
+                    "request %s is refused: %d engines and %d workers died of it", job.id, claim.crashes, claim.lapses
+                )
+                self._fail(active, _poison(claim))
             elif await self._begin(active, claim):
                 await active.done.wait()
         except RequestRefused as refusal:
@@ -131,6 +142,10 @@ class ModelService:
             self.abandon(job)
         return claims
 
+    def blamed(self) -> frozenset[str]:
+        """The jobs of which the engine may have died, if it has just died."""
+        return self._trials.blamed(job for job, active in self._by_job.items() if active.added)
+
     def cancel_replica(self, replica: str) -> None:
         """Stop the jobs of an API replica that has gone."""
         for active in [one for one in self._by_job.values() if one.job.reply_to == replica]:
@@ -146,10 +161,12 @@ class ModelService:
                 continue
             events: list[Event] = [] if active.started else [self._started(active)]
             if output.tokens or output.text:
-                events.append(Delta(output.position, output.tokens, output.text, output.logprobs))
+                events.append(Delta(output.position, output.tokens, output.text, output.logprobs, output.pieces))
             if output.reason is not None:
                 events.append(_ending(output))
                 active.done.set()
+            elif active.on_trial:
+                self._trials.progressed(active.job.id, output.position + len(output.tokens))
             if events:
                 publisher.post(active.job.id, active.attempt, active.job.reply_to, *events)
 
@@ -165,17 +182,16 @@ class ModelService:
         if self._prompts is None:
             raise RuntimeError("the service has no prompt process")
         prompt = await self._prompts.prepare(active.job.request)
-        if active.done.is_set():
-            return False
-        if self._engine is None or self.facts is None:
-            # The engine died while the prompt was prepared; the job goes back with all the others.
-            return True
-        active.prompt_tokens = len(prompt)
         generated = generated_tokens(claim.history())
-        sampling = self._complete(active, len(prompt), claim.attempt)
-        if sampling.max_tokens is not None and len(generated) >= sampling.max_tokens:
-            self._publish(active, self._started(active), Finished(len(generated), "length"))
+        if self._trials.concerns(claim.crashes, claim.lapses):
+            await self._trials.begin(active.job.id, len(generated))
+            active.on_trial = True
+        # A claim can arrive just as the engine dies; it then waits for the next one.
+        await self._engine_up.wait()
+        if active.done.is_set() or self._engine is None:
             return False
+        active.prompt_tokens = len(prompt)
+        sampling = self._complete(active, len(prompt))
         active.added = True
         self._engine.add(
             Sequence(
@@ -188,7 +204,7 @@ class ModelService:
         )
         return True
 
-    def _complete(self, active: ActiveJob, prompt_tokens: int, attempt: int) -> Sampling:
+    def _complete(self, active: ActiveJob, prompt_tokens: int) -> Sampling:
         """Fill in what the client left open: the seed, and the room that the context leaves."""
         if self.facts is None:
             raise RuntimeError("no engine is loaded")
@@ -208,7 +224,7 @@ class ModelService:
         return msgspec.structs.replace(
             sampling,
             max_tokens=room if sampling.max_tokens is None else min(room, sampling.max_tokens),
-            seed=(seed + (attempt - 1) * 0x9E3779B97F4A7C15) % _SEED_RANGE,
+            seed=seed % _SEED_RANGE,
         )
 
     def _started(self, active: ActiveJob) -> Started:
@@ -233,6 +249,8 @@ class ModelService:
     def _forget(self, active: ActiveJob) -> None:
         self._by_number.pop(active.number, None)
         self._by_job.pop(active.job.id, None)
+        if active.on_trial:
+            self._trials.end(active.job.id)
 
     def _remember_gone(self, job: str) -> None:
         """A cancellation can overtake the claim's answer; keep it for as long as that may take."""
@@ -258,10 +276,10 @@ def _ending(output: Output) -> Finished | Failed:
     )
 
 
-def _poison(attempts: int) -> Problem:
+def _poison(claim: Claim) -> Problem:
+    deaths = f"{claim.crashes} engines" if claim.crashes else f"{claim.lapses} workers"
     return Problem(
-        kind=ProblemKind.POISON,
-        message=f"The engine failed each of the {attempts} times that it ran this request. It will not be tried again.",
+        kind=ProblemKind.POISON, message=f"{deaths} failed while they ran this request. It will not be tried again."
     )
 
 

@@ -55,7 +55,7 @@ class _Supervisor:
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal, stopping)
+            loop.add_signal_handler(number, self._on_signal, number, stopping)
         serving = asyncio.create_task(self._serve())
         stopped = asyncio.create_task(stopping.wait())
         try:
@@ -69,14 +69,15 @@ class _Supervisor:
             await self._stop()
         return 0
 
-    def _on_signal(self, stopping: asyncio.Event) -> None:
-        if stopping.is_set():
+    def _on_signal(self, number: signal.Signals, stopping: asyncio.Event) -> None:
+        if not stopping.is_set():
+            self._progress.say(f"Ending; answers in flight have {self._settings.drain:.0f} s")
+            stopping.set()
+        elif number == signal.SIGINT:
+            # Only a person's second Ctrl-C: a second SIGTERM comes from make, which passes its own one on.
             self._progress.say("Ending at once")
             self._api.kill()
             self._worker.kill()
-        else:
-            self._progress.say(f"Ending; answers in flight have {self._settings.drain:.0f} s")
-            stopping.set()
 
     async def _serve(self) -> None:
         """Start everything and keep it running, until cancelled or one of the parts can't go on."""

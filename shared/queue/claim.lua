@@ -2,7 +2,8 @@
 -- share of the queue while other workers have free slots too.
 -- KEYS: queue, inflight, load
 -- ARGV: payload prefix, state prefix, journal prefix, worker, slots used, slots, lease (ms), state TTL (ms)
--- Returns the number of jobs that still wait, then {id, attempt, payload, journal} for each claimed one.
+-- Returns the number of jobs that still wait, then {id, attempt, crashes, lapses, payload, journal} for each
+-- claimed one.
 local used, slots = tonumber(ARGV[5]), tonumber(ARGV[6])
 local waiting = redis.call('ZCARD', KEYS[1])
 local claimed = {}
@@ -30,7 +31,8 @@ if waiting > 0 and used < slots then
       if attempt > 1 then
         journal = redis.call('LRANGE', ARGV[3] .. job, 0, -1)
       end
-      claimed[#claimed + 1] = {job, attempt, payload, journal}
+      local past = redis.call('HMGET', state, 'crashes', 'lapses')
+      claimed[#claimed + 1] = {job, attempt, tonumber(past[1] or 0), tonumber(past[2] or 0), payload, journal}
     else
       forget(job, ARGV[1], ARGV[2], ARGV[3])
     end

@@ -1,6 +1,6 @@
 """Python's side of the queue scripts."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, cast
@@ -12,12 +12,18 @@ from arq.utils import timestamp_ms
 
 from shared import keys
 from shared.events import Event, decode_journal
-from shared.request import Job, encode_job
+from shared.request import Job, Tier, encode_job
 
 JOB_FUNCTION = "chat"
 """Name of the arq function that serves a job."""
 
 REAP_LIMIT = 256
+
+_BAND_MS = 24 * 3_600_000
+"""A whole band of priority, as a lead in time: longer than any job may exist, so that bands never mix."""
+_LEADS: dict[Tier, int] = {"flex": 0, "default": _BAND_MS, "auto": _BAND_MS, "priority": 2 * _BAND_MS}
+"""How far ahead of its time each tier is queued, in ms. Scores lie in the past, because arq takes a score in the
+future for a job that must not run yet."""
 
 _SCRIPTS = ("enqueue", "claim", "emit", "cancel", "renew", "release", "reap")
 _encode = msgspec.msgpack.Encoder().encode
@@ -25,12 +31,17 @@ _encode = msgspec.msgpack.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that a worker has taken. ``payload`` is arq's job definition, ``journal`` what earlier attempts sent."""
+    """A job that a worker has taken. ``payload`` is arq's job definition, ``journal`` what earlier attempts sent.
+
+    ``crashes`` counts the engines that died of it, ``lapses`` the workers that vanished with it.
+    """
 
     job: str
     attempt: int
     payload: bytes
     journal: tuple[bytes, ...] = ()
+    crashes: int = 0
+    lapses: int = 0
 
     def history(self) -> list[Event]:
         """The events that earlier attempts published. Raises :class:`msgspec.DecodeError` on foreign bytes."""
@@ -63,7 +74,7 @@ class JobQueue:
         redis: ArqRedis,
         model: str,
         *,
-        lease_ms: int = 3_000,
+        lease_ms: int = 2_000,
         job_ttl_ms: int = 6 * 3_600_000,
         journal_linger_ms: int = 60_000,
     ) -> None:
@@ -80,9 +91,10 @@ class JobQueue:
         self._scripts = {name: redis.register_script(_source(name)) for name in _SCRIPTS}
 
     async def enqueue(self, jobs: Sequence[Job], *, limit: int) -> int | None:
-        """Queue all of ``jobs`` and wake workers; return how many waited before them.
+        """Queue the ``jobs`` of one request and wake workers; return how many jobs waited before.
 
-        Returns ``None``, and queues none, when more than ``limit`` would wait.
+        A tier's jobs are claimed before all that wait in the tiers below it. Returns ``None``, and queues none, when
+        more than ``limit`` would wait.
         """
         pairs: list[str | bytes] = []
         for job in jobs:
@@ -91,7 +103,7 @@ class JobQueue:
         waiting = await self._run(
             "enqueue",
             [self._queue, self._load],
-            [keys.PAYLOAD_PREFIX, keys.WORKER_CHANNEL_PREFIX, self._job_ttl_ms, limit, *pairs],
+            [keys.PAYLOAD_PREFIX, keys.WORKER_CHANNEL_PREFIX, self._job_ttl_ms, limit, _lead_ms(jobs), *pairs],
         )
         return None if waiting < 0 else int(waiting)
 
@@ -111,8 +123,8 @@ class JobQueue:
             [*_PREFIXES, worker, used, slots, self._lease_ms, self._job_ttl_ms],
         )
         claims = [
-            Claim(job=job.decode(), attempt=attempt, payload=payload, journal=tuple(journal))
-            for job, attempt, payload, journal in rows
+            Claim(job.decode(), attempt, payload, tuple(journal), crashes, lapses)
+            for job, attempt, crashes, lapses, payload, journal in rows
         ]
         return claims, int(left)
 
@@ -153,11 +165,16 @@ class JobQueue:
             arguments += claim
         return [job.decode() for job in await self._run("renew", [self._inflight], arguments)]
 
-    async def release(self, worker: str, claims: Iterable[tuple[str, int]]) -> int:
-        """Give ``(job, attempt)`` claims back to the queue; return how many wait again."""
+    async def release(
+        self, worker: str, claims: Iterable[tuple[str, int]], *, blamed: Collection[str] = frozenset()
+    ) -> int:
+        """Give ``(job, attempt)`` claims back to the queue; return how many wait again.
+
+        ``blamed`` are the jobs of which the engine may have died.
+        """
         arguments: list[str | int] = [*_PREFIXES, keys.WORKER_CHANNEL_PREFIX, worker]
-        for claim in claims:
-            arguments += claim
+        for job, attempt in claims:
+            arguments += (job, attempt, int(job in blamed))
         return int(await self._run("release", [self._queue, self._inflight, self._load], arguments))
 
     async def reap(self) -> list[str]:
@@ -188,6 +205,10 @@ class JobQueue:
 
 
 _PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
+
+
+def _lead_ms(jobs: Sequence[Job]) -> int:
+    return _LEADS[jobs[0].request.tier or "default"]
 
 
 def _source(name: str) -> str:

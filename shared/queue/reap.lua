@@ -6,6 +6,7 @@ local lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms(), 'LIMIT', 0
 local back = {}
 for _, job in ipairs(lapsed) do
   if requeue(job, KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]) then
+    redis.call('HINCRBY', ARGV[2] .. job, 'lapses', 1)
     back[#back + 1] = job
   end
 end

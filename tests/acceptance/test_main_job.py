@@ -11,7 +11,7 @@ import pytest
 
 from tests.acceptance.conftest import MODEL
 from tests.fleet import Fleet
-from worker.engine.openvino import _EXACT as EXACT
+from worker.engine.openvino import EXACT
 from worker.models import default_model
 
 QUESTIONS = [

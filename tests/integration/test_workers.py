@@ -157,3 +157,23 @@ def leave_in_the_middle(fleet: Fleet, streamed: bool, wait_for_slot: bool = True
     else:
         fleet.until(lambda: store.zcard("vinoqueue:queue:sim") == 1, "the request to wait")
     connection.close()
+
+
+def test_a_poisonous_request_takes_nobody_down_with_it(empty_fleet: Fleet) -> None:
+    empty_fleet.worker()
+    empty_fleet.worker()
+    empty_fleet.api()
+    expected = text_of(stream(empty_fleet, tokens=150))
+    answers: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(text_of(stream(empty_fleet, tokens=150)))) for _ in range(10)
+    ]
+    for thread in threads:
+        thread.start()
+    with pytest.raises(openai.InternalServerError) as poison:
+        text_of(stream(empty_fleet, "[[crash]]"))
+    for thread in threads:
+        thread.join()
+    assert "not be tried again" in poison.value.message
+    assert answers == [expected] * 10
+    assert sum(worker.get("engine_restarts", 0) for worker in empty_fleet.workers()) == 2

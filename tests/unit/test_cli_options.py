@@ -49,8 +49,8 @@ def test_the_callbacks_result_is_the_exit_code() -> None:
 
 def test_a_flag_beats_the_variable_and_the_variable_the_default() -> None:
     run = Run(WorkerSettings)
-    run("--max-batch", "3", VINOQUEUE_MAX_BATCH="5", VINOQUEUE_CACHE_SIZE="2.5", VINOQUEUE_PREFIX_CACHING="false")
-    assert (run.settings.max_batch, run.settings.cache_size, run.settings.prefix_caching) == (3, 2.5, False)
+    run("--max-batch", "3", VINOQUEUE_MAX_BATCH="5", VINOQUEUE_CACHE_SIZE="2", VINOQUEUE_PREFIX_CACHING="false")
+    assert (run.settings.max_batch, run.settings.cache_size, run.settings.prefix_caching) == (3, 2, False)
 
 
 def test_a_switch_has_a_flag_for_each_way() -> None:

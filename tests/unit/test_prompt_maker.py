@@ -23,16 +23,17 @@ CHATML = (
 
 
 class Tokenizer:
-    """Words with their leading space, single other characters, special texts; ``cap`` as GenAI's tokenizer has it.
+    """Words with their leading space, runs of spaces or line ends, other characters one by one, special texts.
 
-    With ``sentencepiece`` a space is put before every string, as such tokenizers do.
+    ``cap`` is the limit that GenAI's tokenizer has. With ``sentencepiece`` a space is put before every string, as
+    such tokenizers do.
     """
 
     def __init__(self, *, cap: int = 10_000, sentencepiece: bool = False) -> None:
         self._ids = {text: number for number, text in enumerate(SPECIALS)}
         self.cap = cap
         self._sentencepiece = sentencepiece
-        self._parts = re.compile("|".join(map(re.escape, SPECIALS)) + r"| ?[^\W\d_]+|\W|\w")
+        self._parts = re.compile("|".join(map(re.escape, SPECIALS)) + r"|\n+| +(?= )| ?[^\W\d_]+|\W|\w")
         self.longest = 0
         self.calls = 0
 
@@ -142,6 +143,11 @@ def test_text_that_only_could_be_part_of_a_special_text_is_encoded_as_ever() -> 
     assert list(ids) == tokenizer.encode("<|im_start|>user\n> quoted <<|im_end|>\n<|im_start|>assistant\n")
 
 
+def test_text_that_makes_no_special_text_is_not_cut_off_from_its_neighbours() -> None:
+    maker, tokenizer = _maker("{{ 'week' + messages[0].content }}")
+    assert list(maker.prepare(_request(messages=_user("end")))) == tokenizer.encode("weekend")
+
+
 def test_the_templates_message_reaches_the_client_unmarked() -> None:
     maker, _ = _maker()
     with pytest.raises(RequestRefused) as caught:
@@ -241,13 +247,20 @@ def test_long_texts_lose_nothing_and_never_reach_the_cap(text: str, sentencepiec
 
 
 @pytest.mark.parametrize("sentencepiece", [False, True])
-def test_words_cut_at_their_spaces_give_the_tokens_of_the_whole(sentencepiece: bool) -> None:
-    text = "some words follow one another " * 50
+@pytest.mark.parametrize("sentence", ["some words follow one another ", "wide      gaps      follow one another      "])
+def test_words_cut_at_their_spaces_give_the_tokens_of_the_whole(sentence: str, sentencepiece: bool) -> None:
+    text = sentence * 50
     tokenizer = Tokenizer(sentencepiece=sentencepiece)
     expected = tokenizer.encode(text)
     tokenizer.cap = 64
     ids, _ = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS)).encode([text], most=1_000_000)
     assert ids == expected
+
+
+def test_no_text_is_lost_where_a_tokenizer_merges_line_ends() -> None:
+    tokenizer = Tokenizer(cap=64, sentencepiece=True)
+    ids, _ = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS)).encode(["a", "\n\nb"], most=100)
+    assert tokenizer.text(ids).replace(" ", "") == "a\n\nb"
 
 
 def test_encoding_stops_soon_after_the_most_tokens() -> None:

@@ -219,3 +219,16 @@ async def test_the_least_loaded_listening_worker_is_woken(queue: JobQueue, redis
     assert message is not None
     assert message["channel"] == keys.worker_channel("idle").encode()
     assert await redis.zscore(keys.load("tiny"), "dead") is None
+
+
+async def test_crashes_and_lapses_are_remembered(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=1)
+    await enqueue(queue, "guilty", "innocent")
+    await queue.claim("w1", used=0, slots=2)
+    await queue.release("w1", [("guilty", 1), ("innocent", 1)], blamed={"guilty"})
+    claims, _ = await queue.claim("w1", used=0, slots=2)
+    assert {claim.job: (claim.crashes, claim.lapses) for claim in claims} == {"guilty": (1, 0), "innocent": (0, 0)}
+    await asyncio.sleep(0.01)
+    await queue.reap()
+    claims, _ = await queue.claim("w1", used=0, slots=2)
+    assert {claim.job: (claim.crashes, claim.lapses) for claim in claims} == {"guilty": (1, 1), "innocent": (0, 1)}

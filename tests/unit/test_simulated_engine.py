@@ -112,7 +112,12 @@ def test_min_tokens_and_ignore_eos_put_the_end_off() -> None:
 
 def test_logprobs_run_parallel_to_tokens_only_when_asked_for() -> None:
     assert all(len(output.logprobs) == len(output.tokens) for output in run(sequence("hi", logprobs=True))[1])
-    assert not any(output.logprobs for output in run(sequence("hi"))[1])
+    assert not any(output.logprobs or output.pieces for output in run(sequence("hi"))[1])
+
+
+def test_pieces_are_the_bytes_of_the_text() -> None:
+    outputs = run(sequence("hi", logprobs=True))[1]
+    assert b"".join(piece for output in outputs for piece in output.pieces).decode() == text_of(outputs)
 
 
 def test_a_cancelled_sequence_is_gone_before_the_next_step() -> None:

@@ -16,6 +16,7 @@ from worker.engine.interface import (
     Cancel,
     Command,
     Engine,
+    EngineBroken,
     EngineLoadError,
     EngineRefusal,
     LoadFailed,
@@ -51,6 +52,9 @@ def main() -> int:
         serve(engine, channel)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has gone, and with it everybody who could want an answer
+    except EngineBroken as error:
+        print(f"vinoqueue engine: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

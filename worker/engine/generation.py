@@ -51,14 +51,17 @@ class Generation:
         self.complete = self.complete or reason
         if self.complete is not None:
             text += self._stream.finish()
-        taken = len(self.tokens) - position
+        taken = tuple(tokens[: len(self.tokens) - position])
+        if not self.sequence.sampling.logprobs:
+            return Output(self.sequence.number, position, taken, text, (), self.complete)
         return Output(
             self.sequence.number,
             position,
-            tuple(tokens[:taken]),
+            taken,
             text,
-            tuple(logprobs[:taken]) if self.sequence.sampling.logprobs else (),
+            tuple(logprobs[: len(taken)]),
             self.complete,
+            tuple(self._stream.piece(token) for token in taken),
         )
 
     def _push(self, tokens: Iterable[int]) -> str:

@@ -26,7 +26,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
 )
 """Fields of Sampling with the least and the most that is accepted, both included except as below."""
 
-_OPEN_BELOW = {"top_p", "repetition_penalty"}
+_OPEN_BELOW = {"repetition_penalty"}
 _OPEN_ABOVE = {"min_p"}
 
 
@@ -49,6 +49,9 @@ def configure(
         config.do_sample = sampling.temperature > 0
         if config.do_sample:
             config.temperature = sampling.temperature
+    if sampling.top_p == 0:
+        # The pipeline wants more than 0; none but the likeliest token is what 0 means.
+        config.do_sample = False
     if config.do_sample:
         _set(config, top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
         if sampling.seed is not None:

@@ -45,6 +45,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     text: str
     logprobs: tuple[float, ...] = ()
     reason: StopReason | None = None
+    pieces: tuple[bytes, ...] = ()
+    """Each token's bytes, where log probabilities were asked for; none for a token that the text leaves out."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

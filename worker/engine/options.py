@@ -20,7 +20,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     device: str
     max_batch: int
-    cache_size: float
+    cache_size: int
     prefix_caching: bool
     precision: Literal["fast", "exact"]
     context_length: int

@@ -122,6 +122,11 @@ class TextStream:
         """Whether a stop string has matched; what comes after it is no part of the text."""
         self._plain = not (self._at_start or self._stops)
 
+    def piece(self, token: int) -> bytes:
+        """The bytes that a token adds to the text; none for one that is left out."""
+        text = self._texts.get(token)
+        return self._vocabulary.piece(token) if text is None else text.encode()
+
     def push(self, token: int) -> str:
         """Take the next token; return the text that may be shown now."""
         text = self._texts.get(token)

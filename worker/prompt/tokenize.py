@@ -88,5 +88,12 @@ class Encoder:
                 middle = self._specials.spans(part, len(part) // 2)
                 yield from self._encode_parts([part[:middle], part[middle:]], opens=opens)
             else:
-                yield ids[len(self._anchor) :] if anchor else ids
+                yield self._without_anchor(part, ids) if anchor else ids
             opens = False
+
+    def _without_anchor(self, part: str, ids: list[int]) -> list[int]:
+        length = len(self._anchor)
+        if ids[:length] == self._anchor:
+            return ids[length:]
+        # The anchor has merged with the text: one space too many is better than a lost token.
+        return self._encode([part])[0]

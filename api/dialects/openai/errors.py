@@ -23,6 +23,7 @@ class _Form:
 
 _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.INVALID: _Form(400),
+    ProblemKind.MODALITY: _Form(400),
     ProblemKind.CONTEXT_LENGTH: _Form(400, code="context_length_exceeded", param="messages"),
     ProblemKind.TEMPLATE: _Form(400, code="template_error", param="messages"),
     ProblemKind.MODEL_NOT_FOUND: _Form(404, code="model_not_found"),

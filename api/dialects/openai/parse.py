@@ -12,6 +12,9 @@ from api.dialects.openai.validation import validate
 from shared.errors import RequestRefused
 from shared.request import ChatRequest, Message, Sampling
 
+DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
+"""What the reference has where neither the client nor the model says anything; it knows no top_k, so that is off."""
+
 
 def parse_chat(body: bytes) -> ChatRequest:
     """Translate the body of a chat completion request.
@@ -26,12 +29,21 @@ def parse_chat(body: bytes) -> ChatRequest:
         if refusal.problem.param == "messages" and "messages" not in value:
             raise MessagesMissing(refusal.problem, model=value["model"]) from None
         raise
+    return translate(request)
+
+
+def translate(request: ChatCompletionRequest) -> ChatRequest:
+    """Return the internal form of a validated request; the other dialects' requests are extensions of this one.
+
+    Raises :class:`shared.errors.RequestRefused` for a rule that it breaks, and for what is not served.
+    """
     check(request)
     check_served(request)
     return ChatRequest(
         model=request.model,
         messages=tuple(_message(message) for message in request.messages),
         sampling=_sampling(request),
+        defaults=DEFAULTS,
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         user=request.user,

@@ -34,13 +34,7 @@ class ChatRendering:
     done = b"data: [DONE]\n\n"
 
     def __init__(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> None:
-        self._identity: dict[str, object] = {
-            "id": f"chatcmpl-{answer_id}",
-            "created": created,
-            "model": request.model,
-            "service_tier": SERVICE_TIER if request.tier in (None, "auto") else request.tier,
-            "system_fingerprint": fingerprint,
-        }
+        self._identity = self._identify(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
         self._include_usage = request.include_usage
         self._functions_form = request.functions_form
         # The reference: with include_usage, every chunk but the last has a usage field, which is null.
@@ -49,6 +43,16 @@ class ChatRendering:
         identity = _encode({"object": "chat.completion.chunk"} | self._identity)[:-1]
         self._event_head = b"data: " + identity + b',"choices":['
         self._heads: dict[int, bytes] = {}
+
+    def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
+        """The fields that the whole answer and each of its chunks have in common, ``object`` apart."""
+        return {
+            "id": f"chatcmpl-{answer_id}",
+            "created": created,
+            "model": request.model,
+            "service_tier": SERVICE_TIER if request.tier in (None, "auto") else request.tier,
+            "system_fingerprint": fingerprint,
+        }
 
     def opening(self, choice: int) -> bytes:
         """The chunk that carries the role."""
@@ -99,7 +103,7 @@ class ChatRendering:
         """The chunk without choices that carries the usage; empty unless the request asked for it."""
         if not self._include_usage:
             return b""
-        return self._event_head + b'],"usage":' + _encode(_usage_object(usage)) + b"}\n\n"
+        return self._event_head + b'],"usage":' + _encode(self._usage_object(usage)) + b"}\n\n"
 
     def failure(self, problem: Problem) -> bytes:
         """An error event and the terminator: the SDKs raise the error when they meet it."""
@@ -110,7 +114,7 @@ class ChatRendering:
         return _encode(
             {"object": "chat.completion"}
             | self._identity
-            | {"choices": [self._choice_object(choice) for choice in choices], "usage": _usage_object(usage)}
+            | {"choices": [self._choice_object(choice) for choice in choices], "usage": self._usage_object(usage)}
         )
 
     def _choice_object(self, choice: Choice) -> dict[str, object]:
@@ -135,6 +139,18 @@ class ChatRendering:
             "finish_reason": self._word(choice.reason),
         }
 
+    def _usage_object(self, usage: Usage) -> dict[str, object]:
+        """The usage with its details, which only OpenAI's reference has."""
+        return plain_usage(usage) | {
+            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+            "completion_tokens_details": {
+                "reasoning_tokens": usage.reasoning_tokens,
+                "audio_tokens": 0,
+                "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
+            },
+        }
+
     def _word(self, reason: FinishReason) -> str:
         return "function_call" if reason == "tool_calls" and self._functions_form else _FINISH_REASON[reason]
 
@@ -155,16 +171,10 @@ def logprobs_object(tokens: Sequence[TokenLogprob]) -> dict[str, object]:
     }
 
 
-def _usage_object(usage: Usage) -> dict[str, object]:
+def plain_usage(usage: Usage) -> dict[str, object]:
+    """The numbers of a usage that every interface has."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": usage.reasoning_tokens,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
     }

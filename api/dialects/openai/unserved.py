@@ -92,7 +92,7 @@ def _check_modality(index: int, message: Message) -> None:
     for place, part in enumerate(message.content if isinstance(message.content, list) else ()):
         if not isinstance(part, TextPart):
             raise refuse(
-                ProblemKind.INVALID,
+                ProblemKind.MODALITY,
                 f"Invalid content type. {part.type} is only supported by certain models.",
                 param=f"messages.[{index}].content.[{place}].type",
             )

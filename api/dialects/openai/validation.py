@@ -157,6 +157,14 @@ def _broken_bound(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[st
                 f"{noun} above maximum value. Expected a value <= {_number(bound)}, but got {_number(value)} instead"
             )
             return reason, f"{noun}_above_max_value"
+        case "greater_than":
+            bound, noun = context["gt"], _number_noun(context["gt"])
+            reason = f"{noun} too small. Expected a value > {_number(bound)}, but got {_number(value)} instead"
+            return reason, f"{noun}_below_min_value"
+        case "less_than":
+            bound, noun = context["lt"], _number_noun(context["lt"])
+            reason = f"{noun} too large. Expected a value < {_number(bound)}, but got {_number(value)} instead"
+            return reason, f"{noun}_above_max_value"
         case "string_too_short":
             reason = "empty string. Expected a string with minimum length 1, but got an empty string instead"
             return reason, "empty_string"

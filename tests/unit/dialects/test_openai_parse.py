@@ -5,6 +5,7 @@ from typing import Any, get_type_hints
 import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 
+from api.dialects.openai.parse import DEFAULTS
 from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.unserved import NOT_SERVED
 from shared.request import ChatRequest, Message, Sampling
@@ -29,7 +30,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "
 
 
 def test_a_plain_request() -> None:
-    assert parse() == ChatRequest(model="m", messages=(Message(role="user", content="Hello"),))
+    assert parse() == ChatRequest(model="m", messages=(Message(role="user", content="Hello"),), defaults=DEFAULTS)
 
 
 def test_every_served_field() -> None:
@@ -59,6 +60,7 @@ def test_every_served_field() -> None:
             Message(role="assistant", content="Hi"),
         ),
         sampling=Sampling(max_tokens=7, temperature=0.0, top_p=0.5, stop=("a", "b", "c", "d"), seed=-5),
+        defaults=DEFAULTS,
         stream=True,
         include_usage=True,
         user="me",

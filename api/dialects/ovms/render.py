@@ -1,0 +1,20 @@
+"""Answers in OpenVINO Model Server's form: OpenAI's without ``id``, ``system_fingerprint`` and details of the usage."""
+
+from api.dialects.interface import Usage
+from api.dialects.openai.render import ChatRendering, plain_usage
+from shared.request import ChatRequest
+
+
+class ModelServerRendering(ChatRendering):
+    """The answer to one chat request. See :class:`api.dialects.interface.Rendering` for the order of calls."""
+
+    def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
+        return {"created": created, "model": request.model}
+
+    def opening(self, choice: int) -> bytes:
+        """The chunk that tells that the first token has been generated: the role, and null for content."""
+        super().opening(choice)
+        return self._chunk(choice, {"role": "assistant", "content": None})
+
+    def _usage_object(self, usage: Usage) -> dict[str, object]:
+        return plain_usage(usage)

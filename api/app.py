@@ -4,15 +4,17 @@ import logging
 import re
 import time
 import uuid
+from typing import cast
 
 from quart import Quart, Response, g, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from api.bodies import DRAIN_FACTOR
-from api.context import EXTENSION, Context
+from api.context import EXTENSION, Context, context
 from api.dialects import dialect_of
+from api.dialects.interface import Dialect
 from api.lifetime import ExchangeLifetime
-from api.routes import chat, models, operations
+from api.routes import azure, chat, models, operations
 from shared.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
@@ -27,7 +29,7 @@ def create_app(parts: Context) -> Quart:
     app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_body * DRAIN_FACTOR
     app.config["BODY_TIMEOUT"] = parts.settings.body_timeout
     app.asgi_app = ExchangeLifetime(app.asgi_app)  # type: ignore[method-assign]
-    for routes in (chat, models, operations):
+    for routes in (chat, models, azure, operations):
         app.register_blueprint(routes.blueprint)
     app.before_request(_begin)
     app.after_request(_add_headers)
@@ -41,6 +43,7 @@ async def _begin() -> None:
     g.began = time.monotonic()
     wanted = request.headers.get("x-request-id", "")
     g.request_id = wanted if _SANE_REQUEST_ID.fullmatch(wanted) else f"req_{uuid.uuid4().hex}"
+    g.dialect = dialect_of(request.path, request.args, request.headers, context().directory.fleet.serving)
 
 
 async def _add_headers(response: Response) -> Response:
@@ -83,7 +86,7 @@ async def _tell_failure(error: Exception) -> Response:
 
 
 def _error(problem: Problem) -> Response:
-    reply = dialect_of(request.path).error(problem)
+    reply = cast(Dialect, g.dialect).error(problem)
     response = Response(reply.body, status=reply.status, content_type="application/json")
     response.headers.update(reply.headers)
     return response

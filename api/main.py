@@ -30,6 +30,9 @@ from shared.version import VERSION
 logger = logging.getLogger(__name__)
 
 BACKLOG = 4096
+SEND_BUFFER = 128 * 1024
+"""Bytes that the kernel keeps for a client that reads slowly; what comes on top is merged in the answer."""
+
 KEEP_ALIVE = 75
 """Seconds that an idle connection is kept; longer than the 60 s that load balancers usually keep theirs."""
 
@@ -38,7 +41,7 @@ def run(settings: ApiSettings) -> int:
     """Serve until SIGINT or SIGTERM; return the process's exit code."""
     logs.configure(settings.log_level)
     try:
-        listener = _listen(settings.host, settings.port)
+        listener = _listen(settings.host, settings.port, settings.client_timeout)
     except OSError as error:
         logger.error("can't listen on %s:%d: %s", settings.host, settings.port, error)
         return 1
@@ -150,8 +153,19 @@ async def _announce(parts: Context, address: str) -> None:
         await asyncio.sleep(parts.settings.lease / 3)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, patience: float) -> socket.socket:
+    """Listen for connections whose peers may do nothing for ``patience`` seconds. Raises :class:`OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    listener.set_inheritable(True)
+    # Accepted connections inherit these: a peer that has vanished, or reads nothing, is cut off by the kernel.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    for option, value in (
+        ("TCP_KEEPIDLE", patience / 2),
+        ("TCP_KEEPINTVL", max(1, patience / 8)),
+        ("TCP_KEEPCNT", 4),
+        ("TCP_USER_TIMEOUT", patience * 1000),
+    ):
+        if hasattr(socket, option):
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), max(1, int(value)))
     return listener

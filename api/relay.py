@@ -26,6 +26,9 @@ SILENCE = 5.0
 
 _RECONNECT_PAUSE = 0.25
 
+_MERGE_FROM = 64
+"""Events that may wait for a consumer before they are merged."""
+
 Batch = list[tuple[int, Event]]
 """Events with the index of the choice that each belongs to."""
 
@@ -39,6 +42,7 @@ class Answer:
         self.tracks = [_Track(job, choice, self) for choice, job in enumerate(jobs)]
         self._events: Batch = []
         self._arrived = asyncio.Event()
+        self._merge_at = _MERGE_FROM
         self._unfinished = len(jobs)
         self.abandoned = False
         """Whether it was ended from this side, so that the jobs may still be at work."""
@@ -49,8 +53,11 @@ class Answer:
         return self._unfinished == 0
 
     def put(self, choice: int, event: Event, *, last: bool) -> None:
-        """Add an event; called by the choice's track."""
+        """Add an event; called by the choice's track. What a slow consumer has not taken is merged."""
         self._events.append((choice, event))
+        if len(self._events) >= self._merge_at:
+            self._events = _merged(self._events)
+            self._merge_at = max(_MERGE_FROM, 2 * len(self._events))
         if last:
             self._unfinished -= 1
         self._arrived.set()
@@ -90,6 +97,28 @@ class Answer:
                 await self._arrived.wait()
             batch, self._events = self._events, []
             yield batch
+
+
+def _merged(events: Batch) -> Batch:
+    """Join the deltas of each choice that follow each other. The order within a choice stays as it is."""
+    merged: Batch = []
+    newest: dict[int, int] = {}
+    for choice, event in events:
+        at = newest.get(choice)
+        before = merged[at][1] if at is not None else None
+        if at is not None and isinstance(event, Delta) and isinstance(before, Delta):
+            joined = Delta(
+                before.position,
+                before.tokens + event.tokens,
+                before.text + event.text,
+                before.logprobs + event.logprobs,
+                before.pieces + event.pieces,
+            )
+            merged[at] = (choice, joined)
+        else:
+            newest[choice] = len(merged)
+            merged.append((choice, event))
+    return merged
 
 
 class _Track:
@@ -210,7 +239,7 @@ class Relay:
                     while True:
                         message = await pubsub.get_message(timeout=None)
                         if message is not None:
-                            self._route(message["data"])
+                            self.route(message["data"])
             except (RedisError, OSError) as error:
                 logger.warning("frames not heard, Redis does not answer: %s", error)
                 await asyncio.sleep(_RECONNECT_PAUSE)
@@ -224,11 +253,16 @@ class Relay:
             limit = time.monotonic() - SILENCE
             self._recover([track for track in self._tracks.values() if track.heard < limit and not track.ended])
 
+    async def recovered(self) -> None:
+        """Wait until no journal is being read."""
+        await asyncio.gather(*self._recoveries)
+
     async def close_all(self) -> None:
         """Cancel what still reads journals."""
         await cancel_all(self._recoveries)
 
-    def _route(self, frame: bytes) -> None:
+    def route(self, frame: bytes) -> None:
+        """Hand a frame's events to the answers that they belong to."""
         self.frames += 1
         try:
             entries = decode_frame(frame)

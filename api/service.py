@@ -18,7 +18,6 @@ from shared.settings import ApiSettings
 
 logger = logging.getLogger(__name__)
 
-_WATCH_INTERVAL = 1.0
 _RETRY_SOON = 1.0
 _RETRY_NO_WORKER = 5.0
 
@@ -91,7 +90,7 @@ class ChatService:
     async def watch(self) -> None:
         """Until cancelled: put lapsed jobs back, and end answers whose model has lost all workers."""
         while True:
-            await asyncio.sleep(_WATCH_INTERVAL)
+            await asyncio.sleep(self._settings.lease / 3)
             try:
                 for model in self._directory.fleet.models:
                     await self.queue(model).reap()

@@ -35,7 +35,7 @@ def main(what: str, arguments: list[str]) -> int:
                 size = match[2] or ""
                 _progress(f"  {fetched:3}  {match[1]}  {size}".rstrip(), notable=size.endswith("MB"))
             elif line.startswith("Installing collected packages"):
-                _progress(f"  unpacking", notable=True)
+                _progress("  unpacking", notable=True)
     if process.returncode != 0:
         sys.stderr.writelines(["\n", *last])
         print(f"\nInstalling {what} failed. Nothing is lost: 'make' goes on from here.", file=sys.stderr)

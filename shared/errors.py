@@ -15,6 +15,7 @@ class ProblemKind(StrEnum):
     MODALITY = "modality_not_supported"
     CONTEXT_LENGTH = "context_length_exceeded"
     TEMPLATE = "template_error"
+    UNAUTHORIZED = "unauthorized"
     MODEL_NOT_FOUND = "model_not_found"
     ROUTE_NOT_FOUND = "route_not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"

@@ -100,6 +100,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     echo: bool = False
     stream: bool = False
     include_usage: bool = False
+    obfuscate: bool = False
+    """Whether the sizes of a stream's chunks must not tell the sizes of their texts."""
     tools: tuple[Tool, ...] = ()
     functions_form: bool = False
     """Whether calls were asked for, and are answered, in the deprecated form of ``functions``."""

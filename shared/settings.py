@@ -40,6 +40,9 @@ class ApiSettings(Settings):
     max_queue: PositiveInt = Field(1000, description="Most requests that may wait for one model; more get a 429.")
     max_body: PositiveInt = Field(4 * 2**20, description="Largest request body in bytes; more gets a 413.")
     body_timeout: PositiveFloat = Field(30.0, description="Seconds that a client may take to send its request body.")
+    client_timeout: PositiveFloat = Field(
+        30.0, description="Seconds that a client may take nothing of what is sent to it; then its connection is cut."
+    )
     worker_grace: NonNegativeFloat = Field(
         10.0, description="Seconds that accepted requests wait for a worker after the last one has gone; then 503."
     )

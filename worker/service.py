@@ -14,6 +14,7 @@ from shared.errors import Problem, ProblemKind, RequestRefused
 from shared.events import Delta, Event, Failed, Finished, FinishReason, Rejected, Started
 from shared.queue import Claim
 from shared.request import Job, Sampling
+from worker.defaults import fill_in
 from worker.engine.interface import Facts, Gauges, Output, Refused, Sequence, Stepped
 from worker.engine.process import EngineProcess
 from worker.prompt.process import PromptProcess
@@ -205,10 +206,11 @@ class ModelService:
         return True
 
     def _complete(self, active: ActiveJob, prompt_tokens: int) -> Sampling:
-        """Fill in what the client left open: the seed, and the room that the context leaves."""
+        """Fill in what the client left open: defaults, the seed, and the room that the context leaves."""
         if self.facts is None:
             raise RuntimeError("no engine is loaded")
-        sampling = active.job.request.sampling
+        request = active.job.request
+        sampling = fill_in(request.sampling, request.defaults, self.facts.stated)
         context = min(self.facts.context_length, self.facts.cache_tokens)
         room = context - prompt_tokens
         if room < 1:

@@ -22,7 +22,10 @@ class ChoiceReader:
     """Reads the deltas of one choice. ``plain`` readers need not be asked: all of the text is content."""
 
     def __init__(self, request: ChatRequest, started: Started, tally: Tally) -> None:
-        """``started`` tells in which formats the worker's text is."""
+        """``started`` tells in which formats the worker's text is.
+
+        Who wants to see special tokens gets the text as it is, markers included: so OpenVINO Model Server has it.
+        """
         self._request = request
         self._started = started
         guided = started.tools == GUIDED
@@ -32,12 +35,12 @@ class ChoiceReader:
         )
         self._parser = (
             parser_for(output, request.tools, in_reasoning=started.in_reasoning, guided=guided)
-            if started.tools or started.reasoning
+            if (started.tools or started.reasoning) and request.sampling.skip_special_tokens
             else None
         )
         self._aligner = _Aligner() if needs_logprobs(request) else None
         self._tally = tally
-        self._reasoning = started.in_reasoning
+        self._reasoning = self._parser is not None and started.in_reasoning
         self._called = False
         self.plain = self._parser is None and self._aligner is None
 

@@ -69,6 +69,13 @@ class MessagesMissing(RequestRefused):
         self.model = model
 
 
+class Lookup(Protocol):
+    """The query parameters or the headers of a request, by name."""
+
+    def get(self, name: str, /) -> str | None:
+        """The value of one, if it is there; headers are found in any case."""
+
+
 class Rendering(Protocol):
     """The answer to one accepted request, in the dialect's form.
 

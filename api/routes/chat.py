@@ -2,15 +2,15 @@
 
 import time
 import uuid
+from typing import cast
 
-from quart import Blueprint, Response, request
+from quart import Blueprint, Response, g, request
 
 from api.answers.tally import Tally
 from api.answers.writing import collect, stream
 from api.bodies import read_json_body
 from api.context import context
-from api.dialects import dialect_of
-from api.dialects.interface import MessagesMissing
+from api.dialects.interface import Dialect, MessagesMissing
 from api.lifetime import lifetime
 
 blueprint = Blueprint("chat", __name__)
@@ -23,10 +23,13 @@ STREAM_HEADERS = {
 
 
 @blueprint.post("/v1/chat/completions")
+@blueprint.post("/v3/chat/completions")
+@blueprint.post("/chat/completions")
+@blueprint.post("/models/chat/completions")
 async def chat_completions() -> Response:
     """Create a chat completion. The HTTP status waits for the worker's verdict."""
     parts = context()
-    dialect = dialect_of(request.path)
+    dialect = cast(Dialect, g.dialect)
     tally = Tally()
     body = await read_json_body(request, parts.settings.max_body)
     try:

@@ -10,6 +10,7 @@ blueprint = Blueprint("models", __name__)
 
 
 @blueprint.get("/v1/models")
+@blueprint.get("/v3/models")
 async def list_models() -> Response:
     """List them."""
     models = context().directory.fleet.serving()
@@ -17,6 +18,7 @@ async def list_models() -> Response:
 
 
 @blueprint.get("/v1/models/<path:name>")
+@blueprint.get("/v3/models/<path:name>")
 async def get_model(name: str) -> Response:
     """Describe one."""
     model = context().directory.fleet.serving().get(name)

@@ -50,13 +50,17 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens."""
+    """What is true of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens.
+
+    ``stated`` names the fields of the sampling for which the model brings defaults of its own.
+    """
 
     context_length: int
     cache_tokens: int
     fingerprint: str
     device: str
     load_seconds: float
+    stated: tuple[str, ...] = ()
 
 
 class Gauges(msgspec.Struct, frozen=True, array_like=True):

@@ -12,6 +12,7 @@ import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.errors import Problem, ProblemKind
+from worker.defaults import stated_fields
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
 from worker.engine.interface import (
@@ -104,6 +105,7 @@ class OpenVINOEngine:
             fingerprint=_fingerprint(path, options),
             device=options.device,
             load_seconds=time.monotonic() - started,
+            stated=tuple(sorted(stated_fields(path))),
         )
 
     def add(self, sequence: Sequence) -> None:

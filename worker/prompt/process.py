@@ -65,6 +65,7 @@ class PromptProcess:
         self._child: Child[Answer, Prepare] | None = None
         self._loaded: asyncio.Future[int] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._failure: PromptError | None = None
 
     @property
     def pid(self) -> int | None:
@@ -81,6 +82,14 @@ class PromptProcess:
         if self._loaded is None:
             raise PromptError("the prompt process has not been started")
         return await asyncio.shield(self._loaded)
+
+    async def ended(self) -> None:
+        """Wait until no more prompts can be prepared. Raises :class:`PromptError` unless :meth:`stop` was called."""
+        if self._task is None:
+            raise PromptError("the prompt process has not been started")
+        await asyncio.wait([self._task])
+        if self._failure is not None:
+            raise self._failure
 
     async def prepare(self, request: ChatRequest) -> tuple[int, ...]:
         """Return the token ids of the request's prompt.
@@ -107,7 +116,7 @@ class PromptProcess:
             while True:
                 await self._serve_one_child()
         except PromptError as error:
-            reason = error
+            reason = self._failure = error
         finally:
             if self._child is not None:
                 await self._child.stop()

@@ -3,6 +3,7 @@
 from api.dialects.interface import ErrorReply
 from api.dialects.openai.errors import error_reply
 from api.dialects.openai.models import render_model, render_models
+from api.dialects.openai.obfuscated import ObfuscatedRendering
 from api.dialects.openai.parse import parse_chat
 from api.dialects.openai.render import ChatRendering
 from shared.errors import Problem
@@ -20,7 +21,8 @@ class OpenAI:
 
     def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ChatRendering:
         """Begin the answer to ``request``."""
-        return ChatRendering(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+        form = ObfuscatedRendering if request.obfuscate else ChatRendering
+        return form(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
         """Translate a failure that happens before the answer has begun."""

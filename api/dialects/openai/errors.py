@@ -26,6 +26,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.MODALITY: _Form(400),
     ProblemKind.CONTEXT_LENGTH: _Form(400, code="context_length_exceeded", param="messages"),
     ProblemKind.TEMPLATE: _Form(400, code="template_error", param="messages"),
+    ProblemKind.UNAUTHORIZED: _Form(401, code="invalid_api_key"),
     ProblemKind.MODEL_NOT_FOUND: _Form(404, code="model_not_found"),
     ProblemKind.ROUTE_NOT_FOUND: _Form(404),
     ProblemKind.METHOD_NOT_ALLOWED: _Form(405, code="method_not_supported"),

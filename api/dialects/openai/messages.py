@@ -74,7 +74,10 @@ MessageToolCall = Annotated[
 
 
 class AssistantMessage(Strict):
-    """What the assistant said or did earlier."""
+    """What the assistant said or did earlier.
+
+    ``reasoning_content`` is no field of the reference: answers carry it, so clients send it back in the history.
+    """
 
     role: Literal["assistant"]
     content: Content | None = None
@@ -85,6 +88,7 @@ class AssistantMessage(Strict):
         Annotated[Items[MessageToolCall], Field(min_length=1)] | None, NotNull("an array of objects")
     ] = None
     function_call: CalledFunction | None = None
+    reasoning_content: str | None = None
 
 
 class ToolMessage(Strict):

@@ -2,15 +2,20 @@
 
 from api.dialects.interface import MessagesMissing
 from api.dialects.openai.body import decode_object
-from api.dialects.openai.content import Content, TextPart
-from api.dialects.openai.messages import AssistantMessage, DeveloperMessage, SystemMessage, UserMessage
-from api.dialects.openai.messages import Message as WireMessage
+from api.dialects.openai.conversation import translate_messages
 from api.dialects.openai.rules import check
-from api.dialects.openai.schema import ChatCompletionRequest
+from api.dialects.openai.schema import (
+    ChatCompletionRequest,
+    JsonObjectResponse,
+    JsonSchemaResponse,
+    ResponseFormat,
+    Stop,
+)
+from api.dialects.openai.toolset import json_text, translate_tools
 from api.dialects.openai.unserved import check_served
 from api.dialects.openai.validation import validate
 from shared.errors import RequestRefused
-from shared.request import ChatRequest, Message, Sampling
+from shared.request import ChatRequest, Constraint, Sampling, Tier
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 """What the reference has where neither the client nor the model says anything; it knows no top_k, so that is off."""
@@ -39,40 +44,81 @@ def translate(request: ChatCompletionRequest) -> ChatRequest:
     """
     check(request)
     check_served(request)
+    toolset = translate_tools(request)
     return ChatRequest(
         model=request.model,
-        messages=tuple(_message(message) for message in request.messages),
+        messages=translate_messages(request.messages),
         sampling=_sampling(request),
         defaults=DEFAULTS,
+        n=request.n or 1,
         stream=bool(request.stream),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        obfuscate=bool(request.stream_options and request.stream_options.include_obfuscation),
+        tools=toolset.tools,
+        functions_form=toolset.functions_form,
+        tool_choice=toolset.tool_choice,
+        named_tool=toolset.named_tool,
+        parallel_tool_calls=toolset.parallel_tool_calls,
+        constraint=_constraint(request.response_format),
+        template_kwargs=_template_kwargs(request),
         user=request.user,
+        tier=_tier(request),
+        store=bool(request.store),
+        metadata=tuple((request.metadata or {}).items()),
     )
+
+
+def choose_tokens(*, temperature: float | None, top_p: float | None) -> tuple[float | None, float | None]:
+    """Return temperature and top_p for the engine, which wants a top_p above 0.
+
+    With a top_p of 0 only the likeliest token is left, as with a temperature of 0.
+    """
+    return (0.0, None) if top_p == 0 else (temperature, top_p)
+
+
+def stop_strings(stop: Stop | None) -> tuple[str, ...]:
+    """Return the stop strings as the internal request has them."""
+    return (stop,) if isinstance(stop, str) else tuple(stop or ())
 
 
 def _sampling(request: ChatCompletionRequest) -> Sampling:
-    limit = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    temperature, top_p = choose_tokens(temperature=request.temperature, top_p=request.top_p)
     return Sampling(
-        max_tokens=limit,
-        temperature=request.temperature,
-        top_p=request.top_p,
+        max_tokens=request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        frequency_penalty=request.frequency_penalty,
+        presence_penalty=request.presence_penalty,
         seed=request.seed,
-        stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
+        stop=stop_strings(request.stop),
+        logprobs=bool(request.logprobs),
     )
 
 
-def _message(message: WireMessage) -> Message:
-    # check_served has let only these pass.
-    assert isinstance(message, SystemMessage | DeveloperMessage | UserMessage | AssistantMessage)
-    return Message(role=message.role, content=flatten(message.content), name=message.name)
+def _constraint(form: ResponseFormat | None) -> Constraint | None:
+    if isinstance(form, JsonSchemaResponse) and form.json_schema.schema_ is not None:
+        return Constraint(kind="json_schema", value=json_text(form.json_schema.schema_))
+    # A JSON schema that is left out allows any object.
+    if isinstance(form, JsonSchemaResponse | JsonObjectResponse):
+        return Constraint(kind="json_object")
+    return None
 
 
-def flatten(content: Content | None) -> str:
-    """Join the text parts of a message with line breaks.
+def _template_kwargs(request: ChatCompletionRequest) -> str | None:
+    """Reasoning effort and verbosity for the chat template; templates that do not know them ignore them."""
+    variables: dict[str, object] = {}
+    if request.reasoning_effort is not None:
+        variables["reasoning_effort"] = request.reasoning_effort
+        if request.reasoning_effort == "none":
+            # The switches of those templates that know no degrees.
+            variables |= {"enable_thinking": False, "thinking": False}
+    if request.verbosity is not None:
+        variables["verbosity"] = request.verbosity
+    return json_text(variables) if variables else None
 
-    Chat templates for text want one string, and print a list as Python would. vLLM, llama.cpp's server and OpenVINO
-    Model Server all join parts with a line break for them, so a client may change servers without a change of prompt.
-    """
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(part.text for part in content if isinstance(part, TextPart))
+
+def _tier(request: ChatCompletionRequest) -> Tier | None:
+    if request.service_tier == "scale":
+        raise AssertionError("the scale tier is not served")
+    # Another name of it, by the reference.
+    return "priority" if request.service_tier == "fast" else request.service_tier

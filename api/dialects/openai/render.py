@@ -1,6 +1,6 @@
 """From the internal event stream to ``chat.completion`` and ``chat.completion.chunk``.
 
-``delta`` is the hottest path of the API: it runs once a token for every stream. Everything constant in a chunk is
+``content`` is the hottest path of the API: it runs once a token for every stream. Everything constant in a chunk is
 encoded once a choice, so that a chunk costs one JSON string encoding and one join of bytes.
 """
 
@@ -13,9 +13,6 @@ from api.dialects.openai.errors import error_object
 from shared.errors import Problem
 from shared.events import FinishReason
 from shared.request import ChatRequest
-
-SERVICE_TIER = "default"
-"""The tier that serves every request. It must be named to those who ask for one; the service names it to all."""
 
 _FINISH_REASON: dict[FinishReason, str] = {
     "stop": "stop",
@@ -46,13 +43,16 @@ class ChatRendering:
 
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
         """The fields that the whole answer and each of its chunks have in common, ``object`` apart."""
-        return {
+        identity: dict[str, object] = {
             "id": f"chatcmpl-{answer_id}",
             "created": created,
             "model": request.model,
-            "service_tier": SERVICE_TIER if request.tier in (None, "auto") else request.tier,
             "system_fingerprint": fingerprint,
         }
+        # The reference: told to those who name a tier, and to nobody else.
+        if request.tier is not None:
+            identity["service_tier"] = "default" if request.tier == "auto" else request.tier
+        return identity
 
     def opening(self, choice: int) -> bytes:
         """The chunk that carries the role."""

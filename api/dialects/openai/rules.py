@@ -5,7 +5,8 @@ Each rule is a function that raises; :func:`check` calls them in the order in wh
 
 from api.dialects.openai.content import PARTS_BY_ROLE
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
-from api.dialects.openai.schema import ChatCompletionRequest
+from api.dialects.openai.schema import ChatCompletionRequest, JsonSchemaResponse
+from api.dialects.openai.strict_schema import root_fault, strict_fault
 from api.dialects.openai.tools import CustomChoice, CustomTool, FunctionChoice, FunctionTool, Named, ToolReference
 from api.dialects.openai.validation import missing, wrong_value
 from shared.errors import ProblemKind, RequestRefused, refuse
@@ -48,6 +49,12 @@ def _companions(request: ChatCompletionRequest) -> None:
             raise refuse(ProblemKind.INVALID, message, param=field)
 
 
+def _tools_or_functions(request: ChatCompletionRequest) -> None:
+    if request.tools is not None and request.functions is not None:
+        message = "Invalid value for 'functions': 'functions' is not allowed when 'tools' are specified."
+        raise refuse(ProblemKind.INVALID, message, param="functions")
+
+
 def _chosen_tools(request: ChatCompletionRequest) -> None:
     """Whatever is chosen by name must be there."""
     choice = request.tool_choice
@@ -78,6 +85,38 @@ def _check_reference(request: ChatCompletionRequest, reference: ToolReference) -
 def _unknown_choice(param: str, kind: str, name: str, among: str) -> RequestRefused:
     message = f"Invalid value for '{param}': no {kind} named '{name[:64]}' was specified in the '{among}' parameter."
     return refuse(ProblemKind.INVALID, message, param=param)
+
+
+def _parameters_are_schemas(request: ChatCompletionRequest) -> None:
+    tools = [
+        (f"tools[{index}].function.parameters", tool.function, bool(tool.function.strict))
+        for index, tool in enumerate(request.tools or ())
+        if isinstance(tool, FunctionTool)
+    ]
+    functions = [
+        (f"functions[{index}].parameters", function, False) for index, function in enumerate(request.functions or ())
+    ]
+    for param, function, strict in tools + functions:
+        if function.parameters is None:
+            continue
+        fault = strict_fault(function.parameters) if strict else root_fault(function.parameters)
+        if fault is not None:
+            message = f"Invalid schema for function '{function.name}': {fault}"
+            raise refuse(ProblemKind.INVALID, message, param=param, code="invalid_function_parameters")
+
+
+def _answer_follows_schema(request: ChatCompletionRequest) -> None:
+    if not isinstance(request.response_format, JsonSchemaResponse):
+        return
+    form = request.response_format.json_schema
+    if form.schema_ is None:
+        if form.strict:
+            raise missing("response_format.json_schema.schema")
+        return
+    fault = strict_fault(form.schema_) if form.strict else None
+    if fault is not None:
+        message = f"Invalid schema for response_format '{form.name}': {fault}"
+        raise refuse(ProblemKind.INVALID, message, param="response_format")
 
 
 def _audio_output(request: ChatCompletionRequest) -> None:
@@ -159,7 +198,10 @@ _RULES = (
     _switches,
     _one_token_limit,
     _companions,
+    _tools_or_functions,
     _chosen_tools,
+    _parameters_are_schemas,
+    _answer_follows_schema,
     _audio_output,
     _parts_fit_roles,
     _assistants_say_something,

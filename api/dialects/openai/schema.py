@@ -188,7 +188,7 @@ class ChatCompletionRequest(Strict):
     parallel_tool_calls: OptionalFlag = None
     prediction: Prediction | None = None
     presence_penalty: Penalty | None = None
-    prompt_cache_key: str | None = None
+    prompt_cache_key: Annotated[str, Field(max_length=64)] | None = None
     prompt_cache_options: Annotated[PromptCacheOptions | None, NotNull("an object")] = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None

@@ -1,62 +1,69 @@
-"""What the reference has and this service does not serve yet, and why.
+"""What the reference has and this service does not serve, and why.
 
 Whatever stands here is validated first, so that a row can be removed without a look at anything else but ``parse.py``.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from api.dialects.openai.content import RefusalPart, TextPart
-from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
-from api.dialects.openai.schema import ChatCompletionRequest, TextResponse
+from api.dialects.openai.messages import AssistantMessage, CustomToolCall, Message
+from api.dialects.openai.schema import ChatCompletionRequest, PromptCacheOptions
+from api.dialects.openai.tools import CustomTool
+from api.dialects.openai.validation import listed
 from shared.errors import ProblemKind, RequestRefused, refuse
 
 
 @dataclass(frozen=True, slots=True)
 class NotServed:
-    """Why a field is refused. ``neutral`` values mean the same as leaving the field out, and pass."""
+    """Why a field is refused. ``neutral`` values mean the same as leaving the field out, and pass.
+
+    ``told`` is False where the service's own message is on record, which tells no reason.
+    """
 
     reason: str
     neutral: tuple[Any, ...] = ()
+    told: bool = True
 
 
-_NO_PENALTIES = "Penalties are not passed to the engine yet."
-_NO_LOGPROBS = "Log probabilities are not reported yet."
-_NO_TOOLS = "Tool calls are neither constrained nor parsed yet."
-_NO_STORE = "Completions are not stored yet."
-_NO_AUDIO = "The models here write text only."
-_NO_CACHE_CONTROL = "Every prompt's prefix is cached, and clients have no say in it."
-_NO_EFFORT = "The field is not passed to chat templates yet."
-_NO_SAFETY = "Nothing here tells one end user from another for safety's sake."
+@dataclass(frozen=True, slots=True)
+class PartlyServed:
+    """Why some values of a field are refused. ``served`` are those that pass."""
+
+    reason: str
+    served: tuple[Any, ...]
+
+
+TEXT_ONLY = "The models here read and write text only."
+ONLY_CHOSEN = "The engine tells the log probability of the chosen token alone."
+NO_BIAS = "The engine has no such setting."
+_CACHED_ALWAYS = "Every prompt's prefix is cached for as long as there is room, and clients have no say in it."
+_FUNCTIONS_ONLY = "Tools are functions here: only 'function' is served."
 
 NOT_SERVED: dict[str, NotServed] = {
-    "audio": NotServed(_NO_AUDIO),
-    "frequency_penalty": NotServed(_NO_PENALTIES, neutral=(0,)),
-    "function_call": NotServed(_NO_TOOLS, neutral=("none",)),
-    "functions": NotServed(_NO_TOOLS),
-    "logit_bias": NotServed("The engine has no such setting.", neutral=({},)),
-    "logprobs": NotServed(_NO_LOGPROBS, neutral=(False,)),
-    "metadata": NotServed(_NO_STORE, neutral=({},)),
-    "modalities": NotServed(_NO_AUDIO, neutral=(["text"],)),
+    "audio": NotServed(TEXT_ONLY),
+    "logit_bias": NotServed(NO_BIAS, neutral=({},)),
+    "modalities": NotServed(TEXT_ONLY, neutral=(["text"],)),
     "moderation": NotServed("There is no moderation model."),
-    "n": NotServed("A request makes one choice for now.", neutral=(1,)),
-    "parallel_tool_calls": NotServed(_NO_TOOLS),
-    "prediction": NotServed("The engine can't start from predicted text."),
-    "presence_penalty": NotServed(_NO_PENALTIES, neutral=(0,)),
-    "prompt_cache_key": NotServed(_NO_CACHE_CONTROL),
-    "prompt_cache_options": NotServed(_NO_CACHE_CONTROL),
-    "prompt_cache_retention": NotServed(_NO_CACHE_CONTROL),
-    "reasoning_effort": NotServed(_NO_EFFORT),
-    "response_format": NotServed("Output can't be constrained yet.", neutral=(TextResponse(type="text"),)),
-    "safety_identifier": NotServed(_NO_SAFETY),
-    "service_tier": NotServed("There is one tier for now.", neutral=("auto", "default")),
-    "store": NotServed(_NO_STORE, neutral=(False,)),
-    "tool_choice": NotServed(_NO_TOOLS, neutral=("none",)),
-    "tools": NotServed(_NO_TOOLS),
-    "top_logprobs": NotServed(_NO_LOGPROBS),
-    "verbosity": NotServed(_NO_EFFORT, neutral=("medium",)),
+    "prediction": NotServed("The engine can't start from predicted text.", told=False),
+    "prompt_cache_options": NotServed(
+        _CACHED_ALWAYS, neutral=(PromptCacheOptions(), PromptCacheOptions(mode="implicit"))
+    ),
     "web_search_options": NotServed("There is no web search."),
 }
+"""Fields that mean something the service can't do."""
+
+PARTLY_SERVED: dict[str, PartlyServed] = {
+    "prompt_cache_retention": PartlyServed(_CACHED_ALWAYS, served=("in_memory",)),
+    "service_tier": PartlyServed(
+        "There is no capacity set apart.", served=("auto", "default", "flex", "priority", "fast")
+    ),
+    "top_logprobs": PartlyServed(ONLY_CHOSEN, served=(0,)),
+}
+"""Fields with values that the service can't do."""
 
 
 def check_served(request: ChatCompletionRequest) -> None:
@@ -64,40 +71,59 @@ def check_served(request: ChatCompletionRequest) -> None:
     for index, message in enumerate(request.messages):
         _check_message(f"messages[{index}]", message)
         _check_modality(index, message)
-    for field, row in NOT_SERVED.items():
+    check_fields(request, NOT_SERVED, PARTLY_SERVED)
+    for index, tool in enumerate(request.tools or ()):
+        if isinstance(tool, CustomTool):
+            raise unsupported(f"tools[{index}].type", _FUNCTIONS_ONLY)
+
+
+def check_fields(
+    request: BaseModel, not_served: Mapping[str, NotServed], partly_served: Mapping[str, PartlyServed]
+) -> None:
+    """Raise :class:`shared.errors.RequestRefused` for the first field of ``request`` that the tables refuse."""
+    for field, row in not_served.items():
         value = getattr(request, field)
         if value is not None and value not in row.neutral:
-            raise _unsupported(field)
-    if request.stream_options is not None and request.stream_options.include_obfuscation:
-        # It was asked for as a protection, so it can't just be dropped; leaving it out or false is fine.
-        raise _unsupported("stream_options.include_obfuscation")
+            raise unsupported(field, row.reason if row.told else "")
+    for field, part in partly_served.items():
+        value = getattr(request, field)
+        if value is not None and value not in part.served:
+            raise unsupported_value(field, value, part)
+
+
+def unsupported(param: str, reason: str) -> RequestRefused:
+    """The refusal of a field; ``reason`` is a sentence, or empty."""
+    message = f"Unsupported parameter: '{param}' is not supported with this model. {reason}".rstrip()
+    return refuse(ProblemKind.INVALID, message, param=param, code="unsupported_parameter")
+
+
+def unsupported_value(param: str, value: object, part: PartlyServed) -> RequestRefused:
+    """The refusal of one value of a field."""
+    message = (
+        f"Unsupported value: '{param}' does not support {value!r} with this model. "
+        f"Supported values are: {listed([str(served) for served in part.served])}. {part.reason}"
+    )
+    return refuse(ProblemKind.INVALID, message, param=param, code="unsupported_value")
 
 
 def _check_message(path: str, message: Message) -> None:
-    if isinstance(message, ToolMessage | FunctionMessage):
-        raise _unsupported(f"{path}.role")
     if isinstance(message, AssistantMessage):
-        for field in ("refusal", "audio", "tool_calls", "function_call"):
-            if getattr(message, field) is not None:
-                raise _unsupported(f"{path}.{field}")
+        if message.audio is not None:
+            raise unsupported(f"{path}.audio", TEXT_ONLY)
+        for place, call in enumerate(message.tool_calls or ()):
+            if isinstance(call, CustomToolCall):
+                raise unsupported(f"{path}.tool_calls[{place}].type", _FUNCTIONS_ONLY)
     for place, part in enumerate(message.content if isinstance(message.content, list) else ()):
-        if isinstance(part, RefusalPart):
-            raise _unsupported(f"{path}.content[{place}].refusal")
         if isinstance(part, TextPart) and part.prompt_cache_breakpoint is not None:
-            raise _unsupported(f"{path}.content[{place}].prompt_cache_breakpoint")
+            raise unsupported(f"{path}.content[{place}].prompt_cache_breakpoint", _CACHED_ALWAYS)
 
 
 def _check_modality(index: int, message: Message) -> None:
     """No model here sees or hears; the service has its own words and path for that."""
     for place, part in enumerate(message.content if isinstance(message.content, list) else ()):
-        if not isinstance(part, TextPart):
+        if not isinstance(part, TextPart | RefusalPart):
             raise refuse(
                 ProblemKind.MODALITY,
                 f"Invalid content type. {part.type} is only supported by certain models.",
                 param=f"messages.[{index}].content.[{place}].type",
             )
-
-
-def _unsupported(param: str) -> RequestRefused:
-    message = f"Unsupported parameter: '{param}' is not supported with this model."
-    return refuse(ProblemKind.INVALID, message, param=param, code="unsupported_parameter")

@@ -1,0 +1,53 @@
+"""The dialect of the Azure AI model inference API, spoken under ``/chat``, ``/info`` and ``/models``."""
+
+from collections.abc import Collection, Mapping
+
+from api.dialects.azure.addressing import check_api_version, choose_model
+from api.dialects.azure.errors import error_reply
+from api.dialects.azure.info import render_info
+from api.dialects.azure.parse import extra_parameters, parse_chat
+from api.dialects.azure.render import AzureRendering
+from api.dialects.interface import ErrorReply, Lookup
+from api.dialects.openai.body import decode_object
+from shared.errors import Problem
+from shared.request import ChatRequest
+
+__all__ = ["Azure"]
+
+
+class Azure:
+    """One exchange in Azure's form, an :class:`api.dialects.interface.Dialect`.
+
+    The query and the headers say how the body is to be read, and errors repeat parts of the body.
+    """
+
+    def __init__(self, query: Lookup, headers: Lookup, serving: Collection[str]) -> None:
+        """``serving`` names the models that workers serve now."""
+        self._query = query
+        self._headers = headers
+        self._serving = serving
+        self._body: Mapping[str, object] = {}
+
+    def parse(self, body: bytes) -> ChatRequest:
+        """Translate a request body. Raises :class:`shared.errors.RequestRefused`, and nothing else."""
+        check_api_version(self._query)
+        extras = extra_parameters(self._headers)
+        value = self._body = decode_object(body)
+        model = choose_model(self._headers, self._serving, value.get("model"))
+        return parse_chat(value, model, extras)
+
+    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> AzureRendering:
+        """Begin the answer to ``request``."""
+        return AzureRendering(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+
+    def error(self, problem: Problem) -> ErrorReply:
+        """Translate a failure that happens before the answer has begun."""
+        return error_reply(problem, self._body)
+
+    def info(self) -> bytes:
+        """The body that describes the model which a request without a body would reach.
+
+        Raises :class:`shared.errors.RequestRefused`.
+        """
+        check_api_version(self._query)
+        return render_info(choose_model(self._headers, self._serving, None), self._serving)

@@ -1,0 +1,119 @@
+"""Failures in the forms of the Azure AI model inference API, which differ by status."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from api.dialects.interface import ErrorReply
+from shared.errors import Problem, ProblemKind
+
+INVALID_REQUEST = "invalid_request"
+INVALID_API_VERSION = "invalid_api_version"
+
+_BAD_REQUESTS = (INVALID_REQUEST, INVALID_API_VERSION)
+"""Codes that tell of a broken rule of the API itself. Other invalid values are valid by the reference, but not to the
+model: that is its line between 400 and 422."""
+
+_SHOWN = 256
+"""Most characters of a client's own value that an error repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a kind of problem is told; ``code`` yields to the one that a problem brings itself."""
+
+    status: int
+    code: str
+
+
+_FORMS: dict[ProblemKind, _Form] = {
+    ProblemKind.INVALID: _Form(422, "unprocessable_content"),
+    ProblemKind.CONTEXT_LENGTH: _Form(422, "context_length_exceeded"),
+    ProblemKind.TEMPLATE: _Form(422, "template_error"),
+    # Azure's SDK sends a request again after any 500, so failures that the request itself brings about are 422.
+    ProblemKind.CACHE_EXHAUSTED: _Form(422, "kv_cache_exhausted"),
+    ProblemKind.POISON: _Form(422, "engine_crash_loop"),
+    ProblemKind.UNAUTHORIZED: _Form(401, "unauthorized"),
+    ProblemKind.MODALITY: _Form(404, "modality_not_supported"),
+    ProblemKind.MODEL_NOT_FOUND: _Form(404, "model_not_found"),
+    ProblemKind.ROUTE_NOT_FOUND: _Form(404, "not_found"),
+    ProblemKind.METHOD_NOT_ALLOWED: _Form(405, "method_not_allowed"),
+    ProblemKind.TIMEOUT: _Form(408, "request_timeout"),
+    ProblemKind.TOO_LARGE: _Form(413, "request_too_large"),
+    ProblemKind.UNSUPPORTED_MEDIA: _Form(415, "unsupported_media_type"),
+    ProblemKind.QUEUE_FULL: _Form(429, "too_many_requests"),
+    ProblemKind.ENGINE_FAILED: _Form(500, "engine_failed"),
+    ProblemKind.LOST: _Form(500, "answer_lost"),
+    ProblemKind.INTERNAL: _Form(500, "internal_error"),
+    ProblemKind.NO_WORKER: _Form(503, "no_worker"),
+    ProblemKind.STORE_UNAVAILABLE: _Form(503, "store_unavailable"),
+    ProblemKind.SHUTTING_DOWN: _Form(503, "shutting_down"),
+}
+
+_ERRORS = {
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    422: "Unprocessable Content",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+def error_object(problem: Problem, body: Mapping[str, object]) -> dict[str, object]:
+    """The error body for ``problem``; ``body`` is the request's, as far as it could be read."""
+    status, code = _status_and_code(problem)
+    told: dict[str, object] = {"error": _ERRORS[status], "message": problem.message, "status": status}
+    if status in (401, 404, 429):
+        return told
+    told["code"] = code
+    if status == 422:
+        path = _path(problem.param or "messages")
+        told["detail"] = {"loc": ["body", *path], "value": _value_at(path, body)}
+    else:
+        told["param"] = problem.param
+    return told
+
+
+def error_reply(problem: Problem, body: Mapping[str, object]) -> ErrorReply:
+    """The whole HTTP answer for ``problem``."""
+    status, code = _status_and_code(problem)
+    headers = {"x-ms-error-code": code}
+    if problem.retry_after is not None:
+        headers["retry-after"] = str(math.ceil(problem.retry_after))
+    return ErrorReply(status=status, body=msgspec.json.encode(error_object(problem, body)), headers=headers)
+
+
+def _status_and_code(problem: Problem) -> tuple[int, str]:
+    form = _FORMS[problem.kind]
+    if problem.kind is ProblemKind.INVALID and (problem.param is None or problem.code in _BAD_REQUESTS):
+        return 400, problem.code or INVALID_REQUEST
+    return form.status, problem.code or form.code
+
+
+def _path(param: str) -> list[str]:
+    """``messages[0].content`` as ``messages``, ``0``, ``content``."""
+    return re.findall(r"[^.\[\]]+", param)
+
+
+def _value_at(path: list[str], body: Mapping[str, object]) -> str | None:
+    """The value at ``path`` as the reference has it: text; None where there is none."""
+    value: object = body
+    for step in path:
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -1,0 +1,73 @@
+"""From messages as clients send them to the messages of the internal request."""
+
+from collections.abc import Sequence
+
+from api.dialects.openai.content import Content, RefusalPart, TextPart
+from api.dialects.openai.messages import AssistantMessage, FunctionMessage, FunctionToolCall, Message, ToolMessage
+from shared import request as internal
+
+
+def translate_messages(messages: Sequence[Message]) -> tuple[internal.Message, ...]:
+    """Return the internal form of messages that have passed all checks.
+
+    The deprecated function calls and their results become tool calls and theirs. They have no ids, so they are
+    given some: nine letters and digits, because certain chat templates accept no others.
+    """
+    names: dict[str, str] = {}
+    function_id: str | None = None
+    translated = []
+    for index, message in enumerate(messages):
+        if isinstance(message, AssistantMessage):
+            said = _assistant(message, f"call{index:05}")
+            names |= {call.id: call.name for call in said.tool_calls}
+            if message.function_call is not None:
+                function_id = said.tool_calls[-1].id
+        elif isinstance(message, ToolMessage):
+            # Some chat templates want the tool's name with its result.
+            call_id = message.tool_call_id
+            content = flatten(message.content)
+            said = internal.Message(role="tool", content=content, name=names.get(call_id), tool_call_id=call_id)
+        elif isinstance(message, FunctionMessage):
+            said = internal.Message(
+                role="tool", content=message.content or "", name=message.name, tool_call_id=function_id
+            )
+        else:
+            said = internal.Message(role=message.role, content=flatten(message.content), name=message.name)
+        translated.append(said)
+    return tuple(translated)
+
+
+def flatten(content: Content | None) -> str:
+    """Join the text parts of a message with line breaks.
+
+    Chat templates for text want one string, and print a list as Python would. vLLM, llama.cpp's server and OpenVINO
+    Model Server all join parts with a line break for them, so a client may change servers without a change of prompt.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for part in content:
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+        elif isinstance(part, RefusalPart):
+            texts.append(part.refusal)
+    return "\n".join(texts)
+
+
+def _assistant(message: AssistantMessage, function_id: str) -> internal.Message:
+    calls = [
+        internal.ToolCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
+        for call in message.tool_calls or ()
+        if isinstance(call, FunctionToolCall)
+    ]
+    if message.function_call is not None:
+        call = message.function_call
+        calls.append(internal.ToolCall(id=function_id, name=call.name, arguments=call.arguments))
+    return internal.Message(
+        role="assistant",
+        # A refusal is what the assistant said then; templates know no other place for it.
+        content=flatten(message.content) or message.refusal or "",
+        name=message.name,
+        reasoning=message.reasoning_content,
+        tool_calls=tuple(calls),
+    )

@@ -1,0 +1,120 @@
+"""The subset of JSON Schema that OpenAI's structured outputs allow, in the words of the service.
+
+Source: the "Supported schemas" section of OpenAI's guide to structured outputs. What the engine can't enforce is the
+worker's to refuse; these rules are those that a schema with ``strict: true`` is held to by the interface.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+MAX_PROPERTIES = 5000
+MAX_NESTING = 10
+
+_FORBIDDEN = (
+    "allOf",
+    "oneOf",
+    "not",
+    "dependentRequired",
+    "dependentSchemas",
+    "if",
+    "then",
+    "else",
+    "default",
+    "patternProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "contains",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+)
+
+_Place = tuple[str, ...]
+
+
+def root_fault(schema: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the root of a function's parameters, strict or not; None if nothing is."""
+    kind = schema.get("type", "object" if not schema else None)
+    if kind == "object":
+        return None
+    return f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{_shown(kind)}\"'."
+
+
+def strict_fault(schema: Mapping[str, Any]) -> str | None:
+    """Return the first thing for which a strict ``schema`` is refused, in the service's words; None if it is fine."""
+    if "anyOf" in schema:
+        return "schema must have type 'object' and not have 'anyOf' at the top level."
+    fault = root_fault(schema) or ("schema must have a 'type' key." if not schema else None)
+    if fault is not None:
+        return fault
+    properties = 0
+    for place, nesting, inner in _schemas(schema, (), 1):
+        fault = _fault(inner)
+        if fault is not None:
+            return f"In context={place!r}, {fault}"
+        if nesting > MAX_NESTING:
+            return f"In context={place!r}, more than {MAX_NESTING} levels of nesting."
+        properties += len(_object(inner.get("properties")))
+        if properties > MAX_PROPERTIES:
+            return f"Expected at most {MAX_PROPERTIES} object properties in all."
+    return None
+
+
+def _fault(schema: Mapping[str, Any]) -> str | None:
+    for keyword in _FORBIDDEN:
+        if keyword in schema:
+            return f"'{keyword}' is not permitted."
+    if not schema.keys() & {"type", "anyOf", "$ref", "enum", "const"}:
+        return "schema must have a 'type' key."
+    kinds = schema.get("type")
+    if kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
+        return _object_fault(schema)
+    if kinds == "array" and not isinstance(schema.get("items"), dict):
+        return "array schema missing items."
+    return None
+
+
+def _object_fault(schema: Mapping[str, Any]) -> str | None:
+    if schema.get("additionalProperties") is not False:
+        return "'additionalProperties' is required to be supplied and to be false."
+    required = schema.get("required", [])
+    listed = required if isinstance(required, list) else []
+    for key in _object(schema.get("properties")):
+        if key not in listed:
+            return (
+                "'required' is required to be supplied and to be an array including every key in properties. "
+                f"Missing '{_shown(key)}'."
+            )
+    for key in listed:
+        if key not in _object(schema.get("properties")):
+            return f"'required' holds the key '{_shown(key)}', which is not in properties."
+    return None
+
+
+def _schemas(schema: Any, place: _Place, nesting: int) -> Iterator[tuple[_Place, int, Mapping[str, Any]]]:
+    """All schemas inside ``schema``, itself first, with their places and how deep they are nested.
+
+    Bodies are held to a depth that recursion can bear.
+    """
+    if not isinstance(schema, dict):
+        return
+    yield place, nesting, schema
+    for key, inner in _object(schema.get("properties")).items():
+        yield from _schemas(inner, (*place, "properties", _shown(key)), nesting + 1)
+    yield from _schemas(schema.get("items"), (*place, "items"), nesting + 1)
+    branches = schema.get("anyOf")
+    for index, inner in enumerate(branches if isinstance(branches, list) else ()):
+        yield from _schemas(inner, (*place, "anyOf", str(index)), nesting)
+    for definitions in ("$defs", "definitions"):
+        for key, inner in _object(schema.get(definitions)).items():
+            yield from _schemas(inner, (*place, definitions, _shown(key)), nesting)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _shown(value: Any) -> str:
+    return str(value)[:64]

@@ -1,0 +1,47 @@
+"""Whose default holds for a field that the client leaves open."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shared.request import Sampling
+from worker.defaults import fill_in, stated_fields
+
+INTERFACE = Sampling(temperature=1.0, top_p=1.0, top_k=40)
+
+
+def test_the_client_comes_first_then_the_model_then_the_interface() -> None:
+    filled = fill_in(Sampling(temperature=0.0), INTERFACE, stated=("top_p",))
+    assert filled == Sampling(temperature=0.0, top_p=None, top_k=40)
+
+
+def test_what_the_interface_leaves_open_stays_open() -> None:
+    sampling = Sampling(max_tokens=5, stop=("x",))
+    assert fill_in(sampling, Sampling(), stated=()) == sampling
+
+
+@pytest.mark.parametrize(
+    ("config", "stated"),
+    [
+        ({"temperature": 0.6, "top_p": 0.95, "eos_token_id": 2}, {"temperature", "top_p"}),
+        ({"do_sample": False}, {"temperature"}),
+        ({"do_sample": True, "top_k": None}, {"temperature"}),
+        ({"bos_token_id": 1, "transformers_version": "5"}, set()),
+        (["temperature"], set()),
+    ],
+)
+def test_a_folders_generation_config_tells_what_the_model_sets(
+    tmp_path: Path, config: object, stated: set[str]
+) -> None:
+    (tmp_path / "generation_config.json").write_text(json.dumps(config))
+    assert stated_fields(tmp_path) == stated
+
+
+def test_a_model_without_a_readable_config_sets_nothing(tmp_path: Path) -> None:
+    assert stated_fields(tmp_path) == frozenset()
+    (tmp_path / "generation_config.json").write_text("{not json")
+    assert stated_fields(tmp_path) == frozenset()
+    gguf = tmp_path / "model.gguf"
+    gguf.write_bytes(b"GGUF")
+    assert stated_fields(gguf) == frozenset()

@@ -1,0 +1,131 @@
+"""Answers that stay whole: repeats, gaps, stale attempts, slow consumers, lost messages."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from arq.connections import ArqRedis
+from fakeredis import FakeAsyncRedis
+
+from api.relay import Answer, Relay
+from shared import keys
+from shared.errors import Problem, ProblemKind, RequestRefused
+from shared.events import Delta, Event, Failed, Finished, Rejected, Started, encode_event, encode_frame
+
+STARTED = Started("w1", 3, "fp")
+END = Finished(3, "stop")
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[ArqRedis]:
+    fake = FakeAsyncRedis()
+    yield ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
+    await fake.aclose()
+
+
+def delta(position: int, text: str, tokens: int = 1) -> Delta:
+    return Delta(position, tuple(range(tokens)), text)
+
+
+def feed(answer: Answer, *events: tuple[int, Event]) -> list[bool]:
+    return [answer.tracks[0].take(attempt, event) for attempt, event in events]
+
+
+async def text_of(answer: Answer) -> str:
+    text = ""
+    async for batch in answer.batches():
+        text += "".join(event.text for _, event in batch if isinstance(event, Delta))
+    return text
+
+
+async def test_repeats_and_stale_attempts_are_dropped() -> None:
+    answer = Answer(["a"], "tiny")
+    complete = feed(
+        answer,
+        (1, STARTED), (1, delta(0, "a")), (1, delta(0, "a")), (2, STARTED), (1, delta(1, "x")), (2, delta(1, "b")),
+        (1, Finished(9, "stop")), (2, delta(2, "c")), (2, END), (2, END),
+    )  # fmt: skip
+    assert all(complete)
+    assert await text_of(answer) == "abc"
+
+
+async def test_a_gap_is_noticed_and_filled_from_the_journal() -> None:
+    answer = Answer(["a"], "tiny")
+    assert feed(answer, (1, STARTED), (1, delta(1, "b")), (1, delta(2, "c"))) == [True, False, True]
+    answer.tracks[0].fill([STARTED, delta(0, "a"), delta(1, "b")])
+    feed(answer, (1, END))
+    assert await text_of(answer) == "abc"
+
+
+async def test_a_missed_beginning_is_noticed() -> None:
+    answer = Answer(["a"], "tiny")
+    assert feed(answer, (1, delta(0, "a"))) == [False]
+    answer.tracks[0].fill([STARTED, delta(0, "a"), delta(1, "b"), delta(2, "c"), END])
+    assert await text_of(answer) == "abc"
+
+
+async def test_a_slow_consumer_gets_merged_deltas() -> None:
+    answer = Answer(["a", "b"], "tiny")
+    for track in answer.tracks:
+        track.take(1, STARTED)
+    for position in range(1000):
+        for track in answer.tracks:
+            track.take(1, delta(position, track.job))
+    for track in answer.tracks:
+        track.take(1, Finished(1000, "stop"))
+    batches = [batch async for batch in answer.batches()]
+    events = [(choice, event) for batch in batches for choice, event in batch]
+    assert len(events) < 200
+    for choice, name in enumerate("ab"):
+        own = [event for of, event in events if of == choice]
+        assert isinstance(own[0], Started)
+        assert isinstance(own[-1], Finished)
+        assert "".join(event.text for event in own if isinstance(event, Delta)) == name * 1000
+        assert sum(len(event.tokens) for event in own if isinstance(event, Delta)) == 1000
+
+
+async def test_the_verdict_is_raised_when_it_is_a_refusal() -> None:
+    answer = Answer(["a"], "tiny")
+    feed(answer, (1, Rejected(Problem(kind=ProblemKind.INVALID, message="no"))))
+    with pytest.raises(RequestRefused, match="no"):
+        await answer.verdict()
+
+
+async def test_failing_an_answer_ends_every_choice_once() -> None:
+    answer = Answer(["a", "b"], "tiny")
+    feed(answer, (1, STARTED), (1, Finished(0, "stop")))
+    answer.fail(Problem(kind=ProblemKind.TIMEOUT, message="late"))
+    answer.tracks[1].take(1, STARTED)
+    assert answer.over
+    events = [event async for batch in answer.batches() for _, event in batch]
+    assert [type(event) for event in events] == [Started, Finished, Failed]
+
+
+async def test_frames_are_routed_and_lost_ones_recovered(redis: ArqRedis) -> None:
+    relay = Relay(redis, "api-1")
+    answer = Answer(["a"], "tiny")
+    relay.open(answer)
+    await redis.set(keys.payload("a"), b"payload")
+    for event in (STARTED, delta(0, "a"), delta(1, "b")):
+        await redis.rpush(keys.journal("a"), encode_event(event))
+    # The first frame was lost on its way.
+    relay.route(encode_frame([("a", 1, encode_event(delta(1, "b"))), ("unknown", 1, encode_event(END))]))
+    await relay.recovered()
+    relay.route(encode_frame([("a", 1, encode_event(delta(2, "c"))), ("a", 1, encode_event(END))]))
+    assert await text_of(answer) == "abc"
+
+
+async def test_a_job_that_the_store_has_forgotten_ends_with_an_error(redis: ArqRedis) -> None:
+    relay = Relay(redis, "api-1")
+    answer = Answer(["a"], "tiny")
+    relay.open(answer)
+    relay.route(encode_frame([("a", 1, encode_event(delta(1, "b")))]))
+    await relay.recovered()
+    with pytest.raises(RequestRefused, match="lost"):
+        await answer.verdict()
+
+
+async def test_a_frame_that_is_none_is_ignored(redis: ArqRedis) -> None:
+    relay = Relay(redis, "api-1")
+    relay.route(b"nonsense")
+    assert relay.frames == 1

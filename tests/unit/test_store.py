@@ -1,0 +1,34 @@
+"""URLs of the store."""
+
+import pytest
+from redis.asyncio.sentinel import SentinelConnectionPool
+
+from shared.store import connect
+
+
+def test_a_plain_url() -> None:
+    options = connect("redis://user:secret@store:6380/2").connection_pool.connection_kwargs
+    assert (options["host"], options["port"], options["db"]) == ("store", 6380, 2)
+    assert (options["username"], options["password"]) == ("user", "secret")
+
+
+def test_a_socket_has_no_tcp_options() -> None:
+    assert "socket_keepalive" not in connect("unix:///run/store.sock?db=1").connection_pool.connection_kwargs
+
+
+def test_sentinels() -> None:
+    pool = connect("redis+sentinel://:p%40ss@one,two:27000/mymaster/3").connection_pool
+    assert isinstance(pool, SentinelConnectionPool)
+    assert pool.service_name == "mymaster"
+    assert (pool.connection_kwargs["db"], pool.connection_kwargs["password"]) == (3, "p@ss")
+    addresses = [sentinel.connection_pool.connection_kwargs for sentinel in pool.sentinel_manager.sentinels]
+    assert [(address["host"], address["port"]) for address in addresses] == [("one", 26379), ("two", 27000)]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://store", "redis+sentinel://", "redis+sentinel://one", "redis+sentinel://one/m/x", "x+sentinel://one/m"],
+)
+def test_malformed_urls_are_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        connect(url)

@@ -1,0 +1,56 @@
+"""Which keywords of JSON Schema a grammar holds answers to, and why not the others.
+
+Vocabulary: JSON Schema 2020-12 and the drafts back to 4. Words that none of them knows are annotations (2020-12,
+section 6.5), like ``title``. A keyword that restricts values and is not held is never passed over in silence.
+"""
+
+from collections.abc import Mapping
+
+OBJECT = frozenset({"properties", "required", "additionalProperties", "minProperties", "maxProperties"})
+ARRAY = frozenset({"items", "prefixItems", "additionalItems", "minItems", "maxItems"})
+STRING = frozenset({"minLength", "maxLength", "pattern", "format"})
+NUMBER = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+COMBINING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "const", "enum", "type"})
+ASSERTIONS = OBJECT | ARRAY | STRING | NUMBER | COMBINING
+"""The keywords that are held."""
+
+UNSUPPORTED: Mapping[str, str] = {
+    "not": "a grammar can't exclude values; name the allowed ones",
+    "if": "use 'anyOf' with one schema for each case",
+    "then": "use 'anyOf' with one schema for each case",
+    "else": "use 'anyOf' with one schema for each case",
+    "dependencies": "use 'anyOf' with one schema for each case",
+    "dependentRequired": "use 'anyOf' with one schema for each case",
+    "dependentSchemas": "use 'anyOf' with one schema for each case",
+    "contains": "use 'prefixItems' for items with a schema of their own",
+    "minContains": "use 'prefixItems' for items with a schema of their own",
+    "maxContains": "use 'prefixItems' for items with a schema of their own",
+    "uniqueItems": "a grammar doesn't remember the items before",
+    "patternProperties": "name the properties in 'properties'",
+    "propertyNames": "name the properties in 'properties'",
+    "unevaluatedItems": "use 'items' instead",
+    "unevaluatedProperties": "use 'additionalProperties' instead",
+    "$dynamicRef": "use '$ref' instead",
+    "$recursiveRef": "use '$ref' instead",
+    "extends": "use 'allOf' instead",
+    "disallow": "a grammar can't exclude values; name the allowed ones",
+}
+"""Keywords that restrict values and that no grammar here holds, with what to do instead."""
+
+HARMLESS: Mapping[str, object] = {"uniqueItems": False, "unevaluatedProperties": False, "dependentRequired": {}}
+"""Unsupported keywords with values under which the grammars' answers are valid all the same.
+
+Grammars make no other properties than the schema names, unless ``additionalProperties`` asks for them.
+"""
+
+
+class SchemaError(ValueError):
+    """A schema is wrong, or can't be made a grammar. ``path`` is a JSON pointer to what is at fault."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"at '#{path}': {reason}" if path else reason)
+        self.path = path
+
+
+class UnsupportedKeyword(SchemaError):
+    """A schema is right, but asks for what a grammar can't hold."""

@@ -1,0 +1,77 @@
+"""Several schemas that must all hold, as one: ``allOf``, and keywords beside ``$ref``, ``anyOf`` and ``oneOf``."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from worker.grammar.keywords import ASSERTIONS, UNSUPPORTED, SchemaError, UnsupportedKeyword
+
+Schema = Mapping[str, Any]
+
+
+def merged(first: Schema, second: Schema, path: str) -> dict[str, Any]:
+    """Return a schema for the values that both allow.
+
+    Raises :class:`UnsupportedKeyword` where a keyword stands in both and their values can't be joined.
+    """
+    result = dict(first)
+    for keyword, value in second.items():
+        if keyword not in result or result[keyword] == value:
+            result[keyword] = value
+        elif keyword in _JOINS:
+            try:
+                result[keyword] = _JOINS[keyword](result[keyword], value)
+            except (TypeError, AttributeError) as error:
+                raise SchemaError(f"{path}/{keyword}", "its value has the wrong type") from error
+        elif keyword in ASSERTIONS or keyword in UNSUPPORTED:
+            raise UnsupportedKeyword(
+                path, f"two schemas that must both hold have different values of '{keyword}'; write them as one schema"
+            )
+    _check_closed(first, second, path)
+    return result
+
+
+def _check_closed(first: Schema, second: Schema, path: str) -> None:
+    """A schema that allows no other properties does not allow those of the other one either."""
+    for closed, other in ((first, second), (second, first)):
+        beyond = set(other.get("properties") or ()) - set(closed.get("properties") or ())
+        if beyond and "additionalProperties" in closed and closed["additionalProperties"] is not True:
+            raise UnsupportedKeyword(
+                f"{path}/additionalProperties",
+                f"it does not allow '{min(beyond)}' of another schema that must hold too; write them as one schema",
+            )
+
+
+def _types(first: Any, second: Any) -> list[str]:
+    ones, others = ([value] if isinstance(value, str) else list(value) for value in (first, second))
+    common = [kind for kind in ones if kind in others]
+    if "integer" not in common and {"integer", "number"} <= {*ones, *others}:
+        common.append("integer")
+    return common
+
+
+def _properties(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    both = {name: {"allOf": [first[name], second[name]]} for name in first if name in second and first[name] != second[name]}
+    return {**first, **second, **both}
+
+
+_JOINS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "type": _types,
+    "properties": _properties,
+    "required": lambda first, second: [*first, *(name for name in second if name not in first)],
+    "enum": lambda first, second: [value for value in first if value in second],
+    "minimum": max,
+    "exclusiveMinimum": max,
+    "maximum": min,
+    "exclusiveMaximum": min,
+    "minLength": max,
+    "maxLength": min,
+    "minItems": max,
+    "maxItems": min,
+    "minProperties": max,
+    "maxProperties": min,
+    "additionalProperties": lambda first, second: first if second is True else second if first is True else _differ(),
+}
+
+
+def _differ() -> Any:
+    raise TypeError

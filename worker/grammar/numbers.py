@@ -1,0 +1,113 @@
+"""Grammars of numbers in a range: decimal notation, digit by digit."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from worker.grammar.ebnf import either, literal, repeated, sequence
+from worker.grammar.json_text import DIGITS
+
+_DIGIT = "[0-9]"
+_Digits = tuple[tuple[str, str], ...]
+"""For each place the least and the greatest digit."""
+
+
+def integer_range(least: int | None, most: int | None) -> str | None:
+    """An expression for the integers from ``least`` to ``most``, or None if there is none.
+
+    Without one of the ends, numbers go as far as 15 digits, or ten times as far as the other end.
+    """
+    low, high = _closed(least, most)
+    options = _unsigned(max(low, 0), high, 0)
+    options += [sequence([literal("-"), part]) for part in _unsigned(max(-high, 1), -low, 0)]
+    return either(options) if options else None
+
+
+def number_range(
+    least: Decimal | None, most: Decimal | None, *, open_below: bool = False, open_above: bool = False
+) -> str | None:
+    """An expression for the decimal numbers from ``least`` to ``most``, or None if there is none.
+
+    ``open_below`` and ``open_above`` leave the ends themselves out. Numbers have as many decimals as the ends have,
+    or up to 15 more.
+    """
+    places = max(_places(least), _places(most))
+    low, high = _closed(_scaled(least, places), _scaled(most, places))
+    options: list[str] = []
+    if high >= 0:
+        options += _between(max(low, 0), high, places, open_low=open_below and low >= 0, open_high=open_above)
+    if low < 0:
+        negative = _between(max(-high, 0), -low, places, open_low=open_above and high <= 0, open_high=open_below)
+        options += [sequence([literal("-"), part]) for part in negative]
+    return either(options) if options else None
+
+
+def _between(low: int, high: int, places: int, *, open_low: bool, open_high: bool) -> list[str]:
+    """The decimals from ``low`` to ``high``, which are not negative and count units of the last of ``places``."""
+    if low > high or (low == high and (open_low or open_high)):
+        return []
+    point = "" if places else '"."'
+    more = repeated(sequence([point, repeated(_DIGIT, 1, DIGITS)]), 0, 1)
+    not_zero = sequence([point, repeated('"0"', 0, DIGITS), "[1-9]", repeated(_DIGIT, 0, DIGITS)])
+    options = [sequence([part, more]) for part in _unsigned(low + 1 if open_low else low, high - 1, places)]
+    if open_low:
+        options += [sequence([part, not_zero]) for part in _unsigned(low, low, places)]
+    if not open_high:
+        options += _unsigned(high, high, places)
+    return options
+
+
+def _closed(least: int | None, most: int | None) -> tuple[int, int]:
+    far = max(10**DIGITS - 1, *(10 * abs(end) for end in (least, most) if end is not None), 0)
+    return -far if least is None else least, far if most is None else most
+
+
+def _places(end: Decimal | None) -> int:
+    if end is None:
+        return 0
+    exponent = end.normalize().as_tuple().exponent
+    return max(-exponent, 0) if isinstance(exponent, int) else 0
+
+
+def _scaled(end: Decimal | None, places: int) -> int | None:
+    return None if end is None else int(end.scaleb(places))
+
+
+def _unsigned(low: int, high: int, places: int) -> list[str]:
+    """The numbers from ``low`` to ``high`` with a point before the last ``places`` digits."""
+    options: list[str] = []
+    width = max(len(str(low)), places + 1)
+    while low <= high:
+        last = min(high, 10**width - 1)
+        options += [_written(digits, places) for digits in _same_width(str(low).zfill(width), str(last).zfill(width))]
+        low, width = last + 1, width + 1
+    return options
+
+
+def _same_width(low: str, high: str) -> Iterator[_Digits]:
+    """Patterns that together are the numbers from ``low`` to ``high``, all with the same number of digits."""
+    rest = len(low) - 1
+    if rest < 0:
+        yield ()
+    elif low[0] == high[0]:
+        for digits in _same_width(low[1:], high[1:]):
+            yield (low[0], high[0]), *digits
+    else:
+        first, last = low[0], high[0]
+        if low[1:].strip("0"):
+            for digits in _same_width(low[1:], "9" * rest):
+                yield (first, first), *digits
+            first = chr(ord(first) + 1)
+        cut = bool(high[1:].strip("9"))
+        until = chr(ord(last) - 1) if cut else last
+        if first <= until:
+            yield (first, until), *((("0", "9"),) * rest)
+        if cut:
+            for digits in _same_width("0" * rest, high[1:]):
+                yield (last, last), *digits
+
+
+def _written(digits: _Digits, places: int) -> str:
+    parts = [literal(first) if first == last else f"[{first}-{last}]" for first, last in digits]
+    if places:
+        parts.insert(len(parts) - places, literal("."))
+    return sequence(parts)

@@ -1,0 +1,243 @@
+"""Regular expressions (ECMA-262, as JSON Schema's ``pattern``) as grammars of JSON strings.
+
+What the expression matches is escaped as JSON wants it: a quotation mark in the text is ``\\"`` in the output.
+Classes that dialects read differently (``\\w``, ``\\D`` ...) take only the characters that all agree on.
+"""
+
+import re
+
+import msgspec
+
+from worker.grammar.ebnf import (
+    LAST_CHARACTER,
+    Ranges,
+    character_class,
+    either,
+    literal,
+    repeated,
+    sequence,
+    united,
+    without,
+)
+
+_MOST_DEPTH = 40
+_ESCAPED = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
+_UNWRITABLE: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0xDFFF))
+_EVERY: Ranges = ((0, LAST_CHARACTER),)
+_DIGITS: Ranges = ((0x30, 0x39),)
+_WORD: Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+_SPACE: Ranges = ((0x09, 0x0D), (0x20, 0x20))
+_ASCII: Ranges = ((0x00, 0x7F),)
+_LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
+_CLASSES = {
+    "d": _DIGITS, "w": _WORD, "s": _SPACE,
+    "D": without(_ASCII, _DIGITS), "W": without(_ASCII, _WORD), "S": without(_ASCII, _SPACE),
+}  # fmt: skip
+_CONTROLS = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C, "v": 0x0B, "0": 0x00}
+_QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_BRACES = re.compile(r"\{([0-9]{1,6})(,?)([0-9]{0,6})\}")
+_GROUP = re.compile(r"\((?:\?:|\?<[A-Za-z_][A-Za-z0-9_]*>|(?!\?))")
+_HEXADECIMAL = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
+
+
+class PatternError(ValueError):
+    """The expression can't be read, or can't be made a grammar; the message says why."""
+
+
+class Matched(msgspec.Struct, frozen=True):
+    """``text`` is the expression; what it matches has from ``least`` to ``most`` characters (None: any number)."""
+
+    text: str
+    least: int
+    most: int | None
+
+
+def string_content(pattern: str, character: str) -> Matched:
+    """Return the grammar of the strings in which ``pattern`` is found, without the quotation marks around.
+
+    ``character`` is the expression for any one character, for what may stand around a match.
+    Raises :class:`PatternError`.
+    """
+    return _Reader(pattern, repeated(character, 0, None)).whole()
+
+
+class _Reader:
+    def __init__(self, pattern: str, around: str) -> None:
+        self._pattern = pattern
+        self._at = 0
+        self._around = around
+        self._depth = 0
+
+    def whole(self) -> Matched:
+        options = [self._anchored()]
+        while self._take("|"):
+            options.append(self._anchored())
+        if self._at < len(self._pattern):
+            raise PatternError(f"')' at character {self._at} closes no group")
+        return _any_of(options)
+
+    def _anchored(self) -> Matched:
+        """An alternative with what may stand before and behind it."""
+        anywhere = Matched(self._around, 0, None)
+        parts = [] if self._take("^") else [anywhere]
+        parts.append(self._row())
+        if not self._take("$"):
+            parts.append(anywhere)
+        elif self._peek() not in ("|", ""):
+            raise PatternError("'$' is supported only at the end")
+        return _row_of(parts)
+
+    def _alternatives(self) -> Matched:
+        options = [self._row()]
+        while self._take("|"):
+            options.append(self._row())
+        return _any_of(options)
+
+    def _row(self) -> Matched:
+        parts: list[Matched] = []
+        while self._peek() not in ("", "|", ")", "$"):
+            parts.append(self._quantified(self._atom()))
+        if self._peek() == "$" and self._depth:
+            raise PatternError("'$' is supported only at the end")
+        return _row_of(parts)
+
+    def _atom(self) -> Matched:
+        character = self._peek()
+        if character == "(":
+            return self._group()
+        if character == "^":
+            raise PatternError("'^' is supported only at the start")
+        if character in "*+?":
+            raise PatternError(f"nothing to repeat before '{character}'")
+        if character == "{" and _BRACES.match(self._pattern, self._at):
+            raise PatternError("nothing to repeat before '{'")
+        self._at += 1
+        if character == "[":
+            return _one_of(self._class())
+        if character == ".":
+            return _one_of(without(_EVERY, _LINE_ENDS))
+        if character == "\\":
+            return _one_of(self._escape())
+        return _one_of(_single(ord(character)))
+
+    def _group(self) -> Matched:
+        found = _GROUP.match(self._pattern, self._at)
+        if found is None:
+            raise PatternError("groups that look ahead or behind, and flags, are not supported")
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise PatternError(f"groups are nested more than {_MOST_DEPTH} deep")
+        self._at = found.end()
+        inner = self._alternatives()
+        if not self._take(")"):
+            raise PatternError("a group is not closed")
+        self._depth -= 1
+        return Matched(f"({inner.text})", inner.least, inner.most)
+
+    def _quantified(self, atom: Matched) -> Matched:
+        bounds = _QUANTIFIERS.get(self._peek())
+        if bounds is not None:
+            self._at += 1
+        elif found := _BRACES.match(self._pattern, self._at):
+            self._at = found.end()
+            least = int(found[1])
+            bounds = least, (int(found[3]) if found[3] else None) if found[2] else least
+        else:
+            return atom
+        self._take("?")  # lazy or not makes no difference to what can match
+        if self._peek() in ("*", "+"):
+            raise PatternError("a repetition can't be repeated")
+        least, most = bounds
+        if most is not None and most < least:
+            raise PatternError(f"a repetition from {least} to {most} times is empty")
+        longest = 0 if most == 0 or atom.most == 0 else None
+        if most and atom.most:
+            longest = most * atom.most
+        return Matched(repeated(atom.text, least, most), least * atom.least, longest)
+
+    def _class(self) -> Ranges:
+        negated = self._take("^")
+        ranges: list[tuple[int, int]] = []
+        while not self._take("]"):
+            first = self._class_atom()
+            if self._peek() == "-" and self._peek(1) not in ("]", ""):
+                self._at += 1
+                last = self._class_atom()
+                start, end = first[0][0], last[-1][1]
+                if len(first) > 1 or len(last) > 1 or first[0][1] != start or last[0][0] != end or end < start:
+                    raise PatternError("a class has a range without order")
+                ranges.append((start, end))
+            else:
+                ranges += first
+        return without(_EVERY, united(ranges)) if negated else united(ranges)
+
+    def _class_atom(self) -> Ranges:
+        character = self._peek()
+        if not character:
+            raise PatternError("a class is not closed")
+        self._at += 1
+        if character != "\\":
+            return _single(ord(character))
+        if self._take("b"):
+            return _single(0x08)
+        return self._escape()
+
+    def _escape(self) -> Ranges:
+        if found := _HEXADECIMAL.match(self._pattern, self._at):
+            self._at = found.end()
+            point = int(found[1] or found[2] or found[3], 16)
+            if point > LAST_CHARACTER or 0xD800 <= point <= 0xDFFF:
+                raise PatternError(f"'\\{found[0]}' is no character")
+            return _single(point)
+        character = self._peek()
+        self._at += 1
+        if character in _CLASSES and character:
+            return _CLASSES[character]
+        if character in _CONTROLS and character:
+            return _single(_CONTROLS[character])
+        if not character or character.isalnum():
+            raise PatternError(f"the escape '\\{character}' is not supported")
+        return _single(ord(character))
+
+    def _peek(self, ahead: int = 0) -> str:
+        return self._pattern[self._at + ahead : self._at + ahead + 1]
+
+    def _take(self, text: str) -> bool:
+        if self._pattern.startswith(text, self._at):
+            self._at += len(text)
+            return True
+        return False
+
+
+def _single(point: int) -> Ranges:
+    return ((point, point),)
+
+
+def _one_of(ranges: Ranges) -> Matched:
+    """One character of ``ranges``, as JSON writes it."""
+    options = []
+    plain = without(ranges, _UNWRITABLE)
+    if len(plain) == 1 and plain[0][0] == plain[0][1]:
+        options.append(literal(chr(plain[0][0])))
+    elif plain:
+        options.append(character_class(plain))
+    escaped = [sign for point, sign in _ESCAPED.items() if any(first <= point <= last for first, last in ranges)]
+    if escaped:
+        options.append(sequence([literal("\\"), character_class(united((ord(sign), ord(sign)) for sign in escaped))]))
+    if not options:
+        raise PatternError("a class has no character that JSON can write")
+    return Matched(either(options), 1, 1)
+
+
+def _row_of(parts: list[Matched]) -> Matched:
+    longest: int | None = 0
+    for part in parts:
+        longest = None if longest is None or part.most is None else longest + part.most
+    return Matched(sequence(part.text for part in parts), sum(part.least for part in parts), longest)
+
+
+def _any_of(options: list[Matched]) -> Matched:
+    longest: int | None = 0
+    for option in options:
+        longest = None if longest is None or option.most is None else max(longest, option.most)
+    return Matched(either([option.text for option in options]), min(option.least for option in options), longest)

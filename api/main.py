@@ -46,7 +46,7 @@ def run(settings: ApiSettings) -> int:
         logger.error("can't listen on %s:%d: %s", settings.host, settings.port, error)
         return 1
     with listener:
-        factory = uvicorn.Config(app="", loop="auto").get_loop_factory()
+        factory = uvicorn.Config(app="", loop="auto", log_config=None).get_loop_factory()
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(_serve(settings, listener))
     return 0

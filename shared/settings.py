@@ -103,7 +103,6 @@ class WorkerSettings(EngineSettings):
 class UpSettings(ApiSettings, WorkerSettings):
     """Everything on one machine: store, worker and API."""
 
-    redis_url: str = Field(
-        "", description="Redis or Valkey to use; empty starts an embedded Valkey."
-    )
+    redis_url: str = Field("", description="Redis or Valkey to use; empty starts an embedded Valkey.")
+    log_level: LogLevel = Field("warning", description="Least severe log lines to print, beside the progress.")
     drain: NonNegativeFloat = Field(5.0, description="Seconds that requests in flight may take to end after a signal.")

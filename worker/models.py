@@ -136,6 +136,11 @@ def _check_folder(folder: Path) -> None:
 
 
 def _gguf_context(file: Path) -> int | None:
+    if not os.access(file, os.W_OK):
+        raise ModelError(
+            f"OpenVINO GenAI opens GGUF files for writing (and writes nothing), but this user may not write {file}. "
+            "Give the worker's user a copy of its own, or export the model to an OpenVINO IR folder."
+        )
     try:
         metadata = read_metadata(file)
     except (GGUFError, OSError) as error:

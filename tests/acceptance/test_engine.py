@@ -136,6 +136,21 @@ def test_a_resumed_sequence_makes_the_identical_rest(bench: Bench, cut: int) -> 
     assert rest[-1].reason == whole[-1].reason
 
 
+def test_penalties_count_what_was_generated_before_the_interruption(bench: Bench) -> None:
+    penalties = {"presence_penalty": 1.5, "frequency_penalty": 1.5}
+    whole = bench.one("Tell me a story about a lighthouse.", **penalties)
+    rest = bench.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:12], **penalties)
+    assert tokens_of(rest) == tokens_of(whole)[12:]
+    assert rest[0].position == 12
+
+
+def test_a_beginning_that_can_not_be_made_again_is_gone_on_from(bench: Bench) -> None:
+    other = tokens_of(bench.one("Name three colours."))[:12]
+    rest = bench.one("Tell me a story about a lighthouse.", generated=other, presence_penalty=1.5)
+    assert rest[0].position == 12
+    assert rest[-1].reason in ("stop", "length")
+
+
 def test_a_complete_sequence_that_is_resumed_only_ends(bench: Bench) -> None:
     whole = bench.one("What is the capital of France?")
     assert whole[-1].reason == "stop"

@@ -196,12 +196,15 @@ class OpenVINOEngine:
             )
         return self._context_length - prompt
 
-    def _start(self, generation: Generation) -> _Running:
-        """Give the pipeline a new sequence, or what is left of one."""
+    def _start(self, generation: Generation, *, repeat: bool = True) -> _Running:
+        """Give the pipeline a new sequence, or what is left of one.
+
+        A grammar can't begin in the middle, and some penalties count only what the pipeline itself has generated: such
+        sequences are made again from their start, and compared, unless ``repeat`` is false.
+        """
         sequence = generation.sequence
         tokens = tuple(generation.tokens)
-        # A grammar can't begin in the middle: a constrained sequence is made again from its start, and compared.
-        done: tuple[int, ...] = () if sequence.constraint is not None else tokens
+        done: tuple[int, ...] = () if repeat and _remembers(sequence) else tokens
         repeated = len(tokens) - len(done)
         config = configure(
             sequence, self._pipeline.get_config(), done=len(done), max_new_tokens=generation.remaining + repeated
@@ -214,10 +217,10 @@ class OpenVINOEngine:
         self._running[sequence.number] = running
         return running
 
-    def _restart(self, generation: Generation) -> _Running | None:
+    def _restart(self, generation: Generation, *, repeat: bool = True) -> _Running | None:
         """Start a generation that was accepted before; refuse it if the pipeline does not take it now."""
         try:
-            return self._start(generation)
+            return self._start(generation, repeat=repeat)
         except EngineRefusal as refusal:
             self._refused.append(Refused(generation.sequence.number, refusal.problem))
             return None
@@ -261,18 +264,22 @@ class OpenVINOEngine:
     def _repeats(self, running: _Running, tokens: list[int], logprobs: list[float]) -> bool:
         """Take the tokens off that the sequence had before; return whether others are left.
 
-        A sequence that does not take the same way again is refused.
+        A sequence that does not take the same way again goes on from its tokens, its penalties beginning anew; one with
+        a grammar can't, and is refused.
         """
         known = running.generation.tokens[-running.repeated :]
         count = min(len(known), len(tokens))
         if tokens[:count] != known[:count] or not tokens:
             del self._running[running.generation.sequence.number]
             self._drop(running)
-            self._refuse(
-                running.generation,
-                ProblemKind.ENGINE_FAILED,
-                "A constrained answer was interrupted, and the engine could not make the same beginning again.",
-            )
+            if running.generation.sequence.constraint is None:
+                self._restart(running.generation, repeat=False)
+            else:
+                self._refuse(
+                    running.generation,
+                    ProblemKind.ENGINE_FAILED,
+                    "A constrained answer was interrupted, and the engine could not make the same beginning again.",
+                )
             return False
         running.repeated -= count
         del tokens[:count], logprobs[:count]
@@ -358,6 +365,12 @@ def _fingerprint(path: Path, options: EngineOptions) -> str:
         options.precision,
     )
     return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
+
+
+def _remembers(sequence: Sequence) -> bool:
+    """Whether the pipeline must have generated a sequence's tokens itself to go on rightly."""
+    sampling = sequence.sampling
+    return bool(sequence.constraint is not None or sampling.frequency_penalty or sampling.presence_penalty)
 
 
 def _most_suspicious(running: list[_Running]) -> _Running:

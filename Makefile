@@ -14,7 +14,7 @@ PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python3
 	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-SOURCES := api worker shared cli tests requirements
+SOURCES := api worker shared cli bench tests requirements
 INSTALL := $(BIN)/python requirements/install.py
 LOCKED := --require-hashes --only-binary=:all: --requirement requirements/
 

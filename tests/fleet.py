@@ -1,153 +1,23 @@
 """Real processes for tests: a store, workers and API replicas, started and ended by the test that uses them."""
 
-import http.client
-import json
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import openai
-import redis
 
-from tests.store import Store
+from bench import fleet as processes
+from bench.fleet import PATIENCE, SIMULATED, Process, free_port
 
-PATIENCE = 60.0
-"""Seconds after which waiting for a process is given up: a bound against hanging, not an expectation."""
-
-SIMULATED = ("--engine", "simulated", "--model", "sim", "--sim-step", "0.005")
+__all__ = ["PATIENCE", "SIMULATED", "Fleet", "Process", "fleet", "free_port"]
 
 
-class Process:
-    """A ``vinoqueue`` process of a test; its output goes to a file that a failing test shows."""
-
-    def __init__(self, log: Path, *arguments: str, environment: dict[str, str]) -> None:
-        self.log = log
-        with log.open("wb") as output:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-m", "cli.main", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-            )
-
-    def signal(self, number: int) -> None:
-        """Send a signal."""
-        self.popen.send_signal(number)
-
-    def stop(self) -> int:
-        """End it with SIGTERM, killed if it does not obey; return its exit code."""
-        if self.popen.poll() is None:
-            self.signal(signal.SIGTERM)
-        try:
-            return self.popen.wait(20)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
-            raise AssertionError(f"a process ignored SIGTERM:\n{self.log.read_text()}") from None
-
-    def kill(self) -> None:
-        """End it at once."""
-        self.popen.kill()
-        self.popen.wait()
-
-
-class Fleet:
-    """One store with any number of workers and API replicas."""
-
-    def __init__(self, folder: Path, *store_options: str) -> None:
-        self.folder = folder
-        self.store = Store(folder / "store", free_port(), *store_options)
-        self.store.start()
-        self.url = self.store.url
-        self.processes: list[Process] = []
-        self.port = 0
-
-    def redis(self) -> "redis.Redis":
-        """A client of the store."""
-        return self.store.client()
-
-    def start(self, *arguments: str, **environment: str) -> Process:
-        """Start a ``vinoqueue`` command on this fleet's store."""
-        log = self.folder / f"{len(self.processes)}-{arguments[0]}.log"
-        process = Process(log, *arguments, environment={"VINOQUEUE_REDIS_URL": self.url, **environment})
-        self.processes.append(process)
-        return process
-
-    def api(self, *arguments: str) -> Process:
-        """Start an API replica; it becomes the one that :meth:`client` and :meth:`request` talk to."""
-        self.port = free_port()
-        process = self.start("api", "--port", str(self.port), *arguments)
-        self.until(lambda: self.status("/live") == 200, "the API to answer")
-        return process
-
-    def worker(self, *arguments: str) -> Process:
-        """Start a worker, simulated unless told otherwise, and wait until it serves."""
-        before = len(self.workers("serving"))
-        process = self.start("worker", *(arguments or SIMULATED))
-        self.until(lambda: len(self.workers("serving")) > before, "the worker to serve")
-        return process
-
-    def workers(self, status: str | None = None) -> list[dict[str, Any]]:
-        """What live workers advertise."""
-        client = self.redis()
-        found = [client.get(key) for key in client.scan_iter("vinoqueue:worker:*")]
-        infos = [json.loads(info) for info in found if isinstance(info, bytes)]
-        return [info for info in infos if status is None or info["status"] == status]
+class Fleet(processes.Fleet):
+    """One store with any number of workers and API replicas, and the clients that tests use."""
 
     def client(self) -> openai.OpenAI:
         """The official SDK, without its own retries."""
         return openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=PATIENCE)
-
-    def status(self, path: str) -> int:
-        """The status of a GET; 0 when nothing answers."""
-        try:
-            return self.request("GET", path)[0]
-        except OSError:
-            return 0
-
-    def request(
-        self, method: str, path: str, body: bytes | str | None = None, headers: dict[str, str] | None = None
-    ) -> tuple[int, dict[str, str], bytes]:
-        """Send one HTTP request; return status, headers (lower case) and body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        try:
-            if headers is None:
-                headers = {"content-type": "application/json"} if body is not None else {}
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
-        finally:
-            connection.close()
-
-    def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until ``condition`` is true; fail with the logs when a process dies or patience ends."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"waited in vain for {what}\n{self.logs()}")
-            time.sleep(0.02)
-
-    def logs(self) -> str:
-        """What the processes have printed."""
-        return "\n".join(f"--- {process.log.name}\n{process.log.read_text()}" for process in self.processes)
-
-    def stop(self) -> None:
-        """End every process, then the store."""
-        for process in reversed(self.processes):
-            process.popen.poll() is None and process.popen.terminate()
-        try:
-            for process in self.processes:
-                process.stop()
-        finally:
-            self.store.kill()
 
 
 @contextmanager
@@ -158,11 +28,3 @@ def fleet(folder: Path, *store_options: str) -> Iterator[Fleet]:
         yield running
     finally:
         running.stop()
-
-
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

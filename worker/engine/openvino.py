@@ -88,7 +88,7 @@ class OpenVINOEngine:
         self._steps = 0
         self._tokens = 0
         progress(f"loading {path.name} ({model_bytes(path) / 1e6:.0f} MB) on {options.device}")
-        self._pipeline = _load(path, options)
+        self._pipeline = load_pipeline(options)
         progress("reading the tokenizer")
         tokenizer = self._pipeline.get_tokenizer()
         self._vocabulary = read_vocabulary(tokenizer)
@@ -343,7 +343,8 @@ class OpenVINOEngine:
         return round(_WARM_UP_TOKENS / share)
 
 
-def _load(path: Path, options: EngineOptions) -> openvino_genai.ContinuousBatchingPipeline:
+def load_pipeline(options: EngineOptions) -> openvino_genai.ContinuousBatchingPipeline:
+    """Return the pipeline of the model at ``options.path``. Raises :class:`EngineLoadError`."""
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.cache_size = options.cache_size
     scheduler.max_num_seqs = options.max_batch
@@ -351,9 +352,9 @@ def _load(path: Path, options: EngineOptions) -> openvino_genai.ContinuousBatchi
     scheduler.enable_prefix_caching = options.prefix_caching
     properties = EXACT if options.precision == "exact" else {}
     try:
-        return openvino_genai.ContinuousBatchingPipeline(str(path), scheduler, options.device, properties)
+        return openvino_genai.ContinuousBatchingPipeline(options.path, scheduler, options.device, properties)
     except Exception as error:
-        raise EngineLoadError(f"OpenVINO can't load {path} on {options.device}: {_last_line(error)}") from error
+        raise EngineLoadError(f"OpenVINO can't load {options.path} on {options.device}: {_last_line(error)}") from error
 
 
 def _fingerprint(path: Path, options: EngineOptions) -> str:

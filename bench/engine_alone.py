@@ -1,0 +1,74 @@
+"""The pipeline by itself, driven in process: the physical limit that the service is measured against.
+
+``python -m bench.engine_alone OPTIONS`` reads one JSON line for each run from standard input (prompts, tokens,
+concurrency) and answers with one (seconds, tokens, gaps).
+"""
+
+import json
+import sys
+import time
+
+import msgspec
+import numpy
+import openvino
+import openvino_genai
+
+from worker.engine.openvino import load_pipeline
+from worker.engine.options import EngineOptions
+
+
+def main() -> int:
+    """Load, then run what is asked for. Returns the exit code."""
+    options = msgspec.json.decode(sys.argv[1], type=EngineOptions)
+    pipeline = load_pipeline(options)
+    tokenizer = pipeline.get_tokenizer()
+    print(json.dumps("ready"), flush=True)
+    number = 0
+    for line in sys.stdin:
+        job = json.loads(line)
+        encoded = []
+        for prompt in job["prompts"]:
+            text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
+            encoded.append(tokenizer.encode(text, add_special_tokens=False).input_ids)
+        print(json.dumps(_run(pipeline, encoded, job["tokens"], job["concurrency"], number)), flush=True)
+        number += len(encoded)
+    return 0
+
+
+def _run(
+    pipeline: openvino_genai.ContinuousBatchingPipeline,
+    prompts: list[openvino.Tensor],
+    tokens: int,
+    concurrency: int,
+    number: int,
+) -> dict[str, object]:
+    config = pipeline.get_config()
+    config.do_sample = False
+    config.max_new_tokens = tokens
+    waiting = [numpy.array(prompt.data) for prompt in prompts]
+    running: list[openvino_genai.GenerationHandle] = []
+    made = 0
+    gaps = []
+    began = last = time.perf_counter()
+    first = 0.0
+    while waiting or running:
+        while waiting and len(running) < concurrency:
+            running.append(pipeline.add_request(number, openvino.Tensor(waiting.pop(0)), config))
+            number += 1
+        pipeline.step()
+        read = False
+        for handle in running:
+            while handle.can_read():
+                made += sum(len(output.generated_ids) for output in handle.read().values())
+                read = True
+        if read:
+            now = time.perf_counter()
+            first = first or now - began
+            gaps.append(now - last)
+            last = now
+        running = [one for one in running if one.get_status() == openvino_genai.GenerationStatus.RUNNING]
+    return {"seconds": time.perf_counter() - began, "tokens": made, "gaps": gaps[1:], "first": first}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""overhead: the service against the engine alone, on the real default model.
+
+The same prompts, the same engine settings, both loaded at once and run in turns, so that what the machine does
+otherwise falls on both.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.fleet import Fleet
+from bench.load import chats
+from bench.report import median_and_spread, percentile, save, table
+from shared.settings import EngineSettings
+from worker.engine.options import EngineOptions
+from worker.models import resolve
+
+TOKENS = 128
+CONCURRENCIES = (1, 4, 8, 16, 32, 64)
+_SUBJECTS = ("rivers", "mountains", "trains", "bread", "clocks", "birds", "bridges", "gardens")
+
+
+class _EngineAlone:
+    """The process of :mod:`bench.engine_alone`."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.engine_alone", msgspec.json.encode(options).decode()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answer()
+
+    def run(self, prompts: list[str], tokens: int, concurrency: int) -> dict[str, Any]:
+        """Generate for every prompt."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"prompts": prompts, "tokens": tokens, "concurrency": concurrency}) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = self._answer()
+        return answer
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+
+def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURRENCIES) -> dict[str, Any]:
+    """Measure, print the table, and return the result."""
+    most = max(concurrencies)
+    settings = EngineSettings(max_batch=most)
+    model = resolve("default")
+    options = EngineOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
+    fleet = Fleet(folder)
+    engine = _EngineAlone(options)
+    try:
+        fleet.worker("--max-batch", str(most))
+        fleet.api()
+        rows = [_compare(fleet, engine, model.name, concurrency, runs) for concurrency in concurrencies]
+    finally:
+        engine.stop()
+        fleet.stop()
+    print(table(f"overhead: {TOKENS} tokens a request, greedy, medians of {runs} alternating runs", rows))
+    save("overhead", {"rows": rows})
+    return {"rows": rows}
+
+
+def _compare(fleet: Fleet, engine: _EngineAlone, model: str, concurrency: int, runs: int) -> dict[str, object]:
+    ratios, rates, added, gap_ratios = [], [], [], []
+    for turn in range(runs + 1):
+        # Distinct prompts in every run, or the prefix cache would spare one side its prefill.
+        prompts = [
+            f"Write about {_SUBJECTS[at % len(_SUBJECTS)]}, number {turn * 1000 + at}." for at in range(concurrency)
+        ]
+        alone = engine.run(prompts, TOKENS, concurrency)
+        streams = asyncio.run(chats(fleet.port, model, prompts, TOKENS, concurrency))
+        assert all(stream.complete for stream in streams)
+        if turn == 0:
+            continue
+        seconds = max(stream.ended for stream in streams) - min(stream.began for stream in streams)
+        rate = sum(stream.tokens for stream in streams) / seconds
+        ratios.append(rate / (alone["tokens"] / alone["seconds"]))
+        rates.append(rate)
+        added.append((min(stream.first - stream.began for stream in streams) - alone["first"]) * 1000)
+        own = percentile(alone["gaps"], 0.99)
+        gap_ratios.append(percentile([gap for stream in streams for gap in stream.gaps], 0.99) / own)
+    ratio, least, most = median_and_spread(ratios)
+    return {
+        "concurrency": concurrency,
+        "tokens/s": median_and_spread(rates)[0],
+        "ratio to the engine alone": round(ratio, 3),
+        "spread": f"{least:.3f}-{most:.3f}",
+        "added TTFT ms": median_and_spread(added)[0],
+        "p99 gap, ratio": median_and_spread(gap_ratios)[0],
+    }

@@ -1,0 +1,85 @@
+"""plumbing: what a token costs the API, the worker's supervisor and the store, with an engine that only waits."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.fleet import Fleet
+from bench.load import Stream, chat
+from bench.report import save, table
+
+SLOTS = 64
+STEP = 0.02
+TOKENS = 400
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def run(folder: Path, *, workers: tuple[int, ...] = (1, 2, 4), runs: int = 3) -> dict[str, Any]:
+    """Measure with growing fleets, print the table, and return the result."""
+    rows = []
+    for count in workers:
+        fleet = Fleet(folder / str(count))
+        try:
+            for _ in range(count):
+                fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", str(SLOTS),
+                             "--sim-step", str(STEP), "--sim-tokens", str(TOKENS))  # fmt: skip
+            fleet.api()
+            asyncio.run(_load(fleet, count))
+            rows.append(_measure(fleet, count, runs))
+        finally:
+            fleet.stop()
+    print(table(f"plumbing: {SLOTS} streams a worker, steps of {STEP * 1000:.0f} ms", rows))
+    save("plumbing", {"rows": rows})
+    return {"rows": rows}
+
+
+def _measure(fleet: Fleet, workers: int, runs: int) -> dict[str, object]:
+    store = fleet.store.client()
+    api = fleet.processes[-1].popen.pid
+    supervisors = [process.popen.pid for process in fleet.processes[:-1]]
+    before, started = _store_counts(store), time.perf_counter()
+    api_cpu, supervisor_cpu = _cpu(api), sum(map(_cpu, supervisors))
+    streams: list[Stream] = []
+    for _ in range(runs):
+        streams += asyncio.run(_load(fleet, workers))
+    seconds = time.perf_counter() - started
+    after = _store_counts(store)
+    tokens = sum(stream.tokens for stream in streams)
+    steps = runs * workers * TOKENS
+    return {
+        "workers": workers,
+        "streams": workers * SLOTS,
+        "tokens/s": tokens / seconds,
+        "API µs/token": (_cpu(api) - api_cpu) / tokens * 1e6,
+        "supervisor µs/token": (sum(map(_cpu, supervisors)) - supervisor_cpu) / tokens * 1e6,
+        "store µs/token": (after["cpu"] - before["cpu"]) / tokens * 1e6,
+        "publishes/step": (after["publish"] - before["publish"]) / steps,
+        "commands/token": (after["commands"] - before["commands"]) / tokens,
+        "bytes/token": (after["bytes"] - before["bytes"]) / tokens,
+    }
+
+
+async def _load(fleet: Fleet, workers: int) -> list[Stream]:
+    streams = await asyncio.gather(
+        *(chat(fleet.port, "sim", f"question {number}", TOKENS) for number in range(workers * SLOTS))
+    )
+    assert all(stream.complete for stream in streams)
+    return list(streams)
+
+
+def _cpu(pid: int) -> float:
+    """CPU seconds that a process has used, its children not counted."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def _store_counts(store: Any) -> dict[str, float]:
+    info = store.info("all")
+    return {
+        "cpu": info["used_cpu_user"] + info["used_cpu_sys"],
+        "commands": info["total_commands_processed"],
+        "bytes": info["total_net_input_bytes"] + info["total_net_output_bytes"],
+        "publish": info.get("cmdstat_publish", {}).get("calls", 0),
+    }

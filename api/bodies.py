@@ -1,37 +1,50 @@
 """Reading request bodies within limits."""
 
+import asyncio
+
 from quart import Request
-from werkzeug.exceptions import RequestEntityTooLarge, RequestTimeout
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from shared.errors import ProblemKind, refuse
+from shared.settings import ApiSettings
 
 DRAIN_FACTOR = 16
 """A body that is too large is still read (and dropped) up to this multiple of the limit, because many clients
 only look for the answer when they have sent everything."""
 
 
-async def read_json_body(request: Request, limit: int) -> bytes:
-    """Return the body, at most ``limit`` bytes.
+async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
+    """Return the body, at most ``max_body`` bytes that come within ``body_timeout`` seconds.
 
-    Raises :class:`shared.errors.RequestRefused` when it is larger, comes too slowly, or is not declared as JSON.
+    Raises :class:`shared.errors.RequestRefused` when it is larger, comes too slowly, is compressed, or is not
+    declared as JSON.
     """
     if request.mimetype not in ("application/json", ""):
         raise refuse(
             ProblemKind.UNSUPPORTED_MEDIA,
             f"Unsupported content type '{request.mimetype[:100]}': send the body as 'Content-Type: application/json'.",
         )
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise refuse(
+            ProblemKind.UNSUPPORTED_MEDIA,
+            f"Unsupported content encoding '{encoding[:100]}': send the body as it is, without compression.",
+        )
+    limit = settings.max_body
     parts: list[bytes] = []
     size = 0
     try:
-        async for part in request.body:
-            size += len(part)
-            if size <= limit:
-                parts.append(part)
-            else:
-                parts.clear()
+        # Quart's own time limit does not cover reading a body piece by piece.
+        async with asyncio.timeout(settings.body_timeout):
+            async for part in request.body:
+                size += len(part)
+                if size <= limit:
+                    parts.append(part)
+                else:
+                    parts.clear()
     except RequestEntityTooLarge:
         size = limit + 1
-    except RequestTimeout as error:
+    except TimeoutError as error:
         raise refuse(ProblemKind.TIMEOUT, "The request body came too slowly.") from error
     if size > limit:
         raise refuse(ProblemKind.TOO_LARGE, f"The request body is larger than the {limit} bytes that are allowed.")

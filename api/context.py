@@ -6,10 +6,13 @@ from typing import cast
 from arq.connections import ArqRedis
 from quart import current_app
 
+from api.admission import Admission
 from api.directory import Directory
+from api.keys import Keyring
 from api.metrics import Metrics
 from api.relay import Relay
 from api.service import ChatService
+from api.stored import CompletionStore
 from shared.settings import ApiSettings
 
 EXTENSION = "vinoqueue"
@@ -24,7 +27,10 @@ class Context:
     redis: ArqRedis
     relay: Relay
     directory: Directory
+    keyring: Keyring
+    admission: Admission
     service: ChatService
+    stored: CompletionStore
     metrics: Metrics
 
 

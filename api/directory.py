@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from api.drain import DrainRate
 from shared import keys
 from shared.registry import ModelInfo, ReplicaInfo, WorkerInfo, known_models, live_replicas, live_workers
 
@@ -47,6 +48,7 @@ class Directory:
         self._redis = redis
         self._looking = asyncio.Lock()
         self._last_seen: dict[str, float] = {}
+        self._rates: dict[str, DrainRate] = {}
         self.fleet = Fleet()
         self.reachable = False
 
@@ -70,9 +72,20 @@ class Directory:
             depths = await self._depths(models)
             self.fleet = Fleet(tuple(workers), tuple(replicas), models, depths)
             now = time.monotonic()
+            if not self.reachable:
+                # While the store was away nobody could be seen; that says nothing about who is there.
+                self._last_seen |= dict.fromkeys(models, now)
             for worker in workers:
                 self._last_seen[worker.model] = now
+            for model in models:
+                rate = self._rates.setdefault(model, DrainRate())
+                rate.observe((worker for worker in workers if worker.model == model), now)
             self.reachable = True
+
+    def drain_rate(self, model: str) -> float | None:
+        """Jobs of ``model`` that leave the queue in a second while some wait; ``None`` where that is not known yet."""
+        rate = self._rates.get(model)
+        return rate.requests_per_second if rate is not None else None
 
     def without_worker_for(self, model: str) -> float:
         """Seconds since a worker for ``model`` was last seen; 0 while there is one."""

@@ -14,12 +14,17 @@ import uvicorn
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from api.admission import Admission
 from api.app import create_app
+from api.connection import protocol_with
 from api.context import Context
 from api.directory import Directory
+from api.keys import KeyFileError, Keyring
+from api.limits import Limiter
 from api.metrics import Metrics
 from api.relay import Relay
 from api.service import ChatService
+from api.stored import CompletionStore
 from shared import logs
 from shared.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.settings import ApiSettings
@@ -48,43 +53,58 @@ def run(settings: ApiSettings) -> int:
     with listener:
         factory = uvicorn.Config(app="", loop="auto", log_config=None).get_loop_factory()
         with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(_serve(settings, listener))
+            try:
+                runner.run(_serve(settings, listener))
+            except KeyFileError as error:
+                logger.error("%s", error)
+                return 1
+            except Exception:
+                logger.exception("the API ends, because one of its parts has failed")
+                return 1
     return 0
 
 
 def build(redis: ArqRedis, settings: ApiSettings) -> Context:
-    """Return the parts of a replica, nothing running yet."""
+    """Return the parts of a replica, nothing running yet. Raises :class:`KeyFileError`."""
     replica = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     relay = Relay(redis, replica)
     directory = Directory(redis)
+    keyring = Keyring(
+        redis, plain=settings.api_keys, file=settings.keys_file, required=settings.require_keys, address=settings.host
+    )
     return Context(
         settings=settings,
         replica=replica,
         redis=redis,
         relay=relay,
         directory=directory,
+        keyring=keyring,
+        admission=Admission(keyring, Limiter(redis, longest=settings.request_timeout), settings),
         service=ChatService(redis, relay, directory, replica, settings),
+        stored=CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit),
         metrics=Metrics(directory, relay),
     )
 
 
 @contextlib.asynccontextmanager
-async def running(parts: Context, address: str) -> AsyncIterator[None]:
-    """Run the replica's background tasks around a block."""
+async def running(parts: Context, address: str) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Run the replica's background tasks around a block, which is given them. They end only by failing."""
     tasks = [
         asyncio.create_task(work, name=name)
         for name, work in (
             ("relay", parts.relay.run()),
             ("sweep", parts.relay.sweep()),
             ("directory", parts.directory.run()),
+            ("keys", parts.keyring.run()),
             ("watch", parts.service.watch()),
             ("presence", _announce(parts, address)),
         )
     ]
     try:
-        yield
+        yield tasks
     finally:
         await parts.service.farewell()
+        await parts.admission.farewell()
         await cancel_all(tasks)
         await parts.relay.close_all()
         with contextlib.suppress(RedisError, OSError):
@@ -105,7 +125,8 @@ async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
     config = uvicorn.Config(
         create_app(parts),
         interface="asgi3",
-        http="httptools",
+        http=protocol_with(settings.header_timeout),
+        ws="none",
         lifespan="off",
         access_log=False,
         server_header=False,
@@ -121,17 +142,20 @@ async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    async with running(parts, address):
+    async with running(parts, address) as background:
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
         logger.info("API replica %s listens on %s", parts.replica, address)
         stopped = asyncio.create_task(stopping.wait())
-        await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([serving, stopped, *background], return_when=asyncio.FIRST_COMPLETED)
         if stopping.is_set():
             logger.info("shutting down; answers in flight have %.0f s", settings.drain)
             await parts.service.drain(settings.drain)
         stopped.cancel()
         server.should_exit = True
         await serving
+        for task in background:
+            if task.done():
+                task.result()
 
 
 async def _announce(parts: Context, address: str) -> None:

@@ -1,24 +1,48 @@
 """The OpenAPI document: every route, with the request models that the dialects check bodies against."""
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
 import msgspec
+from pydantic import BaseModel
 
+from api.dialects.azure import parse as azure
+from api.dialects.azure.addressing import DEPLOYMENT_HEADER
+from api.dialects.extended import ExtendedChatRequest
+from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.schema import ChatCompletionRequest
+from api.dialects.ovms import fields as model_server
+from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
 from shared.version import VERSION
 
 _REFERENCE = "#/components/schemas/{model}"
 _JSON = "application/json"
+_STORE_ERRORS = (400, 404, 500, 503)
+_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503)
+
+_BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
+    ("ChatCompletionRequest", ChatCompletionRequest, frozenset(ChatCompletionRequest.model_fields)),
+    ("CompletionRequest", CompletionRequest, frozenset(CompletionRequest.model_fields)),
+    ("ModelServerChatRequest", ModelServerChatRequest, model_server.CHAT),
+    ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),
+    ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),
+)
+"""Name, model and fields of each interface's requests."""
 
 
 @cache
 def document() -> bytes:
     """The document as JSON."""
-    schemas: dict[str, Any] = {"Error": _ERROR}
-    chat = ChatCompletionRequest.model_json_schema(ref_template=_REFERENCE, mode="validation")
-    schemas |= chat.pop("$defs", {})
-    schemas["ChatCompletionRequest"] = chat
+    schemas: dict[str, Any] = {"Error": _ERROR, "AzureError": _AZURE_ERROR, "ChatCompletionUpdate": _UPDATE}
+    for name, model, served in _BODIES:
+        body = model.model_json_schema(ref_template=_REFERENCE, mode="validation")
+        schemas |= body.pop("$defs", {})
+        schemas[name] = _only(served, body)
+    # What OpenAI does not have here is checked by the worker.
+    schemas["ModelServerChatRequest"]["properties"]["response_format"] = _TYPED_OBJECT
+    # One model needs no name.
+    schemas["AzureChatRequest"]["required"] = ["messages"]
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -33,24 +57,53 @@ def document() -> bytes:
     )
 
 
+def _only(served: Collection[str], schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object without the fields that an interface does not have."""
+    return schema | {
+        "properties": {name: field for name, field in schema["properties"].items() if name in served},
+        "required": [name for name in schema["required"] if name in served],
+    }
+
+
 def _paths() -> dict[str, Any]:
     return {
         "/v1/chat/completions": {
-            "post": _operation(
-                "createChatCompletion",
-                "Create a chat completion, streamed or not.",
-                ok={_JSON: {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}},
-                body="ChatCompletionRequest",
-                errors=(400, 404, 408, 413, 415, 429, 500, 503),
-            )
+            "post": _completion("createChatCompletion", "ChatCompletionRequest", _ERRORS),
+            "get": _operation("listChatCompletions", "List stored chat completions.", errors=_STORE_ERRORS)
+            | {"parameters": [*_PAGE_PARAMETERS, _query("model", {"type": "string"})]},
         },
+        "/v1/chat/completions/{completion}": {
+            "get": _operation("getChatCompletion", "Read a stored chat completion.", errors=_STORE_ERRORS),
+            "post": _operation(
+                "updateChatCompletion",
+                "Replace the metadata of a stored chat completion.",
+                body="ChatCompletionUpdate",
+                errors=(*_STORE_ERRORS, 408, 413, 415),
+            ),
+            "delete": _operation("deleteChatCompletion", "Delete a stored chat completion.", errors=_STORE_ERRORS),
+            "parameters": [_in_path("completion")],
+        },
+        "/v1/chat/completions/{completion}/messages": {
+            "get": _operation("listChatCompletionMessages", "List what it answered.", errors=_STORE_ERRORS),
+            "parameters": [_in_path("completion"), *_PAGE_PARAMETERS],
+        },
+        "/v1/completions": {"post": _completion("createCompletion", "CompletionRequest", _ERRORS)},
         "/v1/models": {"get": _operation("listModels", "List the models that live workers serve.")},
         "/v1/models/{model}": {
             "get": _operation("retrieveModel", "Describe one model.", errors=(404,)),
-            "parameters": [
-                {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-            ],
+            "parameters": [_in_path("model")],
         },
+        "/v3/chat/completions": {"post": _completion("modelServerChat", "ModelServerChatRequest", _ERRORS)},
+        "/v3/completions": {"post": _completion("modelServerCompletion", "ModelServerCompletionRequest", _ERRORS)},
+        "/v3/models": {"get": _operation("modelServerModels", "List the models that live workers serve.")},
+        "/v3/models/{model}": {
+            "get": _operation("modelServerModel", "Describe one model.", errors=(404,)),
+            "parameters": [_in_path("model")],
+        },
+        "/chat/completions": _azure(_completion("azureChat", "AzureChatRequest", (*_ERRORS, 422)), "post"),
+        "/models/chat/completions": _azure(_completion("azureModelsChat", "AzureChatRequest", (*_ERRORS, 422)), "post"),
+        "/info": _azure(_operation("azureInfo", "Describe the model.", errors=(400, 404, 503)), "get"),
+        "/models/info": _azure(_operation("azureModelsInfo", "Describe the model.", errors=(400, 404, 503)), "get"),
         "/live": {"get": _operation("live", "Whether the process runs.")},
         "/ready": {"get": _operation("ready", "Whether a request would be accepted now.", errors=(503,))},
         "/health": {"get": _operation("health", "The state of this replica and the fleet.", errors=(503,))},
@@ -59,6 +112,32 @@ def _paths() -> dict[str, Any]:
         },
         "/openapi.json": {"get": _operation("openapi", "This document.")},
     }
+
+
+def _completion(name: str, body: str, errors: tuple[int, ...]) -> dict[str, Any]:
+    return _operation(
+        name,
+        "Create a completion, streamed or not.",
+        ok={_JSON: {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}},
+        body=body,
+        errors=errors,
+    )
+
+
+def _azure(operation: dict[str, Any], method: str) -> dict[str, Any]:
+    """A path of Azure's interface, with its parameters and its form of errors."""
+    for status, response in operation["responses"].items():
+        if int(status) >= 400:
+            response["content"][_JSON]["schema"] = {"$ref": _REFERENCE.format(model="AzureError")}
+    return {method: operation, "parameters": _AZURE_PARAMETERS}
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": schema}
 
 
 def _operation(
@@ -102,3 +181,52 @@ _ERROR = {
         }
     },
 }
+
+_AZURE_ERROR = {
+    "type": "object",
+    "required": ["error", "message", "status"],
+    "properties": {
+        "error": {"type": "string"},
+        "message": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string"},
+        "param": {"type": ["string", "null"]},
+        "detail": {
+            "type": "object",
+            "required": ["loc", "value"],
+            "properties": {
+                "loc": {"type": "array", "items": {"type": "string"}},
+                "value": {"type": ["string", "null"]},
+            },
+        },
+    },
+}
+
+_UPDATE = {
+    "type": "object",
+    "required": ["metadata"],
+    "properties": {"metadata": {"type": ["object", "null"], "additionalProperties": {"type": "string"}}},
+}
+
+_PAGE_PARAMETERS = [
+    _query("after", {"type": "string"}),
+    _query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
+    _query("order", {"type": "string", "enum": ["asc", "desc"]}),
+]
+
+_TYPED_OBJECT = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
+
+_AZURE_PARAMETERS = [
+    {
+        "name": "api-version",
+        "in": "query",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?$"},
+    },
+    {
+        "name": azure.EXTRA_PARAMETERS_HEADER,
+        "in": "header",
+        "schema": {"type": "string", "enum": list(azure.ExtraParameters)},
+    },
+    {"name": DEPLOYMENT_HEADER, "in": "header", "schema": {"type": "string"}},
+]

@@ -44,6 +44,8 @@ class Answer:
         self._arrived = asyncio.Event()
         self._merge_at = _MERGE_FROM
         self._unfinished = len(jobs)
+        self.arriving = False
+        """Whether its jobs are still on their way to the queue, so that it means nothing if they are not there."""
         self.abandoned = False
         """Whether it was ended from this side, so that the jobs may still be at work."""
 
@@ -297,7 +299,7 @@ class Relay:
             return
         for track, exists, journal in zip(tracks, replies[::2], replies[1::2], strict=True):
             track.fill(decode_journal(journal))
-            if not exists and not track.ended and track.job in self._tracks:
+            if not (exists or track.ended or track.answer.arriving) and track.job in self._tracks:
                 track.fail(_LOST)
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import uuid
+from collections.abc import Coroutine
+from typing import Any
 
 import msgspec
 from arq.connections import ArqRedis
@@ -11,21 +13,29 @@ from redis.exceptions import RedisError
 from api.answers.selection import jobs_per_prompt, needs_logprobs
 from api.directory import Directory
 from api.relay import Answer, Relay
-from shared.errors import Problem, ProblemKind, refuse
-from shared.queue import JobQueue
+from shared.errors import Problem, ProblemKind, RequestRefused, refuse
+from shared.queue import JobQueue, QueueFull
 from shared.request import ChatRequest, Job
 from shared.settings import ApiSettings
+from shared.tasks import cancel_all
 
 logger = logging.getLogger(__name__)
 
 _RETRY_SOON = 1.0
 _RETRY_NO_WORKER = 5.0
+_FAREWELL = 3.0
+"""Seconds that the last cancellations may take when the replica shuts down."""
+
+_RETRY_BOUNDS = (0.1, 60.0)
+"""Least and most seconds after which to come back to a full queue."""
 
 
 class ChatService:
     """Admission, and the life of answers in this replica."""
 
-    def __init__(self, redis: ArqRedis, relay: Relay, directory: Directory, replica: str, settings: ApiSettings) -> None:
+    def __init__(
+        self, redis: ArqRedis, relay: Relay, directory: Directory, replica: str, settings: ApiSettings
+    ) -> None:
         self._redis = redis
         self._relay = relay
         self._directory = directory
@@ -33,58 +43,55 @@ class ChatService:
         self._settings = settings
         self._queues: dict[str, JobQueue] = {}
         self._goodbyes: set[asyncio.Task[None]] = set()
-        self._timers: dict[Answer, asyncio.TimerHandle] = {}
+        self._timers: dict[Answer, tuple[asyncio.TimerHandle, ...]] = {}
         self.draining = False
 
-    async def submit(self, request: ChatRequest) -> Answer:
+    async def submit(self, request: ChatRequest, *, tenant: str = "", queue_timeout: float | None = None) -> Answer:
         """Accept ``request``: its jobs are queued when this returns, and the answer must be closed at its end.
 
-        Raises :class:`RequestRefused` when it can't be accepted.
+        ``tenant`` is whom the queue counts it for, ``queue_timeout`` the seconds that it may wait, if not as long as
+        the setting says. Raises :class:`RequestRefused` when it can't be accepted.
         """
         if self.draining:
             raise refuse(
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
         await self.require_model(request.model)
-        jobs = self._jobs(request)
+        jobs = self._jobs(request, tenant)
         answer = Answer([job.id for job in jobs], request.model)
+        answer.arriving = True
         self._relay.open(answer)
-        self._timers[answer] = asyncio.get_running_loop().call_later(
-            self._settings.request_timeout, answer.fail, _TIMED_OUT
+        loop = asyncio.get_running_loop()
+        self._timers[answer] = (
+            loop.call_later(self._settings.request_timeout, answer.fail, _TIMED_OUT),
+            loop.call_later(queue_timeout or self._settings.queue_timeout, self._end_wait, answer),
         )
+        limit = self._queue_limit(request.model, len(jobs))
         try:
-            waiting = await self.queue(request.model).enqueue(jobs, limit=self._settings.max_queue)
+            await self.queue(request.model).enqueue(jobs, limit=limit)
+        except QueueFull as full:
+            self._forget(answer)
+            raise self._full(request.model, full.ahead, full.ahead + len(jobs) - limit) from None
         except (RedisError, OSError) as error:
             self.close(answer)
             raise _store_unavailable() from error
         except asyncio.CancelledError:
             self.close(answer)
             raise
-        if waiting is None:
-            self._forget(answer)
-            raise refuse(
-                ProblemKind.QUEUE_FULL,
-                f"The queue of model '{request.model}' is full ({self._settings.max_queue} requests wait). "
-                "Please try again later.",
-                retry_after=_RETRY_SOON,
-            )
+        answer.arriving = False
         return answer
 
     def close(self, answer: Answer) -> None:
         """End an answer: nothing more is relayed, and jobs that are not over are cancelled."""
         self._forget(answer)
         if answer.abandoned or not answer.over:
-            task = asyncio.create_task(self._cancel(answer), name="cancel jobs")
-            self._goodbyes.add(task)
-            task.add_done_callback(self._goodbyes.discard)
+            self._run(self._cancel(answer), "cancel jobs")
 
     def queue(self, model: str) -> JobQueue:
         """The queue of ``model``."""
         queue = self._queues.get(model)
         if queue is None:
-            queue = self._queues[model] = JobQueue(
-                self._redis, model, lease_ms=int(self._settings.lease * 1000)
-            )
+            queue = self._queues[model] = JobQueue(self._redis, model, lease_ms=int(self._settings.lease * 1000))
         return queue
 
     async def watch(self) -> None:
@@ -109,17 +116,53 @@ class ChatService:
             answer.fail(Problem(kind=ProblemKind.SHUTTING_DOWN, message="This server was shut down before the end."))
 
     async def farewell(self) -> None:
-        """Wait until the last cancellations are sent."""
-        await asyncio.gather(*self._goodbyes, return_exceptions=True)
+        """Wait until the last cancellations are sent, though not for a store that is away: workers notice then that
+        nobody listens."""
+        if self._goodbyes:
+            await asyncio.wait(self._goodbyes, timeout=_FAREWELL)
+        await cancel_all(self._goodbyes)
 
-    def _jobs(self, request: ChatRequest) -> list[Job]:
+    def _queue_limit(self, model: str, jobs: int) -> int:
+        """How many jobs may wait when ``jobs`` new ones have come, at the rate at which the workers get on.
+
+        As bounds of length and of time are one number, the queue's script can keep both.
+        """
+        rate = self._directory.drain_rate(model)
+        if rate is None:
+            return self._settings.max_queue
+        return min(self._settings.max_queue, max(jobs, int(rate * self._settings.max_wait)))
+
+    def _full(self, model: str, ahead: int, excess: int) -> RequestRefused:
+        rate = self._directory.drain_rate(model)
+        least, most = _RETRY_BOUNDS
+        return refuse(
+            ProblemKind.QUEUE_FULL,
+            f"The queue of model '{model}' is full ({ahead} requests wait). Please try again later.",
+            retry_after=min(most, max(least, excess / rate if rate else _RETRY_SOON)),
+        )
+
+    def _end_wait(self, answer: Answer) -> None:
+        if all(track.attempt == 0 for track in answer.tracks):
+            self._run(self._end_wait_unless_claimed(answer), "end of a wait")
+
+    async def _end_wait_unless_claimed(self, answer: Answer) -> None:
+        """End ``answer`` if no worker has taken it. While Redis is away, its workers may well be at it."""
+        while answer in self._timers:
+            try:
+                if not await self.queue(answer.model).any_claimed(answer.jobs):
+                    answer.fail(_WAITED_OUT)
+                return
+            except (RedisError, OSError):
+                await asyncio.sleep(_RETRY_SOON)
+
+    def _jobs(self, request: ChatRequest, tenant: str) -> list[Job]:
         """Split a request: one job for each prompt and choice, each carrying only its own prompt."""
         sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
         parts = [
             msgspec.structs.replace(request, prompts=(prompt,), sampling=sampling) for prompt in request.prompts
         ] or [msgspec.structs.replace(request, sampling=sampling)]
         return [
-            Job(id=uuid.uuid4().hex, reply_to=self._replica, request=part, choice=choice)
+            Job(id=uuid.uuid4().hex, reply_to=self._replica, request=part, choice=choice, tenant=tenant)
             for part in parts
             for choice in range(jobs_per_prompt(request))
         ]
@@ -158,23 +201,37 @@ class ChatService:
 
     def _forget(self, answer: Answer) -> None:
         self._relay.close(answer)
-        timer = self._timers.pop(answer, None)
-        if timer is not None:
+        for timer in self._timers.pop(answer, ()):
             timer.cancel()
 
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._goodbyes.add(task)
+        task.add_done_callback(self._goodbyes.discard)
+
     async def _cancel(self, answer: Answer) -> None:
-        try:
-            await self.queue(answer.model).cancel(answer.jobs)
-        except (RedisError, OSError) as error:
-            logger.warning("requests %s not cancelled, Redis does not answer: %s", answer.jobs, error)
+        """Cancel what is left of ``answer``. An outage is waited out: its workers would compute for nobody."""
+        while True:
+            try:
+                await self.queue(answer.model).cancel(answer.jobs)
+                return
+            except (RedisError, OSError) as error:
+                logger.warning("requests %s not cancelled yet, Redis does not answer: %s", answer.jobs, error)
+                await asyncio.sleep(_RETRY_SOON)
 
 
 _TIMED_OUT = Problem(
     kind=ProblemKind.TIMEOUT, message="The request took longer than this service allows and was ended."
 )
 
+_WAITED_OUT = Problem(
+    kind=ProblemKind.QUEUE_TIMEOUT,
+    message="No worker was free for this request in the time that it may wait. Please try again later.",
+    retry_after=_RETRY_NO_WORKER,
+)
 
-def _store_unavailable() -> Exception:
+
+def _store_unavailable() -> RequestRefused:
     return refuse(
         ProblemKind.STORE_UNAVAILABLE,
         "The store behind this service can't be reached. Please try again.",

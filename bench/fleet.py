@@ -136,7 +136,8 @@ class Fleet:
     def stop(self) -> None:
         """End every process, then the store."""
         for process in reversed(self.processes):
-            process.popen.poll() is None and process.popen.terminate()
+            if process.popen.poll() is None:
+                process.popen.terminate()
         try:
             for process in self.processes:
                 process.stop()

@@ -1,12 +1,13 @@
 """The parts of ``make bench``, by name."""
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bench import dispatch, overhead, plumbing
 
-PARTS = {"overhead": overhead.run, "plumbing": plumbing.run, "dispatch": dispatch.run}
+PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {"overhead": overhead.run, "plumbing": plumbing.run, "dispatch": dispatch.run}
 
 
 def run(names: tuple[str, ...]) -> dict[str, Any]:

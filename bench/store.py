@@ -45,6 +45,11 @@ class Store:
             self._process.wait()
             self._process = None
 
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None while it does not run."""
+        return self._process.pid if self._process else None
+
     def client(self) -> "redis.Redis":
         """A client of it."""
         return redis.Redis.from_url(self.url)

@@ -23,10 +23,14 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
     "Look": {
         "status": _Entry("cli.status:status", "Show workers, queues and API replicas."),
         "health": _Entry("cli.health:health", "Tell by the exit code whether this host's API or worker is well."),
+        "bench": _Entry("cli.bench:bench", "Measure this installation on this machine."),
         "version": _Entry("cli.version:version", "Print the version."),
     },
     "Models": {
         "model": _Entry("cli.model:model", "List, download and locate models."),
+    },
+    "Access": {
+        "key": _Entry("cli.key:key", "Create, list, revoke and rotate API keys."),
     },
 }
 _ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

@@ -21,12 +21,15 @@ REPLICAS = PREFIX + "replicas"
 MODELS = PREFIX + "models"
 """Hash of model name to the encoded facts that the last worker advertised; outlives the workers."""
 
+API_KEYS = PREFIX + "keys"
+"""Hash of API key id to the encoded record of the key, without its secret."""
+
 SET_ASIDE = PREFIX + "set-aside"
 """List of the newest payloads that no worker could read."""
 
 
 def queue(model: str) -> str:
-    """Sorted set of the ids of waiting jobs, scored by enqueue time (ms) less the lead of their tier: arq's queue."""
+    """Sorted set of the ids of waiting jobs, scored by tier and fair share (see ``enqueue.lua``): arq's queue."""
     return f"{PREFIX}queue:{model}"
 
 
@@ -40,19 +43,50 @@ def load(model: str) -> str:
     return f"{PREFIX}load:{model}"
 
 
+def reaped(model: str) -> str:
+    """Time (ms) at which anybody last looked for lapsed claims."""
+    return f"{PREFIX}reaped:{model}"
+
+
+def shares(model: str) -> str:
+    """Hash of what fair queueing remembers: the virtual time of each band, and each tenant's finish tag in it."""
+    return f"{PREFIX}shares:{model}"
+
+
+def buckets(key_id: str) -> str:
+    """Hash of an API key's rate limits: for each, the time (ms) at which its bucket will be full again."""
+    return f"{PREFIX}buckets:{key_id}"
+
+
+def admitted(key_id: str) -> str:
+    """Sorted set of an API key's requests in flight, scored by the time (ms) after which they are surely over."""
+    return f"{PREFIX}admitted:{key_id}"
+
+
 def payload(job: str) -> str:
     """arq's job definition (MessagePack)."""
     return PAYLOAD_PREFIX + job
 
 
 def state(job: str) -> str:
-    """Hash of a job's claims: worker, attempt, score; crashes and lapses; cancelled where the client has gone."""
+    """Hash of a job's claims: worker, attempt, score; crashes and lapses; cancelled where the client has gone;
+    spared: the lease end that it was given when the store had been away."""
     return STATE_PREFIX + job
 
 
 def journal(job: str) -> str:
     """List of the encoded events that were published for the job so far."""
     return JOURNAL_PREFIX + job
+
+
+def stored(key_id: str, completion_id: str) -> str:
+    """Hash with a TTL: a completion stored under an API key (see :mod:`api.stored`)."""
+    return f"{PREFIX}stored:{key_id}:{completion_id}"
+
+
+def stored_index(key_id: str) -> str:
+    """Sorted set of the ids of an API key's stored completions, scored by Unix time (seconds)."""
+    return f"{PREFIX}stored-index:{key_id}"
 
 
 def worker(worker_id: str) -> str:

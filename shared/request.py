@@ -126,13 +126,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     A request with several choices becomes several jobs that differ in ``choice``; a worker derives the choice's
     seed from the request's. A job's request holds at most one prompt. Beam search is one job for all its choices.
-    ``reply_to`` is the id of the API replica that relays the answer.
+    ``reply_to`` is the id of the API replica that relays the answer, ``tenant`` that of the API key, by which the
+    queue is shared fairly; it is empty where no key was used.
     """
 
     id: str
     reply_to: str
     request: ChatRequest
     choice: int = 0
+    tenant: str = ""
 
 
 _job_encoder = msgspec.msgpack.Encoder()

@@ -37,8 +37,26 @@ class ApiSettings(Settings):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
-    max_queue: PositiveInt = Field(1000, description="Most requests that may wait for one model; more get a 429.")
+    max_queue: PositiveInt = Field(
+        1000, description="Most requests of a model that may wait ahead of a new one; beyond, it gets a 429."
+    )
+    max_wait: PositiveFloat = Field(
+        60.0,
+        description="Seconds of waiting that a new request may expect at the rate at which the model's workers get on; "
+        "beyond, it gets a 429.",
+    )
+    queue_timeout: PositiveFloat = Field(
+        120.0,
+        description="Seconds that a request may wait for a worker to take it; then 503. A key may have its own, and a "
+        "request may ask for less in the header x-queue-timeout.",
+    )
+    max_choices: PositiveInt = Field(
+        128, description="Most texts (prompts times choices) that one request may have generated; more gets a 400."
+    )
     max_body: PositiveInt = Field(4 * 2**20, description="Largest request body in bytes; more gets a 413.")
+    header_timeout: PositiveFloat = Field(
+        15.0, description="Seconds that a client may take to send the head of a request; then it is disconnected."
+    )
     body_timeout: PositiveFloat = Field(30.0, description="Seconds that a client may take to send its request body.")
     client_timeout: PositiveFloat = Field(
         30.0, description="Seconds that a client may take nothing of what is sent to it; then its connection is cut."
@@ -49,9 +67,22 @@ class ApiSettings(Settings):
     request_timeout: PositiveFloat = Field(
         600.0, description="Seconds that a request may take as a whole; then it ends with an error."
     )
+    store_ttl: PositiveFloat = Field(86_400.0, description="Seconds that completions with 'store' true are kept.")
+    store_limit: PositiveInt = Field(1000, description="Most stored completions of one API key; beyond, the oldest go.")
     drain: NonNegativeFloat = Field(
         30.0, description="Seconds that answers in flight may take to end after SIGTERM; then they end with an error."
     )
+    api_keys: str = Field(
+        "",
+        description="Keys that open the API, apart by commas, for simple set-ups; give them by the environment, as "
+        "flags are seen in process lists.",
+    )
+    keys_file: str = Field("", description="TOML file of hashed keys; read again when it changes (docs/limits.md).")
+    require_keys: bool = Field(
+        False,
+        description="Refuse requests without a key even while there is no key; otherwise the first key closes the API.",
+    )
+    open_metrics: bool = Field(True, description="Serve /metrics without a key where keys are in force.")
 
 
 class EngineSettings(Settings):
@@ -72,6 +103,12 @@ class EngineSettings(Settings):
         0, description="Most tokens of prompt and answer together; 0 takes the model's own limit."
     )
     prefix_caching: bool = Field(True, description="Keep the KV cache of prompts for later ones that begin alike.")
+    prompt_lookup: bool = Field(
+        False, description="Guess tokens by looking the prompt up: faster for few requests at a time, slower for many."
+    )
+    draft_model: str = Field(
+        "", description="OpenVINO IR folder of a small model that guesses tokens for the large one; empty is none."
+    )
     precision: Literal["fast", "exact"] = Field(
         "fast",
         description="'exact' computes in f32 without dynamic quantisation, so that a text does not depend on what "
@@ -88,6 +125,13 @@ class WorkerSettings(EngineSettings):
 
     worker_id: str = Field("", description="Name of the worker in status and logs; empty makes one from host and pid.")
     node: str = Field(default_factory=socket.gethostname, description="Host name to advertise.")
+    schema_bytes: PositiveInt = Field(
+        65_536, description="Largest JSON schema or grammar in a request, in bytes; more gets a 400."
+    )
+    grammar_seconds: PositiveFloat = Field(
+        0.25,
+        description="Seconds that compiling a request's grammar may take, for which all others wait; more gets a 400.",
+    )
     poll: PositiveFloat = Field(1.0, description="Seconds between looks at the queue when no wake-up has come.")
     drain: NonNegativeFloat = Field(
         30.0, description="Seconds that running requests may take to end after SIGTERM; then other workers go on."

@@ -19,9 +19,11 @@ from shared.tasks import cancel_all
 from worker.consumer import ChatWorker
 from worker.engine.interface import EngineLoadError
 from worker.engine.options import EngineOptions
+from worker.grammar.interface import GrammarOptions
+from worker.grammar.process import GrammarProcess
 from worker.keeper import EngineKeeper
-from worker.models import LocalModel, ModelError, resolve
 from worker.model_source import check_name
+from worker.models import LocalModel, ModelError, resolve
 from worker.presence import Presence
 from worker.prompt.interface import PromptOptions
 from worker.prompt.process import PromptError, PromptProcess
@@ -61,9 +63,19 @@ class _Worker:
             on_orphaned=self.service.cancel_replica,
         )
         self.prompts = PromptProcess(
-            PromptOptions(engine=settings.engine, path=path, context_length=context_length)
+            PromptOptions(
+                engine=settings.engine,
+                path=path,
+                context_length=context_length,
+                schema_bytes=settings.schema_bytes,
+            )
         )
-        self.service.attach(self.publisher, self.prompts)
+        self.grammars = (
+            GrammarProcess(GrammarOptions(path=path), most_seconds=settings.grammar_seconds)
+            if settings.engine == "openvino"
+            else None
+        )
+        self.service.attach(self.publisher, self.prompts, self.grammars)
         self.keeper = EngineKeeper(
             EngineOptions.from_settings(settings, path=path, context_length=context_length),
             self.service,
@@ -99,13 +111,21 @@ class _Worker:
         finally:
             await self.keeper.stop()
             await self.prompts.stop()
+            if self.grammars is not None:
+                await self.grammars.stop()
             await cancel_all({loading, stopped, *background})
             with suppress(RedisError, OSError):
                 await self.presence.withdraw()
 
     async def _load(self) -> None:
         await self.prompts.start()
-        await asyncio.gather(self.prompts.ended(), self.keeper.run())
+        await asyncio.gather(self.prompts.ended(), self.keeper.run(), self._load_grammars())
+
+    async def _load_grammars(self) -> None:
+        """Load last what only some requests need."""
+        if self.grammars is not None:
+            await self.prompts.ready()
+            self.grammars.start()
 
     async def _drain(self) -> None:
         """Claim nothing more, let what runs come to its end, and give back what doesn't in time."""

@@ -135,7 +135,7 @@ class Presence:
         return (tokens - before) / elapsed if elapsed > 0 else 0.0
 
     def _hear(self, message: bytes) -> None:
-        word, _, job = message.decode().partition(" ")
+        word, _, job = message.decode(errors="replace").partition(" ")
         if word == "wake":
             self._consumer.wake()
         elif word == "cancel":

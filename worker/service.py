@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.events import Delta, Event, Failed, Finished, FinishReason, Rejected, Started
+from shared.events import Alternatives, Delta, Event, Failed, Finished, FinishReason, Rejected, Started
 from shared.queue import Claim
 from shared.request import Job, Sampling
 from worker.defaults import fill_in
 from worker.engine.interface import Facts, Gauges, Output, Refused, Sequence, Stepped
 from worker.engine.process import EngineProcess
-from worker.prompt.process import PromptProcess
+from worker.grammar.plan import Plan
+from worker.grammar.process import GrammarProcess
+from worker.prompt.process import PromptError, PromptProcess
 from worker.publisher import Publisher
 from worker.resume import generated_tokens
 from worker.trials import CRASHES_OF_POISON, Trials
@@ -41,13 +43,14 @@ class ActiveJob:
     started: bool = False
     added: bool = False
     on_trial: bool = False
+    plan: Plan = field(default_factory=Plan)
 
 
 class ModelService:
     """Runs claimed jobs in the current engine process and hands their events to the publisher."""
 
     def __init__(self, worker: str, *, max_lapses: int) -> None:
-        """``worker`` is this worker's id, ``max_lapses`` how many workers may vanish with a job before it is refused."""
+        """``worker`` is this worker's id; after ``max_lapses`` workers have vanished with a job, it is refused."""
         self._worker = worker
         self._max_lapses = max_lapses
         self._trials = Trials()
@@ -58,15 +61,17 @@ class ModelService:
         self._engine: EngineProcess | None = None
         self._engine_up = asyncio.Event()
         self._prompts: PromptProcess | None = None
+        self._grammars: GrammarProcess | None = None
         self._publisher: Publisher | None = None
         self.facts: Facts | None = None
         self.gauges = _NO_GAUGES
         self.requests = 0
 
-    def attach(self, publisher: Publisher, prompts: PromptProcess) -> None:
-        """Give the service its publisher and its prompt process."""
+    def attach(self, publisher: Publisher, prompts: PromptProcess, grammars: GrammarProcess | None) -> None:
+        """Give the service its publisher and its prompt process, and what checks grammars if the engine follows any."""
         self._publisher = publisher
         self._prompts = prompts
+        self._grammars = grammars
 
     def use(self, engine: EngineProcess | None, facts: Facts | None) -> None:
         """Run jobs in ``engine`` from now on; with ``None``, there is none at the moment."""
@@ -105,8 +110,9 @@ class ModelService:
                 await active.done.wait()
         except RequestRefused as refusal:
             self._fail(active, refusal.problem)
-        except asyncio.CancelledError:
-            raise
+        except PromptError:
+            # This worker is about to end; its claim lapses, and the job goes on elsewhere.
+            await active.done.wait()
         except Exception:
             logger.exception("request %s failed in the worker", job.id)
             self._fail(active, _internal())
@@ -161,6 +167,11 @@ class ModelService:
             if active is None:
                 continue
             events: list[Event] = [] if active.started else [self._started(active)]
+            if output.alternatives:
+                events.append(Alternatives(output.alternatives))
+                active.done.set()
+                publisher.post(active.job.id, active.attempt, active.job.reply_to, *events)
+                continue
             if output.tokens or output.text:
                 events.append(Delta(output.position, output.tokens, output.text, output.logprobs, output.pieces))
             if output.reason is not None:
@@ -182,7 +193,10 @@ class ModelService:
         """Prepare the prompt and hand the sequence to the engine; False when the job ended meanwhile."""
         if self._prompts is None:
             raise RuntimeError("the service has no prompt process")
-        prompt = await self._prompts.prepare(active.job.request)
+        prepared = await self._prompts.prepare(active.job.request)
+        active.plan = prepared.plan
+        if self._grammars is not None and active.plan.constraint is not None:
+            await self._grammars.check(active.plan.constraint, active.plan.param)
         generated = generated_tokens(claim.history())
         if self._trials.concerns(claim.crashes, claim.lapses):
             await self._trials.begin(active.job.id, len(generated))
@@ -191,16 +205,19 @@ class ModelService:
         await self._engine_up.wait()
         if active.done.is_set() or self._engine is None:
             return False
-        active.prompt_tokens = len(prompt)
-        sampling = self._complete(active, len(prompt))
+        active.prompt_tokens = len(prepared.tokens)
+        sampling = self._complete(active, active.prompt_tokens)
         active.added = True
         self._engine.add(
             Sequence(
                 number=active.number,
-                prompt=prompt,
+                prompt=prepared.tokens,
                 generated=generated,
                 sampling=sampling,
-                constraint=active.job.request.constraint,
+                constraint=active.plan.constraint,
+                shown_tokens=active.plan.shown_tokens,
+                free_until=active.plan.free_until,
+                alternatives=active.job.request.n,
             )
         )
         return True
@@ -235,6 +252,9 @@ class ModelService:
             worker=self._worker,
             prompt_tokens=active.prompt_tokens,
             fingerprint=self.facts.fingerprint if self.facts else "",
+            tools=active.plan.tools,
+            reasoning=active.plan.reasoning,
+            in_reasoning=active.plan.in_reasoning,
         )
 
     def _fail(self, active: ActiveJob, problem: Problem) -> None:

@@ -1,5 +1,6 @@
-"""Reading one choice: its deltas become content, reasoning and calls, with the tokens' log probabilities beside them."""
+"""Reading one choice: its deltas become content, reasoning and calls, with log probabilities beside them."""
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import cast
@@ -7,7 +8,7 @@ from typing import cast
 from api.answers.selection import needs_logprobs
 from api.answers.tally import Tally
 from api.dialects.interface import Call, Choice, TokenLogprob
-from api.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, parser_for
+from api.parsers import CallArguments, CallClosed, CallOpened, Content, Parser, Part, Reasoning, parser_for
 from shared.events import Delta, FinishReason, Started
 from shared.formats import OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.request import ChatRequest
@@ -22,24 +23,13 @@ class ChoiceReader:
     """Reads the deltas of one choice. ``plain`` readers need not be asked: all of the text is content."""
 
     def __init__(self, request: ChatRequest, started: Started, tally: Tally) -> None:
-        """``started`` tells in which formats the worker's text is.
-
-        Who wants to see special tokens gets the text as it is, markers included: so OpenVINO Model Server has it.
-        """
+        """``started`` tells in which formats the worker's text is."""
         self._request = request
         self._started = started
-        guided = started.tools == GUIDED
-        output = OutputFormat(
-            tools=cast("ToolFormatName | None", None if guided else started.tools or None),
-            reasoning=cast("ReasoningFormatName | None", started.reasoning or None),
-        )
-        self._parser = (
-            parser_for(output, request.tools, in_reasoning=started.in_reasoning, guided=guided)
-            if (started.tools or started.reasoning) and request.sampling.skip_special_tokens
-            else None
-        )
+        self._parser = _parser(request, started)
         self._aligner = _Aligner() if needs_logprobs(request) else None
         self._tally = tally
+        self._most_calls = math.inf if request.parallel_tool_calls else 1
         self._reasoning = self._parser is not None and started.in_reasoning
         self._called = False
         self.plain = self._parser is None and self._aligner is None
@@ -61,10 +51,16 @@ class ChoiceReader:
         return self._with(parts, logprobs)
 
     def finish(self, reason: FinishReason) -> tuple[list[Read], FinishReason]:
-        """Return what was held back, and the reason as clients know it: a call that was made is one."""
+        """Return what was held back, and the reason as clients know it: a call that was made is one.
+
+        Tokens that are left are part of an answer that was cut off by length, although they show no text (half a
+        character, say). Otherwise they ended the answer or made calls, and are told no more than their text.
+        """
         parts = self._parser.finish() if self._parser else []
         self._watch(parts)
-        logprobs = self._aligner.rest() if self._aligner and reason == "length" else ()
+        logprobs = self._aligner.rest() if self._aligner and reason == "length" and not self._called else ()
+        if logprobs and not any(isinstance(part, Content | Reasoning) for part in parts):
+            parts.append(Content(""))
         if self._called and reason == "stop":
             reason = "tool_calls"
         return self._with(parts, logprobs), reason
@@ -81,9 +77,14 @@ class ChoiceReader:
                     self._reasoning = False
 
     def _with(self, parts: Sequence[Part], logprobs: Sequence[TokenLogprob]) -> list[Read]:
-        """Put the tokens beside the first part that can carry them; without one, they wait for the next."""
+        """Put the tokens beside the first part that can carry them; without one, they wait for the next.
+
+        Calls beyond the one that was allowed are left out.
+        """
         read: list[Read] = []
         for part in parts:
+            if isinstance(part, CallOpened | CallArguments | CallClosed) and part.index >= self._most_calls:
+                continue
             carries = isinstance(part, Content | Reasoning)
             read.append((part, logprobs if carries else ()))
             if carries:
@@ -91,6 +92,23 @@ class ChoiceReader:
         if logprobs and self._aligner:
             self._aligner.give_back(logprobs)
         return read
+
+
+def _parser(request: ChatRequest, started: Started) -> Parser | None:
+    """The parser of a choice's text; None where all of it is content.
+
+    Plain completions are text as it is. So are chats of those who want to see special tokens, markers included: that is
+    how OpenVINO Model Server has it.
+    """
+    if request.prompts or not request.sampling.skip_special_tokens or not (started.tools or started.reasoning):
+        return None
+    guided = started.tools == GUIDED
+    output = OutputFormat(
+        tools=cast("ToolFormatName | None", None if guided else started.tools or None),
+        reasoning=cast("ReasoningFormatName | None", started.reasoning or None),
+    )
+    callable_tools = request.tools if request.tool_choice != "none" else ()
+    return parser_for(output, callable_tools, in_reasoning=started.in_reasoning, guided=guided)
 
 
 class ChoiceBuilder:

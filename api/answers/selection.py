@@ -3,6 +3,7 @@
 import msgspec
 
 from api.dialects.interface import Choice
+from shared.errors import ProblemKind, refuse
 from shared.request import ChatRequest
 
 
@@ -14,6 +15,18 @@ def is_selected(request: ChatRequest) -> bool:
 def jobs_per_prompt(request: ChatRequest) -> int:
     """How many jobs each prompt of ``request`` needs; a beam search is one."""
     return 1 if request.sampling.beams > 1 else max(request.n, request.best_of)
+
+
+def check_size(request: ChatRequest, most: int) -> None:
+    """Raise :class:`shared.errors.RequestRefused` when ``request`` needs more than ``most`` texts generated."""
+    texts = max(1, len(request.prompts)) * max(request.n, request.best_of, request.sampling.beams)
+    if texts > most:
+        raise refuse(
+            ProblemKind.INVALID,
+            f"This request asks for {texts} texts (prompts times choices), but the server allows at most {most}. "
+            "Please send several requests.",
+            param="n" if len(request.prompts) < 2 else "prompt",
+        )
 
 
 def needs_logprobs(request: ChatRequest) -> bool:
@@ -35,9 +48,7 @@ def select(request: ChatRequest, generated: list[Choice]) -> list[Choice]:
         ranked = sorted(generated[start : start + per_prompt], key=_likelihood, reverse=True)
         chosen += ranked[: request.n]
     return [
-        msgspec.structs.replace(
-            choice, index=index, logprobs=choice.logprobs if request.sampling.logprobs else None
-        )
+        msgspec.structs.replace(choice, index=index, logprobs=choice.logprobs if request.sampling.logprobs else None)
         for index, choice in enumerate(chosen)
     ]
 

@@ -1,6 +1,6 @@
 """Writing an answer in a dialect's form, as it comes or when it is whole."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from api.answers.reader import ChoiceBuilder, ChoiceReader, Read
 from api.answers.selection import is_selected, jobs_per_prompt, needs_logprobs, select
@@ -12,7 +12,7 @@ from shared.errors import RequestRefused
 from shared.events import Alternatives, Delta, Failed, Finished, Rejected, Started
 from shared.request import ChatRequest
 
-OnWhole = Callable[[list[Choice]], object]
+OnWhole = Callable[[list[Choice]], Awaitable[None]]
 
 
 async def stream(
@@ -20,7 +20,8 @@ async def stream(
 ) -> AsyncIterator[bytes]:
     """Yield the stream's bytes, one piece for all that has arrived since the last.
 
-    A failure after the beginning is told in the stream. ``on_whole`` is given the choices at the end.
+    A failure after the beginning is told in the stream. ``on_whole`` is given the choices in order, and awaited
+    before the client is told the end.
     """
     if is_selected(request):
         async for piece in _stream_selected(answer, request, rendering, tally, on_whole):
@@ -59,7 +60,7 @@ async def stream(
         if answer.over:
             pieces += (rendering.usage(tally.usage()), rendering.done)
             if on_whole is not None:
-                on_whole(sorted(whole, key=lambda choice: choice.index))
+                await on_whole(sorted(whole, key=lambda choice: choice.index))
         if pieces:
             yield b"".join(pieces)
 
@@ -119,7 +120,7 @@ async def _stream_selected(
             pieces.append(rendering.arguments(choice.index, index, call.arguments))
         pieces.append(rendering.closing(choice.index, choice.reason))
     if on_whole is not None:
-        on_whole(choices)
+        await on_whole(choices)
     yield b"".join((*pieces, rendering.usage(tally.usage()), rendering.done))
 
 

@@ -5,10 +5,13 @@ from collections.abc import Callable, Collection
 from api.dialects.azure import Azure
 from api.dialects.interface import Dialect, Lookup
 from api.dialects.openai import OpenAI
-from api.dialects.ovms import ModelServer
+from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.ovms import ModelServer, ModelServerCompletions
 
 _OPENAI = OpenAI()
+_OPENAI_COMPLETIONS = OpenAICompletions()
 _MODEL_SERVER = ModelServer()
+_MODEL_SERVER_COMPLETIONS = ModelServerCompletions()
 _AZURE_ROOTS = ("chat", "info", "models")
 
 
@@ -19,7 +22,9 @@ def dialect_of(path: str, query: Lookup, headers: Lookup, serving: Callable[[], 
     """
     root = path.split("/", 2)[1]
     if root == "v3":
-        return _MODEL_SERVER
+        return _MODEL_SERVER_COMPLETIONS if path == "/v3/completions" else _MODEL_SERVER
     if root in _AZURE_ROOTS:
-        return Azure(query, headers, serving())
+        return Azure(query, headers, serving)
+    if path == "/v1/completions":
+        return _OPENAI_COMPLETIONS
     return _OPENAI

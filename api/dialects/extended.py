@@ -1,4 +1,4 @@
-"""A chat request with the engine's own settings besides OpenAI's: what the other dialects' requests are made of."""
+"""Requests with the engine's own settings besides OpenAI's: what the other dialects' requests are made of."""
 
 import json
 from typing import Annotated, Any
@@ -6,7 +6,9 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field
 
-from api.dialects.openai.fields import Items
+from api.dialects.openai.completions_parse import translate_completion
+from api.dialects.openai.completions_schema import CompletionRequest
+from api.dialects.openai.fields import Items, Strict
 from api.dialects.openai.parse import translate
 from api.dialects.openai.schema import MAX_COUNT, ChatCompletionRequest
 from shared.errors import ProblemKind, RequestRefused, refuse
@@ -21,12 +23,10 @@ NATIVE_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
-class ExtendedChatRequest(ChatCompletionRequest):
-    """OpenAI's request with more fields, named as OpenVINO Model Server and vLLM name them."""
+class EngineFields(Strict):
+    """The engine's settings that OpenAI's reference lacks, named as OpenVINO Model Server and vLLM name them."""
 
     assistant_confidence_threshold: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    best_of: Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     length_penalty: float | None = None
@@ -40,57 +40,78 @@ class ExtendedChatRequest(ChatCompletionRequest):
     top_k: Annotated[int, Field(ge=-1, le=MAX_COUNT)] | None = None
 
 
+class ExtendedChatRequest(ChatCompletionRequest, EngineFields):
+    """OpenAI's chat request with more fields."""
+
+    best_of: Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ExtendedCompletionRequest(CompletionRequest, EngineFields):
+    """OpenAI's plain completion request with more fields."""
+
+
 EXTENSIONS = frozenset(ExtendedChatRequest.model_fields) - frozenset(ChatCompletionRequest.model_fields)
-"""The names of the fields that OpenAI's reference does not have."""
+"""The names of the fields of chats that OpenAI's reference does not have."""
 
 
-def translate_extended(request: ExtendedChatRequest) -> ChatRequest:
+def translate_chat(request: ExtendedChatRequest) -> ChatRequest:
     """Return the internal form of a validated request.
 
     ``best_of`` above 1 is the width of a beam search, as OpenVINO Model Server has it. Raises
     :class:`shared.errors.RequestRefused` for a rule that the request breaks, and for what is not served.
     """
+    if request.stream_options is not None and request.stream_options.include_obfuscation:
+        # It is a protection, so it is not dropped in silence.
+        raise invalid("stream_options.include_obfuscation", "only streams under /v1 can be obfuscated")
+    reserved = sorted(NATIVE_VARIABLES & (request.chat_template_kwargs or {}).keys())
+    if reserved:
+        raise invalid(
+            "chat_template_kwargs", f"'{reserved[0]}' is given to the template by the service, so it can't be set here"
+        )
     chat = translate(request)
-    _check(request)
     return msgspec.structs.replace(
         chat,
-        sampling=_sampling(request, chat.sampling),
+        sampling=_sampling(request, request.best_of, chat),
         template_kwargs=_template_kwargs(request, chat),
     )
 
 
-def _check(request: ExtendedChatRequest) -> None:
-    if (request.n or 1) > (request.best_of or request.n or 1):
-        raise _wrong("n", f"it can't be greater than 'best_of', which is {request.best_of}")
-    if request.num_assistant_tokens is not None and request.assistant_confidence_threshold is not None:
-        raise _wrong("assistant_confidence_threshold", "it can't be used together with 'num_assistant_tokens'")
-    reserved = sorted(NATIVE_VARIABLES & (request.chat_template_kwargs or {}).keys())
-    if reserved:
-        raise _wrong(
-            "chat_template_kwargs", f"'{reserved[0]}' is given to the template by the service, so it can't be set here"
-        )
+def translate_plain(request: ExtendedCompletionRequest) -> ChatRequest:
+    """Return the internal form of a validated plain completion, with ``best_of`` as in chats.
+
+    Raises :class:`shared.errors.RequestRefused` for a rule that the request breaks, and for what is not served.
+    """
+    plain = translate_completion(request.model_copy(update={"best_of": None}))
+    return msgspec.structs.replace(plain, sampling=_sampling(request, request.best_of, plain))
 
 
-def _wrong(field: str, why: str) -> RequestRefused:
+def invalid(field: str, why: str) -> RequestRefused:
+    """The refusal of a field's value."""
     return refuse(ProblemKind.INVALID, f"Invalid '{field}': {why}.", param=field, code="invalid_value")
 
 
-def _sampling(request: ExtendedChatRequest, sampling: Sampling) -> Sampling:
+def _sampling(fields: EngineFields, best_of: int | None, request: ChatRequest) -> Sampling:
+    """The sampling of ``request`` with the engine's own settings."""
+    if best_of is not None and request.n > best_of:
+        raise invalid("n", f"it can't be greater than 'best_of', which is {best_of}")
+    if fields.num_assistant_tokens is not None and fields.assistant_confidence_threshold is not None:
+        raise invalid("assistant_confidence_threshold", "it can't be used together with 'num_assistant_tokens'")
     return msgspec.structs.replace(
-        sampling,
-        min_tokens=request.min_tokens,
-        top_k=0 if request.top_k == -1 else request.top_k,
-        min_p=request.min_p,
-        repetition_penalty=request.repetition_penalty,
-        stop_token_ids=tuple(request.stop_token_ids or ()),
-        include_stop=bool(request.include_stop_str_in_output),
-        ignore_eos=bool(request.ignore_eos),
-        skip_special_tokens=request.skip_special_tokens is not False,
-        beams=request.best_of or 1,
-        length_penalty=request.length_penalty,
-        num_assistant_tokens=request.num_assistant_tokens,
-        assistant_confidence_threshold=request.assistant_confidence_threshold,
-        max_ngram_size=request.max_ngram_size,
+        request.sampling,
+        min_tokens=fields.min_tokens,
+        top_k=0 if fields.top_k == -1 else fields.top_k,
+        min_p=fields.min_p,
+        repetition_penalty=fields.repetition_penalty,
+        stop_token_ids=tuple(fields.stop_token_ids or ()),
+        include_stop=bool(fields.include_stop_str_in_output),
+        ignore_eos=bool(fields.ignore_eos),
+        skip_special_tokens=fields.skip_special_tokens is not False,
+        beams=best_of or 1,
+        length_penalty=fields.length_penalty,
+        num_assistant_tokens=fields.num_assistant_tokens,
+        assistant_confidence_threshold=fields.assistant_confidence_threshold,
+        max_ngram_size=fields.max_ngram_size,
     )
 
 

@@ -6,11 +6,14 @@ from typing import cast
 
 from quart import Blueprint, Response, g, request
 
+from api.access import admit
+from api.answers.selection import check_size
 from api.answers.tally import Tally
 from api.answers.writing import collect, stream
 from api.bodies import read_json_body
 from api.context import context
-from api.dialects.interface import Dialect, MessagesMissing
+from api.dialects.interface import Choice, Dialect, MessagesMissing
+from api.dialects.openai.stored import to_store
 from api.lifetime import lifetime
 
 blueprint = Blueprint("chat", __name__)
@@ -23,31 +26,43 @@ STREAM_HEADERS = {
 
 
 @blueprint.post("/v1/chat/completions")
+@blueprint.post("/v1/completions")
 @blueprint.post("/v3/chat/completions")
+@blueprint.post("/v3/completions")
 @blueprint.post("/chat/completions")
 @blueprint.post("/models/chat/completions")
 async def chat_completions() -> Response:
-    """Create a chat completion. The HTTP status waits for the worker's verdict."""
+    """Create a chat completion, or a plain one. The HTTP status waits for the worker's verdict."""
     parts = context()
     dialect = cast(Dialect, g.dialect)
     tally = Tally()
-    body = await read_json_body(request, parts.settings.max_body)
+    body = await read_json_body(request, parts.settings)
     try:
         chat = dialect.parse(body)
     except MessagesMissing as missing:
         await parts.service.require_model(missing.model)
         raise
-    answer = await parts.service.submit(chat)
+    check_size(chat, parts.settings.max_choices)
+    ticket = await admit(chat, tally)
+    chat = ticket.request
+    answer = await parts.service.submit(chat, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout)
     lifetime(request).callback(parts.metrics.record, chat.model, tally)
     lifetime(request).callback(parts.service.close, answer)
     started = await answer.verdict()
     rendering = dialect.render(
         chat, answer_id=uuid.uuid4().hex, created=int(time.time()), fingerprint=started.fingerprint
     )
+
+    async def keep(choices: list[Choice]) -> None:
+        await parts.stored.save(ticket.tenant, to_store(rendering.completion(choices, tally.usage()), chat, body))
+
     if chat.stream:
-        response = Response(stream(answer, chat, rendering, tally), headers=STREAM_HEADERS)
+        pieces = stream(answer, chat, rendering, tally, keep if chat.store else None)
+        response = Response(pieces, headers=STREAM_HEADERS)
     else:
-        body = rendering.completion(await collect(answer, chat, tally), tally.usage())
-        response = Response(body, content_type="application/json")
+        choices = await collect(answer, chat, tally)
+        if chat.store:
+            await keep(choices)
+        response = Response(rendering.completion(choices, tally.usage()), content_type="application/json")
     response.timeout = None
     return response

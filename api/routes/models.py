@@ -2,7 +2,7 @@
 
 from quart import Blueprint, Response
 
-from api.context import context
+from api.access import visible_models
 from api.dialects.openai.models import render_model, render_models
 from shared.errors import ProblemKind, refuse
 
@@ -13,7 +13,7 @@ blueprint = Blueprint("models", __name__)
 @blueprint.get("/v3/models")
 async def list_models() -> Response:
     """List them."""
-    models = context().directory.fleet.serving()
+    models = visible_models()
     return Response(render_models(list(models.values())), content_type="application/json")
 
 
@@ -21,9 +21,8 @@ async def list_models() -> Response:
 @blueprint.get("/v3/models/<path:name>")
 async def get_model(name: str) -> Response:
     """Describe one."""
-    model = context().directory.fleet.serving().get(name)
+    model = visible_models().get(name)
     if model is None:
-        raise refuse(
-            ProblemKind.MODEL_NOT_FOUND, f"The model '{name}' does not exist or you do not have access to it.", param="model"
-        )
+        message = f"The model `{name}` does not exist or you do not have access to it."
+        raise refuse(ProblemKind.MODEL_NOT_FOUND, message)
     return Response(render_model(model), content_type="application/json")

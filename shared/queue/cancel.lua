@@ -1,18 +1,22 @@
--- Ends jobs whose client has gone: taken out of the queue, or their worker told.
+-- Ends jobs whose client has gone: taken out of the queue, or their worker told. A job that is not there yet may be on
+-- its way still, as commands on other connections overtake each other; it is then not queued when it comes.
 -- KEYS: queue
--- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, ids...
+-- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, time (ms) for which to expect a late job, ids...
 -- Returns the number of jobs that were still waiting.
 local waiting = 0
-for at = 5, #ARGV do
+for at = 6, #ARGV do
   local job = ARGV[at]
   if redis.call('ZREM', KEYS[1], job) == 1 then
     forget(job, ARGV[1], ARGV[2], ARGV[3])
     waiting = waiting + 1
   else
-    local worker = redis.call('HGET', ARGV[2] .. job, 'worker')
+    local state = ARGV[2] .. job
+    redis.call('HSET', state, 'cancelled', 1)
+    local worker = redis.call('HGET', state, 'worker')
     if worker then
-      redis.call('HSET', ARGV[2] .. job, 'cancelled', 1)
       redis.call('PUBLISH', ARGV[4] .. worker, 'cancel ' .. job)
+    else
+      redis.call('PEXPIRE', state, ARGV[5])
     end
   end
 end

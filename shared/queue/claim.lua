@@ -1,6 +1,6 @@
 -- Moves waiting jobs to the in-flight set for one worker: at most its free slots, and at most its
 -- share of the queue while other workers have free slots too.
--- KEYS: queue, inflight, load
+-- KEYS: queue, inflight, load, shares
 -- ARGV: payload prefix, state prefix, journal prefix, worker, slots used, slots, lease (ms), state TTL (ms)
 -- Returns the number of jobs that still wait, then {id, attempt, crashes, lapses, payload, journal} for each
 -- claimed one.
@@ -18,6 +18,7 @@ if waiting > 0 and used < slots then
   local lease_end = now_ms() + tonumber(ARGV[7])
   local popped = redis.call('ZPOPMIN', KEYS[1], take)
   left = waiting - #popped / 2
+  advance(KEYS[4], popped)
   for at = 1, #popped, 2 do
     local job, score = popped[at], popped[at + 1]
     local payload = redis.call('GET', ARGV[1] .. job)

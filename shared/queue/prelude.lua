@@ -1,5 +1,8 @@
 -- Functions that several scripts share; put in front of each of them when it is loaded.
 
+-- Bands of priority lie so far apart in the queue's scores that the tags inside a band (tokens) never fill it.
+local BAND_WIDTH = 2 ^ 50
+
 local function now_ms()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
@@ -37,4 +40,19 @@ local function requeue(job, queue_key, inflight_key, payload_prefix, state_prefi
   redis.call('HDEL', state_prefix .. job, 'worker')
   redis.call('ZADD', queue_key, claim[1], job)
   return true
+end
+
+-- Moves the virtual time of each band to the tag of its newest claimed job; a job that returned to the queue is older.
+-- claimed: ids and scores in turn, by rising score.
+local function advance(shares_key, claimed)
+  local newest = {}
+  for at = 2, #claimed, 2 do
+    local band = math.floor(tonumber(claimed[at]) / BAND_WIDTH)
+    newest[string.format('time:%.0f', band)] = tonumber(claimed[at]) - band * BAND_WIDTH
+  end
+  for field, tag in pairs(newest) do
+    if tag > tonumber(redis.call('HGET', shares_key, field) or 0) then
+      redis.call('HSET', shares_key, field, string.format('%.0f', tag))
+    end
+  end
 end

@@ -11,6 +11,7 @@ from arq.jobs import serialize_job
 from arq.utils import timestamp_ms
 
 from shared import keys
+from shared.cost import answer_cost, prompt_cost
 from shared.events import Event, decode_journal
 from shared.request import Job, Tier, encode_job
 
@@ -19,13 +20,14 @@ JOB_FUNCTION = "chat"
 
 REAP_LIMIT = 256
 
-_BAND_MS = 24 * 3_600_000
-"""A whole band of priority, as a lead in time: longer than any job may exist, so that bands never mix."""
-_LEADS: dict[Tier, int] = {"flex": 0, "default": _BAND_MS, "auto": _BAND_MS, "priority": 2 * _BAND_MS}
-"""How far ahead of its time each tier is queued, in ms. Scores lie in the past, because arq takes a score in the
-future for a job that must not run yet."""
+_LATENESS_MS = 60_000
+"""For how long a cancelled job may still arrive: longer than commands lie in the buffers of a store that hangs."""
 
-_SCRIPTS = ("enqueue", "claim", "emit", "cancel", "renew", "release", "reap")
+_BANDS: dict[Tier, int] = {"priority": -2, "default": -1, "auto": -1, "flex": 0}
+"""The band of each tier; lower ones go first. Scores are far below the current time in ms, because arq takes a score in
+the future for a job that must not run yet; nor is a score ever 0, which arq takes for a job that has gone."""
+
+_SCRIPTS = ("enqueue", "charge", "claim", "emit", "cancel", "renew", "release", "reap")
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -58,6 +60,14 @@ class Publication:
     final: bool = False
 
 
+class QueueFull(Exception):
+    """Nothing was queued, because too many jobs would have been served before: ``ahead``."""
+
+    def __init__(self, ahead: int) -> None:
+        super().__init__(f"{ahead} jobs wait")
+        self.ahead = ahead
+
+
 class StaleClaims(Exception):
     """Nothing was published, because the worker no longer holds the claims on ``jobs``."""
 
@@ -88,28 +98,52 @@ class JobQueue:
         self._queue = keys.queue(model)
         self._inflight = keys.inflight(model)
         self._load = keys.load(model)
+        self._shares = keys.shares(model)
+        self._reaped = keys.reaped(model)
         self._scripts = {name: redis.register_script(_source(name)) for name in _SCRIPTS}
 
-    async def enqueue(self, jobs: Sequence[Job], *, limit: int) -> int | None:
-        """Queue the ``jobs`` of one request and wake workers; return how many jobs waited before.
+    async def enqueue(self, jobs: Sequence[Job], *, limit: int) -> int:
+        """Queue the ``jobs`` of one request and wake workers; return how many jobs are ahead of them.
 
-        A tier's jobs are claimed before all that wait in the tiers below it. Returns ``None``, and queues none, when
-        more than ``limit`` would wait.
+        A tier's jobs are claimed before all that wait in the tiers below it; within a tier, tenants share the workers
+        equally by tokens. Raises :class:`QueueFull`, having queued none, when more than ``limit`` would wait, of those
+        that are claimed before jobs of this tenant.
         """
-        pairs: list[str | bytes] = []
+        triples: list[str | bytes | int] = []
         for job in jobs:
             body = serialize_job(JOB_FUNCTION, (encode_job(job),), {}, None, timestamp_ms(), serializer=_encode)
-            pairs += (job.id, body)
-        waiting = await self._run(
+            triples += (job.id, body, prompt_cost(job.request) + answer_cost(job.request))
+        band, tenant = _band(jobs[0].request.tier), jobs[0].tenant
+        ahead = await self._run(
             "enqueue",
-            [self._queue, self._load],
-            [keys.PAYLOAD_PREFIX, keys.WORKER_CHANNEL_PREFIX, self._job_ttl_ms, limit, _lead_ms(jobs), *pairs],
+            [self._queue, self._load, self._shares],
+            [
+                keys.PAYLOAD_PREFIX,
+                keys.WORKER_CHANNEL_PREFIX,
+                keys.STATE_PREFIX,
+                self._job_ttl_ms,
+                limit,
+                band,
+                tenant,
+                *triples,
+            ],
         )
-        return None if waiting < 0 else int(waiting)
+        if ahead < 0:
+            raise QueueFull(-int(ahead) - 1)
+        return int(ahead)
+
+    async def charge(self, tenant: str, tier: Tier | None, tokens: int) -> None:
+        """Count ``tokens`` more, or fewer where negative, for ``tenant`` than were guessed of a request."""
+        await self._run("charge", [self._shares], [_band(tier), tenant, tokens])
+
+    async def any_claimed(self, jobs: Iterable[str]) -> bool:
+        """Whether a worker has, or had, one of these jobs."""
+        return bool(await self.redis.exists(*(keys.state(job) for job in jobs)))
 
     async def cancel(self, jobs: Iterable[str]) -> int:
-        """End jobs whose client has gone; return how many of them had not been claimed."""
-        return int(await self._run("cancel", [self._queue], [*_PREFIXES, keys.WORKER_CHANNEL_PREFIX, *jobs]))
+        """End jobs whose client has gone, even before they are queued; return how many of them were waiting."""
+        arguments = [*_PREFIXES, keys.WORKER_CHANNEL_PREFIX, _LATENESS_MS, *jobs]
+        return int(await self._run("cancel", [self._queue], arguments))
 
     async def claim(self, worker: str, *, used: int, slots: int) -> tuple[list[Claim], int]:
         """Take jobs for ``worker``, which has ``used`` of its ``slots`` busy, and tell its new load.
@@ -119,7 +153,7 @@ class JobQueue:
         """
         left, *rows = await self._run(
             "claim",
-            [self._queue, self._inflight, self._load],
+            [self._queue, self._inflight, self._load, self._shares],
             [*_PREFIXES, worker, used, slots, self._lease_ms, self._job_ttl_ms],
         )
         claims = [
@@ -178,9 +212,15 @@ class JobQueue:
         return int(await self._run("release", [self._queue, self._inflight, self._load], arguments))
 
     async def reap(self) -> list[str]:
-        """Put jobs whose lease has lapsed back into the queue; return their ids."""
-        arguments: list[str | int] = [*_PREFIXES, keys.WORKER_CHANNEL_PREFIX, REAP_LIMIT]
-        reply = await self._run("reap", [self._queue, self._inflight, self._load], arguments)
+        """Put jobs whose lease has lapsed back into the queue; return their ids.
+
+        To be called more than twice in a lease: after a longer pause, the store was away, and leases that lapsed
+        meanwhile hold for once more.
+        """
+        arguments: list[str | int] = [
+            *_PREFIXES, keys.WORKER_CHANNEL_PREFIX, REAP_LIMIT, self._lease_ms, self._job_ttl_ms
+        ]  # fmt: skip
+        reply = await self._run("reap", [self._queue, self._inflight, self._load, self._reaped], arguments)
         return [job.decode() for job in reply]
 
     async def journal(self, job: str) -> list[Event]:
@@ -207,8 +247,8 @@ class JobQueue:
 _PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
 
 
-def _lead_ms(jobs: Sequence[Job]) -> int:
-    return _LEADS[jobs[0].request.tier or "default"]
+def _band(tier: Tier | None) -> int:
+    return _BANDS[tier or "default"]
 
 
 def _source(name: str) -> str:

@@ -1,12 +1,24 @@
 -- Puts jobs whose lease has lapsed back into the queue.
--- KEYS: queue, inflight, load
--- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, most jobs
+-- While the store is away, nobody can renew: leases that lapsed in such a time are renewed once, by the first who is
+-- back. That the store was away shows in the time since anybody reaped.
+-- KEYS: queue, inflight, load, last reaped
+-- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, most jobs, lease (ms), TTL of the time (ms)
 -- Returns the ids that wait again.
-local lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now_ms(), 'LIMIT', 0, ARGV[5])
+local now, lease = now_ms(), tonumber(ARGV[6])
+local blind = now - tonumber(redis.call('GET', KEYS[4]) or now) > lease / 2
+redis.call('SET', KEYS[4], string.format('%.0f', now), 'PX', ARGV[7])
+
+local lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[5])
+local lease_end = string.format('%.0f', now + lease)
 local back = {}
-for _, job in ipairs(lapsed) do
-  if requeue(job, KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]) then
-    redis.call('HINCRBY', ARGV[2] .. job, 'lapses', 1)
+for at = 1, #lapsed, 2 do
+  local job, state = lapsed[at], ARGV[2] .. lapsed[at]
+  local claim = redis.call('HMGET', state, 'worker', 'spared')
+  if blind and claim[1] and claim[2] ~= lapsed[at + 1] then
+    redis.call('ZADD', KEYS[2], lease_end, job)
+    redis.call('HSET', state, 'spared', lease_end)
+  elseif requeue(job, KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]) then
+    redis.call('HINCRBY', state, 'lapses', 1)
     back[#back + 1] = job
   end
 end

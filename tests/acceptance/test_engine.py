@@ -22,8 +22,10 @@ TOPICS = (
 )  # fmt: skip
 
 
-def options(path: str, device: str = "CPU") -> EngineOptions:
-    settings = EngineSettings(precision="exact", cache_size=1, device=device, max_batch=16)
+def options(path: str, device: str = "CPU", prompt_lookup: bool = False) -> EngineOptions:
+    settings = EngineSettings(
+        precision="exact", cache_size=1, device=device, max_batch=16, prompt_lookup=prompt_lookup
+    )
     return EngineOptions.from_settings(settings, path=path, context_length=CONTEXT)
 
 
@@ -37,7 +39,7 @@ class Bench:
         self._numbers = iter(range(1, 1_000_000))
 
     def sequence(self, text: str, *, generated: tuple[int, ...] = (), constraint: Constraint | None = None,
-                 **sampling: object) -> Sequence:  # fmt: skip
+                 alternatives: int = 1, **sampling: object) -> Sequence:  # fmt: skip
         prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
         ids = self.tokenizer.encode(prompt, add_special_tokens=False).input_ids.data[0]
         fields = {"temperature": 0.0, "seed": 1, "max_tokens": 40, **sampling}
@@ -47,6 +49,7 @@ class Bench:
             sampling=Sampling(**fields),  # type: ignore[arg-type]
             generated=generated,
             constraint=constraint,
+            alternatives=alternatives,
         )
 
     def finish(self) -> list[Output]:
@@ -134,6 +137,45 @@ def test_a_resumed_sequence_makes_the_identical_rest(bench: Bench, cut: int) -> 
     assert text_of(rest) == text_of(whole[cut:])
     assert rest[0].position == cut
     assert rest[-1].reason == whole[-1].reason
+
+
+def test_a_beam_search_brings_its_best_texts_in_order(bench: Bench) -> None:
+    (output,) = bench.one("Name three colours.", beams=4, max_tokens=16, logprobs=True, alternatives=3)
+    assert len(output.alternatives) == 3
+    scores = [one.score for one in output.alternatives]
+    assert scores == sorted(scores, reverse=True)
+    assert len({one.text for one in output.alternatives}) == 3
+    assert all(len(one.tokens) == len(one.logprobs) == len(one.pieces) for one in output.alternatives)
+    greedy = sum(sum(made.logprobs) for made in bench.one("Name three colours.", max_tokens=16, logprobs=True))
+    assert sum(output.alternatives[0].logprobs) >= greedy
+    assert bench.engine.gauges().requests == 0
+
+
+def test_speculation_is_refused_where_there_is_none(bench: Bench) -> None:
+    with pytest.raises(EngineRefusal, match="without speculation"):
+        bench.one("Hi", num_assistant_tokens=3)
+
+
+def test_prompt_lookup_makes_the_same_text(bench: Bench) -> None:
+    text = "Repeat after me: the quick brown fox jumps over the lazy dog. The quick brown fox"
+    expected = bench.one(text)
+    engine = OpenVINOEngine(options(str(default_model()), prompt_lookup=True), lambda stage: None)
+    sequence = bench.sequence(text, max_ngram_size=2)
+    engine.add(sequence)
+    outputs: list[Output] = []
+    steps = 0
+    while engine.busy():
+        outputs += engine.step()
+        steps += 1
+    assert tokens_of(outputs) == tokens_of(expected)
+    assert text_of(outputs) == text_of(expected)
+    assert steps < len(tokens_of(outputs))
+
+
+def test_what_beam_search_would_ignore_is_refused(bench: Bench) -> None:
+    with pytest.raises(EngineRefusal) as refusal:
+        bench.one("Hi", beams=2, presence_penalty=1.0)
+    assert refusal.value.problem.param == "presence_penalty"
 
 
 def test_penalties_count_what_was_generated_before_the_interruption(bench: Bench) -> None:

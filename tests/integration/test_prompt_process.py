@@ -11,7 +11,7 @@ import pytest
 from shared.errors import ProblemKind, RequestRefused
 from shared.request import ChatRequest, Message
 from worker.engine.simulated_vocabulary import encode
-from worker.prompt.interface import PromptOptions
+from worker.prompt.interface import Prepared, PromptOptions
 from worker.prompt.process import PromptError, PromptProcess
 
 FAULTY = "tests.integration.faulty_prompt_child"
@@ -42,12 +42,12 @@ async def test_requests_are_answered_with_their_own_tokens(simulated: PromptProc
     assert await simulated.ready() == 1000
     texts = [f"text number {number}" for number in range(20)]
     answers = await asyncio.gather(*(simulated.prepare(_request(text)) for text in texts))
-    assert answers == [encode(f"user: {text}\nassistant:") for text in texts]
+    assert [answer.tokens for answer in answers] == [encode(f"user: {text}\nassistant:") for text in texts]
 
 
 async def test_plain_prompts_need_no_template(simulated: PromptProcess) -> None:
-    assert await simulated.prepare(ChatRequest(model="m", prompts=("the sea",))) == encode("the sea")
-    assert await simulated.prepare(ChatRequest(model="m", prompts=((1, 2),))) == (1, 2)
+    assert (await simulated.prepare(ChatRequest(model="m", prompts=("the sea",)))).tokens == encode("the sea")
+    assert (await simulated.prepare(ChatRequest(model="m", prompts=((1, 2),)))).tokens == (1, 2)
 
 
 async def test_a_refusal_carries_its_problem_and_harms_nobody(simulated: PromptProcess) -> None:
@@ -56,7 +56,7 @@ async def test_a_refusal_carries_its_problem_and_harms_nobody(simulated: PromptP
     )
     assert isinstance(long, RequestRefused)
     assert long.problem.kind is ProblemKind.CONTEXT_LENGTH
-    assert isinstance(short, tuple)
+    assert isinstance(short, Prepared)
 
 
 async def test_a_request_that_hangs_is_refused_and_those_behind_it_are_served(faulty: PromptProcess) -> None:
@@ -71,13 +71,15 @@ async def test_a_request_that_hangs_is_refused_and_those_behind_it_are_served(fa
     assert isinstance(first, RequestRefused)
     assert first.problem.kind is ProblemKind.TEMPLATE
     assert "1 s" in first.problem.message
-    assert (second, third) == (tuple(range(4)), tuple(range(7)))
+    assert isinstance(second, Prepared)
+    assert isinstance(third, Prepared)
+    assert (second.tokens, third.tokens) == (tuple(range(4)), tuple(range(7)))
     assert faulty.pid != before
 
 
 async def test_a_request_in_hand_at_a_crash_is_tried_once_more(faulty: PromptProcess) -> None:
     first, second = await asyncio.gather(faulty.prepare(_request("crash once")), faulty.prepare(_request("four")))
-    assert (len(first), len(second)) == (10, 4)
+    assert (len(first.tokens), len(second.tokens)) == (10, 4)
 
 
 async def test_a_request_that_crashes_twice_is_refused_and_those_behind_it_are_served(faulty: PromptProcess) -> None:
@@ -86,7 +88,8 @@ async def test_a_request_that_crashes_twice_is_refused_and_those_behind_it_are_s
     )
     assert isinstance(first, RequestRefused)
     assert first.problem.kind is ProblemKind.POISON
-    assert second == tuple(range(4))
+    assert isinstance(second, Prepared)
+    assert second.tokens == tuple(range(4))
 
 
 async def test_a_child_that_dies_idle_is_replaced(faulty: PromptProcess) -> None:
@@ -94,7 +97,7 @@ async def test_a_child_that_dies_idle_is_replaced(faulty: PromptProcess) -> None
     dead = faulty.pid
     assert dead is not None
     os.kill(dead, signal.SIGKILL)
-    assert await faulty.prepare(_request("four")) == tuple(range(4))
+    assert (await faulty.prepare(_request("four"))).tokens == tuple(range(4))
     assert faulty.pid != dead
 
 
@@ -105,7 +108,7 @@ async def test_a_caller_that_gives_up_does_not_hold_up_the_others(faulty: Prompt
     await asyncio.sleep(0)
     hanging.cancel()
     given_up.cancel()
-    assert await faulty.prepare(_request("four")) == tuple(range(4))
+    assert (await faulty.prepare(_request("four"))).tokens == tuple(range(4))
 
 
 async def test_stopping_refuses_whoever_waits_and_ends_the_process(faulty: PromptProcess) -> None:

@@ -62,6 +62,7 @@ def _maker(template: str | None = CHATML, context_length: int = 100_000) -> tupl
         opening=(3,),
         vocabulary_size=1000,
         context_length=context_length,
+        special_ids={text: index for index, text in enumerate(SPECIALS)},
     )
     return maker, tokenizer
 
@@ -76,6 +77,37 @@ def _user(text: str) -> tuple[Message, ...]:
 
 def _special_count(ids: Sequence[int]) -> int:
     return sum(1 for number in ids if number < len(SPECIALS))
+
+
+def test_a_template_without_tools_gets_them_in_words_and_calls_are_read_all_the_same() -> None:
+    plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    maker, tokenizer = _maker(plain)
+    request = _request(messages=_user("Hi"), tools=(Tool(name="find_city"),))
+    assert "find_city" in tokenizer.text(maker.prepare(request))
+    assert maker.plan(request).tools == "hermes"
+    assert maker.plan(_request(messages=_user("Hi"))).tools == ""
+
+
+def test_the_plan_knows_that_the_prompt_has_opened_the_reasoning() -> None:
+    thinking = CHATML + "{% if enable_thinking %}<|x|>{% endif %}<think>\n"
+    maker, _ = _maker(thinking)
+    plan = maker.plan(_request(messages=_user("Hi")))
+    assert (plan.reasoning, plan.in_reasoning) == ("think", True)
+
+
+def test_markers_that_are_special_tokens_stay_in_the_text() -> None:
+    template = ChatTemplate("{{ tools }}<tool_call></tool_call>", bos_token="", eos_token="")
+    maker = TemplatePromptMaker(
+        encode=Tokenizer().encode_all,
+        template=template,
+        special_texts=SpecialTexts(SPECIALS),
+        opening=(),
+        vocabulary_size=1000,
+        context_length=1000,
+        special_ids={"<tool_call>": 7, "</tool_call>": 8, "<|im_end|>": 9},
+    )
+    assert maker.plan(_request(messages=_user("Hi"), tools=(Tool(name="t"),))).shown_tokens == (7, 8)
+    assert maker.plan(_request(messages=_user("Hi"))).shown_tokens == ()
 
 
 def test_harmless_messages_are_encoded_as_the_rendered_text_is() -> None:

@@ -10,7 +10,7 @@ from fakeredis import FakeAsyncRedis
 
 from shared import keys
 from shared.events import Delta, Finished, decode_frame, encode_event, encode_frame
-from shared.queue import JobQueue, Publication, StaleClaims
+from shared.queue import JobQueue, Publication, QueueFull, StaleClaims
 from shared.request import ChatRequest, Job, Message
 
 CHANNEL = keys.replica_channel("api-1")
@@ -34,7 +34,7 @@ def job(name: str) -> Job:
     return Job(id=name, reply_to="api-1", request=request)
 
 
-async def enqueue(queue: JobQueue, *names: str, limit: int = 100) -> int | None:
+async def enqueue(queue: JobQueue, *names: str, limit: int = 100) -> int:
     return await queue.enqueue([job(name) for name in names], limit=limit)
 
 
@@ -80,7 +80,9 @@ async def test_workers_with_free_slots_share_the_queue(queue: JobQueue) -> None:
 
 async def test_a_full_queue_takes_all_or_none(queue: JobQueue) -> None:
     assert await enqueue(queue, "a", "b", limit=3) == 0
-    assert await enqueue(queue, "c", "d", limit=3) is None
+    with pytest.raises(QueueFull) as full:
+        await enqueue(queue, "c", "d", limit=3)
+    assert full.value.ahead == 2
     assert await queue.depth() == (2, 0)
     assert await enqueue(queue, "c", limit=3) == 2
 
@@ -118,7 +120,8 @@ async def test_the_end_leaves_nothing_but_an_expiring_journal(queue: JobQueue, r
     last = encode_event(Finished(0, "stop"))
     await queue.emit("w1", [Publication("a", claim.attempt, [last], final=True)], [], load=0.0)
     assert await queue.depth() == (0, 0)
-    assert sorted(await redis.keys("*")) == [keys.journal("a").encode(), keys.load("tiny").encode()]
+    left = {keys.journal("a"), keys.load("tiny"), keys.shares("tiny")}
+    assert set(await redis.keys("*")) == {name.encode() for name in left}
     assert 0 < await redis.pttl(keys.journal("a")) <= 60_000
 
 
@@ -232,3 +235,39 @@ async def test_crashes_and_lapses_are_remembered(redis: ArqRedis) -> None:
     await queue.reap()
     claims, _ = await queue.claim("w1", used=0, slots=2)
     assert {claim.job: (claim.crashes, claim.lapses) for claim in claims} == {"guilty": (1, 1), "innocent": (0, 1)}
+
+
+async def test_a_job_that_was_cancelled_before_it_came_is_not_queued(queue: JobQueue, redis: ArqRedis) -> None:
+    await queue.cancel(["late"])
+    await enqueue(queue, "late", "other")
+    claims, left = await queue.claim("w1", used=0, slots=4)
+    assert ([claim.job for claim in claims], left) == (["other"], 0)
+    assert 0 < await redis.pttl(keys.state("late")) <= 60_000
+
+
+async def test_a_job_that_is_queued_twice_while_it_runs_keeps_its_worker(queue: JobQueue) -> None:
+    await enqueue(queue, "a")
+    await queue.claim("w1", used=0, slots=1)
+    await enqueue(queue, "a")
+    assert await queue.depth() == (0, 1)
+
+
+async def test_leases_that_lapsed_while_the_store_was_away_hold_once_more(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=50)
+    await enqueue(queue, "a")
+    await queue.reap()
+    await queue.claim("w1", used=0, slots=1)
+    await asyncio.sleep(0.1)
+    assert await queue.reap() == []
+    assert await queue.renew("w1", [("a", 1)]) == []
+
+
+async def test_a_worker_that_does_not_come_back_with_the_store_loses_its_claims(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=50)
+    await enqueue(queue, "a")
+    await queue.reap()
+    await queue.claim("w1", used=0, slots=1)
+    await asyncio.sleep(0.1)
+    assert await queue.reap() == []
+    await asyncio.sleep(0.1)
+    assert await queue.reap() == ["a"]

@@ -1,9 +1,10 @@
 """The simulated engine keeps an engine's promises: deterministic, resumable, with faults where they were asked for."""
 
+import msgspec
 import pytest
 
 from shared.errors import ProblemKind
-from shared.request import Sampling
+from shared.request import Constraint, Sampling
 from shared.settings import EngineSettings
 from worker.engine import directives
 from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Sequence
@@ -142,6 +143,15 @@ def test_directives_for_refusal_and_exhaustion() -> None:
     outputs = run(sequence("[[exhaust at 3]]"))[1]
     assert len(tokens_of(outputs)) == 3
     assert outputs[-1].reason == "exhausted"
+
+
+def test_a_constraint_is_refused_unless_the_prompt_says_the_answer() -> None:
+    machine = engine()
+    constraint = Constraint(kind="regex", value="yes")
+    with pytest.raises(EngineRefusal, match="grammar"):
+        machine.add(msgspec.structs.replace(sequence("answer"), constraint=constraint))
+    machine.add(msgspec.structs.replace(sequence("answer [[say yes]]"), constraint=constraint))
+    assert machine.busy()
 
 
 def test_a_prompt_without_room_for_an_answer_is_refused() -> None:

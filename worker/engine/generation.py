@@ -20,6 +20,7 @@ class Generation:
         """
         sampling = sequence.sampling
         self.sequence = sequence
+        self._vocabulary = vocabulary
         self.tokens: list[int] = []
         self.complete: StopReason | None = None
         """The reason for which nothing is left to generate, if so; a resumed sequence may begin complete."""
@@ -33,6 +34,7 @@ class Generation:
             stop=sampling.stop,
             include_stop=sampling.include_stop,
             skip_special_tokens=sampling.skip_special_tokens,
+            shown=sequence.shown_tokens,
         )
         self._push(sequence.generated)
 
@@ -40,6 +42,15 @@ class Generation:
     def remaining(self) -> int:
         """The most tokens that are still to come."""
         return self._limit - len(self.tokens)
+
+    @property
+    def held(self) -> bool:
+        """Whether the constraint, if there is one, has begun to hold; from then on it can't be begun anew."""
+        sequence = self.sequence
+        if sequence.constraint is None or not sequence.free_until:
+            return sequence.constraint is not None
+        text = b"".join(map(self._vocabulary.piece, self.tokens))
+        return any(_has_begun(text, marker.encode()) for marker in sequence.free_until)
 
     def take(self, tokens: Series[int], logprobs: Series[float], reason: StopReason | None = None) -> Output:
         """Take a step's tokens. Those behind the end are left out; ``logprobs`` may be longer than ``tokens``.
@@ -80,3 +91,8 @@ class Generation:
         if self.complete is None and len(self.tokens) >= self._limit:
             self.complete = "length"
         return text
+
+
+def _has_begun(text: bytes, marker: bytes) -> bool:
+    """Whether ``text`` holds the marker, or ends with what could become it."""
+    return marker in text or any(text.endswith(marker[:length]) for length in range(1, len(marker)))

@@ -9,8 +9,9 @@ from typing import Any
 import openvino_genai
 
 from shared.errors import Problem, ProblemKind
-from shared.request import Constraint
+from worker.engine.beams import check_beams
 from worker.engine.interface import EngineRefusal, Sequence
+from worker.engine.structure import structure
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("temperature", 0.0, 100.0),
@@ -63,8 +64,15 @@ def configure(
         presence_penalty=sampling.presence_penalty,
         repetition_penalty=sampling.repetition_penalty,
     )
+    if sampling.beams > 1:
+        config.do_sample = False
+        config.num_beams = sampling.beams
+        config.num_return_sequences = sequence.alternatives
+        # The pipeline wants to see the end token among the stop tokens of a beam search; we look for them in the ids.
+        config.stop_token_ids = set()
+        _set(config, length_penalty=sampling.length_penalty)
     if sequence.constraint is not None:
-        config.structured_output_config = _structure(sequence.constraint)
+        config.structured_output_config = structure(sequence.constraint)
     return config
 
 
@@ -85,6 +93,7 @@ def check(sequence: Sequence) -> None:
                     param=field,
                 )
             )
+    check_beams(sequence)
     if any(token < 0 for token in sequence.sampling.stop_token_ids):
         raise EngineRefusal(
             Problem(
@@ -99,17 +108,3 @@ def _set(config: openvino_genai.GenerationConfig, **values: Any) -> None:
     for name, value in values.items():
         if value is not None:
             setattr(config, name, value)
-
-
-def _structure(constraint: Constraint) -> openvino_genai.StructuredOutputConfig:
-    match constraint.kind:
-        case "json_object":
-            return openvino_genai.StructuredOutputConfig(json_schema='{"type": "object"}')
-        case "json_schema":
-            return openvino_genai.StructuredOutputConfig(json_schema=constraint.value)
-        case "regex":
-            return openvino_genai.StructuredOutputConfig(regex=constraint.value)
-        case "grammar":
-            return openvino_genai.StructuredOutputConfig(grammar=constraint.value)
-        case "structural_tag":
-            return openvino_genai.StructuredOutputConfig(structural_tags_config=constraint.value)

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from shared.errors import Problem
+from shared.events import Alternative
 from shared.request import Constraint, Sampling
 
 StopReason = Literal["stop", "length", "exhausted", "cancelled"]
@@ -21,7 +22,10 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``prompt`` holds token ids. ``generated`` holds the ids that an earlier attempt already produced and
     published: generation goes on behind them, and positions count them. ``sampling`` is complete as far
-    as the request and the model's defaults go; its seed is always set.
+    as the request and the model's defaults go; its seed is always set. A beam search (``sampling.beams`` above 1)
+    returns its best ``alternatives`` texts and is never resumed. ``shown_tokens`` are special tokens that
+    stay in the text where special tokens are left out of it. ``free_until`` are texts before the first of which the
+    constraint allows anything; without any, it holds from the start.
     """
 
     number: int
@@ -29,6 +33,9 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sampling: Sampling
     generated: tuple[int, ...] = ()
     constraint: Constraint | None = None
+    shown_tokens: tuple[int, ...] = ()
+    free_until: tuple[str, ...] = ()
+    alternatives: int = 1
 
 
 class Output(msgspec.Struct, frozen=True, array_like=True):
@@ -47,6 +54,8 @@ class Output(msgspec.Struct, frozen=True, array_like=True):
     reason: StopReason | None = None
     pieces: tuple[bytes, ...] = ()
     """Each token's bytes, where log probabilities were asked for; none for a token that the text leaves out."""
+    alternatives: tuple[Alternative, ...] = ()
+    """The texts of a beam search, best first; it has one output, at its end, with nothing else in it."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,9 @@ import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.errors import Problem, ProblemKind
+from shared.request import Sampling
 from worker.defaults import stated_fields
+from worker.engine.beams import Beam, rank
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
 from worker.engine.interface import (
@@ -28,6 +30,9 @@ from worker.engine.interface import (
 )
 from worker.engine.model_files import model_bytes, model_identity
 from worker.engine.options import EngineOptions
+from worker.engine.speculation import apply as apply_speculation
+from worker.engine.speculation import check_speculation, speculation_of
+from worker.engine.speculation import properties as speculation_properties
 from worker.engine.tokenizer_vocabulary import read_vocabulary
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f32"}
@@ -88,6 +93,7 @@ class OpenVINOEngine:
         self._steps = 0
         self._tokens = 0
         progress(f"loading {path.name} ({model_bytes(path) / 1e6:.0f} MB) on {options.device}")
+        self._speculation = speculation_of(options)
         self._pipeline = load_pipeline(options)
         progress("reading the tokenizer")
         tokenizer = self._pipeline.get_tokenizer()
@@ -111,9 +117,8 @@ class OpenVINOEngine:
     def add(self, sequence: Sequence) -> None:
         """Take a sequence into the batch. Raises :class:`EngineRefusal`, harming no other sequence."""
         check(sequence)
-        room = self._room(sequence)
-        limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
-        generation = Generation(sequence, self._vocabulary, end_tokens=self._end_tokens, limit=limit)
+        check_speculation(sequence.sampling, self._speculation)
+        generation = self._generation(sequence)
         if generation.complete is not None:
             self._complete.append(generation)
         elif self._suspects or self._on_trial is not None:
@@ -174,6 +179,12 @@ class OpenVINOEngine:
             self._tokens,
         )
 
+    def _generation(self, sequence: Sequence) -> Generation:
+        """Return the account of a sequence. Raises :class:`EngineRefusal` if there is no room for it."""
+        room = self._room(sequence)
+        limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
+        return Generation(sequence, self._vocabulary, end_tokens=self._end_tokens, limit=limit)
+
     def _room(self, sequence: Sequence) -> int:
         """Return how many tokens an answer can have. Raises :class:`EngineRefusal` if the sequence has no place."""
         prompt, length = len(sequence.prompt), len(sequence.prompt) + len(sequence.generated)
@@ -204,11 +215,12 @@ class OpenVINOEngine:
         """
         sequence = generation.sequence
         tokens = tuple(generation.tokens)
-        done: tuple[int, ...] = () if repeat and _remembers(sequence) else tokens
+        done: tuple[int, ...] = () if repeat and _remembers(generation) else tokens
         repeated = len(tokens) - len(done)
         config = configure(
             sequence, self._pipeline.get_config(), done=len(done), max_new_tokens=generation.remaining + repeated
         )
+        apply_speculation(config, sequence.sampling, self._speculation)
         try:
             handle = self._pipeline.add_request(next(self._request_ids), _tensor(sequence.prompt + done), config)
         except Exception as error:
@@ -234,6 +246,9 @@ class OpenVINOEngine:
         outputs: list[Output] = []
         for number, running in tuple(self._running.items()):
             handle = running.handle
+            if running.generation.sequence.sampling.beams > 1:
+                outputs += self._read_beams(number, running)
+                continue
             tokens: list[int] = []
             logprobs: list[float] = []
             finish = _NO_REASON
@@ -261,6 +276,24 @@ class OpenVINOEngine:
                 self._drop(running)
         return outputs
 
+    def _read_beams(self, number: int, running: _Running) -> list[Output]:
+        """Take the result of a beam search, which comes all at once at its end."""
+        handle = running.handle
+        if handle.can_read():
+            beams = [
+                Beam(made.generated_ids, made.generated_log_probs, made.finish_reason == _LENGTH, made.score)
+                for made in handle.read().values()
+            ]
+            output = rank(running.generation.sequence, beams, self._generation)
+            self._tokens += sum(len(beam.tokens) for beam in beams)
+        elif handle.get_status() == _RUNNING:
+            return []
+        else:
+            output = running.generation.take((), (), "exhausted")
+        del self._running[number]
+        self._drop(running)
+        return [output]
+
     def _repeats(self, running: _Running, tokens: list[int], logprobs: list[float]) -> bool:
         """Take the tokens off that the sequence had before; return whether others are left.
 
@@ -272,7 +305,7 @@ class OpenVINOEngine:
         if tokens[:count] != known[:count] or not tokens:
             del self._running[running.generation.sequence.number]
             self._drop(running)
-            if running.generation.sequence.constraint is None:
+            if not running.generation.held:
                 self._restart(running.generation, repeat=False)
             else:
                 self._refuse(
@@ -331,6 +364,7 @@ class OpenVINOEngine:
         config = self._pipeline.get_config()
         config.do_sample = False
         config.max_new_tokens = 1
+        apply_speculation(config, Sampling(), self._speculation)
         prompt = tuple(index % len(self._vocabulary) for index in range(_WARM_UP_TOKENS))
         handle = self._pipeline.add_request(next(self._request_ids), _tensor(prompt), config)
         while self._pipeline.has_non_finished_requests():
@@ -350,8 +384,8 @@ def load_pipeline(options: EngineOptions) -> openvino_genai.ContinuousBatchingPi
     scheduler.max_num_seqs = options.max_batch
     scheduler.max_num_batched_tokens = max(_PREFILL_TOKENS, 2 * options.max_batch)
     scheduler.enable_prefix_caching = options.prefix_caching
-    properties = EXACT if options.precision == "exact" else {}
     try:
+        properties = speculation_properties(options) | (EXACT if options.precision == "exact" else {})
         return openvino_genai.ContinuousBatchingPipeline(options.path, scheduler, options.device, properties)
     except Exception as error:
         raise EngineLoadError(f"OpenVINO can't load {options.path} on {options.device}: {_last_line(error)}") from error
@@ -368,10 +402,10 @@ def _fingerprint(path: Path, options: EngineOptions) -> str:
     return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
 
 
-def _remembers(sequence: Sequence) -> bool:
+def _remembers(generation: Generation) -> bool:
     """Whether the pipeline must have generated a sequence's tokens itself to go on rightly."""
-    sampling = sequence.sampling
-    return bool(sequence.constraint is not None or sampling.frequency_penalty or sampling.presence_penalty)
+    sampling = generation.sequence.sampling
+    return bool(generation.held or sampling.frequency_penalty or sampling.presence_penalty)
 
 
 def _most_suspicious(running: list[_Running]) -> _Running:

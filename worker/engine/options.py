@@ -22,6 +22,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_batch: int
     cache_size: int
     prefix_caching: bool
+    prompt_lookup: bool
+    draft_model: str
     precision: Literal["fast", "exact"]
     context_length: int
     sim_step: float
@@ -38,6 +40,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             max_batch=settings.max_batch,
             cache_size=settings.cache_size,
             prefix_caching=settings.prefix_caching,
+            prompt_lookup=settings.prompt_lookup,
+            draft_model=settings.draft_model,
             precision=settings.precision,
             context_length=context_length,
             sim_step=settings.sim_step,

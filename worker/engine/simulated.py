@@ -57,10 +57,23 @@ class SimulatedEngine:
         )
 
     def add(self, sequence: Sequence) -> None:
-        """Take a sequence into the batch. Raises :class:`EngineRefusal` for ``[[refuse]]`` and too long a prompt."""
+        """Take a sequence into the batch. Raises :class:`EngineRefusal` for ``[[refuse]]``, for too long a prompt, for
+        a constraint without ``[[say]]``, and for a beam search.
+        """
         asked = directives.parse(decode(sequence.prompt))
         if asked.refuse:
             raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message="The prompt says [[refuse]]."))
+        if sequence.sampling.beams > 1:
+            raise EngineRefusal(
+                Problem(kind=ProblemKind.INVALID, message="The simulated engine has no beam search.", param="best_of")
+            )
+        if sequence.constraint is not None and asked.say is None:
+            raise EngineRefusal(
+                Problem(
+                    kind=ProblemKind.INVALID,
+                    message="The simulated engine follows no grammar. Put the answer into the prompt: [[say TEXT]].",
+                )
+            )
         room = self.facts.context_length - len(sequence.prompt)
         if room <= 0:
             raise EngineRefusal(

@@ -29,15 +29,23 @@ class Vocabulary:
                 self._texts[token] = piece.decode()
             except UnicodeDecodeError:
                 self._fragments[token] = piece
-        self._visible_texts = self._texts | dict.fromkeys(self.special, "")
+        self._visible_texts = {frozenset[int](): self._texts | dict.fromkeys(self.special, "")}
 
     def __len__(self) -> int:
         """The number of ids; a model may make higher ones, which stand for nothing."""
         return self._size
 
-    def texts(self, *, skip_special_tokens: bool) -> Mapping[int, str]:
-        """The texts of all ids that are text by themselves; with ``skip_special_tokens`` control tokens have none."""
-        return self._visible_texts if skip_special_tokens else self._texts
+    def texts(self, *, skip_special_tokens: bool, shown: frozenset[int] = frozenset()) -> Mapping[int, str]:
+        """The texts of all ids that are text by themselves.
+
+        With ``skip_special_tokens`` control tokens have none, except those in ``shown``.
+        """
+        if not skip_special_tokens:
+            return self._texts
+        # A model has few sets of markers, and the table of one is as long as the vocabulary.
+        if shown not in self._visible_texts:
+            self._visible_texts[shown] = self._texts | dict.fromkeys(self.special - shown, "")
+        return self._visible_texts[shown]
 
     def text(self, token: int) -> str:
         """The text of a token by itself; empty for a fragment of a character and for an unknown id."""
@@ -108,10 +116,11 @@ class TextStream:
         stop: tuple[str, ...] = (),
         include_stop: bool = False,
         skip_special_tokens: bool = True,
+        shown: Iterable[int] = (),
     ) -> None:
-        """Empty stop strings are ignored: they would match everywhere."""
+        """Empty stop strings are ignored: they would match everywhere. ``shown`` are special tokens not to skip."""
         self._vocabulary = vocabulary
-        self._texts = vocabulary.texts(skip_special_tokens=skip_special_tokens)
+        self._texts = vocabulary.texts(skip_special_tokens=skip_special_tokens, shown=frozenset(shown))
         self._decoder = _INCREMENTAL_UTF8("ignore")
         self._inside_character = False
         self._at_start = vocabulary.strips_first_space

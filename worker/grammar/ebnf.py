@@ -19,7 +19,8 @@ def literal(text: str) -> str:
 
 def character_class(ranges: Ranges) -> str:
     """An expression for one character out of ``ranges``, which must not be empty."""
-    return "[" + "".join(_code(first) if first == last else f"{_code(first)}-{_code(last)}" for first, last in ranges) + "]"
+    parts = (_code(first) if first == last else f"{_code(first)}-{_code(last)}" for first, last in ranges)
+    return f"[{''.join(parts)}]"
 
 
 def sequence(parts: Iterable[str]) -> str:

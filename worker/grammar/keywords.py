@@ -50,6 +50,7 @@ class SchemaError(ValueError):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"at '#{path}': {reason}" if path else reason)
         self.path = path
+        self.reason = reason
 
 
 class UnsupportedKeyword(SchemaError):

@@ -30,6 +30,11 @@ def merged(first: Schema, second: Schema, path: str) -> dict[str, Any]:
     return result
 
 
+def same(first: Any, second: Any) -> bool:
+    """Whether two JSON values are one: unlike in Python, ``true`` is not 1."""
+    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
+
+
 def _check_closed(first: Schema, second: Schema, path: str) -> None:
     """A schema that allows no other properties does not allow those of the other one either."""
     for closed, other in ((first, second), (second, first)):
@@ -50,7 +55,7 @@ def _types(first: Any, second: Any) -> list[str]:
 
 
 def _properties(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    both = {name: {"allOf": [first[name], second[name]]} for name in first if name in second and first[name] != second[name]}
+    both = {name: {"allOf": [first[name], second[name]]} for name in first if name in second}
     return {**first, **second, **both}
 
 
@@ -58,7 +63,7 @@ _JOINS: Mapping[str, Callable[[Any, Any], Any]] = {
     "type": _types,
     "properties": _properties,
     "required": lambda first, second: [*first, *(name for name in second if name not in first)],
-    "enum": lambda first, second: [value for value in first if value in second],
+    "enum": lambda first, second: [value for value in first if any(same(value, other) for other in second)],
     "minimum": max,
     "exclusiveMinimum": max,
     "maximum": min,
@@ -69,9 +74,4 @@ _JOINS: Mapping[str, Callable[[Any, Any], Any]] = {
     "maxItems": min,
     "minProperties": max,
     "maxProperties": min,
-    "additionalProperties": lambda first, second: first if second is True else second if first is True else _differ(),
 }
-
-
-def _differ() -> Any:
-    raise TypeError

@@ -9,6 +9,7 @@ import sys
 import msgspec
 
 from shared.errors import Problem, ProblemKind, RequestRefused
+from worker.grammar.size import check_size
 from worker.ipc import ChildChannel
 from worker.prompt.interface import Answer, Prepare, Prepared, PromptLoadFailed, PromptOptions, PromptReady, Unfit
 from worker.prompt.maker import PromptMaker
@@ -32,7 +33,7 @@ def main() -> int:
         except EOFError:
             return 0
         for message in messages:
-            channel.send(_answer(maker, message))
+            channel.send(_answer(maker, message, options.schema_bytes))
 
 
 def _load(options: PromptOptions) -> PromptMaker:
@@ -46,9 +47,11 @@ def _load(options: PromptOptions) -> PromptMaker:
     return load_prompt_maker(options.path, context_length=options.context_length)
 
 
-def _answer(maker: PromptMaker, message: Prepare) -> Answer:
+def _answer(maker: PromptMaker, message: Prepare, most_schema_bytes: int) -> Answer:
     try:
-        return Prepared(message.number, maker.prepare(message.request))
+        check_size(message.request, most_schema_bytes)
+        plan = maker.plan(message.request)
+        return Prepared(message.number, maker.prepare(message.request), plan)
     except RequestRefused as refusal:
         return Unfit(message.number, refusal.problem)
     except Exception as error:

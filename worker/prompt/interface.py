@@ -10,18 +10,20 @@ import msgspec
 
 from shared.errors import Problem
 from shared.request import ChatRequest
+from worker.grammar.plan import Plan
 
 
 class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the prompt process is started with, as JSON on its command line.
 
     ``path`` is the model's GGUF file or IR folder (unused by the simulated engine); ``context_length`` is the
-    limit in tokens that prompts are held to.
+    limit in tokens that prompts are held to, ``schema_bytes`` that of each schema and grammar in a request.
     """
 
     engine: Literal["openvino", "simulated"]
     path: str
     context_length: int
+    schema_bytes: int = 65_536
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -32,10 +34,11 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The prompt's token ids."""
+    """The prompt's token ids, and the plan for the answer to it."""
 
     number: int
     tokens: tuple[int, ...]
+    plan: Plan = Plan()
 
 
 class Unfit(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -1,16 +1,25 @@
 """Makes prompts: a request's messages or plain prompt into token ids that fit the context."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
+import msgspec
+
 from shared.errors import ProblemKind, refuse
+from shared.formats import OutputFormat, detect
 from shared.request import ChatRequest
+from worker.grammar.plan import Plan, make_plan, plain_plan
 from worker.prompt.conversation import learn_form, template_variables
 from worker.prompt.specials import SpecialTexts
+from worker.prompt.spelled_tools import SPELLED_FORMAT, knows_tools, spelled_out
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 from worker.prompt.tokenize import Encoder, RawEncode
 
 _COUNTED = 1 << 18
 """Tokens up to which a prompt that is too long is counted exactly; that takes about a tenth of a second."""
+
+_LAST_PIECES = 8
+"""Pieces of a rendered prompt that its end is looked for in."""
 
 
 class PromptMaker(Protocol):
@@ -18,6 +27,9 @@ class PromptMaker(Protocol):
 
     def prepare(self, request: ChatRequest) -> tuple[int, ...]:
         """Return the prompt's token ids. Raises :class:`shared.errors.RequestRefused` when it can't be served."""
+
+    def plan(self, request: ChatRequest) -> Plan:
+        """Return the plan for the answer. Raises :class:`shared.errors.RequestRefused` when there can be none."""
 
 
 class TemplatePromptMaker:
@@ -32,8 +44,12 @@ class TemplatePromptMaker:
         opening: tuple[int, ...],
         vocabulary_size: int,
         context_length: int,
+        special_ids: Mapping[str, int] | None = None,
     ) -> None:
-        """``template`` is None for a model that has none; ``opening`` are the ids that begin every plain prompt."""
+        """``template`` is None for a model that has none; ``opening`` are the ids that begin every plain prompt.
+
+        ``special_ids`` are the ids of the special texts.
+        """
         self._encoder = Encoder(encode, special_texts)
         self._template = template
         self._form = learn_form(template) if template else None
@@ -41,6 +57,26 @@ class TemplatePromptMaker:
         self._opening = opening
         self._vocabulary_size = vocabulary_size
         self._context_length = context_length
+        self._special_ids = special_ids or {}
+        self._spells_tools = template is not None and not knows_tools(template.source)
+        self._output = OutputFormat()
+        if template is not None:
+            self._output = detect(template.source)
+        if self._spells_tools:
+            self._output = msgspec.structs.replace(self._output, tools=SPELLED_FORMAT)
+
+    def plan(self, request: ChatRequest) -> Plan:
+        """Return what the answer is held to and how it is read, by the format that the template teaches."""
+        if request.prompt is not None:
+            return plain_plan(request)
+        # Only where there is reasoning does it matter how the prompt ends.
+        prompt_end = "".join(self._render(request)[-_LAST_PIECES:]) if self._output.reasoning else ""
+        plan = make_plan(request, self._output, prompt_end)
+        if not (plan.tools or plan.reasoning):
+            return plan
+        markers = self._output.special_tokens()
+        shown = tuple(sorted(token for text, token in self._special_ids.items() if text in markers))
+        return msgspec.structs.replace(plan, shown_tokens=shown)
 
     def prepare(self, request: ChatRequest) -> tuple[int, ...]:
         """Return the token ids of the messages or the plain prompt.
@@ -67,6 +103,8 @@ class TemplatePromptMaker:
                 "This model has no chat template. Use a plain completion, or serve a model made for chat.",
                 param="messages",
             )
+        if self._spells_tools:
+            request = spelled_out(request)
         client_texts: list[str] = []
 
         def disarm(text: str) -> str:

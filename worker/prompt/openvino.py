@@ -20,7 +20,9 @@ def load_prompt_maker(path: str, *, context_length: int) -> TemplatePromptMaker:
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return _encode(tokenizer, texts, add_special_tokens=False)
 
-    vocabulary_size = 1 + max(tokenizer.get_vocab().values())
+    vocabulary = tokenizer.get_vocab()
+    vocabulary_size = 1 + max(vocabulary.values())
+    special_texts = _special_texts(tokenizer, vocabulary_size)
     source = tokenizer.get_original_chat_template() or tokenizer.chat_template
     template = None
     if source:
@@ -28,10 +30,11 @@ def load_prompt_maker(path: str, *, context_length: int) -> TemplatePromptMaker:
     return TemplatePromptMaker(
         encode=encode,
         template=template,
-        special_texts=SpecialTexts(_special_texts(tokenizer, vocabulary_size)),
+        special_texts=SpecialTexts(special_texts),
         opening=_opening(tokenizer),
         vocabulary_size=vocabulary_size,
         context_length=context_length,
+        special_ids={text: vocabulary[text.encode()] for text in special_texts if text.encode() in vocabulary},
     )
 
 

@@ -34,12 +34,12 @@ class _Waiting:
     def __init__(self, number: int, request: ChatRequest) -> None:
         self.number = number
         self.request = request
-        self.tokens: asyncio.Future[tuple[int, ...]] = asyncio.get_running_loop().create_future()
+        self.prepared: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
         self.crashes = 0
 
     def refuse(self, refusal: Exception) -> None:
-        if not self.tokens.done():
-            self.tokens.set_exception(refusal)
+        if not self.prepared.done():
+            self.prepared.set_exception(refusal)
 
 
 class PromptProcess:
@@ -91,8 +91,8 @@ class PromptProcess:
         if self._failure is not None:
             raise self._failure
 
-    async def prepare(self, request: ChatRequest) -> tuple[int, ...]:
-        """Return the token ids of the request's prompt.
+    async def prepare(self, request: ChatRequest) -> Prepared:
+        """Return the token ids of the request's prompt, and the plan for its answer.
 
         Raises :class:`shared.errors.RequestRefused` when the request can't be served, and :class:`PromptError` when
         no request can.
@@ -102,7 +102,7 @@ class PromptProcess:
         waiting = _Waiting(next(self._numbers), request)
         self._waiting.append(waiting)
         self._arrived.set()
-        return await waiting.tokens
+        return await waiting.prepared
 
     async def stop(self) -> None:
         """End the process; whoever still waits gets :class:`PromptError`."""
@@ -185,7 +185,7 @@ class PromptProcess:
         while not incoming.done():
             while self._waiting:
                 waiting = self._waiting.popleft()
-                if not waiting.tokens.done():
+                if not waiting.prepared.done():
                     return waiting
             self._arrived.clear()
             arrival = asyncio.create_task(self._arrived.wait())
@@ -218,9 +218,9 @@ async def _next(messages: AsyncIterator[Answer]) -> Answer | None:
 
 def _deliver(waiting: _Waiting, answer: Answer) -> None:
     match answer:
-        case Prepared(_, tokens):
-            if not waiting.tokens.done():
-                waiting.tokens.set_result(tokens)
+        case Prepared():
+            if not waiting.prepared.done():
+                waiting.prepared.set_result(answer)
         case Unfit(_, problem):
             waiting.refuse(RequestRefused(problem))
         case _:

@@ -1,7 +1,11 @@
 """The prompt maker of the simulated engine: messages as plain lines, encoded with its own vocabulary."""
 
+import msgspec
+
+from shared.formats import OutputFormat
 from shared.request import ChatRequest
 from worker.engine.simulated_vocabulary import encode
+from worker.grammar.plan import Plan, make_plan, plain_plan
 from worker.prompt.maker import check_length
 
 
@@ -23,3 +27,14 @@ class SimulatedPromptMaker:
             ids = encode("".join(lines) + "assistant:")
         check_length(request, len(ids), whole=True, context_length=self._context_length)
         return ids
+
+    def plan(self, request: ChatRequest) -> Plan:
+        """Return the plan of a model that writes calls in the hermes format and does not reason.
+
+        Calls that are not required leave the answer free, as the simulated engine follows no grammar.
+        """
+        if request.prompt is not None:
+            return plain_plan(request)
+        plan = make_plan(request, OutputFormat(tools="hermes"), "")
+        free = request.constraint is None and request.tool_choice != "required" and request.named_tool is None
+        return msgspec.structs.replace(plan, constraint=None) if free else plan

@@ -1,6 +1,6 @@
 """The dialect of the Azure AI model inference API, spoken under ``/chat``, ``/info`` and ``/models``."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from api.dialects.azure.addressing import check_api_version, choose_model
 from api.dialects.azure.errors import error_reply
@@ -21,8 +21,8 @@ class Azure:
     The query and the headers say how the body is to be read, and errors repeat parts of the body.
     """
 
-    def __init__(self, query: Lookup, headers: Lookup, serving: Collection[str]) -> None:
-        """``serving`` names the models that workers serve now."""
+    def __init__(self, query: Lookup, headers: Lookup, serving: Callable[[], Collection[str]]) -> None:
+        """``serving`` returns the names of the models that workers serve now."""
         self._query = query
         self._headers = headers
         self._serving = serving
@@ -33,7 +33,7 @@ class Azure:
         check_api_version(self._query)
         extras = extra_parameters(self._headers)
         value = self._body = decode_object(body)
-        model = choose_model(self._headers, self._serving, value.get("model"))
+        model = choose_model(self._headers, self._serving(), value.get("model"))
         return parse_chat(value, model, extras)
 
     def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> AzureRendering:
@@ -50,4 +50,4 @@ class Azure:
         Raises :class:`shared.errors.RequestRefused`.
         """
         check_api_version(self._query)
-        return render_info(choose_model(self._headers, self._serving, None), self._serving)
+        return render_info(choose_model(self._headers, self._serving(), None), self._serving())

@@ -18,6 +18,8 @@ _BAD_REQUESTS = (INVALID_REQUEST, INVALID_API_VERSION)
 """Codes that tell of a broken rule of the API itself. Other invalid values are valid by the reference, but not to the
 model: that is its line between 400 and 422."""
 
+_PIECEWISE = json.JSONEncoder(ensure_ascii=False)
+
 _SHOWN = 256
 """Most characters of a client's own value that an error repeats."""
 
@@ -38,17 +40,22 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.CACHE_EXHAUSTED: _Form(422, "kv_cache_exhausted"),
     ProblemKind.POISON: _Form(422, "engine_crash_loop"),
     ProblemKind.UNAUTHORIZED: _Form(401, "unauthorized"),
+    ProblemKind.FORBIDDEN: _Form(403, "forbidden"),
     ProblemKind.MODALITY: _Form(404, "modality_not_supported"),
     ProblemKind.MODEL_NOT_FOUND: _Form(404, "model_not_found"),
+    ProblemKind.NOT_FOUND: _Form(404, "not_found"),
     ProblemKind.ROUTE_NOT_FOUND: _Form(404, "not_found"),
     ProblemKind.METHOD_NOT_ALLOWED: _Form(405, "method_not_allowed"),
     ProblemKind.TIMEOUT: _Form(408, "request_timeout"),
     ProblemKind.TOO_LARGE: _Form(413, "request_too_large"),
     ProblemKind.UNSUPPORTED_MEDIA: _Form(415, "unsupported_media_type"),
+    ProblemKind.RATE_LIMITED: _Form(429, "too_many_requests"),
+    ProblemKind.TOKENS_LIMITED: _Form(429, "too_many_requests"),
     ProblemKind.QUEUE_FULL: _Form(429, "too_many_requests"),
     ProblemKind.ENGINE_FAILED: _Form(500, "engine_failed"),
     ProblemKind.LOST: _Form(500, "answer_lost"),
     ProblemKind.INTERNAL: _Form(500, "internal_error"),
+    ProblemKind.QUEUE_TIMEOUT: _Form(503, "queue_timeout"),
     ProblemKind.NO_WORKER: _Form(503, "no_worker"),
     ProblemKind.STORE_UNAVAILABLE: _Form(503, "store_unavailable"),
     ProblemKind.SHUTTING_DOWN: _Form(503, "shutting_down"),
@@ -57,6 +64,7 @@ _FORMS: dict[ProblemKind, _Form] = {
 _ERRORS = {
     400: "Bad Request",
     401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
@@ -115,5 +123,14 @@ def _value_at(path: list[str], body: Mapping[str, object]) -> str | None:
             value = value[int(step)]
         else:
             return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return _shown(value)
+
+
+def _shown(value: object) -> str:
+    """The beginning of a value. A long one is not written out whole for it: megabytes of messages may be the value."""
+    text = ""
+    for piece in (value,) if isinstance(value, str) else _PIECEWISE.iterencode(value):
+        text += piece
+        if len(text) > _SHOWN:
+            return text[:_SHOWN] + "…"
+    return text

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from api.dialects.azure.errors import INVALID_REQUEST
-from api.dialects.extended import EXTENSIONS, ExtendedChatRequest, translate_extended
+from api.dialects.extended import EXTENSIONS, ExtendedChatRequest, translate_chat
 from api.dialects.interface import Lookup
 from api.dialects.openai.validation import listed, validate
 from shared.errors import ProblemKind, RequestRefused, refuse
@@ -82,7 +82,7 @@ def parse_chat(value: Mapping[str, Any], model: str, extras: ExtraParameters) ->
     fields["model"] = model if named is None or isinstance(named, str) else named
     if isinstance(value.get("messages"), list):
         fields["messages"] = [_message(index, message) for index, message in enumerate(value["messages"])]
-    chat = translate_extended(validate(ExtendedChatRequest, fields))
+    chat = translate_chat(validate(ExtendedChatRequest, fields))
     # The SDK's updates have the usage, and its reference no option to ask for it.
     return msgspec.structs.replace(chat, include_usage=chat.stream)
 

@@ -27,14 +27,19 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.CONTEXT_LENGTH: _Form(400, code="context_length_exceeded", param="messages"),
     ProblemKind.TEMPLATE: _Form(400, code="template_error", param="messages"),
     ProblemKind.UNAUTHORIZED: _Form(401, code="invalid_api_key"),
+    ProblemKind.FORBIDDEN: _Form(403, code="model_not_found"),
     ProblemKind.MODEL_NOT_FOUND: _Form(404, code="model_not_found"),
+    ProblemKind.NOT_FOUND: _Form(404, code="not_found"),
     ProblemKind.ROUTE_NOT_FOUND: _Form(404),
     ProblemKind.METHOD_NOT_ALLOWED: _Form(405, code="method_not_supported"),
     ProblemKind.UNSUPPORTED_MEDIA: _Form(415, code="unsupported_content_type"),
     ProblemKind.TOO_LARGE: _Form(413, code="request_too_large"),
     # It has had its time already, and would take it again with each retry.
     ProblemKind.TIMEOUT: _Form(408, code="request_timeout", retry=False),
+    ProblemKind.RATE_LIMITED: _Form(429, type="requests", code="rate_limit_exceeded"),
+    ProblemKind.TOKENS_LIMITED: _Form(429, type="tokens", code="rate_limit_exceeded"),
     ProblemKind.QUEUE_FULL: _Form(429, type="requests", code="rate_limit_exceeded"),
+    ProblemKind.QUEUE_TIMEOUT: _Form(503, type="server_error", code="queue_timeout"),
     ProblemKind.NO_WORKER: _Form(503, type="server_error", code="no_worker"),
     ProblemKind.STORE_UNAVAILABLE: _Form(503, type="server_error", code="store_unavailable"),
     ProblemKind.SHUTTING_DOWN: _Form(503, type="server_error", code="shutting_down"),
@@ -66,7 +71,8 @@ def error_reply(problem: Problem) -> ErrorReply:
         # The SDKs prefer the finer header; everybody else reads the standard one, in whole seconds.
         headers["retry-after"] = str(math.ceil(problem.retry_after))
         headers["retry-after-ms"] = str(math.ceil(problem.retry_after * 1000))
-    if not form.retry:
+    # A request that is larger than its key's limit will never fit: that problem comes without a time.
+    if not form.retry or (problem.kind is ProblemKind.TOKENS_LIMITED and problem.retry_after is None):
         headers["x-should-retry"] = "false"
     body = msgspec.json.encode({"error": error_object(problem)})
     return ErrorReply(status=form.status, body=body, headers=headers)

@@ -140,16 +140,7 @@ class ChatRendering:
         }
 
     def _usage_object(self, usage: Usage) -> dict[str, object]:
-        """The usage with its details, which only OpenAI's reference has."""
-        return plain_usage(usage) | {
-            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
-            "completion_tokens_details": {
-                "reasoning_tokens": usage.reasoning_tokens,
-                "audio_tokens": 0,
-                "accepted_prediction_tokens": 0,
-                "rejected_prediction_tokens": 0,
-            },
-        }
+        return detailed_usage(usage)
 
     def _word(self, reason: FinishReason) -> str:
         return "function_call" if reason == "tool_calls" and self._functions_form else _FINISH_REASON[reason]
@@ -177,4 +168,17 @@ def plain_usage(usage: Usage) -> dict[str, object]:
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def detailed_usage(usage: Usage) -> dict[str, object]:
+    """The usage with its details, which only OpenAI's reference has."""
+    return plain_usage(usage) | {
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
     }

@@ -18,16 +18,20 @@ def check(request: ChatCompletionRequest) -> None:
         rule(request)
 
 
+def switched_off(field: str, switch: str) -> RequestRefused:
+    """The refusal of a field that only means something when another one is switched on."""
+    message = f"The '{field}' parameter is only allowed when '{switch}' is enabled."
+    return refuse(ProblemKind.INVALID, message, param=field)
+
+
 def _switches(request: ChatCompletionRequest) -> None:
-    """Fields that only mean something when another one is switched on."""
     for field, given, switch, on in (
         ("stream_options", request.stream_options is not None, "stream", request.stream),
         ("metadata", bool(request.metadata), "store", request.store),
         ("top_logprobs", request.top_logprobs is not None, "logprobs", request.logprobs),
     ):
         if given and not on:
-            message = f"The '{field}' parameter is only allowed when '{switch}' is enabled."
-            raise refuse(ProblemKind.INVALID, message, param=field)
+            raise switched_off(field, switch)
 
 
 def _one_token_limit(request: ChatCompletionRequest) -> None:

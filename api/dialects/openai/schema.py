@@ -29,6 +29,8 @@ from api.dialects.openai.tools import FunctionCallChoice, Functions, ToolChoice,
 
 MAX_COUNT = 2**31 - 1
 """Largest number of tokens that may be asked for: no model has a longer context, and every machine type holds it."""
+MAX_MESSAGES = 2048
+"""Most messages of a conversation, as the service has it."""
 
 Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 TokenLimit = Annotated[int, Field(ge=1, le=MAX_COUNT)]
@@ -172,7 +174,7 @@ class ChatCompletionRequest(Strict):
     """The body of ``POST /v1/chat/completions``."""
 
     model: NonEmptyText
-    messages: Annotated[Items[Message], Field(min_length=1)]
+    messages: Annotated[Items[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     audio: AudioOutput | None = None
     frequency_penalty: Penalty | None = None
     function_call: Annotated[FunctionCallChoice | None, NotNull("one of a string or object")] = None

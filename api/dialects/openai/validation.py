@@ -29,7 +29,8 @@ _EXPECTED = {
     "dict_type": "an object",
     "model_type": "an object",
 }
-_ARRAYS_OF_STRINGS = ("modalities",)
+_ITEMS: Mapping[str | int, str] = {"modalities": "strings", "prompt": "integers", "stop_token_ids": "integers"}
+"""What the arrays of a field hold, where it is not objects."""
 _KEY = "[key]"
 """What pydantic appends to the path of a key that is wrong itself."""
 
@@ -96,8 +97,7 @@ def _translate(finding: ErrorDetails) -> RequestRefused:
         case kind if kind == WRONG_TYPE:
             return _wrong_type(param, finding["msg"], value)
         case "list_type":
-            items = "strings" if param in _ARRAYS_OF_STRINGS else "objects"
-            return _wrong_type(param, f"an array of {items}", value)
+            return _wrong_type(param, f"an array of {_ITEMS.get(finding['loc'][0], 'objects')}", value)
         case kind if kind in _EXPECTED:
             expected = "a metadata object" if param == "metadata" else _EXPECTED[kind]
             return _wrong_type(param, expected, value)

@@ -1,27 +1,22 @@
 """The fields of OpenVINO Model Server's reference: those that are served, and those that it calls unsupported."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from api.dialects.extended import ExtendedChatRequest
+from api.dialects.openai.completions_schema import CompletionRequest
 from shared.errors import ProblemKind, refuse
 
-SERVED = frozenset(
+_COMMON = frozenset(
     {
         "model",
-        "messages",
         "stop",
         "stream",
         "stream_options",
         "max_tokens",
-        "max_completion_tokens",
         "ignore_eos",
         "include_stop_str_in_output",
         "logprobs",
-        "tools",
-        "tool_choice",
-        "response_format",
-        "chat_template_kwargs",
         "skip_special_tokens",
         "n",
         "best_of",
@@ -39,6 +34,19 @@ SERVED = frozenset(
         "max_ngram_size",
     }
 )
+
+CHAT = _COMMON | {
+    "messages",
+    "max_completion_tokens",
+    "tools",
+    "tool_choice",
+    "response_format",
+    "chat_template_kwargs",
+}
+"""The fields of chats that are served."""
+
+COMPLETION = _COMMON | {"prompt", "echo"}
+"""The fields of plain completions that are served."""
 
 _NO_SUCH_SETTING = "The engine has no such setting."
 _USE_TOOLS = "Use 'tools' and 'tool_choice'."
@@ -58,19 +66,26 @@ UNSUPPORTED: dict[str, str] = {
     "detokenize": "Answers are always text.",
     "spaces_between_special_tokens": _NO_SUCH_SETTING,
     "logits_processors": _NO_SUCH_SETTING,
+    "suffix": "The engine writes on from a prompt only.",
     "truncate_prompt_tokens": "A prompt is served whole or not at all.",
 }
 """The reference's lists of what it does not support, and why not or what to use instead."""
 
 
-def check_fields(value: Mapping[str, Any]) -> None:
-    """Refuse the first field in ``value`` that has a meaning elsewhere, but none in this interface.
+_KNOWN = frozenset(ExtendedChatRequest.model_fields) | frozenset(CompletionRequest.model_fields) | UNSUPPORTED.keys()
 
-    Null is the same as leaving a field out. Fields that nobody knows are left to validation. Raises
-    :class:`shared.errors.RequestRefused`.
+
+def served_fields(value: Mapping[str, Any], served: Collection[str]) -> dict[str, Any]:
+    """Return ``value`` without the fields that have a meaning elsewhere, but none in this interface.
+
+    That is where they are null, as good as left out. Fields that nobody knows stay, for validation to refuse. Raises
+    :class:`shared.errors.RequestRefused` for the first of them that is not null.
     """
+    taken: dict[str, Any] = {}
     for field, given in value.items():
-        known = field in UNSUPPORTED or field in ExtendedChatRequest.model_fields
-        if known and field not in SERVED and given is not None:
+        if field in served or field not in _KNOWN:
+            taken[field] = given
+        elif given is not None:
             message = f"Unsupported parameter: '{field}'. {UNSUPPORTED.get(field, _NOT_HERE)}"
             raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_parameter")
+    return taken

@@ -1,6 +1,6 @@
-"""From the body of a ``/v3`` request to the internal request.
+"""From the bodies of ``/v3`` requests to the internal request.
 
-The rules are those of OpenVINO Model Server's reference for chat/completions, where they differ from OpenAI's.
+The rules are those of OpenVINO Model Server's reference, where they differ from OpenAI's.
 """
 
 import json
@@ -9,11 +9,16 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field
 
-from api.dialects.extended import ExtendedChatRequest, translate_extended
+from api.dialects.extended import (
+    ExtendedChatRequest,
+    ExtendedCompletionRequest,
+    invalid,
+    translate_chat,
+    translate_plain,
+)
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.validation import validate
-from api.dialects.ovms.fields import check_fields
-from shared.errors import ProblemKind, RequestRefused, refuse
+from api.dialects.ovms.fields import CHAT, COMPLETION, served_fields
 from shared.request import ChatRequest, Constraint, Sampling
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=40)
@@ -21,28 +26,44 @@ DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=40)
 
 _OPENAI_FORMATS = ("text", "json_object", "json_schema")
 
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
+
 
 class ModelServerChatRequest(ExtendedChatRequest):
     """The body of ``POST /v3/chat/completions``; ``fields.py`` tells which of the fields are served."""
 
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = None
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    seed: Seed | None = None
+    top_p: Share | None = None
+
+
+class ModelServerCompletionRequest(ExtendedCompletionRequest):
+    """The body of ``POST /v3/completions``; ``fields.py`` tells which of the fields are served."""
+
+    logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
+    seed: Seed | None = None
+    top_p: Share | None = None
 
 
 def parse_chat(body: bytes) -> ChatRequest:
     """Translate the body of a chat completion request. Raises :class:`shared.errors.RequestRefused`, nothing else."""
-    value = decode_object(body)
-    check_fields(value)
+    value = served_fields(decode_object(body), CHAT)
     structure = _take_structure(value)
-    request = validate(ModelServerChatRequest, value)
-    _check_choices(request)
-    chat = translate_extended(request)
-    return msgspec.structs.replace(
-        chat,
-        sampling=msgspec.structs.replace(chat.sampling, include_stop=_include_stop(request)),
-        defaults=DEFAULTS,
-        constraint=structure or chat.constraint,
-    )
+    chat = translate_chat(validate(ModelServerChatRequest, value))
+    return msgspec.structs.replace(_finished(chat, value), constraint=structure or chat.constraint)
+
+
+def parse_completion(body: bytes) -> ChatRequest:
+    """Translate the body of a completion request. Raises :class:`shared.errors.RequestRefused`, and nothing else.
+
+    Unlike OpenAI's, an answer without ``max_tokens`` is as long as the context allows.
+    """
+    value = served_fields(decode_object(body), COMPLETION)
+    request = validate(ModelServerCompletionRequest, value)
+    # In OpenAI's reference the number is that of tokens besides the chosen one, here that of all.
+    plain = translate_plain(request.model_copy(update={"logprobs": 0 if request.logprobs else None}))
+    sampling = msgspec.structs.replace(plain.sampling, max_tokens=request.max_tokens)
+    return _finished(msgspec.structs.replace(plain, sampling=sampling), value)
 
 
 def _take_structure(value: dict[str, Any]) -> Constraint | None:
@@ -55,19 +76,15 @@ def _take_structure(value: dict[str, Any]) -> Constraint | None:
     return Constraint(kind="structural_tag", value=json.dumps(whole, ensure_ascii=False))
 
 
-def _check_choices(request: ModelServerChatRequest) -> None:
-    if request.best_of is None and (request.n or 1) > 1:
-        raise _wrong(
+def _finished(request: ChatRequest, value: dict[str, Any]) -> ChatRequest:
+    """Apply the rules and defaults that chats and plain completions have in common; ``value`` is the valid body."""
+    if request.n > request.sampling.beams:
+        raise invalid(
             "n", f"it can't be greater than 'best_of', which is 1 unless set. Set 'best_of' to at least {request.n}"
         )
-
-
-def _include_stop(request: ModelServerChatRequest) -> bool:
-    """Whether the answer holds the stop string that ended it: always in streams, else where asked for."""
-    if request.stream and request.include_stop_str_in_output is False:
-        raise _wrong("include_stop_str_in_output", "it can't be false when 'stream' is true")
-    return bool(request.stream or request.include_stop_str_in_output)
-
-
-def _wrong(field: str, why: str) -> RequestRefused:
-    return refuse(ProblemKind.INVALID, f"Invalid '{field}': {why}.", param=field, code="invalid_value")
+    # A stream can't take back a stop string of which the beginning is sent, so the reference always shows it there.
+    if request.stream and value.get("include_stop_str_in_output") is False:
+        raise invalid("include_stop_str_in_output", "it can't be false when 'stream' is true")
+    include_stop = request.stream or request.sampling.include_stop
+    sampling = msgspec.structs.replace(request.sampling, include_stop=include_stop)
+    return msgspec.structs.replace(request, sampling=sampling, defaults=DEFAULTS)

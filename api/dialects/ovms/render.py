@@ -1,6 +1,7 @@
 """Answers in OpenVINO Model Server's form: OpenAI's without ``id``, ``system_fingerprint`` and details of the usage."""
 
 from api.dialects.interface import Usage
+from api.dialects.openai.completions_render import CompletionRendering
 from api.dialects.openai.render import ChatRendering, plain_usage
 from shared.request import ChatRequest
 
@@ -15,6 +16,16 @@ class ModelServerRendering(ChatRendering):
         """The chunk that tells that the first token has been generated: the role, and null for content."""
         super().opening(choice)
         return self._chunk(choice, {"role": "assistant", "content": None})
+
+    def _usage_object(self, usage: Usage) -> dict[str, object]:
+        return plain_usage(usage)
+
+
+class ModelServerCompletionRendering(CompletionRendering):
+    """The answer to one plain completion."""
+
+    def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
+        return {"object": "text_completion", "created": created, "model": request.model}
 
     def _usage_object(self, usage: Usage) -> dict[str, object]:
         return plain_usage(usage)

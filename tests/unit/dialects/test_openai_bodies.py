@@ -147,7 +147,7 @@ def test_any_json_is_a_request_or_a_refusal(fields: dict[str, object], messages:
         job = Job(id="j", reply_to="r", request=DIALECT.parse(raw))
         assert decode_job(encode_job(job)) == job
     else:
-        assert problem.kind is ProblemKind.INVALID
+        assert problem.kind in (ProblemKind.INVALID, ProblemKind.MODALITY)
         assert json.loads(DIALECT.error(problem).body)["error"]["message"] == problem.message
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx2
 import pytest
@@ -14,16 +14,16 @@ from openai._streaming import ServerSentEvent, SSEDecoder
 from openai.pagination import SyncPage
 from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from pydantic import BaseModel
 
-from api.dialects.interface import Choice, Usage
+from api.dialects.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.openai import OpenAI, render_model, render_models
+from api.dialects.openai.obfuscated import BLOCK
 from api.dialects.openai.render import ChatRendering
 from shared.errors import Problem, ProblemKind
 from shared.registry import ModelInfo
-from shared.request import ChatRequest
+from shared.request import ChatRequest, Tier
+from tests.sdk_types import checked
 
-_Value = TypeVar("_Value")
 USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
 
 
@@ -41,19 +41,7 @@ def chunk(stream: bytes) -> ChatCompletionChunk:
     assert stream.startswith(b"data: ")
     assert stream.endswith(b"\n\n")
     (event,) = events(stream)
-    return known(ChatCompletionChunk.model_validate_json(event.data, strict=True))
-
-
-def known(value: _Value) -> _Value:
-    """``value``, having checked that the SDK knows every field in it."""
-    if isinstance(value, BaseModel):
-        assert not value.model_extra
-        for inner in vars(value).values():
-            known(inner)
-    if isinstance(value, list):
-        for inner in value:
-            known(inner)
-    return value
+    return checked(ChatCompletionChunk, event.data)
 
 
 def test_a_stream() -> None:
@@ -66,7 +54,7 @@ def test_a_stream() -> None:
     ]
     assert [part.choices[0].finish_reason for part in chunks] == [None, None, "length"]
     assert {(part.id, part.created, part.model, part.system_fingerprint, part.service_tier) for part in chunks} == {
-        ("chatcmpl-0f", 1_700_000_000, "a/model", "fp_1", "default")
+        ("chatcmpl-0f", 1_700_000_000, "a/model", "fp_1", None)
     }
     assert all("usage" not in part.model_fields_set for part in chunks)
     assert all("logprobs" in part.choices[0].model_fields_set for part in chunks)
@@ -116,14 +104,14 @@ def test_any_text_survives_a_chunk(text: str) -> None:
 
 def test_a_completion() -> None:
     choices = [Choice(index=0, text="Hi\n", reason="stop"), Choice(index=1, text="", reason="length")]
-    parsed = known(ChatCompletion.model_validate_json(rendering(n=2).completion(choices, USAGE), strict=True))
+    parsed = checked(ChatCompletion, rendering(n=2).completion(choices, USAGE))
     assert (parsed.id, parsed.object, parsed.created, parsed.model) == (
         "chatcmpl-0f",
         "chat.completion",
         1_700_000_000,
         "a/model",
     )
-    assert (parsed.system_fingerprint, parsed.service_tier) == ("fp_1", "default")
+    assert (parsed.system_fingerprint, parsed.service_tier) == ("fp_1", None)
     assert [(choice.index, choice.finish_reason, choice.message.content) for choice in parsed.choices] == [
         (0, "stop", "Hi\n"),
         (1, "length", ""),
@@ -133,6 +121,101 @@ def test_a_completion() -> None:
     assert "logprobs" in parsed.choices[0].model_fields_set
     assert parsed.usage is not None
     assert parsed.usage.total_tokens == 12
+
+
+LOGPROBS = (TokenLogprob("Hä".encode()[:2], -0.5), TokenLogprob("Hä".encode()[2:], -0.25))
+LOGPROB_OBJECTS = [
+    {"token": "H\ufffd", "logprob": -0.5, "bytes": [72, 195], "top_logprobs": []},
+    {"token": "\ufffd", "logprob": -0.25, "bytes": [164], "top_logprobs": []},
+]
+CALLS = (Call(id="call_1", name="f", arguments='{"a":1}'), Call(id="call_2", name="g", arguments="{}"))
+
+
+def test_log_probabilities() -> None:
+    answer = rendering(stream=True)
+    answer.opening(0)
+    for piece in (answer.content(0, "Hä", LOGPROBS), answer.reasoning(0, "Hä", LOGPROBS)):
+        logprobs = chunk(piece).choices[0].logprobs
+        assert logprobs is not None
+        assert logprobs.content is not None
+        assert [token.model_dump() for token in logprobs.content] == LOGPROB_OBJECTS
+    whole = answer.completion([Choice(index=0, text="Hä", reason="stop", logprobs=LOGPROBS)], USAGE)
+    logprobs = checked(ChatCompletion, whole).choices[0].logprobs  # type: ignore[assignment]
+    assert logprobs is not None
+    assert logprobs.model_dump() == {"content": LOGPROB_OBJECTS, "refusal": None}
+
+
+def test_reasoning() -> None:
+    answer = rendering(stream=True)
+    answer.opening(0)
+    assert chunk(answer.reasoning(0, "Hm.")).choices[0].delta.model_extra == {"reasoning_content": "Hm."}
+    whole = answer.completion([Choice(index=0, text="Hi", reasoning="Hm.", reason="stop")], USAGE)
+    message = checked(ChatCompletion, whole).choices[0].message
+    assert (message.content, message.model_extra) == ("Hi", {"reasoning_content": "Hm."})
+
+
+def test_tool_calls() -> None:
+    answer = rendering(stream=True)
+    answer.opening(0)
+    pieces = [answer.call(0, 1, "call_2", "g"), answer.arguments(0, 1, "{"), answer.closing(0, "tool_calls")]
+    choices = [chunk(piece).choices[0] for piece in pieces]
+    assert [choice.delta.model_dump(exclude_unset=True) for choice in choices] == [
+        {"tool_calls": [{"index": 1, "id": "call_2", "type": "function", "function": {"name": "g", "arguments": ""}}]},
+        {"tool_calls": [{"index": 1, "function": {"arguments": "{"}}]},
+        {},
+    ]
+    assert choices[-1].finish_reason == "tool_calls"
+    whole = answer.completion([Choice(index=0, text="", calls=CALLS, reason="tool_calls")], USAGE)
+    choice = checked(ChatCompletion, whole).choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.model_dump(exclude_unset=True) == {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
+            {"id": "call_2", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+        ],
+    }
+
+
+def test_a_call_in_the_deprecated_form() -> None:
+    answer = rendering(stream=True, functions_form=True)
+    answer.opening(0)
+    pieces = [answer.call(0, 0, "call_1", "f"), answer.arguments(0, 0, "{}"), answer.closing(0, "tool_calls")]
+    choices = [chunk(piece).choices[0] for piece in pieces]
+    assert [choice.delta.model_dump(exclude_unset=True) for choice in choices] == [
+        {"function_call": {"name": "f", "arguments": ""}},
+        {"function_call": {"arguments": "{}"}},
+        {},
+    ]
+    assert choices[-1].finish_reason == "function_call"
+    whole = answer.completion([Choice(index=0, text="", calls=CALLS[:1], reason="tool_calls")], USAGE)
+    choice = checked(ChatCompletion, whole).choices[0]
+    assert choice.finish_reason == "function_call"
+    assert choice.message.function_call is not None
+    assert choice.message.function_call.model_dump() == {"name": "f", "arguments": '{"a":1}'}
+    assert choice.message.tool_calls is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"), [("auto", "default"), ("default", "default"), ("flex", "flex"), ("priority", "priority")]
+)
+def test_the_tier_is_told_to_those_who_name_one(asked: Tier, told: str) -> None:
+    answer = rendering(tier=asked)
+    assert chunk(answer.opening(0)).service_tier == told
+    assert checked(ChatCompletion, answer.completion([], USAGE)).service_tier == told
+
+
+def test_obfuscated_chunks_do_not_tell_their_texts_sizes() -> None:
+    answer = rendering(stream=True, obfuscate=True)
+    answer.opening(0)
+    texts = ["", "a", "a longer word", "four words in it", '"' * 100]
+    pieces = [answer.content(0, text) for text in texts]
+    assert [chunk(piece).choices[0].delta.content for piece in pieces] == texts
+    assert {len(piece) % BLOCK for piece in pieces} == {0}
+    assert len({len(piece) for piece in pieces[:3]}) == 1
+    assert "obfuscation" in chunk(pieces[0]).model_fields_set
 
 
 def client_for(status: int, content_type: str, headers: Mapping[str, str], reply: bytes) -> Client:
@@ -220,8 +303,8 @@ def test_a_request_that_would_do_harm_again_is_not_retried() -> None:
 
 def test_models() -> None:
     models = [ModelInfo(name=name, created=5, context_length=8192) for name in ("b", "a/c")]
-    page = known(SyncPage[Model].model_validate_json(render_models(models), strict=True))
+    page = checked(SyncPage[Model], render_models(models))
     assert [model.id for model in page.data] == ["b", "a/c"]
     assert page.object == "list"
-    one = known(Model.model_validate_json(render_model(models[1]), strict=True))
+    one = checked(Model, render_model(models[1]))
     assert (one.id, one.object, one.created, one.owned_by) == ("a/c", "model", 5, "vinoqueue")

@@ -169,6 +169,7 @@ CASES: list[tuple[dict[str, Any], str | None, str | None, str]] = [
         "Expected an object with at most 16 properties, but got an object with 17 properties instead.",
     ),
     ({"safety_identifier": "s" * 129}, "safety_identifier", "string_above_max_length", "maximum length 128"),
+    ({"prompt_cache_key": "k" * 65}, "prompt_cache_key", "string_above_max_length", "maximum length 64"),
     # unknown fields
     ({"top_k": 5}, None, None, "Unrecognized request argument supplied: top_k"),
     ({"top_k": 5, "min_p": 0, "n": "x"}, None, None, "Unrecognized request arguments supplied: min_p, top_k"),
@@ -226,6 +227,7 @@ CASES: list[tuple[dict[str, Any], str | None, str | None, str]] = [
         "no function named 'g'",
     ),
     ({"functions": [{"name": "f"}], "function_call": {"name": "g"}}, "function_call", None, "no function named 'g'"),
+    ({"functions": [{"name": "f"}], "tools": [FUNCTION]}, "functions", None, "not allowed when 'tools' are specified."),
     (
         {"messages": [USER, {"role": "assistant"}]},
         "messages.[1].content",

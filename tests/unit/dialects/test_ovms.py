@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
-from api.dialects.ovms import ModelServer
-from api.dialects.ovms.fields import SERVED, UNSUPPORTED
+from api.dialects.ovms import ModelServer, ModelServerCompletions
+from api.dialects.ovms.fields import CHAT, UNSUPPORTED
 from api.dialects.ovms.parse import DEFAULTS, ModelServerChatRequest
 from api.dialects.ovms.render import ModelServerRendering
 from shared.errors import Problem, ProblemKind, RequestRefused
@@ -82,8 +82,8 @@ def test_the_other_fields() -> None:
 
 
 def test_every_field_of_the_reference_is_known_to_the_schema() -> None:
-    assert set(ModelServerChatRequest.model_fields) >= SERVED
-    assert not SERVED & UNSUPPORTED.keys()
+    assert set(ModelServerChatRequest.model_fields) >= CHAT
+    assert not CHAT & UNSUPPORTED.keys()
 
 
 @pytest.mark.parametrize(
@@ -218,3 +218,57 @@ def test_the_usage_is_three_numbers() -> None:
     assert "system_fingerprint" not in whole
     (token,) = whole["choices"][0]["logprobs"]["content"]
     assert (token["token"], token["logprob"], token["bytes"]) == ("Hi", -0.5, [72, 105])
+
+
+COMPLETIONS = ModelServerCompletions()
+
+
+def parse_plain(**fields: Any) -> ChatRequest:
+    return COMPLETIONS.parse(json.dumps({"model": "m", "prompt": "Once"} | fields).encode())
+
+
+def test_a_plain_completion_has_the_references_defaults() -> None:
+    assert parse_plain() == ChatRequest(model="m", prompts=("Once",), defaults=DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sampling"),
+    [
+        ({"max_tokens": 5, "top_k": -1}, {"max_tokens": 5, "top_k": 0}),
+        ({"logprobs": 1}, {"logprobs": True}),
+        ({"logprobs": 0}, {}),
+        ({"best_of": 3, "n": 2}, {"beams": 3}),
+        ({"stream": True, "best_of": 2}, {"beams": 2, "include_stop": True}),
+        ({"ignore_eos": True, "min_p": 0.2}, {"ignore_eos": True, "min_p": 0.2}),
+    ],
+)
+def test_sampling_fields_of_plain_completions(fields: dict[str, Any], sampling: dict[str, Any]) -> None:
+    assert parse_plain(**fields).sampling == Sampling(**sampling)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n": 2}, "n"),
+        ({"logprobs": 2}, "logprobs"),
+        ({"suffix": "end"}, "suffix"),
+        ({"user": "me"}, "user"),
+        ({"messages": []}, "messages"),
+        ({"stop_token_ids": [1]}, "stop_token_ids"),
+        ({"stream": True, "include_stop_str_in_output": False}, "include_stop_str_in_output"),
+        ({"seed": 2**32}, "seed"),
+    ],
+)
+def test_broken_rules_of_plain_completions_are_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestRefused) as refusal:
+        parse_plain(**fields)
+    assert refusal.value.problem.param == param
+
+
+def test_a_plain_answer_has_the_references_form() -> None:
+    answer = COMPLETIONS.render(parse_plain(), answer_id="0f", created=1_700_000_000, fingerprint="fp")
+    choice = Choice(index=0, text=" upon", reason="length", logprobs=(TokenLogprob(b" upon", -0.5),))
+    whole = json.loads(answer.completion([choice], Usage(prompt_tokens=3, completion_tokens=1)))
+    assert set(whole) == {"object", "created", "model", "choices", "usage"}
+    assert whole["usage"] == {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    assert whole["choices"][0]["logprobs"]["token_logprobs"] == [-0.5]

@@ -1,0 +1,65 @@
+"""Keys and limits at the door of each exchange: what the application and the routes call of :mod:`api.admission`."""
+
+from typing import cast
+
+from quart import g, request
+
+from api.admission import LimitReached, Ticket
+from api.answers.tally import Tally
+from api.context import context
+from api.keys import ApiKey
+from api.lifetime import lifetime
+from shared.errors import ProblemKind, RequestRefused
+from shared.registry import ModelInfo
+from shared.request import ChatRequest
+
+OPEN_PATHS = frozenset({"/live", "/ready", "/health", "/openapi.json"})
+"""What needs no key: probes come from load balancers, and the API's description tells nothing of this installation."""
+
+METRICS_PATH = "/metrics"
+
+
+async def check_key() -> None:
+    """Find the key of the current request before anything else of it is looked at.
+
+    Raises :class:`shared.errors.RequestRefused`.
+    """
+    g.extra_headers = {}
+    g.key = None
+    parts = context()
+    if request.path in OPEN_PATHS or (request.path == METRICS_PATH and parts.settings.open_metrics):
+        return
+    try:
+        g.key = await parts.admission.identify(request.headers)
+    except RequestRefused as refusal:
+        if refusal.problem.kind is ProblemKind.UNAUTHORIZED:
+            g.extra_headers = {"www-authenticate": "Bearer"}
+        raise
+
+
+def current_key() -> ApiKey | None:
+    """The key of the current request; ``None`` where the service is open."""
+    return cast("ApiKey | None", g.key)
+
+
+def visible_models() -> dict[str, ModelInfo]:
+    """The models that are served and that the current request's key may use, by name."""
+    key = current_key()
+    serving = context().directory.fleet.serving()
+    return {name: info for name, info in serving.items() if key is None or key.may_use(name)}
+
+
+async def admit(chat: ChatRequest, tally: Tally) -> Ticket:
+    """Hold ``chat`` against its key's limits; what it took of them is settled by ``tally`` when the exchange is over.
+
+    Raises :class:`shared.errors.RequestRefused`.
+    """
+    parts = context()
+    try:
+        ticket = await parts.admission.admit(current_key(), chat, request.headers)
+    except LimitReached as refusal:
+        g.extra_headers = refusal.headers
+        raise
+    g.extra_headers = ticket.headers
+    lifetime(request).callback(parts.admission.settle, ticket, parts.service.queue(chat.model), tally)
+    return ticket

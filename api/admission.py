@@ -1,0 +1,226 @@
+"""Who may do what, and how much of it: from the headers of a request to a ticket for the service."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from redis.exceptions import RedisError
+
+from api.answers.selection import jobs_per_prompt
+from api.answers.tally import Tally
+from api.dialects.interface import Lookup
+from api.keys import ApiKey, Keyring
+from api.keys.secret import masked
+from api.limits import Limiter, LimitName, Refusal, Reservation
+from api.limits.headers import rate_headers
+from shared.cost import answer_cost, prompt_cost
+from shared.errors import ProblemKind, RequestRefused, refuse
+from shared.queue import JobQueue
+from shared.request import ChatRequest, Tier
+from shared.settings import ApiSettings
+
+logger = logging.getLogger(__name__)
+
+QUEUE_TIMEOUT_HEADER = "x-queue-timeout"
+
+_RETRY_SOON = 1.0
+_RANKS: dict[Tier | None, int] = {"flex": 0, "default": 1, "auto": 1, None: 1, "priority": 2}
+_KINDS = {
+    "requests": ProblemKind.RATE_LIMITED,
+    "tokens": ProblemKind.TOKENS_LIMITED,
+    "concurrency": ProblemKind.RATE_LIMITED,
+}
+_LIMIT_WORDS = {"requests": "requests per minute", "tokens": "tokens per minute", "concurrency": "requests at a time"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A request that was admitted, and what the service has to know of its sender.
+
+    ``tenant`` is the id of the key, empty where none was needed; ``headers`` tell the client what it has left.
+    """
+
+    request: ChatRequest
+    tenant: str = ""
+    queue_timeout: float | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    reservation: Reservation | None = None
+
+
+class Admission:
+    """Looks keys up, holds requests against their limits, and settles at the end of each."""
+
+    def __init__(self, keyring: Keyring, limiter: Limiter, settings: ApiSettings) -> None:
+        self._keyring = keyring
+        self._limiter = limiter
+        self._settings = settings
+        self._settlements: set[asyncio.Task[None]] = set()
+
+    async def identify(self, headers: Lookup) -> ApiKey | None:
+        """Return the key in ``headers``; ``None`` where the service is open.
+
+        Both ``Authorization: Bearer`` and Azure's ``api-key`` are read, and one valid secret is enough. Raises
+        :class:`RequestRefused`.
+        """
+        if not self._keyring.loaded:
+            try:
+                await self._keyring.refresh()
+            except (RedisError, OSError) as error:
+                raise _store_unavailable() from error
+        if self._keyring.open:
+            return None
+        secrets = _secrets(headers)
+        if not secrets:
+            raise refuse(
+                ProblemKind.UNAUTHORIZED,
+                "No API key was sent. Send yours in a header: 'Authorization: Bearer YOUR_KEY' or 'api-key: YOUR_KEY'.",
+            )
+        key = self._keyring.find(secrets)
+        if key is None:
+            raise refuse(
+                ProblemKind.UNAUTHORIZED,
+                f"Incorrect API key provided: {masked(secrets[0])}. Ask whoever runs this service for a valid one.",
+            )
+        return key
+
+    async def admit(self, key: ApiKey | None, request: ChatRequest, headers: Lookup) -> Ticket:
+        """Hold ``request`` against what ``key`` allows. The ticket must be settled at the end.
+
+        Raises :class:`RequestRefused`; where a limit refuses it is a :class:`LimitReached`.
+        """
+        wait = self._queue_timeout(key, headers)
+        if key is None:
+            return Ticket(request, queue_timeout=wait)
+        if not key.may_use(request.model):
+            raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{request.model[:64]}'.")
+        request = _banded(request, key)
+        if not key.limited:
+            return Ticket(request, key.id, wait)
+        reservation = Reservation(key, self._limiter.new_name(), _counted_tokens(request, key))
+        headers_, refusal = await self._reserve(reservation)
+        if refusal is not None:
+            raise LimitReached(reservation, refusal, headers_)
+        return Ticket(request, key.id, wait, headers_, reservation)
+
+    def settle(self, ticket: Ticket, queue: JobQueue, tally: Tally) -> None:
+        """Put right what was guessed of the tokens of ``ticket``, now that its request is over; returns at once."""
+        if ticket.tenant:
+            self._run(self._settle(ticket, queue, tally.prompt_tokens + tally.completion_tokens))
+
+    async def farewell(self) -> None:
+        """Wait until the last settlements are sent."""
+        await asyncio.gather(*self._settlements, return_exceptions=True)
+
+    def _queue_timeout(self, key: ApiKey | None, headers: Lookup) -> float | None:
+        allowed = key.queue_timeout if key is not None else None
+        wanted = headers.get(QUEUE_TIMEOUT_HEADER)
+        if not wanted:
+            return allowed
+        try:
+            seconds = float(wanted)
+        except ValueError:
+            seconds = math.nan
+        if not (0 < seconds < math.inf):
+            raise refuse(
+                ProblemKind.INVALID,
+                f"The header '{QUEUE_TIMEOUT_HEADER}' must be a positive number of seconds, but got '{wanted[:32]}'.",
+                param=QUEUE_TIMEOUT_HEADER,
+            )
+        return min(seconds, allowed or self._settings.queue_timeout)
+
+    async def _reserve(self, reservation: Reservation) -> tuple[Mapping[str, str], Refusal | None]:
+        if reservation.tokens > (reservation.key.tokens_per_minute or math.inf):
+            return {}, Refusal("tokens", None)
+        try:
+            refusal, counts = await self._limiter.reserve(reservation)
+        except (RedisError, OSError) as error:
+            raise _store_unavailable() from error
+        except asyncio.CancelledError:
+            # The reservation may have been made all the same.
+            self._run(self._limiter.settle(reservation, reservation.tokens))
+            raise
+        return rate_headers(counts), refusal
+
+    async def _settle(self, ticket: Ticket, queue: JobQueue, used: int) -> None:
+        try:
+            if ticket.reservation is not None:
+                await self._limiter.settle(ticket.reservation, used)
+            await queue.charge(ticket.tenant, ticket.request.tier, used - _estimate(ticket.request))
+        except (RedisError, OSError) as error:
+            logger.warning("a request of %s is not settled, Redis does not answer: %s", ticket.tenant, error)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="settle")
+        self._settlements.add(task)
+        task.add_done_callback(self._settlements.discard)
+
+
+class LimitReached(RequestRefused):
+    """A limit of the key refuses the request; ``headers`` tell the state of its limits."""
+
+    def __init__(self, reservation: Reservation, refusal: Refusal, headers: Mapping[str, str]) -> None:
+        super().__init__(_limit_problem(reservation, refusal).problem)
+        self.headers = headers
+
+
+def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused:
+    key = reservation.key
+    limits: dict[LimitName, int | None] = {
+        "requests": key.requests_per_minute,
+        "tokens": key.tokens_per_minute,
+        "concurrency": key.concurrency,
+    }
+    reached = f"Rate limit reached for this API key: {limits[refusal.limit]} {_LIMIT_WORDS[refusal.limit]}."
+    if refusal.limit == "tokens" and refusal.wait is None:
+        return refuse(
+            ProblemKind.TOKENS_LIMITED,
+            f"Request too large: it may take {reservation.tokens} tokens, and this API key has "
+            f"{key.tokens_per_minute} tokens per minute. Send a shorter prompt, or ask for fewer tokens.",
+        )
+    wait = refusal.wait if refusal.wait is not None else _RETRY_SOON
+    return refuse(_KINDS[refusal.limit], f"{reached} Please try again in {wait:.3g}s.", retry_after=wait)
+
+
+def _secrets(headers: Lookup) -> list[str]:
+    scheme, _, bearer = (headers.get("authorization") or "").partition(" ")
+    found = [bearer.strip() if scheme.lower() == "bearer" else "", (headers.get("api-key") or "").strip()]
+    return [secret for secret in found if secret]
+
+
+def _banded(request: ChatRequest, key: ApiKey) -> ChatRequest:
+    """Put a request that names no band into its key's, and one that asks for a higher one too."""
+    if request.tier in (None, "auto"):
+        tier: Tier | None = request.tier if key.priority == "default" else key.priority
+    else:
+        tier = request.tier if _RANKS[request.tier] <= _RANKS[key.priority] else key.priority
+    return request if tier == request.tier else msgspec.structs.replace(request, tier=tier)
+
+
+def _estimate(request: ChatRequest) -> int:
+    """What the queue charges for all jobs of ``request``: each has the prompt to itself there."""
+    jobs = jobs_per_prompt(request)
+    return prompt_cost(request) * jobs + answer_cost(request) * jobs * max(1, len(request.prompts))
+
+
+def _counted_tokens(request: ChatRequest, key: ApiKey) -> int:
+    """Return the tokens to reserve: each prompt once, as usage has it, and every answer at its longest.
+
+    An answer without a limit is counted by a guess, and a guess alone refuses nobody for good.
+    """
+    answers = jobs_per_prompt(request) * max(1, len(request.prompts))
+    counted = prompt_cost(request) + answers * answer_cost(request)
+    if request.sampling.max_tokens is None and key.tokens_per_minute is not None:
+        return min(counted, max(prompt_cost(request), key.tokens_per_minute))
+    return counted
+
+
+def _store_unavailable() -> RequestRefused:
+    return refuse(
+        ProblemKind.STORE_UNAVAILABLE,
+        "The store behind this service can't be reached. Please try again.",
+        retry_after=_RETRY_SOON,
+    )

@@ -1,0 +1,100 @@
+"""From the body of a plain completion request to the internal request."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from api.dialects.openai.body import decode_object
+from api.dialects.openai.completions_schema import DEFAULT_MAX_TOKENS, CompletionRequest
+from api.dialects.openai.parse import DEFAULTS, choose_tokens, stop_strings
+from api.dialects.openai.rules import switched_off
+from api.dialects.openai.unserved import (
+    NO_BIAS,
+    ONLY_CHOSEN,
+    NotServed,
+    PartlyServed,
+    check_fields,
+    unsupported,
+)
+from api.dialects.openai.validation import validate
+from shared.errors import ProblemKind, refuse
+from shared.request import ChatRequest, Prompt, Sampling
+
+NOT_SERVED: dict[str, NotServed] = {
+    "logit_bias": NotServed(NO_BIAS, neutral=({},)),
+    "suffix": NotServed("The engine writes on from a prompt only.", neutral=("",)),
+}
+PARTLY_SERVED: dict[str, PartlyServed] = {"logprobs": PartlyServed(ONLY_CHOSEN, served=(0,))}
+"""The reference: ``logprobs`` asks for the likeliest tokens besides the chosen one, so 0 is the chosen one alone."""
+
+
+def parse_completion(body: bytes) -> ChatRequest:
+    """Translate the body of a completion request. Raises :class:`shared.errors.RequestRefused`, and nothing else."""
+    return translate_completion(validate(CompletionRequest, decode_object(body)))
+
+
+def translate_completion(request: CompletionRequest) -> ChatRequest:
+    """Return the internal form of a validated request; the model server's requests are extensions of this one.
+
+    Raises :class:`shared.errors.RequestRefused` for a rule that it breaks, and for what is not served.
+    """
+    _check(request)
+    check_fields(request, NOT_SERVED, PARTLY_SERVED)
+    temperature, top_p = choose_tokens(temperature=request.temperature, top_p=request.top_p)
+    return ChatRequest(
+        model=request.model,
+        prompts=_prompts(request),
+        sampling=Sampling(
+            max_tokens=DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            frequency_penalty=request.frequency_penalty,
+            presence_penalty=request.presence_penalty,
+            seed=request.seed,
+            stop=stop_strings(request.stop),
+            logprobs=request.logprobs is not None,
+        ),
+        defaults=DEFAULTS,
+        n=request.n or 1,
+        best_of=request.best_of or 1,
+        echo=bool(request.echo),
+        stream=bool(request.stream),
+        include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        user=request.user,
+    )
+
+
+def _check(request: CompletionRequest) -> None:
+    """The rules that concern more than one field, and bounds that are tighter here than in the reference."""
+    if request.stream_options is not None and not request.stream:
+        raise switched_off("stream_options", "stream")
+    if request.stream_options is not None and request.stream_options.include_obfuscation:
+        raise unsupported("stream_options.include_obfuscation", "Only chat completions have it.")
+    if request.max_tokens == 0:
+        raise unsupported("max_tokens", "At least one token is generated, so it can't be 0.")
+    n = request.n or 1
+    if request.best_of is not None and request.best_of < n:
+        message = (
+            "You requested that the server return more choices than it will generate (HINT: you must set 'n' "
+            f"(currently {n}) to be at most 'best_of' (currently {request.best_of}), or omit either parameter if you "
+            "don't specifically want to use them.)"
+        )
+        raise refuse(ProblemKind.INVALID, message, param="best_of")
+    if request.stream and (request.best_of or n) > n:
+        message = "Invalid value for 'best_of': results can't be streamed when 'best_of' is greater than 'n'."
+        raise refuse(ProblemKind.INVALID, message, param="best_of")
+    if request.echo and request.logprobs is not None:
+        raise unsupported("echo", "The log probabilities of prompts are not known, so it can't go with 'logprobs'.")
+    if request.echo and isinstance(request.prompt, list) and not isinstance(request.prompt[0], str):
+        raise unsupported("echo", "Only prompts of text are repeated, not token ids.")
+
+
+def _prompts(request: CompletionRequest) -> tuple[Prompt, ...]:
+    prompt = request.prompt
+    if prompt is None:
+        # The reference: without a prompt, a new document begins.
+        return ("",)
+    if isinstance(prompt, str):
+        return (prompt,)
+    if isinstance(prompt[0], int):
+        return (tuple(cast("Sequence[int]", prompt)),)
+    return tuple(item if isinstance(item, str) else tuple(cast("Sequence[int]", item)) for item in prompt)

@@ -1,0 +1,62 @@
+"""A plain completion request, field by field, as the reference and the newest official SDK have it."""
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, Tag
+
+from api.dialects.openai.fields import WRONG_TYPE, Items, NonEmptyText, OptionalText, Strict, tag
+from api.dialects.openai.schema import MAX_COUNT, LogitBias, Penalty, Stop, StreamOptions
+
+MAX_PROMPTS = 2048
+DEFAULT_MAX_TOKENS = 16
+"""The reference's default of ``max_tokens``."""
+
+Token = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Tokens = Annotated[Items[Token], Field(min_length=1)]
+_STRING, _STRINGS, _TOKENS, _TOKEN_LISTS = (tag(name) for name in ("string", "strings", "tokens", "token_lists"))
+_FORMS: dict[type, str] = {str: _STRINGS, int: _TOKENS, list: _TOKEN_LISTS}
+
+
+def _form(value: Any) -> str | None:
+    """The branch that a prompt takes: its own type, or that of its first item, tells it."""
+    if isinstance(value, str):
+        return _STRING
+    if isinstance(value, list):
+        return _FORMS.get(type(value[0])) if value else _STRINGS
+    return None
+
+
+Prompt = Annotated[
+    Annotated[str, Tag(_STRING)]
+    | Annotated[Items[str], Field(min_length=1, max_length=MAX_PROMPTS), Tag(_STRINGS)]
+    | Annotated[Tokens, Tag(_TOKENS)]
+    | Annotated[Items[Tokens], Field(min_length=1, max_length=MAX_PROMPTS), Tag(_TOKEN_LISTS)],
+    Discriminator(
+        _form,
+        custom_error_type=WRONG_TYPE,
+        custom_error_message="a string, array of strings, array of integers, or array of integer arrays",
+    ),
+]
+
+
+class CompletionRequest(Strict):
+    """The body of ``POST /v1/completions``."""
+
+    model: NonEmptyText
+    prompt: Prompt | None
+    best_of: Annotated[int, Field(ge=1, le=20)] | None = None
+    echo: bool | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: LogitBias | None = None
+    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+    max_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    presence_penalty: Penalty | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: Stop | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    suffix: str | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    user: OptionalText = None

@@ -1,0 +1,158 @@
+"""The keys that this replica knows, from the environment, a file and Redis together."""
+
+import asyncio
+import ipaddress
+import logging
+import time
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from api.keys.record import ApiKey, KeyFile
+from api.keys.secret import digest
+from api.keys.store import decoded, stored_keys
+
+logger = logging.getLogger(__name__)
+
+REFRESH = 1.0
+"""Seconds between two looks at the sources: a key that was made or revoked counts everywhere after so long."""
+
+_INDEX_LENGTH = 16
+"""Leading characters of a digest by which it is found, before the whole is compared in constant time. What a client
+can learn of them from the time of a look-up is a part of a hash, which brings it no nearer to a secret."""
+
+
+class KeyFileError(Exception):
+    """The key file can't be read, or is not what it should be."""
+
+
+class Keyring:
+    """Finds the key that a secret belongs to. Without any key the service is open, unless keys are required.
+
+    Once it has seen a key, it never opens again: a store that lost its keys must not open the service.
+    """
+
+    def __init__(self, redis: Redis, *, plain: str, file: str, required: bool, address: str = "") -> None:
+        """``plain`` holds secrets apart by commas, ``file`` is the path of a key file; both may be empty.
+
+        ``address`` is where the service listens: an open one that others can reach is warned about.
+        Raises :class:`KeyFileError`.
+        """
+        self._redis = redis
+        self._path = Path(file) if file else None
+        self._from_environment = [_plain_key(secret) for secret in plain.split(",") if secret.strip()]
+        self._from_file: list[ApiKey] = []
+        self._from_redis: list[ApiKey] = []
+        self._file_state: object = None
+        self._records: dict[bytes, bytes] | None = None
+        self._required = required or bool(file)
+        self._address = address
+        self._index: dict[str, list[ApiKey]] = {}
+        if self._path is not None:
+            self._from_file = _read_file(self._path)
+            self._file_state = _state(self._path)
+        self._rebuild()
+
+    @property
+    def loaded(self) -> bool:
+        """Whether Redis has been asked once; before, nobody knows whether the service is open."""
+        return self._records is not None
+
+    @property
+    def open(self) -> bool:
+        """Whether requests need no key."""
+        return not self._required
+
+    async def run(self) -> None:
+        """Refresh until cancelled."""
+        while True:
+            try:
+                await self.refresh()
+            except (RedisError, OSError) as error:
+                logger.debug("keys not read, Redis does not answer: %s", error)
+            await asyncio.sleep(REFRESH)
+
+    async def refresh(self) -> None:
+        """Look at the file and at Redis now. Raises what redis-py raises when the store can't be reached."""
+        changed = self._refresh_file()
+        records = await stored_keys(self._redis)
+        first = not self.loaded
+        if records != self._records:
+            try:
+                self._from_redis = decoded(records)
+            except msgspec.DecodeError as error:
+                logger.error("a key in Redis can't be read, the keys stay as they were: %s", error)
+            self._records = records
+            changed = True
+        if changed:
+            self._rebuild()
+        if first and self.open and not _is_loopback(self._address):
+            logger.warning(
+                "anybody who reaches %s may use this service: it has no API keys. Make one with 'vinoqueue key create'",
+                self._address,
+            )
+
+    def find(self, secrets: Iterable[str]) -> ApiKey | None:
+        """Return the key that the first valid one of ``secrets`` belongs to, if any."""
+        now = time.time()
+        for secret in secrets:
+            wanted = digest(secret)
+            for key in self._index.get(wanted[:_INDEX_LENGTH], ()):
+                if key.opens(wanted, now):
+                    return key
+        return None
+
+    def _refresh_file(self) -> bool:
+        if self._path is None or (state := _state(self._path)) == self._file_state:
+            return False
+        self._file_state = state
+        try:
+            self._from_file = _read_file(self._path)
+        except KeyFileError as error:
+            logger.error("%s; its keys stay as they were", error)
+            return False
+        logger.info("%d keys read from the key file", len(self._from_file))
+        return True
+
+    def _rebuild(self) -> None:
+        index: dict[str, list[ApiKey]] = {}
+        for key in (*self._from_environment, *self._from_file, *self._from_redis):
+            for kept in (key.digest, key.previous_digest):
+                if kept is not None:
+                    index.setdefault(kept[:_INDEX_LENGTH], []).append(key)
+        self._index = index
+        self._required = self._required or bool(index) or bool(self._records)
+
+
+def _plain_key(secret: str) -> ApiKey:
+    kept = digest(secret.strip())
+    return ApiKey(id=f"env-{kept[:8]}", digest=kept, name="environment")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _read_file(path: Path) -> list[ApiKey]:
+    try:
+        return list(msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), KeyFile).key)
+    except OSError as error:
+        raise KeyFileError(f"The key file can't be read: {error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise KeyFileError(f"The key file {path} is malformed: {error}") from None
+
+
+def _state(path: Path) -> object:
+    """What changes with the file; ``None`` while there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

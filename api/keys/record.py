@@ -1,0 +1,67 @@
+"""What is known of an API key: everything but the secret."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from api.keys.secret import matches
+
+Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+PositiveCount = Annotated[int, msgspec.Meta(ge=1)]
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
+KeyId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+Priority = Literal["flex", "default", "priority"]
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One key, as it lies in Redis and in key files. Points in time are Unix seconds; ``None`` means no limit."""
+
+    id: KeyId
+    digest: Digest
+    """SHA-256 of the secret (:func:`api.keys.secret.digest`)."""
+    name: str = ""
+    """Whose key it is, for people."""
+    models: tuple[str, ...] = ()
+    """The models that it may use; empty for all."""
+    priority: Priority = "default"
+    """Band of requests that ask for none, and the highest one that they may ask for."""
+    requests_per_minute: PositiveCount | None = None
+    tokens_per_minute: PositiveCount | None = None
+    concurrency: PositiveCount | None = None
+    """Most requests in flight at the same time."""
+    queue_timeout: PositiveSeconds | None = None
+    """Seconds that its requests may wait in the queue; ``None`` takes the service's setting."""
+    created: float = 0.0
+    expires: float | None = None
+    revoked: float | None = None
+    previous_digest: Digest | None = None
+    """The secret before the last rotation."""
+    previous_until: float = 0.0
+    """When that one ends."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether its requests are counted."""
+        return (self.requests_per_minute or self.tokens_per_minute or self.concurrency) is not None
+
+    def opens(self, secret_digest: str, now: float) -> bool:
+        """Whether a secret with this digest is valid for the key at ``now``."""
+        if self.revoked is not None or (self.expires is not None and self.expires <= now):
+            return False
+        if matches(secret_digest, self.digest):
+            return True
+        return (
+            self.previous_digest is not None
+            and self.previous_until > now
+            and matches(secret_digest, self.previous_digest)
+        )
+
+    def may_use(self, model: str) -> bool:
+        """Whether requests for ``model`` are allowed."""
+        return not self.models or model in self.models
+
+
+class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A key file: a TOML table ``[[key]]`` for each key."""
+
+    key: tuple[ApiKey, ...] = ()

@@ -1,0 +1,77 @@
+"""Keys that are kept in Redis, as the command line manages them and every replica reads them."""
+
+import secrets
+import time
+from collections.abc import Mapping
+
+import msgspec
+from redis.asyncio import Redis
+
+from api.keys.record import ApiKey
+from api.keys.secret import digest, new_secret
+from shared import keys
+
+
+class UnknownKey(Exception):
+    """There is no key with this id."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"There is no key '{key_id}'.")
+
+
+def new_key(template: ApiKey) -> tuple[ApiKey, str]:
+    """Return ``template`` with an id, a creation time and a secret of its own, and that secret."""
+    secret = new_secret()
+    made = msgspec.structs.replace(template, id=new_id(), digest=digest(secret), created=float(int(time.time())))
+    return made, secret
+
+
+def new_id() -> str:
+    """Return a new id, which says nothing about the secret and may be logged."""
+    return f"key-{secrets.token_hex(4)}"
+
+
+async def put_key(redis: Redis, key: ApiKey) -> None:
+    """Keep ``key``, in place of one with the same id."""
+    await redis.hset(keys.API_KEYS, key.id, msgspec.json.encode(key))  # type: ignore[arg-type, misc]
+
+
+async def stored_keys(redis: Redis) -> dict[bytes, bytes]:
+    """Return every record by id, as it is kept."""
+    stored: dict[bytes, bytes] = await redis.hgetall(keys.API_KEYS)  # type: ignore[misc]
+    return stored
+
+
+def decoded(records: Mapping[bytes, bytes]) -> list[ApiKey]:
+    """Return the keys in ``records``. Raises :class:`msgspec.DecodeError` for what is none."""
+    return [msgspec.json.decode(record, type=ApiKey) for record in records.values()]
+
+
+async def revoke(redis: Redis, key_id: str) -> ApiKey:
+    """End a key at once. Its record stays, so that a service never opens because its last key was revoked.
+
+    Raises :class:`UnknownKey`.
+    """
+    revoked = msgspec.structs.replace(await _stored(redis, key_id), revoked=time.time())
+    await put_key(redis, revoked)
+    return revoked
+
+
+async def rotate(redis: Redis, key_id: str, *, grace: float) -> tuple[ApiKey, str]:
+    """Give a key a new secret; the old one goes on for ``grace`` seconds. Return both. Raises :class:`UnknownKey`."""
+    key, secret = await _stored(redis, key_id), new_secret()
+    rotated = msgspec.structs.replace(
+        key,
+        digest=digest(secret),
+        previous_digest=key.digest if grace else None,
+        previous_until=time.time() + grace if grace else 0.0,
+    )
+    await put_key(redis, rotated)
+    return rotated, secret
+
+
+async def _stored(redis: Redis, key_id: str) -> ApiKey:
+    record: bytes | None = await redis.hget(keys.API_KEYS, key_id)  # type: ignore[misc]
+    if record is None:
+        raise UnknownKey(key_id)
+    return msgspec.json.decode(record, type=ApiKey)

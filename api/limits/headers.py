@@ -1,0 +1,28 @@
+"""The headers in which the OpenAI service tells a client what it has left of its rate limits."""
+
+from collections.abc import Mapping
+
+from api.limits.limiter import Counts, LimitName
+
+
+def rate_headers(counts: Mapping[LimitName, Counts]) -> dict[str, str]:
+    """Return ``x-ratelimit-{limit,remaining,reset}-{requests,tokens}`` for those limits that there are."""
+    headers: dict[str, str] = {}
+    for name, count in counts.items():
+        headers[f"x-ratelimit-limit-{name}"] = str(count.limit)
+        headers[f"x-ratelimit-remaining-{name}"] = str(count.remaining)
+        headers[f"x-ratelimit-reset-{name}"] = duration(count.reset)
+    return headers
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as Go writes it, and so the service: ``17ms``, ``1s``, ``7.66s``, ``6m0s``, ``1h0m5s``."""
+    milliseconds = round(seconds * 1000)
+    if 0 < milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text

@@ -1,0 +1,16 @@
+-- Ends a reservation: puts right what its tokens were guessed to be, and frees its place.
+-- KEYS: buckets, admitted
+-- ARGV: tokens a minute ('' where unlimited), tokens used beyond the guess (negative where fewer), reservation
+if ARGV[1] ~= '' then
+  local full = redis.call('HGET', KEYS[1], 'tokens')
+  if full then
+    local corrected = tonumber(full) + tonumber(ARGV[2]) * 60000 / tonumber(ARGV[1])
+    redis.call('HSET', KEYS[1], 'tokens', string.format('%.3f', corrected))
+    local time = redis.call('TIME')
+    local remaining = math.ceil(corrected - tonumber(time[1]) * 1000)
+    if remaining > redis.call('PTTL', KEYS[1]) then
+      redis.call('PEXPIRE', KEYS[1], remaining + 1000)
+    end
+  end
+end
+return redis.call('ZREM', KEYS[2], ARGV[3])

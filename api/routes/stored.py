@@ -1,0 +1,69 @@
+"""Stored chat completions: list, read, tag and delete them."""
+
+from quart import Blueprint, Response, request
+
+from api.access import current_key
+from api.bodies import read_json_body
+from api.context import context
+from api.dialects.openai import stored as dialect
+from api.stored import StoredCompletion
+
+blueprint = Blueprint("stored", __name__)
+
+
+@blueprint.get("/v1/chat/completions")
+async def list_completions() -> Response:
+    """List them, filtered and in pages."""
+    wanted = dialect.parse_selection(request.args)
+    page = await context().stored.select(_owner(), wanted)
+    if page is None:
+        raise dialect.unknown_cursor(wanted.after or "")
+    completions, more = page
+    return _json(dialect.render_page(completions, more=more))
+
+
+@blueprint.get("/v1/chat/completions/<completion_id>")
+async def get_completion(completion_id: str) -> Response:
+    """Read one."""
+    return _json(dialect.render_stored(await _find(completion_id)))
+
+
+@blueprint.post("/v1/chat/completions/<completion_id>")
+async def update_completion(completion_id: str) -> Response:
+    """Replace the metadata of one."""
+    metadata = dialect.parse_update(await read_json_body(request, context().settings))
+    if not await context().stored.tag(_owner(), completion_id, metadata):
+        raise dialect.not_found(completion_id)
+    return _json(dialect.render_stored(await _find(completion_id)))
+
+
+@blueprint.delete("/v1/chat/completions/<completion_id>")
+async def delete_completion(completion_id: str) -> Response:
+    """Delete one."""
+    if not await context().stored.delete(_owner(), completion_id):
+        raise dialect.not_found(completion_id)
+    return _json(dialect.render_deleted(completion_id))
+
+
+@blueprint.get("/v1/chat/completions/<completion_id>/messages")
+async def list_messages(completion_id: str) -> Response:
+    """List the messages that one answered."""
+    wanted = dialect.parse_selection(request.args)
+    return _json(dialect.render_messages(await _find(completion_id), wanted))
+
+
+def _owner() -> str:
+    """Whose completions the current request may see: those of its key."""
+    key = current_key()
+    return key.id if key is not None else ""
+
+
+async def _find(completion_id: str) -> StoredCompletion:
+    completion = await context().stored.get(_owner(), completion_id)
+    if completion is None:
+        raise dialect.not_found(completion_id)
+    return completion
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, content_type="application/json")

@@ -1,0 +1,163 @@
+"""Completions that clients asked to keep (``store: true``), in Redis, for a while."""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError
+
+from shared import keys
+from shared.errors import ProblemKind, refuse
+
+logger = logging.getLogger(__name__)
+
+_SCAN = 100
+"""Entries that are looked at in one round trip."""
+
+_TAG = """
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'metadata', ARGV[1])
+return 1
+"""
+"""Sets the metadata of an entry, but never brings one back that has just gone."""
+
+
+class StoredCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer. ``document`` is its JSON as the client got it, ``messages`` a JSON array of what was sent."""
+
+    id: str
+    model: str
+    document: bytes
+    messages: bytes
+    metadata: Mapping[str, str] = {}
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which completions to list: at most ``limit`` behind ``after``, of a model, with all of ``metadata``."""
+
+    after: str | None = None
+    limit: int = 20
+    newest_first: bool = False
+    model: str | None = None
+    metadata: Mapping[str, str] = {}
+
+
+class CompletionStore:
+    """The stored completions of all replicas, apart by owner: the id of an API key, empty where the service is open.
+
+    Every method but :meth:`save` raises :class:`shared.errors.RequestRefused` when Redis can't be reached.
+    """
+
+    def __init__(self, redis: ArqRedis, *, ttl: float, limit: int) -> None:
+        """Completions are kept for ``ttl`` seconds; of an owner's more than ``limit``, the oldest go first."""
+        self._redis = redis
+        self._ttl = ttl
+        self._limit = limit
+        self._tag = redis.register_script(_TAG)
+
+    async def save(self, owner: str, completion: StoredCompletion) -> None:
+        """Keep ``completion``. Where that fails it is logged: the client has its answer all the same."""
+        now = time.time()
+        fields: dict[str, bytes | str] = {
+            "model": completion.model,
+            "metadata": msgspec.json.encode(completion.metadata),
+            "document": completion.document,
+            "messages": completion.messages,
+        }
+        key, index = keys.stored(owner, completion.id), keys.stored_index(owner)
+        try:
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.zremrangebyscore(index, "-inf", now - self._ttl)
+                pipe.hset(key, mapping=fields)
+                pipe.pexpire(key, int(self._ttl * 1000))
+                pipe.zadd(index, {completion.id: now})
+                pipe.pexpire(index, int(self._ttl * 1000))
+                pipe.zcard(index)
+                *_, count = await pipe.execute()
+            if count > self._limit:
+                evicted = await self._redis.zpopmin(index, count - self._limit)
+                await self._redis.delete(*(keys.stored(owner, name.decode()) for name, _ in evicted))
+        except (RedisError, OSError) as error:
+            logger.warning("completion %s not stored, Redis does not answer: %s", completion.id, error)
+
+    async def get(self, owner: str, completion_id: str) -> StoredCompletion | None:
+        """Return a completion, or ``None`` when there is none with that id (any more)."""
+        async with _told():
+            fields: dict[bytes, bytes] = await self._redis.hgetall(keys.stored(owner, completion_id))  # type: ignore[misc]
+        return _decode(completion_id, fields) if fields else None
+
+    async def tag(self, owner: str, completion_id: str, metadata: Mapping[str, str]) -> bool:
+        """Replace a completion's metadata; return whether there is one."""
+        async with _told():
+            found = await self._tag(keys=[keys.stored(owner, completion_id)], args=[msgspec.json.encode(metadata)])
+        return bool(found)
+
+    async def delete(self, owner: str, completion_id: str) -> bool:
+        """Delete a completion; return whether there was one."""
+        async with _told():
+            await self._redis.zrem(keys.stored_index(owner), completion_id)
+            return bool(await self._redis.delete(keys.stored(owner, completion_id)))
+
+    async def select(self, owner: str, wanted: Selection) -> tuple[list[StoredCompletion], bool] | None:
+        """Return a page of completions in order of their age, and whether there are more.
+
+        Returns ``None`` when there is no completion with the id ``after``.
+        """
+        index = keys.stored_index(owner)
+        async with _told():
+            start = 0
+            if wanted.after is not None:
+                rank = self._redis.zrevrank if wanted.newest_first else self._redis.zrank
+                place = await rank(index, wanted.after)
+                if place is None:
+                    return None
+                start = place + 1
+            found: list[str] = []
+            while len(found) <= wanted.limit:
+                names = await self._redis.zrange(index, start, start + _SCAN - 1, desc=wanted.newest_first)
+                if not names:
+                    break
+                start += len(names)
+                found += await self._matching(owner, [name.decode() for name in names], wanted)
+            page = [await self.get(owner, name) for name in found[: wanted.limit]]
+        return [completion for completion in page if completion is not None], len(found) > wanted.limit
+
+    async def _matching(self, owner: str, names: list[str], wanted: Selection) -> list[str]:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.hmget(keys.stored(owner, name), ["model", "metadata"])
+            rows = await pipe.execute()
+        return [
+            name
+            for name, (model, metadata) in zip(names, rows, strict=True)
+            if model is not None
+            and (wanted.model is None or wanted.model == model.decode())
+            and wanted.metadata.items() <= msgspec.json.decode(metadata, type=dict[str, str]).items()
+        ]
+
+
+def _decode(completion_id: str, fields: Mapping[bytes, bytes]) -> StoredCompletion:
+    return StoredCompletion(
+        id=completion_id,
+        model=fields[b"model"].decode(),
+        document=fields[b"document"],
+        messages=fields[b"messages"],
+        metadata=msgspec.json.decode(fields[b"metadata"], type=dict[str, str]),
+    )
+
+
+@asynccontextmanager
+async def _told() -> AsyncIterator[None]:
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise refuse(
+            ProblemKind.STORE_UNAVAILABLE,
+            "The store behind this service can't be reached. Please try again.",
+            retry_after=1.0,
+        ) from error

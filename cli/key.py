@@ -1,0 +1,183 @@
+"""``vinoqueue key``: who may use the API."""
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from api.keys import ApiKey
+from api.keys.store import UnknownKey, decoded, new_key, put_key, revoke, rotate, stored_keys
+from cli.options import option
+from shared.settings import Settings
+from shared.store import connect
+
+_Result = TypeVar("_Result")
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Duration(click.ParamType[float]):
+    """A time as a number with a unit: 90s, 15m, 12h or 30d."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return ``value`` in seconds."""
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+)([smhd])", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no duration such as 90s, 15m, 12h or 30d.", param, ctx)
+        return float(found[1]) * _UNITS[found[2]]
+
+
+_STORE = option(Settings, "redis_url")
+
+
+@click.group()
+def key() -> None:
+    """Create, list, revoke and rotate API keys.
+
+    The first key closes the API to requests without one. Replicas follow within a second or two.
+    """
+
+
+@key.command(params=[_STORE])
+@click.option("--name", default="", help="Whose key it is.")
+@click.option("--models", default="", help="Models that it may use, apart by commas; all if left out.")
+@click.option(
+    "--priority",
+    type=click.Choice(["flex", "default", "priority"]),
+    default="default",
+    show_default=True,
+    help="Band of its requests, and the highest that they may ask for.",
+)
+@click.option("--requests-per-minute", type=click.IntRange(1), help="Most requests in a minute.")
+@click.option("--tokens-per-minute", type=click.IntRange(1), help="Most tokens of prompts and answers in a minute.")
+@click.option("--concurrency", type=click.IntRange(1), help="Most requests in flight at the same time.")
+@click.option("--queue-timeout", type=Duration(), help="Longest wait of its requests in the queue, such as 30s.")
+@click.option("--expires", type=Duration(), help="Time until it ends, such as 30d; never if left out.")
+@click.option(
+    "--toml", is_flag=True, help="Print an entry for a key file (--keys-file) instead of keeping it in Redis."
+)
+def create(redis_url: str, models: str, expires: float | None, toml: bool, **attributes: Any) -> None:
+    """Make a key and print its secret, which is kept nowhere and can't be shown again.
+
+    \b
+    vinoqueue key create --name search-team --requests-per-minute 60
+    vinoqueue key create --name ci --models tiny --priority flex --expires 30d
+    """
+    template = ApiKey(
+        id="-",
+        digest="0" * 64,
+        models=tuple(model.strip() for model in models.split(",") if model.strip()),
+        expires=float(int(time.time() + expires)) if expires is not None else None,
+        **attributes,
+    )
+    made, secret = new_key(template)
+    if toml:
+        click.echo(as_toml(made))
+    else:
+        _with_store(redis_url, lambda redis: put_key(redis, made))
+    _show_secret(made, secret, beside=toml)
+
+
+@key.command("list", params=[_STORE])
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array for programs.")
+def list_(redis_url: str, as_json: bool) -> None:
+    """Show the keys in Redis, without their secrets."""
+    found = decoded(_with_store(redis_url, stored_keys))
+    found.sort(key=lambda one: (one.created, one.id))
+    if as_json:
+        hidden = {"digest", "previous_digest"}
+        records = [{name: value for name, value in _asdict(one).items() if name not in hidden} for one in found]
+        click.echo(msgspec.json.encode(records).decode())
+    elif not found:
+        click.echo("There are no keys in Redis.")
+    for one in () if as_json else found:
+        click.echo("  ".join((one.id, _state(one, time.time()), one.name or "-", *_limits(one))))
+
+
+@key.command("revoke", params=[_STORE])
+@click.argument("key_id", metavar="ID")
+def revoke_(redis_url: str, key_id: str) -> None:
+    """End a key at once. It stays in the list."""
+    revoked = _with_store(redis_url, lambda redis: revoke(redis, key_id))
+    click.echo(f"{revoked.id} is revoked.")
+
+
+@key.command("rotate", params=[_STORE])
+@click.argument("key_id", metavar="ID")
+@click.option("--grace", type=Duration(), default=0.0, help="Time for which the old secret goes on, such as 1h; none.")
+def rotate_(redis_url: str, key_id: str, grace: float) -> None:
+    """Give a key a new secret and print it. Limits and counts stay."""
+    rotated, secret = _with_store(redis_url, lambda redis: rotate(redis, key_id, grace=grace))
+    _show_secret(rotated, secret)
+
+
+def as_toml(made: ApiKey) -> str:
+    """The key as an entry of a key file."""
+    lines = [
+        # A JSON string or array of strings is the same in TOML.
+        f"{name} = {msgspec.json.encode(value).decode()}"
+        for name, value in _asdict(made).items()
+        if value not in (None, "", ()) and not (name == "previous_until" and value == 0)
+    ]
+    return "\n".join(("[[key]]", *lines))
+
+
+def _asdict(one: ApiKey) -> dict[str, Any]:
+    return msgspec.structs.asdict(one)
+
+
+def _show_secret(made: ApiKey, secret: str, *, beside: bool = False) -> None:
+    """Print the secret alone on standard output, so that scripts can take it; or ``beside`` what stands there."""
+    click.echo(f"Key {made.id}. Keep the secret safe, it is not shown again:", err=True)
+    click.echo(secret, err=beside)
+
+
+def _state(one: ApiKey, now: float) -> str:
+    if one.revoked is not None:
+        return "revoked"
+    if one.expires is not None:
+        if one.expires <= now:
+            return "expired"
+        return time.strftime("until %Y-%m-%d %H:%M", time.localtime(one.expires))
+    return "valid"
+
+
+def _limits(one: ApiKey) -> list[str]:
+    said = [("rpm", one.requests_per_minute), ("tpm", one.tokens_per_minute), ("at a time", one.concurrency)]
+    words = [f"{limit} {unit}" for unit, limit in said if limit is not None]
+    if one.queue_timeout is not None:
+        words.append(f"waits {one.queue_timeout:g} s")
+    if one.models:
+        words.append(f"models {','.join(one.models)}")
+    return [*words, one.priority] if one.priority != "default" else words
+
+
+def _with_store(redis_url: str, work: Callable[[Redis], Awaitable[_Result]]) -> _Result:
+    async def run() -> _Result:
+        redis = connect(redis_url, max_connections=2)
+        try:
+            return await work(redis)
+        finally:
+            await redis.aclose()
+
+    try:
+        return asyncio.run(run())
+    except UnknownKey as error:
+        raise click.ClickException(f"{error} 'vinoqueue key list' shows those that there are.") from None
+    except ValueError as error:
+        raise click.ClickException(f"--redis-url is malformed, or what is kept there is: {error}") from None
+    except (RedisError, OSError) as error:
+        raise click.ClickException(
+            f"Redis can't be reached: {str(error).rstrip('.')}. "
+            "Is it running, and is --redis-url (VINOQUEUE_REDIS_URL) right?"
+        ) from None

@@ -1,0 +1,9 @@
+-- Corrects what a tenant was charged for a request, once its true cost is known.
+-- KEYS: shares
+-- ARGV: band, tenant, tokens used beyond the guess (negative where fewer)
+local mine = 'finish:' .. ARGV[1] .. ':' .. ARGV[2]
+local past = redis.call('HMGET', KEYS[1], 'time:' .. ARGV[1], mine)
+if past[2] then
+  local tag = math.max(1, tonumber(past[1] or 1), tonumber(past[2]) + tonumber(ARGV[3]))
+  redis.call('HSET', KEYS[1], mine, string.format('%.0f', tag))
+end

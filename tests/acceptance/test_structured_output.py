@@ -1,0 +1,222 @@
+"""Structured output and tools on the real model: what comes back is valid, a bad grammar harms nobody else."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, Literal
+
+import openai
+import pytest
+from pydantic import BaseModel, Field, TypeAdapter
+
+from tests.acceptance.conftest import MODEL
+from tests.fleet import Fleet
+
+
+class Person(BaseModel):
+    name: str = Field(max_length=30)
+    age: int = Field(ge=0, le=120)
+
+
+class Shade(BaseModel):
+    color: Literal["red", "green", "blue"]
+    strength: float = Field(ge=0, lt=1)
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int = Field(ge=1, le=9)
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    loud: bool
+
+
+class Node(BaseModel):
+    value: int = Field(gt=-10, lt=10)
+    next: "Node | None"
+
+
+class Address(BaseModel, extra="allow"):
+    zip: str = Field(pattern=r"^[0-9]{5}(-[A-Z]{2,3})?$")
+    born: str = Field(json_schema_extra={"format": "date"})
+
+
+PLAIN_TYPES: list[Any] = [
+    Person,
+    Shade,
+    Cat | Dog,
+    Annotated[Cat | Dog, Field(discriminator="kind")],
+    Node,
+    Address,
+    list[Person],
+    tuple[str, int],
+    dict[str, int],
+    Annotated[list[bool], Field(min_length=2, max_length=4)],
+    Annotated[float, Field(ge=-0.25, le=17.5)],
+    Annotated[int, Field(ge=95, le=1203)],
+    Literal["yes", "no", 3],
+    Annotated[str, Field(min_length=3, max_length=8)],
+    int | None,
+    Person | list[int],
+]
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The present weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 20}, "unit": {"enum": ["celsius", "fahrenheit"]}},
+            "required": ["city", "unit"],
+        },
+    },
+}
+TIME: Any = {"type": "function", "function": {"name": "get_time"}}
+
+
+def user(text: str) -> list[Any]:
+    return [{"role": "user", "content": text}]
+
+
+def schema_format(schema: Any) -> Any:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+def ask(fleet: Fleet, text: str, **options: Any) -> Any:
+    options = {"max_tokens": 120, "temperature": 0.7, "seed": 5, **options}
+    return fleet.client().chat.completions.create(model=MODEL, messages=user(text), **options).choices[0]
+
+
+def test_sixteen_schemas_at_once_all_hold(real_fleet: Fleet) -> None:
+    adapters = [TypeAdapter(kind) for kind in PLAIN_TYPES]
+
+    def one(adapter: TypeAdapter[Any]) -> Any:
+        return ask(real_fleet, "Make up an example.", response_format=schema_format(adapter.json_schema()))
+
+    def neighbour(_: int) -> Any:
+        return ask(real_fleet, "Tell me about the sea.", temperature=0, max_tokens=30).message.content
+
+    with ThreadPoolExecutor(len(adapters) + 4) as pool:
+        choices = pool.map(one, adapters)
+        neighbours = pool.map(neighbour, range(4))
+        finished = 0
+        for adapter, choice in zip(adapters, choices, strict=True):
+            if choice.finish_reason == "stop":
+                finished += 1
+                adapter.validate_json(choice.message.content)
+        assert len(set(neighbours)) == 1
+    # Left to ramble in white space, about half would come to their end.
+    assert finished >= 12
+
+
+def test_json_mode_gives_an_object(real_fleet: Fleet) -> None:
+    choice = ask(real_fleet, "Describe a cat as JSON.", response_format={"type": "json_object"}, temperature=0)
+    text = choice.message.content
+    assert text.startswith("{")
+    assert "\n" not in text
+    if choice.finish_reason == "stop":
+        assert isinstance(json.loads(text), dict)
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "nonsense"}, "nonsense"),
+        ({"type": "object", "properties": {"a": {"not": {"type": "string"}}}}, "#/properties/a/not"),
+        ({"$ref": "#"}, "refers to itself"),
+        ({"$ref": "https://example.com/schema.json"}, "$ref"),
+        ({"type": "integer", "minimum": 3, "maximum": 2}, "range"),
+        ({"enum": [f"{index:x>200}" for index in range(1000)]}, "bytes"),
+        ({"type": "object", "properties": {f"p{index}": {"type": "integer"} for index in range(400)}}, "compile"),
+    ],
+)
+def test_a_schema_that_cannot_be_held_is_refused_and_harms_nobody(real_fleet: Fleet, schema: Any, said: str) -> None:
+    def quiet() -> str:
+        text: str = ask(real_fleet, "Count to twenty.", temperature=0, max_tokens=40).message.content
+        return text
+
+    alone = quiet()
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(quiet)
+        with pytest.raises(openai.BadRequestError) as refusal:
+            ask(real_fleet, "Make up an example.", response_format=schema_format(schema))
+        assert beside.result() == alone
+    assert refusal.value.param == "response_format"
+    assert said in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("form", "allowed"),
+    [
+        ({"type": "const_string", "value": "Ahoy, sailor"}, ["Ahoy, sailor"]),
+        ({"type": "regex", "pattern": "(yes|no), (sir|madam)"}, ["yes, sir", "yes, madam", "no, sir", "no, madam"]),
+        ({"type": "grammar", "grammar": 'root ::= "a" ("b" | "c")'}, ["ab", "ac"]),
+        (
+            {
+                "type": "sequence",
+                "elements": [
+                    {"type": "const_string", "value": "<x>"},
+                    {"type": "json_schema", "json_schema": {"enum": [1, "two"]}},
+                ],
+            },
+            ["<x>1", '<x>"two"'],
+        ),
+    ],
+)
+def test_structural_tags_hold(real_fleet: Fleet, form: Any, allowed: list[str]) -> None:
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{real_fleet.port}/v3", api_key="none", max_retries=0)
+    answer = client.chat.completions.create(
+        model=MODEL, messages=user("Say something."), max_tokens=30, extra_body={"response_format": form}
+    )
+    assert answer.choices[0].message.content in allowed
+
+
+def test_a_named_tool_is_called_with_arguments_of_its_schema(real_fleet: Fleet) -> None:
+    choice = ask(
+        real_fleet,
+        "What is the weather in Paris?",
+        tools=[TIME, WEATHER],
+        tool_choice={"type": "function", "function": {"name": "get_weather"}},
+        parallel_tool_calls=False,
+    )
+    (call,) = choice.message.tool_calls
+    assert call.function.name == "get_weather"
+    arguments = json.loads(call.function.arguments)
+    assert list(arguments) == ["city", "unit"]
+    assert arguments["unit"] in ("celsius", "fahrenheit")
+
+
+def test_a_required_tool_is_called(real_fleet: Fleet) -> None:
+    choice = ask(
+        real_fleet, "What time is it?", tools=[TIME, WEATHER], tool_choice="required", parallel_tool_calls=False
+    )
+    (call,) = choice.message.tool_calls
+    assert call.function.name in ("get_time", "get_weather")
+    assert isinstance(json.loads(call.function.arguments), dict)
+
+
+def test_a_call_that_the_model_makes_by_itself_is_read(real_fleet: Fleet) -> None:
+    text = (
+        'Answer with exactly this: <tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+    )
+    choice = ask(real_fleet, text, tools=[WEATHER], temperature=0)
+    calls = choice.message.tool_calls or []
+    # A small model may answer in words; what it calls, it calls rightly.
+    assert calls or choice.message.content
+    for call in calls:
+        assert call.function.name == "get_weather"
+        assert json.loads(call.function.arguments)["unit"] in ("celsius", "fahrenheit")
+
+
+def test_without_a_choice_no_tool_is_called(real_fleet: Fleet) -> None:
+    choice = ask(real_fleet, "Say hello.", tools=[WEATHER], tool_choice="none", max_tokens=20)
+    assert choice.message.content
+    assert not choice.message.tool_calls
+
+
+def test_a_tool_with_a_schema_that_cannot_be_held_is_refused_by_its_place(real_fleet: Fleet) -> None:
+    broken = {"type": "function", "function": {"name": "broken", "parameters": {"type": "object", "properties": 3}}}
+    with pytest.raises(openai.BadRequestError) as refusal:
+        ask(real_fleet, "Hello.", tools=[WEATHER, broken])
+    assert refusal.value.param == "tools[1].function.parameters"

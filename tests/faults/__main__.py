@@ -1,0 +1,57 @@
+"""``python -m tests.faults [NAMES]``: run the scenarios and write the report. Run by ``make faults``."""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.faults.report import write_report
+from tests.faults.runner import Result, run
+from tests.faults.scenarios import SCENARIOS, Scenario, soak
+
+REPORT = Path("docs/fault-tolerance.md")
+
+
+def main() -> int:
+    """Run what the command line names; return 1 when an invariant was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("names", nargs="*", help="scenarios to run; all without any")
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="repeats the run that had it")
+    parser.add_argument("--soaks", type=int, default=2, help="how many random soaks to run, from the seed on")
+    parser.add_argument("--soak-seconds", type=float, default=60.0, help="how long each soak is")
+    parser.add_argument("--report", type=Path, help=f"where to write the report; {REPORT} when all are run")
+    options = parser.parse_args()
+    soaks = tuple(soak(options.seed + number, options.soak_seconds) for number in range(options.soaks))
+    known = {one.name: one for one in (*SCENARIOS, *soaks)}
+    if unknown := set(options.names) - set(known):
+        parser.error(f"no such scenario: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    chosen = [known[name] for name in options.names] or list(known.values())
+    print(f"seed {options.seed}", flush=True)
+    results = [_run(scenario, options.seed) for scenario in chosen]
+    report = options.report or (None if options.names else REPORT)
+    if report is not None:
+        write_report(report, results, f"make faults ARGS='--seed {options.seed}'")
+    return int(any(result.wrong for result in results))
+
+
+def _run(scenario: Scenario, seed: int) -> Result:
+    folder = Path(tempfile.mkdtemp(prefix=f"vinoqueue-{scenario.name}-"))
+    result = asyncio.run(run(scenario, folder, seed=seed))
+    recovery = "recovery {:.2f} s, worst {:.2f} s".format(*result.recovery) if result.recovery else "no pause"
+    print(
+        f"{scenario.name}: {result.completed} of {result.requests} completed, {result.aborted} left, "
+        f"{result.errors} errors, {result.refused} refusals, {recovery}, at rest after {result.settled:.2f} s, "
+        f"{result.seconds:.0f} s, +{result.growth:.0f} MB",
+        flush=True,
+    )
+    for one in result.wrong[:10]:
+        print(f"  BROKEN {one}", flush=True)
+    if result.wrong:
+        print(f"  {len(result.wrong)} in all; history and logs in {folder}", flush=True)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""The invariants: what must hold for every history and every fleet, whatever was done to it."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import redis
+
+from tests.faults.history import Exchange, History
+from tests.faults.processes import Footprint
+from tests.faults.scenarios import Scenario
+
+LASTING_KEYS = ("vinoqueue:workers", "vinoqueue:replicas", "vinoqueue:models", "vinoqueue:load:")
+"""Keys without a TTL that are part of a service at rest: the registry, and the workers' load."""
+
+_LATENESS = 60
+"""Seconds for which the state of a job that was cancelled before it came may be kept."""
+
+_MORE_FILES = 80
+"""Open files by which a process may grow: its pool keeps up to 64 connections to the store open."""
+
+_MORE_MEGABYTES = 100
+
+
+def check_history(history: History, expected: dict[str, str], scenario: Scenario) -> list[str]:
+    """Return what is wrong with what clients saw; ``expected`` has the text for each prompt."""
+    wrong: list[str] = []
+    for exchange in history.exchanges:
+        wrong += (f"request {exchange.client}/{exchange.number}: {one}" for one in _faults_of(exchange, expected, scenario))
+    answered = Counter((one.client, one.number) for one in history.exchanges if one.outcome == "completed")
+    asked = {(one.client, one.number) for one in history.exchanges if one.client >= 0}
+    wrong += (f"request {client}/{number} was answered {times} times" for (client, number), times in answered.items() if times > 1)
+    excused = {
+        (one.client, one.number)
+        for one in history.exchanges
+        if one.outcome == "aborted" or _is_excused(one, scenario)
+    }
+    if scenario.load.retries:
+        wrong += (f"request {client}/{number} never got its answer" for client, number in sorted(asked - set(answered) - excused))
+    return wrong
+
+
+def _faults_of(exchange: Exchange, expected: dict[str, str], scenario: Scenario) -> Iterable[str]:
+    if exchange.outcome == "open":
+        yield "never ended"
+    whole = expected.get(exchange.prompt)
+    if exchange.outcome == "completed":
+        if exchange.endings != 1:
+            yield f"had {exchange.endings} terminal events"
+        if whole is not None and exchange.text != whole:
+            yield f"text differs from {_first_difference(exchange.text, whole)}"
+    elif whole is not None and not (whole.startswith(exchange.text) or exchange.text.startswith(whole)):
+        yield f"the beginning of its text differs from {_first_difference(exchange.text, whole)}"
+    if exchange.after_end:
+        yield "text came after its terminal event"
+    told = exchange.outcome == "failed" or (exchange.outcome == "refused" and exchange.status not in (429, 503))
+    if told and not _is_excused(exchange, scenario):
+        yield f"ended with status {exchange.status} and {exchange.error}"
+    if exchange.outcome == "refused" and exchange.status in (429, 503) and not exchange.retry_after and not scenario.poison:
+        yield f"was refused with {exchange.status} and no retry-after: {exchange.error}"
+    if exchange.outcome == "cut" and exchange.status and not scenario.broken_connections:
+        yield f"its connection ended early: {exchange.error}"
+
+
+def _is_excused(exchange: Exchange, scenario: Scenario) -> bool:
+    if exchange.outcome == "cut" and scenario.broken_connections:
+        return True
+    return bool(exchange.error) and any(word in exchange.error for word in scenario.visible)
+
+
+def _first_difference(text: str, whole: str) -> str:
+    at = next((index for index, (ours, theirs) in enumerate(zip(text, whole, strict=False)) if ours != theirs), None)
+    if at is None:
+        at = min(len(text), len(whole))
+    return f"character {at} on: {text[at : at + 30]!r} instead of {whole[at : at + 30]!r}"
+
+
+def check_keys(client: "redis.Redis") -> list[str]:
+    """Return the keys that a service at rest must not hold."""
+    wrong = []
+    for name in client.scan_iter():
+        key = name.decode()
+        if key.startswith(LASTING_KEYS):
+            continue
+        ttl = client.pttl(name)
+        if ttl == -1:
+            wrong.append(f"key {key} has no TTL")
+        elif ttl > 0 and key.startswith(("arq:job:", "vinoqueue:queue:", "vinoqueue:inflight:")):
+            wrong.append(f"key {key} is left")
+        elif ttl > _LATENESS * 1000 and key.startswith("vinoqueue:state:"):
+            wrong.append(f"key {key} is left for {ttl / 1000:.0f} s")
+    return wrong
+
+
+def check_footprints(before: dict[int, Footprint], after: dict[int, Footprint]) -> list[str]:
+    """Return which processes have grown while they lived."""
+    wrong = []
+    for pid, now in after.items():
+        then = before.get(pid)
+        if then is None:
+            continue
+        if now.files > then.files + _MORE_FILES:
+            wrong.append(f"process {pid} had {then.files} open files and has {now.files}")
+        if now.megabytes > then.megabytes + _MORE_MEGABYTES:
+            wrong.append(f"process {pid} had {then.megabytes:.0f} MB and has {now.megabytes:.0f} MB")
+    return wrong

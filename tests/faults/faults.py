@@ -1,0 +1,176 @@
+"""The faults: each is a function of a lab and a fault, and returns when it is over."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import redis
+
+from tests.faults.lab import Lab, Member
+from tests.faults.scenarios import Fault
+
+ENGINE = "worker.engine.child"
+PROMPTS = "worker.prompt.child"
+
+
+async def kill_worker(lab: Lab, fault: Fault) -> None:
+    """Kill a worker at once; start another one."""
+    worker = _worker(lab, fault)
+    lab.workers.remove(worker)
+    worker.process.kill()
+    lab.workers.append(await lab.new_worker())
+
+
+async def kill_engine(lab: Lab, fault: Fault) -> None:
+    """Kill a worker's engine process."""
+    _send(lab.child_of(_worker(lab, fault), ENGINE), signal.SIGKILL)
+
+
+async def kill_prompt(lab: Lab, fault: Fault) -> None:
+    """Kill a worker's prompt process."""
+    _send(lab.child_of(_worker(lab, fault), PROMPTS), signal.SIGKILL)
+
+
+async def kill_api(lab: Lab, fault: Fault) -> None:
+    """Kill an API replica at once; start another one."""
+    api = lab.apis.pop(fault.target % len(lab.apis))
+    api.process.kill()
+    lab.apis.append(await lab.new_api())
+
+
+async def freeze_worker(lab: Lab, fault: Fault) -> None:
+    """Stop a worker for a time; its children go on."""
+    await _freeze(_worker(lab, fault).pid, fault.seconds)
+
+
+async def freeze_engine(lab: Lab, fault: Fault) -> None:
+    """Stop a worker's engine process for a time, or until the worker replaces it."""
+    await _freeze(lab.child_of(_worker(lab, fault), ENGINE), fault.seconds)
+
+
+async def drain_worker(lab: Lab, fault: Fault) -> None:
+    """End a worker in good order, after another one has taken its place."""
+    worker = _worker(lab, fault)
+    lab.workers.append(await lab.new_worker())
+    lab.workers.remove(worker)
+    await _end(worker)
+
+
+async def drain_api(lab: Lab, fault: Fault) -> None:
+    """End an API replica in good order, after another one has taken its place."""
+    api = lab.apis[fault.target % len(lab.apis)]
+    lab.apis.append(await lab.new_api())
+    lab.apis.remove(api)
+    await _end(api)
+
+
+async def restart_store(lab: Lab, fault: Fault) -> None:
+    """Kill the store, and start it again on the same files."""
+    await asyncio.to_thread(lab.fleet.store.kill)
+    await asyncio.sleep(fault.seconds)
+    await asyncio.to_thread(lab.fleet.store.start)
+
+
+async def freeze_store(lab: Lab, fault: Fault) -> None:
+    """Stop the store for a time."""
+    await _freeze(lab.fleet.store.pid, fault.seconds)
+
+
+async def kill_master(lab: Lab, fault: Fault) -> None:
+    """Kill the store for good: a Sentinel promotes its replica."""
+    await asyncio.to_thread(lab.fleet.store.kill)
+    await lab.until(lambda: lab.redis().info("replication")["role"] == "master", "the replica to be promoted")
+
+
+async def cut_worker(lab: Lab, fault: Fault) -> None:
+    """Cut the network between one worker and the store."""
+    await _cut([_worker(lab, fault)], fault.seconds)
+
+
+async def cut_all(lab: Lab, fault: Fault) -> None:
+    """Cut the network between everybody and the store."""
+    await _cut([*lab.workers, *lab.apis], fault.seconds)
+
+
+async def slow_store(lab: Lab, fault: Fault) -> None:
+    """Delay what goes to and from the store by 20 ms."""
+    for proxy in lab.links.proxies:
+        proxy.delay = 0.02
+    await asyncio.sleep(fault.seconds)
+    for proxy in lab.links.proxies:
+        proxy.delay = 0.0
+
+
+async def fill_store(lab: Lab, fault: Fault) -> None:
+    """Set the memory limit below what is used."""
+    await _configured(lab, "maxmemory", "1", "0", fault.seconds)
+
+
+async def demote_store(lab: Lab, fault: Fault) -> None:
+    """Make the store a replica of a master that is not there."""
+    client = lab.redis()
+    client.execute_command("CONFIG", "SET", "replica-serve-stale-data", "yes")
+    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    await asyncio.sleep(fault.seconds)
+    client.execute_command("REPLICAOF", "NO", "ONE")
+
+
+async def change_password(lab: Lab, fault: Fault) -> None:
+    """Ask for a password that nobody has, and close all connections."""
+    client = lab.redis()
+    client.execute_command("CONFIG", "SET", "requirepass", "another")
+    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    await asyncio.sleep(fault.seconds)
+    client.execute_command("CONFIG", "SET", "requirepass", "")
+
+
+FAULTS: dict[str, Callable[[Lab, Fault], Awaitable[None]]] = {
+    one.__name__: one
+    for one in (
+        kill_worker, kill_engine, kill_prompt, kill_api, freeze_worker, freeze_engine, drain_worker, drain_api,
+        restart_store, freeze_store, kill_master, cut_worker, cut_all, slow_store, fill_store, demote_store,
+        change_password,
+    )
+}  # fmt: skip
+
+
+def _worker(lab: Lab, fault: Fault) -> Member:
+    return lab.workers[fault.target % len(lab.workers)]
+
+
+async def _end(member: Member) -> None:
+    code = await asyncio.to_thread(member.process.stop)
+    assert code == 0, f"a process that was drained ended with {code}:\n{member.process.log.read_text()}"
+
+
+def _send(pid: int | None, number: int) -> None:
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+async def _freeze(pid: int | None, seconds: float) -> None:
+    _send(pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        _send(pid, signal.SIGCONT)
+
+
+async def _cut(members: list[Member], seconds: float) -> None:
+    proxies = [one.proxy for one in members if one.proxy is not None]
+    for proxy in proxies:
+        proxy.silence()
+    await asyncio.sleep(seconds)
+    for proxy in proxies:
+        proxy.restore()
+
+
+async def _configured(lab: Lab, name: str, value: str, before: str, seconds: float) -> None:
+    client: redis.Redis = lab.redis()
+    client.execute_command("CONFIG", "SET", name, value)
+    await asyncio.sleep(seconds)
+    client.execute_command("CONFIG", "SET", name, before)

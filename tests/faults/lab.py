@@ -1,0 +1,126 @@
+"""The processes of one run: started, found again, and looked into."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.faults import processes
+from tests.faults.links import Links
+from tests.faults.proxy import Proxy
+from tests.faults.scenarios import Scenario
+from tests.fleet import PATIENCE, Fleet, Process, free_port
+
+
+@dataclass(eq=False)
+class Member:
+    """A worker or an API replica of the fleet."""
+
+    process: Process
+    proxy: Proxy | None
+    port: int = 0
+    """Where it listens; 0 for a worker."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.popen.pid
+
+
+class Lab:
+    """Waits and starts happen in threads, so that clients and proxies go on meanwhile."""
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.scenario = scenario
+        self.model = "real" if scenario.real else "sim"
+        self.workers: list[Member] = []
+        self.apis: list[Member] = []
+        """Those that take requests."""
+        self.fleet = Fleet(folder, *scenario.store)
+        self.links = Links(scenario.link, self.fleet.store, folder)
+        self._environment = {"VINOQUEUE_NODE": f"lab-{free_port()}-{time.monotonic_ns()}"}
+
+    async def start(self) -> None:
+        """Start the workers and the API replicas."""
+        self.workers += await asyncio.gather(*(self.new_worker() for _ in range(self.scenario.workers)))
+        self.apis += await asyncio.gather(*(self.new_api() for _ in range(self.scenario.apis)))
+
+    async def stop(self) -> list[int]:
+        """End everything. Returns the processes that are left all the same."""
+        try:
+            await asyncio.to_thread(self.fleet.stop)
+        finally:
+            await self.links.close()
+        left = processes.with_environment(self._environment["VINOQUEUE_NODE"])
+        return left
+
+    async def new_worker(self) -> Member:
+        """Start a worker and wait until it serves."""
+        url, proxy = await self.links.open()
+        if self.scenario.real:
+            arguments = ["--model", "real=default", "--max-batch", str(self.scenario.slots)]
+        else:
+            arguments = ["--engine", "simulated", "--model", "sim", "--max-batch", str(self.scenario.slots)]
+            arguments += ["--sim-step", str(self.scenario.step)]
+        process = self._start("worker", "--drain", "10", *arguments, *self.scenario.worker_options, url=url)
+        await self.until(
+            lambda: any(one["pid"] == process.popen.pid and one["status"] == "serving" for one in self.adverts()),
+            "the worker to serve",
+        )
+        return Member(process, proxy)
+
+    async def new_api(self) -> Member:
+        """Start an API replica and wait until it is ready."""
+        url, proxy = await self.links.open()
+        port = free_port()
+        process = self._start("api", "--port", str(port), *self.scenario.api_options, url=url)
+
+        def ready() -> bool:
+            self.fleet.port = port
+            return self.fleet.status("/ready") == 200
+
+        await self.until(ready, "the API replica to be ready")
+        return Member(process, proxy, port)
+
+    def redis(self) -> "redis.Redis":
+        """A client of the store; after a failover, of the new master."""
+        standby = self.links.standby
+        if standby is not None and self.fleet.store.pid is None:
+            return standby.replica.client()
+        return self.fleet.redis()
+
+    def adverts(self) -> list[dict[str, Any]]:
+        """What live workers advertise."""
+        client = self.redis()
+        try:
+            found = [client.get(key) for key in client.scan_iter("vinoqueue:worker:*")]
+        except redis.RedisError:
+            return []
+        finally:
+            client.close()
+        return [json.loads(info) for info in found if isinstance(info, bytes)]
+
+    def child_of(self, worker: Member, module: str) -> int | None:
+        """The process of ``worker`` that runs ``module``."""
+        return processes.child(worker.pid, module)
+
+    def footprints(self) -> dict[int, processes.Footprint]:
+        """What each member holds, by process id."""
+        return {one.pid: processes.footprint(one.pid) for one in [*self.workers, *self.apis] if one.process.popen.poll() is None}
+
+    async def until(self, condition: Callable[[], object], what: str) -> float:
+        """Wait until ``condition`` is true; return the seconds it took. Fails with the logs when it never is."""
+        began = time.monotonic()
+        while not await asyncio.to_thread(condition):
+            if time.monotonic() > began + PATIENCE:
+                raise AssertionError(f"waited in vain for {what}\n{self.fleet.logs()}")
+            await asyncio.sleep(0.05)
+        return time.monotonic() - began
+
+    def _start(self, *arguments: str, url: str) -> Process:
+        return self.fleet.start(*arguments, VINOQUEUE_REDIS_URL=url, **self._environment)

@@ -1,0 +1,128 @@
+"""The clients of a run: closed loops that come back when they are refused, and leave when the dice say so."""
+
+import asyncio
+import random
+import socket
+import time
+from contextlib import suppress
+
+from tests.faults.client import chat, request_bytes
+from tests.faults.history import Exchange, History
+from tests.faults.lab import Lab
+
+PROMPTS = tuple(f"Tell me about number {number}. [[tokens 100000]]" for number in range(8))
+"""Few enough to know the answer to each beforehand."""
+
+REAL_PROMPTS = tuple(f"Write one sentence about {topic}." for topic in ("rivers", "bread", "winter", "music"))
+
+_COME_BACK = frozenset((429, 503))
+_LONGEST_STAY = 2.0
+"""Seconds within which a client that leaves has left."""
+
+ENDLESS = 8000
+"""Tokens that a client asks for that will leave: more than it can get, so that a request that is not ended is found."""
+
+
+class Clients:
+    """Sends the load of a lab's scenario and writes the history."""
+
+    def __init__(self, lab: Lab, history: History, seed: int) -> None:
+        self._lab = lab
+        self._load = lab.scenario.load
+        self._history = history
+        self._seed = seed
+        self._turn = 0
+        self.prompts = REAL_PROMPTS if lab.scenario.real else PROMPTS
+
+    async def run(self) -> None:
+        """Send everything; returns when each client is done."""
+        end = time.monotonic() + self._load.seconds if not self._load.requests else None
+        await asyncio.gather(*(self._client(number, end) for number in range(self._load.clients)))
+
+    async def expected(self) -> dict[str, str]:
+        """Ask each prompt once, undisturbed, and return its text."""
+        answers: dict[str, str] = {}
+        for prompt in self.prompts:
+            exchange = Exchange(
+                client=-1, number=0, prompt=prompt, tokens=self._load.tokens, streamed=True, sent=time.monotonic()
+            )
+            await chat(self._lab.apis[0].port, self._lab.model, exchange)
+            assert exchange.outcome == "completed", exchange
+            answers[prompt] = exchange.text
+        return answers
+
+    async def poison(self) -> None:
+        """Send a request that kills every engine, and take its end."""
+        await self._ask(Exchange(client=-2, number=0, prompt="[[crash]]", tokens=10, streamed=True, sent=time.monotonic()))
+
+    async def _client(self, client: int, end: float | None) -> None:
+        dice = random.Random(f"{self._seed} client {client}")
+        number = 0
+        while (number < self._load.requests) if end is None else (time.monotonic() < end):
+            stay = dice.uniform(0, _LONGEST_STAY) ** 2 / _LONGEST_STAY if dice.random() < self._load.aborted else None
+            exchange = Exchange(
+                client=client,
+                number=number,
+                prompt=dice.choice(self.prompts),
+                tokens=self._load.tokens if stay is None else ENDLESS,
+                streamed=dice.random() < self._load.streamed,
+                sent=time.monotonic(),
+            )
+            await self._ask(exchange, stay)
+            number += 1
+
+    async def _ask(self, exchange: Exchange, stay: float | None = None) -> None:
+        """Send one request until it is accepted or patience ends; leave after ``stay`` seconds, if given."""
+        deadline = time.monotonic() + self._load.patience
+        while True:
+            self._history.begin(exchange)
+            await self._send(exchange, stay)
+            again = exchange.status in _COME_BACK or (exchange.outcome == "cut" and not exchange.status)
+            if not again or not self._load.retries or time.monotonic() > deadline:
+                return
+            pause = min(exchange.retry_after or 0.1, 1.0)
+            await asyncio.sleep(pause)
+            exchange = Exchange(
+                client=exchange.client,
+                number=exchange.number,
+                prompt=exchange.prompt,
+                tokens=exchange.tokens,
+                streamed=exchange.streamed,
+                sent=time.monotonic(),
+            )
+
+    async def _send(self, exchange: Exchange, stay: float | None) -> None:
+        self._turn += 1
+        port = self._lab.apis[self._turn % len(self._lab.apis)].port
+        task = asyncio.create_task(chat(port, self._lab.model, exchange))
+        try:
+            async with asyncio.timeout(stay):
+                await asyncio.shield(task)
+        except TimeoutError:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+class StuckClients:
+    """Clients that ask for long streams and never read."""
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+
+    def open(self, lab: Lab, count: int) -> None:
+        """Connect ``count`` of them."""
+        self._sockets += [_stuck(lab, number) for number in range(count)]
+
+    def close(self) -> None:
+        """Hang up."""
+        for one in self._sockets:
+            one.close()
+
+
+def _stuck(lab: Lab, number: int) -> socket.socket:
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", lab.apis[number % len(lab.apis)].port))
+    connection.sendall(request_bytes(lab.model, "[[tokens 6000]]", 6000, streamed=True))
+    return connection

@@ -1,0 +1,88 @@
+"""Writes docs/fault-tolerance.md from the results of a run."""
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import quantiles
+
+from tests.faults.runner import AFFECTED, Result
+
+_HEAD = """# Fault tolerance
+
+Written by `{command}` on {machine}. Do not edit: run it again.
+
+Each scenario starts a store, workers and API replicas as real processes, sends chats from closed-loop clients, and breaks
+something. Clients write down every event that they see, with its time. Then these invariants are checked:
+
+- Each accepted request has exactly one terminal event, and nothing comes after it.
+- Each text equals the text of the same request without any fault, so no token is lost, repeated or changed.
+- A request that was refused says when to come back, and is answered when its client does.
+- On the channels to the API replicas no attempt speaks after a later one has begun, and none after the end.
+- At rest, every slot and every engine is free, and no key is left in the store but the registry and what expires.
+- No process is left, and none has grown by more than its connection pool and 100 MB.
+
+The simulated engine generates, where the scenario does not say otherwise. *Requests* counts what was accepted, *errors* those
+of them that ended with an error or a broken connection, *refused* the answers 429 and 503. *Recovery* is the silence
+of the streams that a fault touched (those that were silent for more than {affected} s within 5 s of one).
+
+"""
+
+_COLUMNS = "| scenario | what happens | requests | completed | left | errors | refused | recovery: median, worst | at rest after | broken |"
+_RULE = "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+
+
+def write_report(path: Path, results: Sequence[Result], command: str) -> None:
+    """Write what ``results`` have shown to ``path``; ``command`` is how to get them again."""
+    lines = [_HEAD.format(command=command, machine=_machine(), affected=AFFECTED), _COLUMNS, _RULE]
+    lines += [_row(result) for result in results]
+    lines += ["", *_remarks(results)]
+    path.write_text("\n".join(lines))
+
+
+def _row(result: Result) -> str:
+    recovery = "none" if result.recovery is None else "{:.2f} s, {:.2f} s".format(*result.recovery)
+    cells = (
+        result.scenario.name,
+        result.scenario.what,
+        result.requests,
+        result.completed,
+        result.aborted,
+        result.errors,
+        result.refused,
+        recovery,
+        f"{result.settled:.2f} s",
+        len(result.wrong),
+    )
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def _remarks(results: Sequence[Result]) -> list[str]:
+    lines = ["## Times", "", "| scenario | run | first text: p50, p99 | refusal: p50, p99 | tokens per second | most growth |", "|---|--:|--:|--:|--:|--:|"]
+    for result in results:
+        cells = (
+            result.scenario.name,
+            f"{result.seconds:.0f} s",
+            _percentiles(result.first_words),
+            _percentiles(result.refusals),
+            f"{result.completed * result.scenario.load.tokens / result.seconds:.0f}" if result.seconds else "",
+            f"{result.growth:.0f} MB",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _percentiles(seconds: Sequence[float]) -> str:
+    if len(seconds) < 2:
+        return ""
+    cuts = quantiles(seconds, n=100, method="inclusive")
+    return f"{cuts[49] * 1000:.0f} ms, {cuts[98] * 1000:.0f} ms"
+
+
+def _machine() -> str:
+    cpu = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(": ")[2]
+            break
+    return f"{os.cpu_count()} cores ({cpu}), Python {platform.python_version()}, {platform.system()}"

@@ -1,0 +1,168 @@
+"""Runs a scenario: fleet up, load on, faults in, and then the invariants."""
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from tests.faults.checker import check_footprints, check_history, check_keys
+from tests.faults.faults import FAULTS
+from tests.faults.history import History
+from tests.faults.lab import Lab
+from tests.faults.load import Clients, StuckClients
+from tests.faults.scenarios import Fault, Scenario
+from tests.faults.witness import Witness
+
+AFFECTED = 0.25
+"""Seconds of silence from which a stream counts as touched by a fault."""
+
+_SETTLE = 30.0
+"""Seconds after which a fleet that has not come to rest counts as leaking; within them, the time is measured."""
+
+
+@dataclass
+class Result:
+    """What a run has shown."""
+
+    scenario: Scenario
+    seed: int
+    seconds: float
+    requests: int = 0
+    """Exchanges that the service accepted, whether their clients stayed or not."""
+    completed: int = 0
+    aborted: int = 0
+    refused: int = 0
+    """Refusals with 429 or 503; most came back and were answered later."""
+    errors: int = 0
+    """Accepted requests that ended with an error or a broken connection."""
+    gaps: list[float] = field(default_factory=list)
+    """The longest silence (seconds) of each stream that a fault touched."""
+    settled: float = 0.0
+    """Seconds from the last client's end until every slot was free."""
+    first_words: list[float] = field(default_factory=list)
+    """Seconds from each accepted request to its first text."""
+    refusals: list[float] = field(default_factory=list)
+    """Seconds that each refusal took."""
+    growth: float = 0.0
+    """Most MB by which a process grew."""
+    wrong: list[str] = field(default_factory=list)
+    """Broken invariants."""
+
+    @property
+    def recovery(self) -> tuple[float, float] | None:
+        """Median and longest silence of the streams that were touched."""
+        return (median(self.gaps), max(self.gaps)) if self.gaps else None
+
+
+async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
+    """Run ``scenario`` with its data in ``folder``; the same ``seed`` sends the same requests.
+
+    When an invariant is broken, the history is in ``folder/history.jsonl``, the logs beside it.
+    """
+    lab = await asyncio.to_thread(Lab, scenario, folder)
+    history = History()
+    result = Result(scenario, seed, 0.0)
+    stuck = StuckClients()
+    try:
+        await lab.start()
+        clients = Clients(lab, history, seed)
+        expected = await clients.expected()
+        before = lab.footprints()
+        witness = Witness(lab)
+        watching = asyncio.create_task(witness.run())
+        stuck.open(lab, scenario.stuck)
+        began = time.monotonic()
+        await _under_load(lab, clients, history)
+        result.seconds = time.monotonic() - began
+        result.wrong += await _at_rest(lab, result)
+        watching.cancel()
+        after = lab.footprints()
+        result.growth = max((after[pid].megabytes - then.megabytes for pid, then in before.items() if pid in after), default=0)
+        result.wrong += check_history(history, expected, scenario)
+        result.wrong += check_footprints(before, after)
+        if not scenario.forgetful:
+            result.wrong += witness.complaints
+        _measure(result, history)
+    finally:
+        stuck.close()
+        left = await lab.stop()
+    result.wrong += [f"process {pid} is left" for pid in left]
+    if result.wrong:
+        history.write(folder / "history.jsonl")
+    return result
+
+
+async def _under_load(lab: Lab, clients: Clients, history: History) -> None:
+    """Run the clients to their end, and the faults beside them as long as there is load."""
+    load = asyncio.create_task(clients.run())
+    poison = [asyncio.create_task(clients.poison()) for _ in range(lab.scenario.poison)]
+    faults = [asyncio.create_task(_inflict(lab, fault, history, load)) for fault in lab.scenario.faults]
+    try:
+        await load
+        await asyncio.gather(*poison, *faults)
+    finally:
+        for task in (load, *poison, *faults):
+            task.cancel()
+
+
+async def _inflict(lab: Lab, fault: Fault, history: History, load: "asyncio.Task[None]") -> None:
+    await asyncio.sleep(fault.at)
+    while not load.done():
+        began = time.monotonic()
+        history.faults.append((began, fault.action))
+        await FAULTS[fault.action](lab, fault)
+        if not fault.every:
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(load), max(0.0, began + fault.every - time.monotonic()))
+
+
+async def _at_rest(lab: Lab, result: Result) -> list[str]:
+    """Wait until no request is anywhere; return what is still there when patience ends."""
+    began = time.monotonic()
+    while time.monotonic() < began + _SETTLE:
+        busy = await asyncio.to_thread(_busy, lab)
+        if not busy:
+            result.settled = time.monotonic() - began
+            return await asyncio.to_thread(check_keys, lab.redis())
+        await asyncio.sleep(0.05)
+    return [*busy, *await asyncio.to_thread(check_keys, lab.redis())]
+
+
+def _busy(lab: Lab) -> list[str]:
+    client = lab.redis()
+    waiting = client.zcard(f"vinoqueue:queue:{lab.model}")
+    claimed = client.zcard(f"vinoqueue:inflight:{lab.model}")
+    busy = [f"{waiting} jobs wait"] if waiting else []
+    busy += [f"{claimed} jobs are claimed"] if claimed else []
+    adverts = {one["pid"]: one for one in lab.adverts()}
+    for worker in lab.workers:
+        advert = adverts.get(worker.pid)
+        if advert is None or advert["status"] != "serving":
+            busy.append(f"worker {worker.pid} does not serve")
+        elif advert.get("used", 0) or advert.get("engine_requests", 0):
+            busy.append(f"worker {worker.pid} uses {advert.get('used', 0)} slots, its engine {advert.get('engine_requests', 0)}")
+    return busy
+
+
+def _measure(result: Result, history: History) -> None:
+    for one in history.exchanges:
+        if one.outcome == "refused" and one.status in (429, 503):
+            result.refused += 1
+            result.refusals.append(one.ended - one.sent)
+        elif one.accepted or one.outcome == "aborted":
+            result.requests += 1
+            result.completed += one.outcome == "completed"
+            result.aborted += one.outcome == "aborted"
+            result.errors += one.outcome in ("failed", "cut")
+            if one.arrivals and one.streamed:
+                result.first_words.append(one.arrivals[0] - one.sent)
+        elif one.status:
+            result.requests += 1
+            result.errors += 1
+    for at, _ in history.faults:
+        for one in history.exchanges:
+            if one.outcome == "completed" and one.streamed and (gap := one.longest_gap(at, at + 5)) > AFFECTED:
+                result.gaps.append(gap)

@@ -1,0 +1,316 @@
+"""The scenarios as data: who serves, what load there is, what fails and when, and what clients may notice."""
+
+import random
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """Closed-loop clients: each sends its next request when it has the answer to the last."""
+
+    clients: int = 8
+    requests: int = 10
+    """Requests of each client; 0 goes on until ``seconds`` have passed."""
+    seconds: float = 0.0
+    tokens: int = 60
+    streamed: float = 0.8
+    """Share of the requests that are streamed."""
+    aborted: float = 0.0
+    """Share of the requests that their clients leave at a random moment."""
+    patience: float = 60.0
+    """Seconds for which a client comes back with a request that was refused with 429 or 503, or met no server."""
+    retries: bool = True
+    """Whether clients come back with refused requests at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One thing done to the service: ``action`` is a method of :class:`tests.faults.lab.Lab`."""
+
+    at: float
+    """Seconds after the load begins."""
+    action: str
+    target: int = 0
+    seconds: float = 0.0
+    """How long the fault lasts, for those that end."""
+    every: float = 0.0
+    """Seconds after which it comes again, until the load ends; 0: once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A run: a fleet, a load, and what happens to it."""
+
+    name: str
+    what: str
+    """One line for the report."""
+    load: Load = field(default_factory=Load)
+    faults: tuple[Fault, ...] = ()
+    workers: int = 2
+    apis: int = 1
+    slots: int = 16
+    step: float = 0.01
+    """Seconds that a step of the simulated engine takes."""
+    real: bool = False
+    """Whether the default model generates, instead of the simulated engine."""
+    store: tuple[str, ...] = ("--appendonly", "yes")
+    """Valkey's own options."""
+    link: str = "direct"
+    """How processes reach the store: ``direct``, ``proxy``, ``tls`` or ``sentinel``."""
+    worker_options: tuple[str, ...] = ()
+    api_options: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
+    """Words, one of which each error that clients see must have; without any, there may be no error."""
+    broken_connections: bool = False
+    """Whether clients may see connections that end early: their API replica was killed."""
+    forgetful: bool = False
+    """Whether the store loses what it had, so that no journal tells what became of a request."""
+    poison: int = 0
+    """Clients beside the load that each send one request which kills every engine."""
+    stuck: int = 0
+    """Clients beside the load that open a stream and never read."""
+    ci: bool = False
+    """Whether it is short enough to be part of ``make test``."""
+
+
+AOF_ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
+BURST = Load(clients=8, requests=8, tokens=80)
+
+
+def soak(seed: int, seconds: float) -> Scenario:
+    """A random mix of faults, made from ``seed``, with a pause between them in which the service can recover."""
+    dice = random.Random(f"soak {seed}")
+    choices = (
+        ("kill_worker", 0.0),
+        ("kill_engine", 0.0),
+        ("kill_prompt", 0.0),
+        ("freeze_worker", 4.0),
+        ("freeze_engine", 1.5),
+        ("restart_store", 1.0),
+        ("freeze_store", 3.0),
+        ("cut_worker", 4.0),
+        ("drain_worker", 0.0),
+        ("drain_api", 0.0),
+        ("slow_store", 3.0),
+    )
+    faults: list[Fault] = []
+    at = 2.0
+    while at < seconds - 6:
+        action, longest = dice.choice(choices)
+        length = longest * dice.uniform(0.3, 1.0)
+        faults.append(Fault(at=at, action=action, target=dice.randrange(3), seconds=length))
+        at += length + dice.uniform(2.0, 5.0)
+    return Scenario(
+        name=f"soak-{seed}",
+        what=f"{len(faults)} faults at random in {seconds:.0f} s, one request in ten aborted (seed {seed})",
+        load=Load(clients=12, requests=0, seconds=seconds, tokens=60, aborted=0.1),
+        faults=tuple(faults),
+        workers=3,
+        apis=2,
+        store=AOF_ALWAYS,
+        link="proxy",
+    )
+
+
+_DYNAMO = Scenario(
+    name="dynamo",
+    what="8 clients × 100 requests, one of four workers killed in the middle (Dynamo's published test)",
+    load=Load(clients=8, requests=100, tokens=30, streamed=1.0),
+    faults=(Fault(at=15, action="kill_worker", target=1),),
+    workers=4,
+)
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(name="calm", what="nothing fails", load=BURST, ci=True),
+    Scenario(
+        name="worker-killed",
+        what="kill -9 of one of two workers",
+        load=BURST,
+        faults=(Fault(at=1, action="kill_worker"),),
+        ci=True,
+    ),
+    Scenario(
+        name="worker-frozen",
+        what="SIGSTOP of a worker for 5 s, longer than its lease",
+        load=BURST,
+        faults=(Fault(at=1, action="freeze_worker", seconds=5),),
+    ),
+    Scenario(
+        name="worker-cut-off",
+        what="network between one worker and the store lost for 6 s",
+        load=BURST,
+        faults=(Fault(at=1, action="cut_worker", seconds=6),),
+        link="proxy",
+    ),
+    Scenario(
+        name="worker-drained",
+        what="SIGTERM of one of two workers",
+        load=BURST,
+        faults=(Fault(at=1, action="drain_worker"),),
+    ),
+    Scenario(
+        name="engine-killed",
+        what="kill -9 of a worker's engine process",
+        load=BURST,
+        faults=(Fault(at=1, action="kill_engine"),),
+        ci=True,
+    ),
+    Scenario(
+        name="engine-hung",
+        what="SIGSTOP of an engine process for good; a step may take 2 s",
+        load=BURST,
+        faults=(Fault(at=1, action="freeze_engine", seconds=20),),
+        worker_options=("--step-timeout", "2"),
+    ),
+    Scenario(
+        name="prompt-killed",
+        what="kill -9 of a worker's prompt process, three times",
+        load=BURST,
+        faults=(Fault(at=0.5, action="kill_prompt", every=1),),
+    ),
+    Scenario(
+        name="poison",
+        what="a request that kills every engine it meets, beside the others",
+        load=BURST,
+        poison=1,
+        visible=("engine_crash_loop", "not be tried again"),
+    ),
+    Scenario(
+        name="api-killed",
+        what="kill -9 of one of two API replicas",
+        load=BURST,
+        faults=(Fault(at=1, action="kill_api"),),
+        apis=2,
+        broken_connections=True,
+        ci=True,
+    ),
+    Scenario(
+        name="rolling-restart",
+        what="SIGTERM and replacement of every worker and API replica in turn, under load",
+        load=Load(clients=8, requests=0, seconds=25, tokens=80),
+        faults=tuple(
+            Fault(at=1 + 5 * index, action=action, target=index % 2)
+            for index, action in enumerate(("drain_worker", "drain_worker", "drain_api", "drain_api"))
+        ),
+        apis=2,
+    ),
+    Scenario(
+        name="store-restarted",
+        what="kill -9 and restart of the store after 1 s, append-only file",
+        load=BURST,
+        faults=(Fault(at=1, action="restart_store", seconds=1),),
+        store=AOF_ALWAYS,
+        ci=True,
+    ),
+    Scenario(
+        name="store-restarted-often",
+        what="kill -9 of the store every 20 s, 3 s until it is back, append-only file",
+        load=Load(clients=8, requests=0, seconds=75, tokens=2500),
+        faults=(Fault(at=5, action="restart_store", seconds=3, every=20),),
+        store=AOF_ALWAYS,
+    ),
+    Scenario(
+        name="store-forgets",
+        what="kill -9 and restart of the store without persistence",
+        load=BURST,
+        faults=(Fault(at=1, action="restart_store", seconds=0.5),),
+        store=(),
+        visible=("lost in an outage", "store behind this service", "No worker", "does not exist"),
+        forgetful=True,
+    ),
+    Scenario(
+        name="store-frozen",
+        what="SIGSTOP of the store for 15 s",
+        load=Load(clients=8, requests=4, tokens=400),
+        faults=(Fault(at=1, action="freeze_store", seconds=15),),
+    ),
+    Scenario(
+        name="store-cut-off",
+        what="network between everybody and the store lost for 20 s",
+        load=Load(clients=8, requests=4, tokens=400),
+        faults=(Fault(at=1, action="cut_all", seconds=20),),
+        link="proxy",
+    ),
+    Scenario(
+        name="store-slow",
+        what="20 ms of delay to and from the store, for 5 s",
+        load=BURST,
+        faults=(Fault(at=1, action="slow_store", seconds=5),),
+        link="proxy",
+    ),
+    Scenario(
+        name="store-full",
+        what="the store's memory limit reached for 4 s",
+        load=BURST,
+        faults=(Fault(at=1, action="fill_store", seconds=4),),
+    ),
+    Scenario(
+        name="store-read-only",
+        what="the store a read-only replica for 4 s",
+        load=BURST,
+        faults=(Fault(at=1, action="demote_store", seconds=4),),
+    ),
+    Scenario(
+        name="store-password",
+        what="the store's password changed under way for 4 s, connections closed",
+        load=BURST,
+        faults=(Fault(at=1, action="change_password", seconds=4),),
+    ),
+    Scenario(
+        name="store-failover",
+        what="kill -9 of the master; a Sentinel promotes its replica",
+        load=Load(clients=8, requests=8, tokens=80),
+        faults=(Fault(at=1, action="kill_master"),),
+        link="sentinel",
+        # Replication is asynchronous: what the replica had not received is lost, and its clients are told.
+        visible=("lost in an outage",),
+    ),
+    Scenario(name="store-tls", what="rediss:// with a private certificate authority", load=BURST, link="tls"),
+    Scenario(
+        name="aborts",
+        what="10,000 requests, all left by their clients at random moments",
+        load=Load(clients=50, requests=200, tokens=200, streamed=0.5, aborted=1.0),
+        step=0.02,
+    ),
+    Scenario(
+        name="aborts-in-outages",
+        what="requests left at random moments while the store is killed and frozen",
+        load=Load(clients=30, requests=0, seconds=15, tokens=400, streamed=0.5, aborted=0.9),
+        faults=(
+            Fault(at=2, action="restart_store", seconds=2),
+            Fault(at=7, action="freeze_store", seconds=3),
+        ),
+        store=AOF_ALWAYS,
+    ),
+    Scenario(
+        name="stuck-clients",
+        what="100 clients that never read, beside 8 that do",
+        load=Load(clients=8, requests=10, tokens=60),
+        stuck=100,
+        slots=64,
+        api_options=("--client-timeout", "3"),
+    ),
+    Scenario(
+        name="overload",
+        what="three times as many requests as slots and queue places",
+        load=Load(clients=96, requests=0, seconds=15, tokens=50, retries=False),
+        slots=16,
+        api_options=("--max-queue", "16"),
+    ),
+    _DYNAMO,
+    replace(
+        _DYNAMO,
+        name="dynamo-real",
+        what="8 clients × 100 requests on the real model, one of two workers killed in the middle",
+        load=Load(clients=8, requests=100, tokens=16, streamed=1.0, patience=120),
+        real=True,
+        workers=2,
+        slots=8,
+        worker_options=("--precision", "exact"),
+    ),
+)
+
+
+def scenario(name: str) -> Scenario:
+    """The scenario called ``name``. Raises :class:`KeyError` when there is none."""
+    return {one.name: one for one in SCENARIOS}[name]

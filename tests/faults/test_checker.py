@@ -1,0 +1,113 @@
+"""The checker finds what is broken: an invariant that nothing can break shows nothing."""
+
+import pytest
+
+from shared.events import Delta, Entry, Finished
+from tests.faults.checker import check_footprints, check_history
+from tests.faults.history import Exchange, History
+from tests.faults.processes import Footprint
+from tests.faults.scenarios import Scenario, soak
+from tests.faults.witness import Attempts
+
+CALM = Scenario(name="calm", what="")
+EXPECTED = {"hello": "one two three"}
+
+
+def whole(**changes: object) -> Exchange:
+    fields: dict[str, object] = {
+        "client": 0,
+        "number": 0,
+        "prompt": "hello",
+        "tokens": 3,
+        "streamed": True,
+        "sent": 0.0,
+        "status": 200,
+        "ended": 4.0,
+        "outcome": "completed",
+        "pieces": ["one", " two", " three"],
+        "arrivals": [1.0, 2.0, 3.5],
+        "endings": 1,
+    }
+    return Exchange(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def wrong(*exchanges: Exchange, scenario: Scenario = CALM) -> list[str]:
+    history = History()
+    history.exchanges += exchanges
+    return check_history(history, EXPECTED, scenario)
+
+
+def test_a_whole_answer_is_right() -> None:
+    assert wrong(whole()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"pieces": ["one", " three"]}, "text differs"),
+        ({"pieces": ["one", " two", " two", " three"]}, "text differs"),
+        ({"endings": 0}, "0 terminal events"),
+        ({"endings": 2}, "2 terminal events"),
+        ({"after_end": 1}, "after its terminal event"),
+        ({"outcome": "open"}, "never ended"),
+        ({"outcome": "cut"}, "ended early"),
+        ({"outcome": "failed", "error": "engine_failed"}, "engine_failed"),
+        ({"outcome": "refused", "status": 500, "error": "oh"}, "status 500"),
+        ({"outcome": "refused", "status": 503}, "no retry-after"),
+        ({"outcome": "aborted", "pieces": ["two"]}, "beginning of its text differs"),
+    ],
+)
+def test_each_broken_promise_is_found(changes: dict[str, object], complaint: str) -> None:
+    assert any(complaint in one for one in wrong(whole(**changes)))
+
+
+def test_a_refused_request_must_be_answered_in_the_end() -> None:
+    refused = whole(outcome="refused", status=503, retry_after=1.0, pieces=[], arrivals=[], endings=0)
+    assert wrong(refused, whole()) == []
+    assert any("never got its answer" in one for one in wrong(refused))
+
+
+def test_an_answer_may_come_only_once() -> None:
+    assert any("answered 2 times" in one for one in wrong(whole(), whole()))
+
+
+def test_only_the_errors_that_a_scenario_allows_are_excused() -> None:
+    allowing = Scenario(name="poison", what="", visible=("engine_crash_loop",))
+    failed = whole(outcome="failed", error="engine_crash_loop")
+    assert wrong(failed, scenario=allowing) == []
+    assert wrong(whole(outcome="failed", error="internal_error"), scenario=allowing)
+
+
+def test_a_gap_is_the_longest_silence_that_touches_the_time() -> None:
+    assert whole().longest_gap(2.5, 3.0) == 1.5
+    assert whole().longest_gap(0.5, 0.9) == 1.0
+    assert whole().longest_gap(10.0, 11.0) == 0.0
+
+
+def test_growth_is_found_in_processes_that_lived_on() -> None:
+    before = {1: Footprint(files=20, threads=4, megabytes=60)}
+    assert check_footprints(before, {1: Footprint(files=30, threads=4, megabytes=70)}) == []
+    assert check_footprints(before, {1: Footprint(files=200, threads=4, megabytes=70)})
+    assert check_footprints(before, {1: Footprint(files=20, threads=4, megabytes=600)})
+
+
+def test_attempts_that_speak_in_turns_are_found() -> None:
+    attempts = Attempts()
+    delta = Delta(0, (1,), "one")
+    for attempt in (1, 1, 2):
+        attempts.note(Entry("job", attempt, delta))
+    assert attempts.complaints == []
+    attempts.note(Entry("job", 1, delta))
+    assert "attempt 1 published after attempt 2" in attempts.complaints[0]
+
+
+def test_events_after_the_end_are_found() -> None:
+    attempts = Attempts()
+    attempts.note(Entry("job", 1, Finished(1, "stop")))
+    attempts.note(Entry("job", 1, Delta(0, (1,), "one")))
+    assert "after its end" in attempts.complaints[0]
+
+
+def test_a_seed_makes_the_same_soak() -> None:
+    assert soak(7, 60) == soak(7, 60)
+    assert soak(7, 60).faults != soak(8, 60).faults

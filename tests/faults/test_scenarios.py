@@ -1,0 +1,15 @@
+"""The short scenarios, each with all invariants; ``make faults`` runs the others too."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.runner import run
+from tests.faults.scenarios import SCENARIOS, Scenario
+
+
+@pytest.mark.parametrize("scenario", [one for one in SCENARIOS if one.ci], ids=lambda one: one.name)
+async def test_no_invariant_is_broken(scenario: Scenario, tmp_path: Path) -> None:
+    result = await run(scenario, tmp_path, seed=1)
+    assert result.wrong == []
+    assert result.completed > 0

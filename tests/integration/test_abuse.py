@@ -1,0 +1,274 @@
+"""Hostile and broken clients: each is refused within its bound, and everybody else is served on."""
+
+import gzip
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from shared import keys
+from tests.fleet import SIMULATED, Fleet
+
+HELLO = [{"role": "user", "content": "hello"}]
+BODY = {"model": "sim", "messages": HELLO, "max_tokens": 2}
+PATH = "/v1/chat/completions"
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A fleet with short patience, for all tests here."""
+    from tests.fleet import fleet
+
+    with fleet(tmp_path_factory.mktemp("abuse")) as running:
+        running.worker(*SIMULATED)
+        running.api("--header-timeout", "0.5", "--body-timeout", "0.5")
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def still_serving(target: Fleet) -> Iterator[None]:
+    """After each test an honest request is answered."""
+    yield
+    assert post(target, BODY)[0] == 200
+    assert all(process.popen.poll() is None for process in target.processes)
+
+
+def post(fleet: Fleet, body: object, **headers: str) -> tuple[int, dict[str, object]]:
+    raw = body if isinstance(body, str | bytes) else json.dumps(body)
+    status, _, answer = fleet.request("POST", PATH, raw, {**JSON, **headers})
+    return status, json.loads(answer)
+
+
+def raw_exchange(fleet: Fleet, *pieces: bytes) -> bytes:
+    """Send bytes as they are; return all that comes until the server closes the connection."""
+    with socket.create_connection(("127.0.0.1", fleet.port), timeout=30) as connection:
+        answer = bytearray()
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            while received := connection.recv(65536):
+                answer += received
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        return bytes(answer)
+
+
+def head(*lines: str, path: str = PATH) -> bytes:
+    return "\r\n".join((f"POST {path} HTTP/1.1", "host: test", "connection: close", *lines, "", "")).encode("latin-1")
+
+
+def test_a_megabyte_of_headers(target: Fleet) -> None:
+    lines = b"".join(b"x-padding-%d: %s\r\n" % (number, b"a" * 1000) for number in range(1000))
+    answer = raw_exchange(target, b"GET /live HTTP/1.1\r\nhost: test\r\n", lines)
+    assert not answer.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("piece", [b"GET /live HTTP/1.1\r\nx-long: ", b"GET /"])
+def test_a_head_that_never_ends(target: Fleet, piece: bytes) -> None:
+    answer = raw_exchange(target, piece, *[b"a" * 65536] * 64)
+    assert answer == b"" or answer.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+
+
+@pytest.mark.parametrize("piece", [b"", b"POST /v1/chat", b"GET /live HTTP/1.1\r\nhost: test\r\nx-slow: 1\r\n"])
+def test_slow_heads_are_cut_off(target: Fleet, piece: bytes) -> None:
+    assert raw_exchange(target, piece).startswith(b"HTTP/1.1 408")
+
+
+def test_the_patience_counts_from_the_first_byte_of_each_head(target: Fleet) -> None:
+    whole = b"GET /live HTTP/1.1\r\nhost: test\r\n\r\n"
+    answer = raw_exchange(target, whole, b"GET /live HTTP/1.1\r\n")
+    assert answer.count(b"HTTP/1.1 200") == 1
+
+
+def test_slow_bodies_are_refused(target: Fleet) -> None:
+    answer = raw_exchange(target, head("content-type: application/json", "content-length: 1000"), b'{"model"')
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"too slowly" in answer
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("content-length: 5", "transfer-encoding: chunked"),
+        ("transfer-encoding: chunked", "content-length: 5"),
+        ("content-length: 5", "content-length: 6"),
+        ("content-length: -1",),
+        ("content-length: 5 5",),
+        ("transfer-encoding: xchunked",),
+        ("transfer-encoding: chunked, identity",),
+        ("transfer-encoding : chunked",),
+        ("x-folded: a\r\n b",),
+        ("x-bad\x00name: 1",),
+    ],
+)
+def test_requests_of_which_two_servers_would_think_differently(target: Fleet, lines: tuple[str, ...]) -> None:
+    smuggled = b"0\r\n\r\nGET /models-of-another HTTP/1.1\r\nhost: test\r\n\r\n"
+    answer = raw_exchange(target, head("content-type: application/json", *lines), smuggled)
+    assert answer.count(b"HTTP/1.1") == 1, answer
+    assert answer.startswith(b"HTTP/1.1 4"), answer
+
+
+@pytest.mark.parametrize("size", [b"zz", b"-5", b"0x5", b"ffffffffffffffffff", b"5 5"])
+def test_bad_chunk_sizes(target: Fleet, size: bytes) -> None:
+    chunked = head("content-type: application/json", "transfer-encoding: chunked")
+    answer = raw_exchange(target, chunked, size + b"\r\n{}\r\n0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+def test_a_chunked_body_is_bounded_too(target: Fleet) -> None:
+    chunked = head("content-type: application/json", "transfer-encoding: chunked")
+    chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+    assert raw_exchange(target, chunked, *[chunk] * 6, b"0\r\n\r\n").startswith(b"HTTP/1.1 413")
+
+
+def test_ids_with_line_ends_split_no_answer(target: Fleet) -> None:
+    status, headers, _ = target.request("GET", "/live", None, {"x-request-id": "a%0d%0aset-cookie: b"})
+    assert status == 200
+    assert headers["x-request-id"].startswith("req_")
+    answer = raw_exchange(target, b"GET /live HTTP/1.1\r\nconnection: close\r\nx-request-id: a\rx: b\r\n\r\n")
+    assert b"\rx: b" not in answer
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip"])
+def test_compressed_bodies_are_refused_unread(target: Fleet, encoding: str) -> None:
+    bomb = gzip.compress(b" " * 50_000_000)
+    status, answer = post(target, bomb, **{"content-encoding": encoding})
+    assert status == 415
+    assert "without compression" in str(answer["error"])
+
+
+def test_deep_json(target: Fleet) -> None:
+    for body in (
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        json.dumps(BODY)[:-1] + ', "metadata": ' + '{"a":' * 500 + "1" + "}" * 501,
+    ):
+        status, answer = post(target, body)
+        assert status == 400, answer
+
+
+def test_too_many_messages(target: Fleet) -> None:
+    status, answer = post(target, {"model": "sim", "messages": HELLO * 10_000})
+    assert status == 400
+    assert answer["error"]["code"] == "array_above_max_length"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"n": 129},
+        {"n": 128, "max_tokens": 2**31},
+        {"n": 16, "max_tokens": 2**31 - 1},
+        {"max_tokens": 10**30},
+        {"max_tokens": 1e300},
+        {"seed": 2**70},
+        {"stop": ["x"] * 5},
+    ],
+)
+def test_giant_wishes(target: Fleet, fields: dict[str, object]) -> None:
+    assert post(target, {**BODY, **fields})[0] == 400
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../etc/passwd",
+        "sim/../sim",
+        "/etc/passwd",
+        "sim\x00",
+        "sim\r\nDEL vinoqueue:keys",
+        "*",
+        "",
+        "x" * 100_000,
+        "%73im",
+    ],
+)
+def test_tricks_in_model_names(target: Fleet, name: str) -> None:
+    status, answer = post(target, {**BODY, "model": name})
+    assert status == (404 if name else 400)
+    assert len(str(answer)) < 1000 + len(name)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/models/..%2f..%2fetc%2fpasswd",
+        "/v1/models/%00",
+        "/v1/../live/../v1/models/none",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "//evil.example/v1/models/none",
+        "/v1/models/%ff%fe",
+        "/static/app.py",
+    ],
+)
+def test_tricks_in_urls(target: Fleet, path: str) -> None:
+    status, _, body = target.request("GET", path)
+    assert status == 404
+    assert set(json.loads(body)) >= {"error"}
+
+
+def test_urls_in_messages_are_never_fetched(target: Fleet) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bait:
+        bait.setblocking(False)
+        url = f"http://127.0.0.1:{bait.getsockname()[1]}/secret"
+        parts = [
+            {"type": "image_url", "image_url": {"url": url}},
+            {"type": "file", "file": {"file_id": url}},
+            {"type": "input_audio", "input_audio": {"data": url, "format": "wav"}},
+        ]
+        for part in parts:
+            assert post(target, {**BODY, "messages": [{"role": "user", "content": [part]}]})[0] == 400
+        schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"$ref": url}}}
+        post(target, {**BODY, "response_format": schema})
+        with pytest.raises(BlockingIOError):
+            bait.accept()
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"messages": []},
+        {"tools": "x"},
+        {"add_generation_prompt": False},
+        {"__class__": {"__mro__": 1}},
+        {"a": {"b": [{"c": "{{ ''.__class__.__mro__ }}"}]}},
+        "{% for i in range(10**9) %}{% endfor %}",
+        ["x"],
+    ],
+)
+def test_hostile_template_arguments(target: Fleet, kwargs: object) -> None:
+    body = json.dumps({**BODY, "chat_template_kwargs": kwargs})
+    status, _, answer = target.request("POST", "/v3/chat/completions", body, JSON)
+    assert status in (200, 400), answer
+    assert b"Traceback" not in answer
+
+
+def test_a_payload_that_is_none_is_set_aside(target: Fleet) -> None:
+    store = target.redis()
+    hostile = [
+        b"cos\nsystem\n(S'false'\ntR.",
+        b"\x80\x04\x95\x1b\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x05false\x94\x85\x94R\x94.",
+        b"{not json}",
+        b"",
+    ]
+    for number, payload in enumerate(hostile):
+        name = f"corrupt-{number}"
+        store.set(keys.payload(name), payload)
+        store.zadd(keys.queue("sim"), {name: number + 1})
+    target.until(lambda: store.llen(keys.SET_ASIDE) == len(hostile), "the payloads to be set aside")
+    target.until(
+        lambda: store.zcard(keys.queue("sim")) + store.zcard(keys.inflight("sim")) == 0, "the queue to be empty"
+    )
+    assert not store.exists(*(keys.payload(f"corrupt-{number}") for number in range(len(hostile))))
+
+
+def test_a_frame_that_is_none_is_passed_over(target: Fleet) -> None:
+    store = target.redis()
+    (channel,) = store.pubsub_channels(keys.replica_channel("*"))
+    for frame in (b"", b"\xff" * 100, b"\x91\x01", json.dumps({"job": "x"}).encode()):
+        store.publish(channel, frame)
+    (worker_channel,) = store.pubsub_channels(keys.worker_channel("*"))
+    for message in (b"", b"\xff\xfe", b"cancel", b"explode now"):
+        store.publish(worker_channel, message)

@@ -1,0 +1,292 @@
+"""Keys and limits over real HTTP, in the form of each dialect."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from azure.ai.inference import ChatCompletionsClient
+from azure.ai.inference.models import UserMessage
+from azure.core.credentials import AzureKeyCredential
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+
+from tests.fleet import SIMULATED, Fleet
+
+HELLO = [{"role": "user", "content": "hello"}]
+BODY = {"model": "sim", "messages": HELLO, "max_tokens": 5}
+JSON = {"content-type": "application/json"}
+
+
+def vinoqueue_key(fleet: Fleet, *arguments: str) -> str:
+    """Run ``vinoqueue key``; return what it prints."""
+    command = [sys.executable, "-m", "cli.main", "key", *arguments, "--redis-url", fleet.url]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def post(
+    fleet: Fleet, secret: str = "", body: object = None, path: str = "/v1/chat/completions", **headers: str
+) -> Any:
+    """The status, headers and decoded body of a chat request."""
+    credentials = {"authorization": f"Bearer {secret}"} if secret else {}
+    raw = json.dumps(body or BODY)
+    status, answer_headers, answer = fleet.request("POST", path, raw, {**JSON, **credentials, **headers})
+    return status, answer_headers, json.loads(answer)
+
+
+@pytest.fixture
+def closed_fleet(empty_fleet: Fleet) -> tuple[Fleet, str]:
+    """A fleet with one key without limits, and its secret."""
+    secret = vinoqueue_key(empty_fleet, "create", "--name", "first")
+    empty_fleet.worker()
+    empty_fleet.api()
+    return empty_fleet, secret
+
+
+def create(fleet: Fleet, *arguments: str) -> str:
+    """Make a key and wait until the API knows it."""
+    secret = vinoqueue_key(fleet, "create", *arguments)
+    fleet.until(
+        lambda: fleet.request("GET", "/v1/models", None, {"api-key": secret})[0] == 200, "the API to know the key"
+    )
+    return secret
+
+
+def test_both_headers_are_read_and_one_valid_key_is_enough(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, secret = closed_fleet
+    assert post(fleet, secret)[0] == 200
+    assert post(fleet, **{"api-key": secret})[0] == 200
+    assert post(fleet, "sk-wrong-and-long", **{"api-key": secret})[0] == 200
+    assert post(fleet, secret, **{"api-key": "sk-wrong-and-long"})[0] == 200
+    assert post(fleet, authorization=f"bearer {secret}")[0] == 200
+    assert post(fleet, authorization=f"Basic {secret}")[0] == 401
+
+
+def test_without_a_valid_key_nothing_is_told(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, secret = closed_fleet
+    for path in ("/v1/models", "/v3/models", "/v1/nothing", "/info?api-version=2024-05-01-preview"):
+        assert fleet.request("GET", path)[0] == 401, path
+    assert [fleet.status(path) for path in ("/live", "/ready", "/health", "/metrics", "/openapi.json")] == [200] * 5
+    status, headers, answer = post(fleet, "sk-wrong-and-long-xyz")
+    assert (status, headers["www-authenticate"]) == (401, "Bearer")
+    assert answer["error"]["code"] == "invalid_api_key"
+    assert "sk-wr***yz" in answer["error"]["message"]
+    assert "and-long" not in fleet.logs()
+    assert secret not in fleet.logs()
+
+
+def test_the_sdks_raise_what_their_users_catch(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, secret = closed_fleet
+    with pytest.raises(openai.AuthenticationError) as refused:
+        fleet.client().chat.completions.create(model="sim", messages=HELLO)  # type: ignore[arg-type]
+    assert refused.value.code == "invalid_api_key"
+    endpoint = f"http://127.0.0.1:{fleet.port}"
+    with ChatCompletionsClient(endpoint, AzureKeyCredential("wrong-key")) as stranger:
+        with pytest.raises(ClientAuthenticationError):
+            stranger.complete(messages=[UserMessage("hello")])
+        status, headers, answer = post(
+            fleet, path="/chat/completions?api-version=2024-05-01-preview", **{"api-key": "wrong"}
+        )
+    assert (status, headers["x-ms-error-code"], answer["status"]) == (401, "unauthorized", 401)
+    with ChatCompletionsClient(endpoint, AzureKeyCredential(secret)) as client:
+        assert client.complete(messages=[UserMessage("hello")], max_tokens=3).choices[0].message.content
+
+
+def test_keys_follow_the_command_line(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, secret = closed_fleet
+    (first,) = json.loads(vinoqueue_key(fleet, "list", "--json"))
+    assert first["name"] == "first"
+    assert "digest" not in first
+    rotated = vinoqueue_key(fleet, "rotate", first["id"], "--grace", "1h")
+    fleet.until(lambda: post(fleet, rotated)[0] == 200, "the new secret to open")
+    assert post(fleet, secret)[0] == 200
+    vinoqueue_key(fleet, "revoke", first["id"])
+    fleet.until(lambda: post(fleet, rotated)[0] == 401, "the key to end")
+    assert post(fleet, secret)[0] == 401
+    assert "revoked" in vinoqueue_key(fleet, "list")
+
+
+def test_keys_of_file_and_environment(empty_fleet: Fleet, tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", "key", "create", "--toml"], capture_output=True, text=True, check=True
+    )
+    path.write_text(done.stdout)
+    empty_fleet.worker()
+    empty_fleet.api("--keys-file", str(path), "--api-keys", "from-the-environment", "--no-open-metrics")
+    assert post(empty_fleet, done.stderr.split()[-1])[0] == 200
+    assert post(empty_fleet, "from-the-environment")[0] == 200
+    assert post(empty_fleet)[0] == 401
+    assert empty_fleet.status("/metrics") == 401
+
+
+def test_a_bad_key_file_stops_the_start_with_its_reason(empty_fleet: Fleet, tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text("[[key]]\nname = 3\n")
+    process = empty_fleet.start("api", "--port", "0", "--keys-file", str(path))
+    assert process.popen.wait(60) == 1
+    assert "malformed" in process.log.read_text()
+
+
+def test_models_of_a_key(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, _ = closed_fleet
+    secret = create(fleet, "--models", "other")
+    status, _, answer = post(fleet, secret)
+    assert (status, answer["error"]["type"]) == (403, "invalid_request_error")
+    assert "'sim'" in answer["error"]["message"]
+    azure = {"path": "/chat/completions?api-version=2024-05-01-preview"}
+    status, headers, answer = post(fleet, secret, {"messages": HELLO}, **azure)
+    assert (status, answer["error"], headers["x-ms-error-code"]) == (403, "Forbidden", "forbidden")
+
+
+def test_requests_per_minute(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, _ = closed_fleet
+    secret = create(fleet, "--requests-per-minute", "2")
+    status, headers, _ = post(fleet, secret)
+    assert (status, headers["x-ratelimit-limit-requests"], headers["x-ratelimit-remaining-requests"]) == (200, "2", "1")
+    assert headers["x-ratelimit-reset-requests"].endswith("s")
+    assert "x-ratelimit-limit-tokens" not in headers
+    post(fleet, secret)
+    client = fleet.client().with_options(api_key=secret)
+    with pytest.raises(openai.RateLimitError) as refused:
+        client.chat.completions.create(model="sim", messages=HELLO)  # type: ignore[arg-type]
+    assert (refused.value.code, refused.value.type) == ("rate_limit_exceeded", "requests")
+    told = refused.value.response.headers
+    assert 25_000 < int(told["retry-after-ms"]) <= 30_000
+    assert 25 <= int(told["retry-after"]) <= 30
+    assert told["x-ratelimit-remaining-requests"] == "0"
+    azure = {"path": "/chat/completions?api-version=2024-05-01-preview"}
+    status, headers, answer = post(fleet, secret, {"messages": HELLO}, **azure)
+    assert (status, answer["error"]) == (429, "Too Many Requests")
+    endpoint = f"http://127.0.0.1:{fleet.port}"
+    with (
+        ChatCompletionsClient(endpoint, AzureKeyCredential(secret), retry_total=0) as azure_client,
+        pytest.raises(HttpResponseError) as azure_refused,
+    ):
+        azure_client.complete(messages=[UserMessage("hello")])
+    assert azure_refused.value.status_code == 429
+
+
+def test_tokens_per_minute_are_guessed_first_and_corrected_at_the_end(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, _ = closed_fleet
+    secret = create(fleet, "--tokens-per-minute", "1000")
+    say = [{"role": "user", "content": "[[tokens 3]]"}]
+    status, headers, answer = post(fleet, secret, {"model": "sim", "messages": say, "max_tokens": 900})
+    assert status == 200
+    assert int(headers["x-ratelimit-remaining-tokens"]) < 100
+    used = answer["usage"]["total_tokens"]
+    fleet.until(
+        lambda: int(post(fleet, secret, {**BODY, "max_tokens": 1})[1]["x-ratelimit-remaining-tokens"]) > 850 - used,
+        "the guess to be corrected",
+    )
+    status, headers, answer = post(fleet, secret, {"model": "sim", "messages": HELLO, "max_tokens": 5000})
+    assert (status, answer["error"]["type"], headers["x-should-retry"]) == (429, "tokens", "false")
+    assert "Request too large" in answer["error"]["message"]
+    status, _, answer = post(fleet, secret, {"model": "sim", "messages": HELLO, "max_tokens": 100, "n": 100})
+    assert (status, answer["error"]["type"]) == (429, "tokens")
+
+
+def test_concurrency(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, _ = closed_fleet
+    secret = create(fleet, "--concurrency", "1")
+    client = fleet.client().with_options(api_key=secret)
+    stream = client.chat.completions.create(
+        model="sim", messages=[{"role": "user", "content": "[[tokens 4000]]"}], stream=True
+    )
+    next(iter(stream))
+    status, headers, answer = post(fleet, secret)
+    assert (status, answer["error"]["code"]) == (429, "rate_limit_exceeded")
+    assert "1 requests at a time" in answer["error"]["message"]
+    assert int(headers["retry-after"]) > 0
+    stream.close()
+    fleet.until(lambda: post(fleet, secret)[0] == 200, "the place to be free")
+    fleet.until(lambda: fleet.redis().keys("vinoqueue:admitted:*") == [], "every place to be free")
+
+
+def test_a_keys_priority_is_the_highest_that_it_can_have(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, _ = closed_fleet
+    secret = create(fleet, "--priority", "flex")
+    assert post(fleet, secret, {**BODY, "service_tier": "priority"})[2]["service_tier"] == "flex"
+    assert post(fleet, secret, {**BODY, "service_tier": "flex"})[2]["service_tier"] == "flex"
+
+
+def test_a_request_waits_no_longer_than_it_may(empty_fleet: Fleet) -> None:
+    empty_fleet.worker(*SIMULATED, "--max-batch", "1")
+    empty_fleet.api("--queue-timeout", "30")
+    client = empty_fleet.client()
+    holder = client.chat.completions.create(
+        model="sim", messages=[{"role": "user", "content": "[[tokens 5000]]"}], max_tokens=5000, stream=True
+    )
+    with holder:
+        next(holder)
+        status, headers, answer = post(empty_fleet, **{"x-queue-timeout": "0.2"})
+        assert (status, answer["error"]["code"]) == (503, "queue_timeout")
+        assert int(headers["retry-after"]) > 0
+        azure = {"path": "/chat/completions?api-version=2024-05-01-preview", "x-queue-timeout": "0.1"}
+        status, headers, _ = post(empty_fleet, "", {"messages": HELLO}, **azure)
+        assert (status, headers["x-ms-error-code"]) == (503, "queue_timeout")
+        store = empty_fleet.redis()
+        empty_fleet.until(lambda: store.zcard("vinoqueue:queue:sim") == 0, "the queue to be empty")
+        assert len(store.keys("arq:job:*")) == 1
+        next(holder)
+    status, _, answer = post(empty_fleet, **{"x-queue-timeout": "soon"})
+    assert (status, answer["error"]["param"]) == (400, "x-queue-timeout")
+
+
+def test_a_request_that_a_worker_has_may_take_longer_than_it_may_wait(small_fleet: Fleet) -> None:
+    body = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 200]]"}], "max_tokens": 200}
+    status, _, answer = post(small_fleet, "", body, **{"x-queue-timeout": "0.3"})
+    assert (status, answer["usage"]["completion_tokens"]) == (200, 200)
+
+
+def test_a_single_request_waits_no_longer_than_a_slot_for_anothers_many(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, _ = closed_fleet
+    many, one = create(fleet, "--name", "many"), create(fleet, "--name", "one")
+    body = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 60]]"}], "max_tokens": 60}
+    statuses: list[int] = []
+    threads = [threading.Thread(target=lambda: statuses.append(post(fleet, many, body)[0])) for _ in range(200)]
+    for thread in threads:
+        thread.start()
+    store = fleet.redis()
+    fleet.until(lambda: store.zcard("vinoqueue:queue:sim") > 150, "the many to wait")
+    before = store.zcard("vinoqueue:queue:sim")
+    assert post(fleet, one, body)[0] == 200
+    # In the time of its wait and its answer, the batch's 16 slots turned over about twice.
+    served = before - store.zcard("vinoqueue:queue:sim")
+    assert served < 64
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 200
+
+
+def test_the_queue_is_bounded_by_the_wait_that_it_means(empty_fleet: Fleet) -> None:
+    empty_fleet.worker(*SIMULATED, "--max-batch", "2", "--sim-step", "0.02")
+    empty_fleet.api("--max-wait", "2")
+    body = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 50]]"}], "max_tokens": 50}
+    stop = threading.Event()
+
+    def keep_asking() -> None:
+        while not stop.is_set():
+            status, headers, _ = post(empty_fleet, "", body)
+            seen.append((status, headers))
+            if status == 429:
+                time.sleep(0.1)
+
+    seen: list[tuple[int, dict[str, str]]] = []
+    threads = [threading.Thread(target=keep_asking) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    try:
+        # Two slots of 50 tokens at 50 tokens a second: two requests a second, so four may wait.
+        empty_fleet.until(lambda: any(status == 429 for status, _ in seen), "a request to be refused")
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert {status for status, _ in seen} == {200, 429}
+    told = [int(headers["retry-after-ms"]) for status, headers in seen if status == 429]
+    assert all(2_000 <= wait <= 30_000 for wait in told)

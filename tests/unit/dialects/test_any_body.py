@@ -1,0 +1,65 @@
+"""A fuzzer for the model server's and Azure's dialects: every body is a request or a clean refusal."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.dialects.azure import Azure
+from api.dialects.extended import ExtendedChatRequest
+from api.dialects.interface import Dialect
+from api.dialects.ovms import ModelServer
+from shared.errors import Problem, RequestRefused
+from shared.request import ChatRequest, Job, decode_job, encode_job
+
+_QUERY = {"api-version": "2024-05-01"}
+DIALECTS: dict[str, Callable[[], Dialect]] = {
+    "model server": ModelServer,
+    "azure": lambda: Azure(_QUERY, {}, lambda: ("m",)),
+    "azure, extras passed": lambda: Azure(_QUERY, {"extra-parameters": "pass-through"}, lambda: ("m",)),
+    "azure, extras dropped": lambda: Azure(_QUERY, {"extra-parameters": "drop"}, lambda: ("m", "n")),
+}
+
+_WORDS = st.sampled_from(
+    ["role", "content", "type", "text", "user", "tool", "assistant", "image_url", "name", "json_schema", "schema"]
+)
+_NUMBERS = st.integers(-2, 3) | st.integers() | st.floats()
+_JSON = st.recursive(
+    st.none() | st.booleans() | _NUMBERS | _WORDS | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS | st.text(max_size=5), inner, max_size=4),
+    max_leaves=10,
+)
+_MESSAGES = st.lists(
+    st.dictionaries(st.sampled_from(["role", "content", "name", "tool_call_id"]), _JSON, max_size=4)
+    | st.just({"role": "user", "content": "Hello"}),
+    max_size=3,
+)
+_FIELDS = st.dictionaries(
+    st.sampled_from(sorted(ExtendedChatRequest.model_fields)) | st.text(max_size=5), _JSON, max_size=4
+)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@settings(max_examples=120, deadline=None)
+@given(_FIELDS, _MESSAGES | _JSON)
+def test_any_body_is_a_request_or_a_refusal(name: str, fields: dict[str, object], messages: object) -> None:
+    dialect = DIALECTS[name]()
+    raw = json.dumps({"model": "m", "messages": messages} | fields).encode()
+    request, problem = _outcome(dialect, raw)
+    if problem is not None:
+        reply = dialect.error(problem)
+        assert 400 <= reply.status < 500
+        told = json.loads(reply.body)
+        assert problem.message == (told["message"] if "message" in told else told["error"]["message"])
+    if request is not None:
+        job = Job(id="j", reply_to="r", request=request)
+        assert decode_job(encode_job(job)) == job
+
+
+def _outcome(dialect: Dialect, raw: bytes) -> tuple[ChatRequest | None, Problem | None]:
+    try:
+        return dialect.parse(raw), None
+    except RequestRefused as refusal:
+        return None, refusal.problem

@@ -1,0 +1,248 @@
+"""Plain completions: what bodies become, what is refused, and answers that the official SDK's types read."""
+
+import json
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai.types import Completion
+from openai.types.completion_create_params import CompletionCreateParamsStreaming
+
+from api.dialects.interface import Choice, TokenLogprob, Usage
+from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai.completions_parse import NOT_SERVED, PARTLY_SERVED
+from api.dialects.openai.completions_render import CompletionRendering
+from api.dialects.openai.completions_schema import CompletionRequest
+from api.dialects.openai.parse import DEFAULTS
+from shared.errors import Problem, ProblemKind, RequestRefused
+from shared.request import ChatRequest, Job, Sampling, decode_job, encode_job
+from tests.sdk_types import CompletionChunk, checked
+
+DIALECT = OpenAICompletions()
+USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
+
+
+def parse(**fields: Any) -> ChatRequest:
+    return DIALECT.parse(json.dumps({"model": "m", "prompt": "Once"} | fields).encode())
+
+
+def error_of(**fields: Any) -> dict[str, Any]:
+    with pytest.raises(RequestRefused) as refused:
+        parse(**fields)
+    reply = DIALECT.error(refused.value.problem)
+    assert reply.status == 400
+    error: dict[str, Any] = json.loads(reply.body)["error"]
+    return error
+
+
+def test_a_plain_request() -> None:
+    assert parse() == ChatRequest(model="m", prompts=("Once",), sampling=Sampling(max_tokens=16), defaults=DEFAULTS)
+
+
+def test_every_served_field() -> None:
+    request = parse(
+        prompt=["Once", "Twice"],
+        best_of=4,
+        echo=True,
+        frequency_penalty=1,
+        max_tokens=7,
+        n=3,
+        presence_penalty=-1,
+        seed=5,
+        stop="x",
+        temperature=0.5,
+        top_p=0.25,
+        user="me",
+    )
+    assert request == ChatRequest(
+        model="m",
+        prompts=("Once", "Twice"),
+        sampling=Sampling(
+            max_tokens=7,
+            frequency_penalty=1.0,
+            presence_penalty=-1.0,
+            seed=5,
+            stop=("x",),
+            temperature=0.5,
+            top_p=0.25,
+        ),
+        defaults=DEFAULTS,
+        n=3,
+        best_of=4,
+        echo=True,
+        user="me",
+    )
+    streamed = parse(stream=True, stream_options={"include_usage": True}, logprobs=0)
+    assert (streamed.stream, streamed.include_usage, streamed.sampling.logprobs) == (True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("", ("",)),
+        (None, ("",)),
+        (["a", ""], ("a", "")),
+        ([1, 2], ((1, 2),)),
+        ([[1], [2, 3]], ((1,), (2, 3))),
+    ],
+)
+def test_the_forms_of_prompts(prompt: Any, prompts: tuple[Any, ...]) -> None:
+    assert parse(prompt=prompt).prompts == prompts
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"prompt": []}, "prompt", "empty_array"),
+        ({"prompt": [[]]}, "prompt[0]", "empty_array"),
+        ({"prompt": 5}, "prompt", "invalid_type"),
+        ({"prompt": [True]}, "prompt", "invalid_type"),
+        ({"prompt": ["a", 1]}, "prompt[1]", "invalid_type"),
+        ({"prompt": [1, "a"]}, "prompt[1]", "invalid_type"),
+        ({"prompt": [[1], 2]}, "prompt[1]", "invalid_type"),
+        ({"prompt": [-1]}, "prompt[0]", "integer_below_min_value"),
+        ({"prompt": ["a"] * 2049}, "prompt", "array_above_max_length"),
+        ({"logprobs": 6}, "logprobs", "integer_above_max_value"),
+        ({"logprobs": True}, "logprobs", "invalid_type"),
+        ({"n": 129}, "n", "integer_above_max_value"),
+        ({"best_of": 21}, "best_of", "integer_above_max_value"),
+        ({"max_tokens": -1}, "max_tokens", "integer_below_min_value"),
+        ({"n": 2, "best_of": 1}, "best_of", None),
+        ({"stream": True, "best_of": 2}, "best_of", None),
+        ({"stream_options": {}}, "stream_options", None),
+        ({"messages": []}, None, None),
+        ({"max_tokens": 0}, "max_tokens", "unsupported_parameter"),
+        ({"echo": True, "logprobs": 0}, "echo", "unsupported_parameter"),
+        ({"echo": True, "prompt": [1]}, "echo", "unsupported_parameter"),
+        (
+            {"stream": True, "stream_options": {"include_obfuscation": True}},
+            "stream_options.include_obfuscation",
+            "unsupported_parameter",
+        ),
+        ({"suffix": "end"}, "suffix", "unsupported_parameter"),
+        ({"logit_bias": {"5": 1}}, "logit_bias", "unsupported_parameter"),
+        ({"logprobs": 1}, "logprobs", "unsupported_value"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_is_named(fields: dict[str, Any], param: str | None, code: str | None) -> None:
+    error = error_of(**fields)
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
+
+
+def test_a_prompt_is_required() -> None:
+    with pytest.raises(RequestRefused) as refused:
+        DIALECT.parse(b'{"model": "m"}')
+    assert (refused.value.problem.param, refused.value.problem.code) == ("prompt", "missing_required_parameter")
+
+
+def test_the_schema_has_every_field_of_the_sdk() -> None:
+    assert set(CompletionRequest.model_fields) == set(get_type_hints(CompletionCreateParamsStreaming))
+    assert NOT_SERVED.keys() | PARTLY_SERVED.keys() <= CompletionRequest.model_fields.keys()
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 200) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(CompletionRequest.model_fields)), _VALUES, max_size=5))
+def test_any_json_is_a_request_or_a_refusal(fields: dict[str, object]) -> None:
+    try:
+        request = parse(**fields)
+    except RequestRefused as refusal:
+        request, problem = None, refusal.problem
+    if request is None:
+        assert problem.kind is ProblemKind.INVALID
+    else:
+        job = Job(id="j", reply_to="r", request=request)
+        assert decode_job(encode_job(job)) == job
+
+
+def rendering(**fields: Any) -> CompletionRendering:
+    request = ChatRequest(model="a/model", **({"prompts": ("Once",)} | fields))
+    return DIALECT.render(request, answer_id="0f", created=5, fingerprint="fp_1")
+
+
+def chunk(event: bytes) -> CompletionChunk:
+    assert event.startswith(b"data: ")
+    assert event.endswith(b"\n\n")
+    return checked(CompletionChunk, event.removeprefix(b"data: "))
+
+
+def test_a_stream() -> None:
+    answer = rendering(stream=True, n=2)
+    assert answer.opening(1) == b""
+    chunks = [
+        chunk(part) for part in (answer.content(1, " upon\n"), answer.reasoning(1, " a"), answer.closing(1, "length"))
+    ]
+    assert [part.choices[0].text for part in chunks] == [" upon\n", " a", ""]
+    assert [part.choices[0].finish_reason for part in chunks] == [None, None, "length"]
+    assert {part.choices[0].index for part in chunks} == {1}
+    assert {(part.id, part.object, part.created, part.model, part.system_fingerprint) for part in chunks} == {
+        ("cmpl-0f", "text_completion", 5, "a/model", "fp_1")
+    }
+    assert answer.usage(USAGE) == b""
+    assert answer.done == b"data: [DONE]\n\n"
+
+
+def test_a_stream_with_usage() -> None:
+    answer = rendering(stream=True, include_usage=True)
+    first = chunk(answer.content(0, "x"))
+    assert first.usage is None
+    assert "usage" in first.model_fields_set
+    last = chunk(answer.usage(USAGE))
+    assert last.usage is not None
+    assert (last.choices, last.usage.total_tokens) == ([], 12)
+
+
+def test_a_completion() -> None:
+    choices = [Choice(index=0, text=" upon", reason="stop"), Choice(index=1, text="", reason="length")]
+    parsed = checked(Completion, rendering(n=2).completion(choices, USAGE))
+    assert [(choice.index, choice.text, choice.finish_reason) for choice in parsed.choices] == [
+        (0, " upon", "stop"),
+        (1, "", "length"),
+    ]
+    assert parsed.usage is not None
+    assert parsed.usage.total_tokens == 12
+
+
+def test_each_choice_repeats_its_own_prompt() -> None:
+    answer = rendering(prompts=("Once", "Twice"), n=2, echo=True)
+    assert [chunk(answer.opening(choice)).choices[0].text for choice in range(4)] == ["Once", "Once", "Twice", "Twice"]
+    choices = [Choice(index=index, text="!", reason="stop") for index in range(4)]
+    parsed = checked(Completion, answer.completion(choices, USAGE))
+    assert [choice.text for choice in parsed.choices] == ["Once!", "Once!", "Twice!", "Twice!"]
+
+
+def test_log_probabilities_tell_where_tokens_begin() -> None:
+    tokens = [TokenLogprob(piece, -0.5) for piece in (b" a", b"\xc3", b"\xa9", b"b")]
+    whole = rendering().completion([Choice(index=0, text=" aéb", reason="stop", logprobs=tuple(tokens))], USAGE)
+    logprobs = checked(Completion, whole).choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.tokens == [" a", "bytes:\\xc3", "bytes:\\xa9", "b"]
+    assert logprobs.token_logprobs == [-0.5] * 4
+    assert logprobs.top_logprobs is None
+    assert logprobs.text_offset == [0, 2, 2, 3]
+    answer = rendering(stream=True)
+    pieces = [
+        answer.content(0, " a", tokens[:1]),
+        answer.content(0, "é", tokens[1:3]),
+        answer.content(0, "b", tokens[3:]),
+    ]
+    offsets: list[int] = []
+    for piece in pieces:
+        part = chunk(piece).choices[0].logprobs
+        assert part is not None
+        offsets += part.text_offset or []
+    assert offsets == [0, 2, 2, 3]
+
+
+def test_a_failure_ends_the_stream() -> None:
+    error, done, _ = rendering().failure(Problem(kind=ProblemKind.LOST, message="why")).decode().split("\n\n")
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == "answer_lost"
+    assert done == "data: [DONE]"

@@ -1,0 +1,224 @@
+"""The plan of an answer: what is held to a grammar, and in which format its text will be read."""
+
+import json
+from typing import Any
+
+import pytest
+
+from shared.errors import ProblemKind, RequestRefused
+from shared.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
+from shared.request import ChatRequest, Constraint, Message, Tool
+from tests.unit.grammar.texts import Texts
+from worker.grammar.plan import make_plan, plain_plan
+from worker.grammar.size import check_size
+
+CITY = Tool(
+    name="weather",
+    parameters='{"type":"object","properties":{"city":{"enum":["Rome","Oslo"]}},"required":["city"]}',
+)
+NOW = Tool(name="now")
+PERSON = Constraint(kind="json_schema", value='{"type":"object","properties":{"age":{"const":3}},"required":["age"]}')
+HERMES = OutputFormat(tools="hermes")
+THINKS = OutputFormat(tools="hermes", reasoning="think")
+
+
+def request(**fields: Any) -> ChatRequest:
+    return ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), **fields)
+
+
+def part_of(constraint: Constraint | None) -> Any:
+    """The outermost part of a structural tag."""
+    assert constraint is not None
+    assert constraint.kind == "structural_tag"
+    return json.loads(constraint.value)["format"]
+
+
+def test_a_plain_chat_is_free_and_plain() -> None:
+    plan = make_plan(request(), HERMES, "")
+    assert (plan.constraint, plan.tools, plan.reasoning) == (None, "", "")
+
+
+def test_a_schema_becomes_a_compact_grammar() -> None:
+    plan = make_plan(request(constraint=PERSON), HERMES, "")
+    assert plan.constraint is not None
+    assert plan.constraint.kind == "grammar"
+    assert '{"age":3}' in Texts(plan.constraint.value)
+    assert plan.param == "response_format"
+
+
+@pytest.mark.parametrize(
+    "constraint", [Constraint(kind="regex", value="a|b"), Constraint(kind="grammar", value='root ::= "a"')]
+)
+def test_a_clients_own_grammar_is_passed_on(constraint: Constraint) -> None:
+    assert make_plan(request(constraint=constraint), HERMES, "").constraint == constraint
+
+
+def test_schemas_in_a_structural_tag_become_grammars() -> None:
+    form = {"type": "sequence", "elements": [{"type": "json_schema", "json_schema": {"const": 1}}]}
+    tag = Constraint(kind="structural_tag", value=json.dumps({"type": "structural_tag", "format": form}))
+    (element,) = part_of(make_plan(request(constraint=tag), HERMES, "").constraint)["elements"]
+    assert element["type"] == "grammar"
+    assert "1" in Texts(element["grammar"])
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("{", "JSON"),
+        ("[]", "format"),
+        ('{"format":{"type":"json_schema","json_schema":{"not":{}}}}', "#/format/json_schema/not"),
+    ],
+)
+def test_a_structural_tag_that_cannot_be_held_is_refused(value: str, said: str) -> None:
+    with pytest.raises(RequestRefused) as refusal:
+        make_plan(request(constraint=Constraint(kind="structural_tag", value=value)), HERMES, "")
+    assert refusal.value.problem.kind is ProblemKind.INVALID
+    assert refusal.value.problem.param == "response_format"
+    assert said in refusal.value.problem.message
+
+
+@pytest.mark.parametrize("name", [name for name, form in TOOL_FORMATS.items() if form.shape])
+def test_free_tools_are_read_in_the_models_format_and_guided_from_its_trigger_on(name: ToolFormatName) -> None:
+    plan = make_plan(request(tools=(CITY, NOW)), OutputFormat(tools=name), "")
+    part = part_of(plan.constraint)
+    assert plan.tools == name
+    assert part["type"] == "triggered_tags"
+    assert all(any(tag["begin"].startswith(trigger) for trigger in part["triggers"]) for tag in part["tags"])
+    assert not part["stop_after_first"] or name == "harmony"
+
+
+def test_arguments_follow_the_tools_schema() -> None:
+    part = part_of(make_plan(request(tools=(CITY, NOW)), HERMES, "").constraint)
+    weather, now = (Texts(tag["content"]["grammar"]) for tag in part["tags"])
+    assert '{"city":"Oslo"}' in weather
+    assert '{"city":"Bonn"}' not in weather
+    assert "{}" in now
+    assert '{"x":1}' not in now
+
+
+def test_without_parallel_calls_the_first_one_is_the_last() -> None:
+    part = part_of(make_plan(request(tools=(CITY,), parallel_tool_calls=False), HERMES, "").constraint)
+    assert part["stop_after_first"]
+
+
+def test_calls_in_a_format_that_no_schema_can_guide_are_read_all_the_same() -> None:
+    plan = make_plan(request(tools=(CITY,)), OutputFormat(tools="lfm2"), "")
+    assert (plan.constraint, plan.tools) == (None, "lfm2")
+
+
+def test_no_choice_reads_no_calls() -> None:
+    plan = make_plan(request(tools=(CITY,), tool_choice="none"), HERMES, "")
+    assert (plan.constraint, plan.tools) == (None, "")
+
+
+@pytest.mark.parametrize("form", [OutputFormat(), OutputFormat(tools="llama_pythonic")])
+def test_required_calls_of_any_model_are_a_json_list(form: OutputFormat) -> None:
+    plan = make_plan(request(tools=(CITY, NOW), tool_choice="required"), form, "")
+    assert plan.tools == "guided"
+    assert plan.constraint is not None
+    texts = Texts(plan.constraint.value)
+    call = '{"name": "weather", "arguments": {"city":"Rome"}}'
+    assert f"[{call}]" in texts
+    assert f'[{call},{{"name": "now", "arguments": {{}}}}]' in texts
+    assert "[]" not in texts
+
+
+def test_one_call_is_all_without_parallel_calls() -> None:
+    plan = make_plan(request(tools=(NOW,), tool_choice="required", parallel_tool_calls=False), OutputFormat(), "")
+    assert plan.constraint is not None
+    call = '{"name": "now", "arguments": {}}'
+    assert f"[{call}]" in Texts(plan.constraint.value)
+    assert f"[{call},{call}]" not in Texts(plan.constraint.value)
+
+
+def test_a_named_tool_is_the_only_one() -> None:
+    plan = make_plan(request(tools=(CITY, NOW), tool_choice="required", named_tool="now"), HERMES, "")
+    assert [tag["begin"] for tag in part_of(plan.constraint)["tags"]] == ['<tool_call>\n{"name": "now", "arguments": ']
+
+
+@pytest.mark.parametrize(
+    ("prompt_end", "in_reasoning", "kind", "begins"),
+    [
+        ("assistant\n<think>\n", True, "sequence", [""]),
+        ("assistant\n", False, "or", ["<think>"]),
+    ],
+)
+def test_reasoning_comes_before_what_is_held(prompt_end: str, in_reasoning: bool, kind: str, begins: list[str]) -> None:
+    plan = make_plan(request(constraint=PERSON), THINKS, prompt_end)
+    part = part_of(plan.constraint)
+    assert (plan.reasoning, plan.in_reasoning, part["type"]) == ("think", in_reasoning, kind)
+    thought = part["elements"][0] if kind == "sequence" else part["elements"][1]["elements"][0]
+    assert [thought["begin"]] == begins
+    assert thought["end"] == "</think>"
+
+
+def test_reasoning_that_the_prompt_has_closed_is_over() -> None:
+    plan = make_plan(request(constraint=PERSON), THINKS, "assistant\n<think>\n\n</think>\n\n")
+    assert plan.constraint is not None
+    assert plan.constraint.kind == "grammar"
+
+
+def test_a_schema_beside_free_tools_leaves_both_open() -> None:
+    part = part_of(make_plan(request(tools=(NOW,), constraint=PERSON), HERMES, "").constraint)
+    assert [element["type"] for element in part["elements"]] == ["grammar", "tag"]
+
+
+def test_tools_that_no_schema_can_guide_are_refused_beside_a_schema() -> None:
+    with pytest.raises(RequestRefused, match="response_format"):
+        make_plan(request(tools=(NOW,), constraint=PERSON), OutputFormat(tools="lfm2"), "")
+
+
+def test_a_tools_wrong_schema_is_refused_by_its_place() -> None:
+    wrong = Tool(name="wrong", parameters='{"type":"nonsense"}')
+    with pytest.raises(RequestRefused) as refusal:
+        make_plan(request(tools=(NOW, wrong)), HERMES, "")
+    assert refusal.value.problem.param == "tools[1].function.parameters"
+    assert "'wrong'" in refusal.value.problem.message
+
+
+@pytest.mark.parametrize(("strict", "refused"), [(True, True), (False, False)])
+def test_only_strict_tools_are_refused_for_what_cannot_be_held(strict: bool, refused: bool) -> None:
+    tool = Tool(name="t", parameters='{"properties":{"a":{"type":"integer","multipleOf":3}}}', strict=strict)
+    if refused:
+        with pytest.raises(RequestRefused, match="multipleOf"):
+            make_plan(request(tools=(tool,)), HERMES, "")
+    else:
+        (tag,) = part_of(make_plan(request(tools=(tool,)), HERMES, "").constraint)["tags"]
+        assert '{"a":4}' in Texts(tag["content"]["grammar"])
+
+
+def test_qwens_parameters_are_raw_text_or_json() -> None:
+    parameters = {
+        "type": "object",
+        "properties": {"q": {"type": "string"}, "n": {"$ref": "#/$defs/n"}, "u": {"enum": ["c", "f"]}},
+        "required": ["q"],
+        "$defs": {"n": {"type": "integer"}},
+    }
+    tool = Tool(name="find", parameters=json.dumps(parameters))
+    (tag,) = part_of(make_plan(request(tools=(tool,)), OutputFormat(tools="qwen3_coder"), "").constraint)["tags"]
+    texts = Texts(tag["content"]["grammar"])
+    assert "<parameter=q>\na < b\n</parameter>\n<parameter=n>\n3\n</parameter>\n" in texts
+    assert "<parameter=q>\nx\n</parameter>\n<parameter=u>\nc\n</parameter>\n" in texts
+    assert "<parameter=n>\n3\n</parameter>\n" not in texts
+
+
+def test_a_plain_completion_is_held_without_formats() -> None:
+    assert plain_plan(request()).constraint is None
+    plan = plain_plan(request(constraint=PERSON))
+    assert plan.constraint is not None
+    assert (plan.constraint.kind, plan.tools) == ("grammar", "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"constraint": Constraint(kind="regex", value="é" * 51)}, "response_format"),
+        ({"tools": (NOW, Tool(name="t", parameters=" " * 101))}, "tools[1].function.parameters"),
+    ],
+)
+def test_large_schemas_are_refused_unread(fields: dict[str, Any], param: str) -> None:
+    check_size(request(**fields), 102)
+    with pytest.raises(RequestRefused) as refusal:
+        check_size(request(**fields), 100)
+    assert refusal.value.problem.param == param
+    assert "100" in refusal.value.problem.message

@@ -1,0 +1,307 @@
+"""From a worker's events to choices, whole and streamed: parsers, log probabilities, several texts, failures."""
+
+import codecs
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.answers.selection import check_size
+from api.answers.tally import Tally
+from api.answers.writing import collect, stream
+from api.dialects.interface import Choice, TokenLogprob
+from api.dialects.openai.render import ChatRendering
+from api.relay import Answer
+from shared.errors import Problem, ProblemKind, RequestRefused
+from shared.events import Alternative, Alternatives, Delta, Event, Failed, Finished, FinishReason, Rejected, Started
+from shared.request import ChatRequest, Message, Prompt, Sampling, Tool
+
+STARTED = Started(worker="w", prompt_tokens=5, fingerprint="fp", cached_tokens=2)
+LOGPROBS = Sampling(logprobs=True)
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+LOST = Problem(kind=ProblemKind.LOST, message="It was lost.")
+
+
+def asked(**fields: Any) -> ChatRequest:
+    return ChatRequest(model="m", **({"messages": (Message(role="user", content="Hi"),)} | fields))
+
+
+def said(*texts: str, reason: FinishReason = "stop", started: Started = STARTED, logprob: float = -0.5) -> list[Event]:
+    """A whole answer of one token for each text."""
+    deltas = [Delta(at, (at,), text, (logprob,), (text.encode(),)) for at, text in enumerate(texts)]
+    return [started, *deltas, Finished(len(texts), reason)]
+
+
+def answered(*jobs: Sequence[Event]) -> Answer:
+    """An answer whose jobs have told all their events, in turns."""
+    answer = Answer([f"job{number}" for number in range(len(jobs))], "m")
+    for turn in range(max(map(len, jobs))):
+        for choice, events in enumerate(jobs):
+            if turn < len(events):
+                answer.put(choice, events[turn], last=turn == len(events) - 1)
+    return answer
+
+
+async def whole(request: ChatRequest, *jobs: Sequence[Event], tally: Tally | None = None) -> list[Choice]:
+    return await collect(answered(*jobs), request, tally or Tally())
+
+
+async def streamed(request: ChatRequest, *jobs: Sequence[Event], tally: Tally | None = None) -> list[dict[str, Any]]:
+    """The chunks of the stream."""
+    rendering = ChatRendering(request, answer_id="0", created=0, fingerprint="fp")
+    sent = b"".join([piece async for piece in stream(answered(*jobs), request, rendering, tally or Tally())])
+    events = sent.decode().split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    return [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+
+
+def deltas(chunks: Iterable[dict[str, Any]], field: str) -> dict[int, list[Any]]:
+    """What the chunks say in one field of their deltas, by choice."""
+    found: dict[int, list[Any]] = {}
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            if choice["delta"].get(field):
+                found.setdefault(choice["index"], []).append(choice["delta"][field])
+    return found
+
+
+def reasons(chunks: Iterable[dict[str, Any]]) -> dict[int, str]:
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    return {choice["index"]: choice["finish_reason"] for choice in choices if choice["finish_reason"]}
+
+
+def told(chunks: Iterable[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Each chunk's text with the tokens beside it, for chunks that have tokens."""
+    choices = [choice for chunk in chunks for choice in chunk["choices"] if choice["logprobs"]]
+    return [
+        (choice["delta"]["content"], [token["token"] for token in choice["logprobs"]["content"]]) for choice in choices
+    ]
+
+
+async def test_plain_text() -> None:
+    tally = Tally()
+    assert await whole(asked(), said("Hel", "", "lo"), tally=tally) == [Choice(index=0, text="Hello", reason="stop")]
+    assert (tally.outcome, tally.usage().completion_tokens, tally.usage().cached_tokens) == ("stop", 3, 2)
+    chunks = await streamed(asked(stream=True), said("Hel", "", "lo", reason="length"))
+    assert deltas(chunks, "content") == {0: ["Hel", "lo"]}
+    assert reasons(chunks) == {0: "length"}
+
+
+async def test_choices_of_one_request_share_its_prompt() -> None:
+    request = asked(n=3, include_usage=True, stream=True)
+    jobs = [said("a", "b"), said("c", reason="length"), said("d", "e", "f")]
+    chunks = await streamed(request, *jobs)
+    assert deltas(chunks, "content") == {0: ["a", "b"], 1: ["c"], 2: ["d", "e", "f"]}
+    assert reasons(chunks) == {0: "stop", 1: "length", 2: "stop"}
+    assert deltas(chunks, "role") == {choice: ["assistant"] for choice in range(3)}
+    usage = chunks[-1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (5, 6)
+    assert [choice.text for choice in await whole(request, *jobs)] == ["ab", "c", "def"]
+
+
+async def test_every_prompt_counts_once() -> None:
+    tally = Tally()
+    prompts: tuple[Prompt, ...] = ("one", "two")
+    request = asked(messages=(), prompts=prompts, n=2)
+    texts = [choice.text for choice in await whole(request, said("a"), said("b"), said("c"), said("d"), tally=tally)]
+    assert texts == ["a", "b", "c", "d"]
+    assert (tally.usage().prompt_tokens, tally.usage().completion_tokens) == (10, 4)
+
+
+async def test_tokens_are_told_with_their_text() -> None:
+    events = [
+        STARTED,
+        Delta(0, (1,), "", (-1.0,), (b"\xc3",)),
+        Delta(1, (2,), "é", (-2.0,), (b"\xa9",)),
+        Delta(2, (3, 4), " old", (-3.0, -4.0), (b" ol", b"d")),
+        Finished(5, "stop"),
+    ]
+    chunks = await streamed(asked(sampling=LOGPROBS, stream=True), events)
+    assert told(chunks) == [("é", ["\N{REPLACEMENT CHARACTER}"] * 2), (" old", [" ol", "d"])]
+    (choice,) = await whole(asked(sampling=LOGPROBS), events)
+    assert choice.logprobs == (
+        TokenLogprob(b"\xc3", -1.0),
+        TokenLogprob(b"\xa9", -2.0),
+        TokenLogprob(b" ol", -3.0),
+        TokenLogprob(b"d", -4.0),
+    )
+
+
+async def test_tokens_of_a_stop_string_are_not_told() -> None:
+    # "STOP" was the stop string: what was held back for it never shows, nor does the token that ends the text.
+    events = [
+        STARTED,
+        Delta(0, (1,), "go ", (-1.0,), (b"go S",)),
+        Delta(1, (2,), "", (-2.0,), (b"TO",)),
+        Delta(2, (3,), "", (-3.0,), (b"P",)),
+        Finished(3, "stop"),
+    ]
+    (choice,) = await whole(asked(sampling=LOGPROBS), events)
+    assert (choice.text, choice.logprobs) == ("go ", (TokenLogprob(b"go S", -1.0),))
+
+
+async def test_text_held_back_to_the_end_brings_its_tokens() -> None:
+    events = [
+        STARTED,
+        Delta(0, (1,), "", (-1.0,), (b"ST",)),
+        Delta(1, (2,), "ST.", (-2.0,), (b".",)),
+        Finished(2, "stop"),
+    ]
+    assert told(await streamed(asked(sampling=LOGPROBS), events)) == [("ST.", ["ST", "."])]
+
+
+async def test_an_answer_cut_off_by_length_tells_every_token() -> None:
+    events = [
+        STARTED,
+        Delta(0, (1,), "a", (-1.0,), (b"a",)),
+        Delta(1, (2,), "", (-2.0,), (b"\xf0\x9f",)),
+        Finished(2, "length"),
+    ]
+    (choice,) = await whole(asked(sampling=LOGPROBS), events)
+    assert (choice.text, choice.logprobs) == ("a", (TokenLogprob(b"a", -1.0), TokenLogprob(b"\xf0\x9f", -2.0)))
+    chunks = await streamed(asked(sampling=LOGPROBS), events)
+    assert told(chunks) == [("a", ["a"]), ("", ["\N{REPLACEMENT CHARACTER}"])]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.lists(st.integers(1, 4), max_size=20))
+async def test_however_a_text_is_cut_its_tokens_are_told_once_and_in_order(text: str, sizes: list[int]) -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    left, pieces, events = text.encode(), [], [STARTED]
+    for size in [*sizes, 64]:
+        piece, left = left[:size], left[size:]
+        events.append(Delta(len(pieces), (0,), decoder.decode(piece), (-1.0,), (piece,)))
+        pieces.append(piece)
+    events.append(Finished(len(pieces), "length"))
+    for started in (STARTED, msgspec.structs.replace(STARTED, reasoning="think")):
+        (choice,) = await whole(asked(sampling=LOGPROBS), [started, *events[1:]])
+        assert choice.logprobs == tuple(TokenLogprob(piece, -1.0) for piece in pieces)
+
+
+async def test_calls_are_read_where_the_worker_names_a_format() -> None:
+    request = asked(tools=(Tool(name="f"),), stream=True)
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
+    (choice,) = await whole(request, said("Well. ", CALL[:20], CALL[20:], started=started))
+    assert (choice.text, choice.reason) == ("Well.", "tool_calls")
+    assert [(call.name, json.loads(call.arguments)) for call in choice.calls] == [("f", {"a": 1})]
+    chunks = await streamed(request, said(*CALL, started=started))
+    opened, *arguments = [call for (call,) in deltas(chunks, "tool_calls")[0]]
+    assert (opened["index"], opened["function"]) == (0, {"name": "f", "arguments": ""})
+    assert json.loads("".join(piece["function"]["arguments"] for piece in arguments)) == {"a": 1}
+    assert reasons(chunks) == {0: "tool_calls"}
+
+
+async def test_only_one_call_where_only_one_is_allowed() -> None:
+    request = asked(tools=(Tool(name="f"),), parallel_tool_calls=False)
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
+    (choice,) = await whole(request, said(CALL, "\n", CALL, started=started))
+    assert len(choice.calls) == 1
+    assert len(deltas(await streamed(request, said(CALL, CALL, started=started)), "tool_calls")[0]) == 2
+
+
+async def test_no_call_where_none_is_allowed() -> None:
+    request = asked(tools=(Tool(name="f"),), tool_choice="none")
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
+    (choice,) = await whole(request, said(CALL, started=started))
+    assert (choice.text, choice.calls, choice.reason) == (CALL, (), "stop")
+
+
+async def test_a_guided_text_is_all_calls() -> None:
+    request = asked(tools=(Tool(name="f"),), tool_choice="required")
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="guided")
+    (choice,) = await whole(
+        request, said('[{"name":"f","arguments":{}},', '{"name":"f","arguments":{}}]', started=started)
+    )
+    assert [call.name for call in choice.calls] == ["f", "f"]
+    assert len({call.id for call in choice.calls}) == 2
+
+
+async def test_reasoning_is_told_apart_and_counted() -> None:
+    tally = Tally()
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", reasoning="think", in_reasoning=True)
+    (choice,) = await whole(asked(), said("Hm", "m.", "</think>", "Hi", started=started), tally=tally)
+    assert (choice.reasoning, choice.text) == ("Hmm.", "Hi")
+    assert tally.usage().reasoning_tokens in (2, 3)
+    chunks = await streamed(asked(), said("Hm", "m.", "</think>", "Hi", started=started))
+    assert "".join(deltas(chunks, "reasoning_content")[0]) == "Hmm."
+
+
+async def test_plain_completions_are_not_parsed() -> None:
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes", reasoning="think")
+    text = f"<think>{CALL}"
+    (choice,) = await whole(asked(messages=(), prompts=("x",)), said(text, started=started))
+    assert (choice.text, choice.calls) == (text, ())
+
+
+async def test_the_likeliest_are_chosen() -> None:
+    request = asked(best_of=3, n=2)
+    jobs = [said("bad", logprob=-3.0), said("good", logprob=-0.1), said("fair", "er", logprob=-1.0)]
+    choices = await whole(request, *jobs)
+    assert choices == [
+        Choice(index=0, text="good", reason="stop"),
+        Choice(index=1, text="fairer", reason="stop"),
+    ]
+    chunks = await streamed(asked(best_of=3, n=2, stream=True), *jobs)
+    assert deltas(chunks, "content") == {0: ["good"], 1: ["fairer"]}
+
+
+async def test_the_likeliest_of_each_prompt() -> None:
+    request = asked(messages=(), prompts=("x", "y"), best_of=2, sampling=LOGPROBS)
+    jobs = [said("a", logprob=-2.0), said("b", logprob=-1.0), said("c", logprob=-1.0), said("d", logprob=-2.0)]
+    choices = await whole(request, *jobs)
+    assert [(choice.index, choice.text) for choice in choices] == [(0, "b"), (1, "c")]
+    assert all(choice.logprobs for choice in choices)
+
+
+async def test_a_beam_search_brings_all_choices_of_one_job() -> None:
+    request = asked(n=2, best_of=4, sampling=Sampling(beams=4))
+    items = tuple(Alternative((1, 2), text, "length", -0.5) for text in ("first", "second"))
+    tally = Tally()
+    choices = await whole(request, [STARTED, Alternatives(items)], tally=tally)
+    assert [(choice.index, choice.text, choice.reason) for choice in choices] == [
+        (0, "first", "length"),
+        (1, "second", "length"),
+    ]
+    assert tally.usage().completion_tokens == 4
+    chunks = await streamed(request, [STARTED, Alternatives(items)])
+    assert deltas(chunks, "content") == {0: ["first"], 1: ["second"]}
+
+
+@pytest.mark.parametrize("last", [Failed(LOST), Rejected(LOST)])
+@pytest.mark.parametrize("fields", [{"n": 2}, {"best_of": 2}])
+async def test_the_failure_of_one_choice_is_that_of_all(last: Event, fields: dict[str, int]) -> None:
+    jobs = [said("a", "b"), [STARTED, Delta(0, (1,), "c"), last] if isinstance(last, Failed) else [last]]
+    tally = Tally()
+    with pytest.raises(RequestRefused) as refused:
+        await whole(asked(**fields), *jobs, tally=tally)
+    assert refused.value.problem is LOST
+    assert tally.outcome == "answer_lost"
+    chunks = await streamed(asked(stream=True, **fields), *jobs)
+    assert chunks[-1]["error"]["message"] == "It was lost."
+
+
+async def test_the_whole_is_handed_over_before_the_end_is_told() -> None:
+    seen: list[Any] = []
+
+    async def keep(choices: list[Choice]) -> None:
+        seen.append([choice.text for choice in choices])
+
+    request = asked(stream=True, n=2)
+    rendering = ChatRendering(request, answer_id="0", created=0, fingerprint="fp")
+    pieces = stream(answered(said("a", "b"), said("c")), request, rendering, Tally(), keep)
+    seen += [piece.endswith(rendering.done) async for piece in pieces]
+    assert seen == [["ab", "c"], True]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"n": 5}, "n"), ({"best_of": 5}, "n"), ({"prompts": ("a", "b", "c"), "n": 2}, "prompt")],
+)
+def test_a_request_for_too_many_texts_is_refused(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        check_size(asked(**fields), 4)
+    assert refused.value.problem.param == param
+    check_size(asked(**fields), 6)

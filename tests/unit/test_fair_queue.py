@@ -1,0 +1,142 @@
+"""Whose job is next: bands of priority, and fair shares between tenants inside a band."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from arq.connections import ArqRedis
+from fakeredis import FakeAsyncRedis
+
+from shared import keys
+from shared.queue import JobQueue, QueueFull
+from shared.request import ChatRequest, Job, Message, Sampling, Tier
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[JobQueue]:
+    fake = FakeAsyncRedis()
+    redis = ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
+    yield JobQueue(redis, "tiny", lease_ms=60_000)
+    await fake.aclose()
+
+
+def job(name: str, tenant: str, *, tier: Tier | None = None, tokens: int = 100) -> Job:
+    request = ChatRequest(
+        model="tiny",
+        messages=(Message(role="user", content="hello"),),
+        sampling=Sampling(max_tokens=tokens),
+        tier=tier,
+    )
+    return Job(id=name, reply_to="api-1", request=request, tenant=tenant)
+
+
+async def put(queue: JobQueue, tenant: str, count: int = 1, *, tier: Tier | None = None, tokens: int = 100) -> None:
+    for number in range(count):
+        await queue.enqueue([job(f"{tenant}-{tier}-{number}", tenant, tier=tier, tokens=tokens)], limit=10_000)
+
+
+async def take(queue: JobQueue, count: int) -> list[str]:
+    """The tenants of the next jobs, in the order of their claims."""
+    taken: list[str] = []
+    for _ in range(count):
+        claims, _ = await queue.claim("w", used=0, slots=1)
+        taken += [claim.job.split("-")[0] for claim in claims]
+    return taken
+
+
+async def test_a_single_request_overtakes_anothers_thousand(queue: JobQueue) -> None:
+    await put(queue, "many", 1000)
+    await take(queue, 20)
+    await put(queue, "one")
+    assert await take(queue, 1) == ["one"]
+
+
+async def test_tenants_that_want_all_get_as_many_tokens_each(queue: JobQueue) -> None:
+    await put(queue, "long", 100, tokens=390)
+    await put(queue, "short", 100, tokens=90)
+    # Each prompt is counted with 5 tokens, so a long one costs about four short ones.
+    assert Counter(await take(queue, 100)) == pytest.approx({"short": 80, "long": 20}, abs=3)
+
+
+async def test_nobody_starves(queue: JobQueue) -> None:
+    await put(queue, "big", 1, tokens=100_000)
+    order: list[str] = []
+    for number in range(300):
+        await queue.enqueue([job(f"small-{number}", "small")], limit=10_000)
+        await queue.enqueue([job(f"other-{number}", "other")], limit=10_000)
+        order += await take(queue, 1)
+        if number == 0:
+            await queue.enqueue([job("big-again", "big")], limit=10_000)
+    # Having been given 100,000 tokens at once, it waits for the others to get as many, but no longer.
+    assert "big" in order[:3]
+    assert order.count("small") == pytest.approx(order.count("other"), abs=2)
+
+
+async def test_who_was_away_does_not_save_up_a_lead(queue: JobQueue) -> None:
+    await put(queue, "early", 2)
+    await put(queue, "steady", 200)
+    await take(queue, 150)
+    await put(queue, "early", 50)
+    assert Counter(await take(queue, 40)) == pytest.approx({"early": 20, "steady": 20}, abs=2)
+
+
+async def test_bands_are_strict_whoever_waits_in_them(queue: JobQueue) -> None:
+    for tier in ("flex", "default", "priority"):
+        await put(queue, "a", 3, tier=tier)  # type: ignore[arg-type]
+        await put(queue, "b", 3, tier=tier)  # type: ignore[arg-type]
+    await put(queue, "c", 3)
+    names = []
+    for _ in range(21):
+        claims, _ = await queue.claim("w", used=0, slots=1)
+        names += [claim.job.split("-")[1] for claim in claims]
+    assert names == ["priority"] * 6 + names[6:15] + ["flex"] * 6
+    assert set(names[6:15]) == {"default", "None"}
+
+
+async def test_the_limit_counts_only_those_that_go_first(queue: JobQueue) -> None:
+    for number in range(10):
+        await queue.enqueue([job(f"many-{number}", "many")], limit=10)
+    with pytest.raises(QueueFull) as full:
+        await queue.enqueue([job("many-11", "many")], limit=10)
+    assert full.value.ahead == 10
+    assert await queue.enqueue([job("one", "one")], limit=10) <= 1
+    assert await queue.enqueue([job("urgent", "many", tier="priority")], limit=10) == 0
+    with pytest.raises(QueueFull):
+        await queue.enqueue([job("flex", "one", tier="flex")], limit=10)
+
+
+async def test_a_charge_moves_the_next_place_of_a_tenant(queue: JobQueue) -> None:
+    await put(queue, "cheap", 1, tokens=5000)
+    await put(queue, "dear", 1, tokens=100)
+    await put(queue, "steady", 100)
+    await take(queue, 3)
+    # It turned out the other way round.
+    await queue.charge("cheap", None, -4900)
+    await queue.charge("dear", None, 4900)
+    await queue.enqueue([job("cheap-next", "cheap")], limit=1000)
+    await queue.enqueue([job("dear-next", "dear")], limit=1000)
+    order = await take(queue, 101)
+    assert order.index("cheap") < 3
+    assert 40 < order.index("dear") < 60
+
+
+async def test_a_request_that_returns_keeps_its_place_and_turns_no_time_back(queue: JobQueue) -> None:
+    await put(queue, "a", 3)
+    (claim,), _ = await queue.claim("w", used=0, slots=1)
+    await take(queue, 1)
+    await queue.release("w", [(claim.job, claim.attempt)])
+    before = await queue.redis.hget(keys.shares("tiny"), "time:-1")
+    (again,), _ = await queue.claim("w", used=0, slots=1)
+    assert again.job == claim.job
+    assert await queue.redis.hget(keys.shares("tiny"), "time:-1") == before
+
+
+async def test_arqs_own_reader_takes_every_score(queue: JobQueue) -> None:
+    for tier in ("flex", "default", "priority"):
+        await put(queue, "a", 1, tier=tier)  # type: ignore[arg-type]
+    found = await queue.redis.queued_jobs(queue_name=keys.queue("tiny"))
+    assert [info.job_id for info in found] == ["a-priority-0", "a-default-0", "a-flex-0"]
+    scores = [info.score for info in found]
+    # arq passes over scores of 0 and takes those above the current time (ms) for later.
+    assert all(score is not None and score != 0 and score < 1_000_000_000_000 for score in scores)

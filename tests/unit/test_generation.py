@@ -1,0 +1,41 @@
+"""A sequence's own account: when a constraint has begun to hold, and which special tokens stay in the text."""
+
+import pytest
+
+from shared.request import Constraint, Sampling
+from worker.engine.generation import Generation
+from worker.engine.interface import Sequence
+from worker.engine.text import Vocabulary
+
+PIECES = [b"Hello ", b"<too", b"l>", b"<", b"end", b"<|x|>", b"<|y|>"]
+VOCABULARY = Vocabulary(PIECES, special=(5, 6))
+GRAMMAR = Constraint(kind="structural_tag", value="{}")
+
+
+def generation(*tokens: int, constraint: Constraint | None = None, free_until: tuple[str, ...] = ()) -> Generation:
+    sequence = Sequence(
+        number=1, prompt=(1,), sampling=Sampling(), generated=tokens, constraint=constraint, free_until=free_until
+    )
+    return Generation(sequence, VOCABULARY, end_tokens=(), limit=100)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "held"),
+    [((), False), ((0, 4), False), ((0, 1), True), ((0, 3), True), ((1, 2, 0), True), ((3, 0), False)],
+)
+def test_a_constraint_with_a_marker_holds_from_the_first_sign_of_it(tokens: tuple[int, ...], held: bool) -> None:
+    assert generation(*tokens, constraint=GRAMMAR, free_until=("<tool>",)).held == held
+
+
+def test_a_constraint_without_a_marker_holds_from_the_start() -> None:
+    assert generation(constraint=GRAMMAR).held
+
+
+def test_without_a_constraint_nothing_holds() -> None:
+    assert not generation(1, 2).held
+
+
+def test_shown_tokens_stay_in_the_text_and_other_special_ones_do_not() -> None:
+    sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), shown_tokens=(5,))
+    output = Generation(sequence, VOCABULARY, end_tokens=(), limit=100).take((5, 0, 6), ())
+    assert output.text == "<|x|>Hello "

@@ -1,0 +1,209 @@
+"""API keys: where they come from, when they open the service, and what is kept of them."""
+
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from fakeredis import FakeAsyncRedis
+
+from api.keys import ApiKey, KeyFileError, Keyring
+from api.keys.secret import digest, masked, new_secret
+from api.keys.store import UnknownKey, decoded, new_key, put_key, revoke, rotate, stored_keys
+from cli.main import main
+from shared import keys
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[FakeAsyncRedis]:
+    fake = FakeAsyncRedis()
+    yield fake
+    await fake.aclose()
+
+
+def keyring(redis: FakeAsyncRedis, *, plain: str = "", file: str = "", required: bool = False) -> Keyring:
+    return Keyring(redis, plain=plain, file=file, required=required)
+
+
+def template(**fields: object) -> ApiKey:
+    return ApiKey(id="-", digest="0" * 64, **fields)  # type: ignore[arg-type]
+
+
+async def test_without_keys_the_service_is_open(redis: FakeAsyncRedis) -> None:
+    ring = keyring(redis)
+    await ring.refresh()
+    assert ring.open
+    assert not keyring(redis, required=True).open
+
+
+async def test_a_key_in_redis_closes_the_service_for_good(redis: FakeAsyncRedis) -> None:
+    ring = keyring(redis)
+    made, secret = new_key(template(name="team"))
+    await put_key(redis, made)
+    await ring.refresh()
+    assert not ring.open
+    assert ring.find([secret]) == made
+    assert ring.find(["wrong", secret]) == made
+    assert ring.find([secret + "x", made.digest, ""]) is None
+    await redis.flushall()
+    await ring.refresh()
+    assert not ring.open
+    assert ring.find([secret]) is None
+
+
+async def test_only_a_hash_of_the_secret_is_kept(redis: FakeAsyncRedis) -> None:
+    made, secret = new_key(template())
+    await put_key(redis, made)
+    kept = (await redis.hgetall(keys.API_KEYS))[made.id.encode()].decode()
+    assert secret not in kept
+    assert secret.removeprefix("sk-vq-") not in kept
+    assert digest(secret) in kept
+
+
+async def test_a_revoked_key_ends_and_does_not_open_the_service(redis: FakeAsyncRedis) -> None:
+    made, secret = new_key(template())
+    await put_key(redis, made)
+    await revoke(redis, made.id)
+    ring = keyring(redis)
+    await ring.refresh()
+    assert not ring.open
+    assert ring.find([secret]) is None
+
+
+async def test_an_expired_key_ends(redis: FakeAsyncRedis) -> None:
+    made, secret = new_key(template(expires=time.time() - 1))
+    await put_key(redis, made)
+    ring = keyring(redis)
+    await ring.refresh()
+    assert ring.find([secret]) is None
+
+
+@pytest.mark.parametrize(("grace", "old_is_valid"), [(0.0, False), (60.0, True)])
+async def test_a_rotated_key_has_a_new_secret(redis: FakeAsyncRedis, grace: float, old_is_valid: bool) -> None:
+    made, old = new_key(template(requests_per_minute=5))
+    await put_key(redis, made)
+    rotated, new = await rotate(redis, made.id, grace=grace)
+    assert (rotated.id, rotated.requests_per_minute) == (made.id, 5)
+    ring = keyring(redis)
+    await ring.refresh()
+    assert ring.find([new]) == rotated
+    assert (ring.find([old]) == rotated) is old_is_valid
+
+
+async def test_a_key_that_is_not_there_can_not_be_changed(redis: FakeAsyncRedis) -> None:
+    with pytest.raises(UnknownKey, match="'key-none'"):
+        await revoke(redis, "key-none")
+    with pytest.raises(UnknownKey):
+        await rotate(redis, "key-none", grace=0)
+
+
+async def test_plain_keys_of_the_environment(redis: FakeAsyncRedis) -> None:
+    ring = keyring(redis, plain="first-secret, second-secret")
+    assert not ring.open
+    first, second = ring.find(["first-secret"]), ring.find(["second-secret"])
+    assert first is not None
+    assert second is not None
+    assert first.id != second.id
+    assert "secret" not in first.id + first.digest
+    assert ring.find(["first-secret, second-secret"]) is None
+
+
+async def test_a_key_file_is_read_again_when_it_changes(redis: FakeAsyncRedis, tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    first, second = new_secret(), new_secret()
+    path.write_text(f'[[key]]\nid = "one"\ndigest = "{digest(first)}"\nmodels = ["tiny"]\n')
+    ring = keyring(redis, file=str(path))
+    found = ring.find([first])
+    assert found is not None
+    assert (found.id, found.may_use("tiny"), found.may_use("large")) == ("one", True, False)
+    path.write_text(f'[[key]]\nid = "two"\ndigest = "{digest(second)}"\nexpires = {int(time.time()) + 60}\n# longer\n')
+    await ring.refresh()
+    assert ring.find([first]) is None
+    assert ring.find([second]) is not None
+
+
+async def test_a_file_that_breaks_leaves_the_keys_as_they_were(
+    redis: FakeAsyncRedis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "keys.toml"
+    secret = new_secret()
+    path.write_text(f'[[key]]\nid = "one"\ndigest = "{digest(secret)}"\n')
+    ring = keyring(redis, file=str(path))
+    for broken in ("[[key", '[[key]]\nid = "one"\ndigest = "short"\n'):
+        path.write_text(broken)
+        with caplog.at_level(logging.ERROR):
+            await ring.refresh()
+        assert "malformed" in caplog.text
+        caplog.clear()
+    path.unlink()
+    await ring.refresh()
+    assert ring.find([secret]) is not None
+
+
+@pytest.mark.parametrize(
+    "text", ["[[key", '[[key]]\nid = "one"\n', '[[key]]\nid = "x"\ndigest = "y"\nmodel = 1\n', None]
+)
+async def test_a_bad_file_at_the_start_is_an_error(redis: FakeAsyncRedis, tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "keys.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(KeyFileError, match="key file"):
+        keyring(redis, file=str(path))
+
+
+async def test_an_unreadable_record_keeps_the_service_closed(
+    redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    await redis.hset(keys.API_KEYS, "key-1", "no json")
+    ring = keyring(redis)
+    await ring.refresh()
+    assert not ring.open
+    assert "can't be read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("host", "warned"), [("0.0.0.0", True), ("10.1.2.3", True), ("127.0.0.1", False), ("::1", False)]
+)
+async def test_an_open_service_on_a_public_address_is_warned_about(
+    redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture, host: str, warned: bool
+) -> None:
+    ring = Keyring(redis, plain="", file="", required=False, address=host)
+    await ring.refresh()
+    await ring.refresh()
+    assert caplog.text.count("has no API keys") == int(warned)
+
+
+def test_a_shown_secret_is_masked() -> None:
+    secret = new_secret()
+    assert masked(secret) == f"sk-vq***{secret[-2:]}"
+    assert masked("short") == "***"
+    assert new_secret() != secret
+
+
+def test_a_file_entry_printed_by_the_command_line_opens_the_service(tmp_path: Path) -> None:
+    arguments = ["key", "create", "--toml", "--name", 'a "quoted" team', "--models", "a,b", "--expires", "30d"]
+    outcome = CliRunner().invoke(
+        main, [*arguments, "--priority", "flex", "--queue-timeout", "90s", "--concurrency", "3"]
+    )
+    assert outcome.exit_code == 0, outcome.output
+    path = tmp_path / "keys.toml"
+    path.write_text(outcome.stdout)
+    secret = outcome.stderr.split()[-1]
+    assert secret not in outcome.stdout
+    found = keyring(FakeAsyncRedis(), file=str(path)).find([secret])
+    assert found is not None
+    assert (found.name, found.models, found.priority) == ('a "quoted" team', ("a", "b"), "flex")
+    assert (found.queue_timeout, found.concurrency) == (90.0, 3)
+    assert found.expires is not None
+    assert found.expires > time.time() + 29 * 86400
+
+
+async def test_records_survive_their_own_encoding(redis: FakeAsyncRedis) -> None:
+    made, _ = new_key(template(models=("a",), tokens_per_minute=10, priority="priority"))
+    await put_key(redis, made)
+    (record,) = (await stored_keys(redis)).values()
+    assert json.loads(record)["priority"] == "priority"
+    assert decoded(await stored_keys(redis)) == [made]

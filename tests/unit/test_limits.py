@@ -1,0 +1,129 @@
+"""Limits of keys, counted in a simulated Redis, and the headers that tell of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis
+
+from api.keys import ApiKey
+from api.limits import Counts, Limiter, Refusal, Reservation
+from api.limits.headers import duration, rate_headers
+from shared import keys
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[FakeAsyncRedis]:
+    fake = FakeAsyncRedis()
+    yield fake
+    await fake.aclose()
+
+
+@pytest.fixture
+def limiter(redis: FakeAsyncRedis) -> Limiter:
+    return Limiter(redis, longest=600)
+
+
+def key(**limits: Any) -> ApiKey:
+    return ApiKey(id="key-1", digest="0" * 64, **limits)
+
+
+async def reserve(
+    limiter: Limiter, of: ApiKey, tokens: int = 1
+) -> tuple[Reservation, Refusal | None, dict[str, Counts]]:
+    reservation = Reservation(of, limiter.new_name(), tokens)
+    refusal, counts = await limiter.reserve(reservation)
+    return reservation, refusal, dict(counts)
+
+
+async def test_requests_are_counted_and_refused_with_a_time(limiter: Limiter) -> None:
+    three = key(requests_per_minute=3)
+    for left in (2, 1, 0):
+        _, refusal, counts = await reserve(limiter, three)
+        assert refusal is None
+        assert counts["requests"].remaining == left
+    _, refusal, counts = await reserve(limiter, three)
+    assert refusal is not None
+    assert refusal.limit == "requests"
+    assert refusal.wait == pytest.approx(20, abs=1)
+    assert counts["requests"].remaining == 0
+    assert counts["requests"].reset == pytest.approx(60, abs=1)
+
+
+async def test_a_refused_request_takes_nothing(limiter: Limiter) -> None:
+    both = key(requests_per_minute=2, tokens_per_minute=100)
+    _, refusal, counts = await reserve(limiter, both, 60)
+    assert refusal is None
+    _, refusal, counts = await reserve(limiter, both, 60)
+    assert refusal is not None
+    assert refusal.limit == "tokens"
+    assert (counts["requests"].remaining, counts["tokens"].remaining) == (1, 40)
+
+
+async def test_tokens_come_back_with_time(limiter: Limiter) -> None:
+    fast = key(tokens_per_minute=600_000)
+    await reserve(limiter, fast, 600_000)
+    _, refusal, _ = await reserve(limiter, fast, 50)
+    assert refusal is not None
+    assert refusal.wait is not None
+    await asyncio.sleep(refusal.wait + 0.002)
+    assert (await reserve(limiter, fast, 50))[1] is None
+
+
+async def test_the_guess_of_tokens_is_put_right_at_the_end(limiter: Limiter) -> None:
+    of = key(tokens_per_minute=1000)
+    reservation, _, _ = await reserve(limiter, of, 900)
+    await limiter.settle(reservation, 100)
+    reservation, refusal, counts = await reserve(limiter, of, 0)
+    assert refusal is None
+    assert counts["tokens"].remaining == 900
+    await limiter.settle(reservation, 2500)
+    _, refusal, counts = await reserve(limiter, of, 1)
+    assert refusal is not None
+    assert refusal.wait == pytest.approx(96, abs=2)
+    assert counts["tokens"].remaining == 0
+
+
+async def test_places_are_freed_at_the_end_and_when_a_replica_died(redis: FakeAsyncRedis) -> None:
+    limiter = Limiter(redis, longest=0.05)
+    two = key(concurrency=2)
+    first, refusal, _ = await reserve(limiter, two)
+    await reserve(limiter, two)
+    assert refusal is None
+    assert (await reserve(limiter, two))[1] == Refusal("concurrency", None)
+    await limiter.settle(first, 0)
+    assert (await reserve(limiter, two))[1] is None
+    assert (await reserve(limiter, two))[1] == Refusal("concurrency", None)
+    await asyncio.sleep(0.06)
+    assert (await reserve(limiter, two))[1] is None
+
+
+async def test_replicas_share_the_counts_and_keys_do_not(redis: FakeAsyncRedis, limiter: Limiter) -> None:
+    one = key(requests_per_minute=1)
+    assert (await reserve(limiter, one))[1] is None
+    assert (await reserve(Limiter(redis, longest=600), one))[1] is not None
+    other = ApiKey(id="key-2", digest="1" * 64, requests_per_minute=1)
+    assert (await reserve(limiter, other))[1] is None
+
+
+async def test_counts_expire(redis: FakeAsyncRedis, limiter: Limiter) -> None:
+    await reserve(limiter, key(requests_per_minute=1, concurrency=1))
+    assert 0 < await redis.ttl(keys.buckets("key-1")) <= 130
+    assert 0 < await redis.ttl(keys.admitted("key-1")) <= 600
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (0.017, "17ms"), (1, "1s"), (7.66, "7.66s"), (60, "1m0s"), (360, "6m0s"), (3605, "1h0m5s")],
+)
+def test_durations_are_written_as_the_service_writes_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_headers_are_sent_for_the_limits_that_there_are() -> None:
+    assert rate_headers({"tokens": Counts(1000, 900, 6)}) == {
+        "x-ratelimit-limit-tokens": "1000",
+        "x-ratelimit-remaining-tokens": "900",
+        "x-ratelimit-reset-tokens": "6s",
+    }

@@ -1,0 +1,55 @@
+"""The OpenAPI document: it covers every route, and is whole."""
+
+import json
+import re
+from types import SimpleNamespace
+from typing import cast
+
+from api.app import create_app
+from api.context import Context
+from api.dialects.azure.parse import SERVED as AZURE
+from api.dialects.ovms.fields import CHAT as MODEL_SERVER
+from api.openapi import document
+from shared.settings import ApiSettings
+
+DOCUMENT = json.loads(document())
+
+
+def test_every_route_is_described() -> None:
+    app = create_app(cast(Context, SimpleNamespace(settings=ApiSettings())))
+    routes = {
+        (method.lower(), re.sub(r"<[^>]*>", "{}", rule.rule))
+        for rule in app.url_map.iter_rules()
+        for method in rule.methods or ()
+        if method not in ("HEAD", "OPTIONS")
+    }
+    described = {
+        (method, re.sub(r"{[^}]*}", "{}", path))
+        for path, operations in DOCUMENT["paths"].items()
+        for method in operations
+        if method != "parameters"
+    }
+    assert described == routes
+
+
+def test_every_reference_leads_somewhere() -> None:
+    names = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(DOCUMENT)))
+    assert names
+    assert names <= DOCUMENT["components"]["schemas"].keys()
+
+
+def test_operations_have_names_of_their_own() -> None:
+    names = [
+        operation["operationId"]
+        for operations in DOCUMENT["paths"].values()
+        for method, operation in operations.items()
+        if method != "parameters"
+    ]
+    assert len(names) == len(set(names))
+
+
+def test_each_interface_shows_its_own_fields() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert schemas["ModelServerChatRequest"]["properties"].keys() == MODEL_SERVER
+    assert schemas["AzureChatRequest"]["properties"].keys() == AZURE
+    assert schemas["AzureChatRequest"]["required"] == ["messages"]

@@ -1,0 +1,43 @@
+"""Tools for a template that knows none: nothing of the conversation gets lost, and the template sees plain messages."""
+
+from shared.request import ChatRequest, Message, Tool, ToolCall
+from worker.prompt.spelled_tools import knows_tools, spelled_out
+
+TOOL = Tool(name="weather", description='The "weather"', parameters='{"type":"object"}')
+
+
+def test_a_template_that_mentions_tools_knows_them() -> None:
+    assert knows_tools("{% if tools %}...{% endif %}")
+    assert not knows_tools("{% for message in messages %}{{ message.content }}{% endfor %}")
+
+
+def test_tools_are_described_in_the_system_message() -> None:
+    history = (Message(role="system", content="Be brief."), Message(role="user", content="Hi"))
+    spelled = spelled_out(ChatRequest(model="m", messages=history, tools=(TOOL,)))
+    system, user = spelled.messages
+    assert system.role == "system"
+    assert system.content.startswith("Be brief.\n\n")
+    assert '{"name": "weather", "description": "The \\"weather\\"", "parameters": {"type":"object"}}' in system.content
+    assert (user, spelled.tools) == (history[1], ())
+
+
+def test_without_a_system_message_there_is_one_then() -> None:
+    spelled = spelled_out(ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), tools=(TOOL,)))
+    assert [message.role for message in spelled.messages] == ["system", "user"]
+
+
+def test_a_model_that_must_not_call_is_told_of_no_tools() -> None:
+    chat = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), tools=(TOOL,), tool_choice="none")
+    assert spelled_out(chat).messages == chat.messages
+
+
+def test_calls_and_results_in_the_history_become_text() -> None:
+    call = ToolCall(id="c1", name="weather", arguments='{"city":"Rome"}')
+    history = (
+        Message(role="assistant", content="Let me see.", tool_calls=(call,)),
+        Message(role="tool", content="Sun", tool_call_id="c1"),
+    )
+    made, result = spelled_out(ChatRequest(model="m", messages=history)).messages
+    assert made.content == ('Let me see.\n<tool_call>\n{"name": "weather", "arguments": {"city":"Rome"}}\n</tool_call>')
+    assert made.tool_calls == ()
+    assert (result.role, result.content) == ("user", "<tool_response>\nSun\n</tool_response>")

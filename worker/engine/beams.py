@@ -1,0 +1,63 @@
+"""Beam search: all beams come at once at the end, unsorted, and the best become the answer."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from shared.errors import Problem, ProblemKind
+from shared.events import Alternative
+from worker.engine.generation import Generation
+from worker.engine.interface import EngineRefusal, Output, Sequence
+
+MOST_BEAMS = 64
+
+
+class Beam(msgspec.Struct, frozen=True):
+    """One finished beam. ``score`` is the pipeline's own: length penalty included, higher is better."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    cut_by_length: bool
+    score: float
+
+
+def rank(sequence: Sequence, beams: Iterable[Beam], make: Callable[[Sequence], Generation]) -> Output:
+    """Return the output of a beam search: the best ``sequence.alternatives`` of ``beams``, best first."""
+    best = sorted(beams, key=lambda beam: beam.score, reverse=True)[: sequence.alternatives]
+    alternatives = []
+    for beam in best:
+        output = make(sequence).take(beam.tokens, beam.logprobs, "length" if beam.cut_by_length else "stop")
+        alternatives.append(
+            Alternative(
+                output.tokens,
+                output.text,
+                "length" if output.reason == "length" else "stop",
+                beam.score,
+                output.logprobs,
+                output.pieces,
+            )
+        )
+    return Output(sequence.number, 0, (), "", reason="stop", alternatives=tuple(alternatives))
+
+
+def check_beams(sequence: Sequence) -> None:
+    """Raise :class:`EngineRefusal` for what the pipeline does not combine with a beam search, or ignores in one."""
+    sampling = sequence.sampling
+    if sampling.beams == 1:
+        return
+    if not 1 <= sampling.beams <= MOST_BEAMS:
+        raise _refusal("best_of", f"Invalid 'best_of': expected 1 to {MOST_BEAMS} beams, but got {sampling.beams}.")
+    if sequence.constraint is not None:
+        raise _refusal("best_of", "Beam search can't be combined with structured output or forced tool calls.")
+    penalties = {
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "repetition_penalty": None if sampling.repetition_penalty == 1 else sampling.repetition_penalty,
+    }
+    for name, value in penalties.items():
+        if value:
+            raise _refusal(name, f"'{name}' is not supported with beam search ('best_of' above 1).")
+
+
+def _refusal(param: str, message: str) -> EngineRefusal:
+    return EngineRefusal(Problem(kind=ProblemKind.INVALID, message=message, param=param))

@@ -1,0 +1,124 @@
+"""Tool calls as parts of a structural tag, in a model's own format or as a JSON list, with arguments after a schema."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from shared.errors import ProblemKind, refuse
+from shared.formats import DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END, CallShape, ToolFormat, ToolFormatName
+from shared.request import ChatRequest, Tool
+from worker.grammar import tags
+from worker.grammar.ebnf import Rules, either, literal, sequence
+from worker.grammar.json_text import JsonRules
+from worker.grammar.keywords import SchemaError, UnsupportedKeyword
+from worker.grammar.schema import SchemaCompiler, decoded
+from worker.grammar.xml_calls import xml_parameters
+
+NO_PARAMETERS = '{"type":"object","properties":{}}'
+"""OpenAI's reference: a function without parameters takes none."""
+
+_SEPARATORS: Mapping[ToolFormatName, str] = {
+    "hermes": "\n",
+    "qwen3_coder": "\n",
+    "llama3_json": ";",
+    "deepseek_v3": "\n",
+}
+"""What stands between two calls, where that is anything."""
+
+_GROUPS: Mapping[ToolFormatName, tuple[str, str]] = {
+    "deepseek_v3": (DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END),
+    "deepseek_v31": (DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END),
+}
+"""What stands around all calls."""
+
+_ONE_AT_A_TIME = frozenset({"harmony"})
+"""Formats whose messages hold one call and end the turn."""
+
+
+class Callable(msgspec.Struct, frozen=True):
+    """A tool that may be called, and its place in the request."""
+
+    tool: Tool
+    index: int
+
+
+def callable_tools(request: ChatRequest) -> tuple[Callable, ...]:
+    """The tools that the request lets the model call."""
+    if request.tool_choice == "none":
+        return ()
+    named = request.named_tool
+    return tuple(
+        Callable(tool, index) for index, tool in enumerate(request.tools) if named is None or tool.name == named
+    )
+
+
+def possible_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> tags.Format:
+    """Any text, in which whatever begins like a call is one."""
+    return tags.triggered([shape.trigger], _tags(shape, tools, parallel=parallel), once=_once(form, parallel))
+
+
+def certain_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> tags.Format:
+    """One call or more, and nothing else."""
+    every = _tags(shape, tools, parallel=parallel)
+    if shape.content == "calls" or _once(form, parallel):
+        calls = tags.either(every)
+    else:
+        calls = tags.row(every, _SEPARATORS.get(form.name, ""))
+    if form.name not in _GROUPS:
+        return calls
+    begin, end = _GROUPS[form.name]
+    return tags.tag(begin, calls, end)
+
+
+def listed_calls(tools: Sequence[Callable], *, parallel: bool) -> str:
+    """The grammar of a JSON list of objects with ``name`` and ``arguments``: one or more, one if not ``parallel``."""
+    rules = Rules()
+    options = [
+        sequence([literal(f'{{"name": {_json(one.tool.name)}, "arguments": '), arguments(rules, one), literal("}")])
+        for one in tools
+    ]
+    calls = JsonRules(rules).array(rules.define(either(options)), 1, None if parallel else 1)
+    return rules.text(calls)
+
+
+def arguments(rules: Rules, one: Callable) -> str:
+    """Return the expression of a tool's arguments: after its schema, as far as that can be held.
+
+    Unless the tool is strict, what can't be held is left free. Raises :class:`shared.errors.RequestRefused`.
+    """
+    param = f"tools[{one.index}].function.parameters"
+    try:
+        schema = decoded(one.tool.parameters or NO_PARAMETERS)
+        if not isinstance(schema, dict):
+            raise SchemaError("", "the parameters are described by an object")
+        # Arguments are an object, whether the schema says so or not.
+        schema.setdefault("type", "object")
+        return SchemaCompiler(rules, schema, strict=one.tool.strict).compile()
+    except SchemaError as error:
+        if isinstance(error, UnsupportedKeyword) and not one.tool.strict:
+            return JsonRules(rules).object(JsonRules(rules).value())
+        message = f"Invalid schema for function '{one.tool.name}': {error}."
+        raise refuse(ProblemKind.INVALID, message, param=param) from error
+
+
+def _tags(shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> list[tags.Format]:
+    if shape.content == "calls":
+        return [tags.tag(shape.begin, tags.grammar(listed_calls(tools, parallel=parallel)), shape.end)]
+    return [tags.tag(shape.begin_for(one.tool.name), _content(shape, one), shape.end) for one in tools]
+
+
+def _content(shape: CallShape, one: Callable) -> tags.Format:
+    rules = Rules()
+    expression = arguments(rules, one)
+    if shape.content == "xml":
+        rules = Rules()
+        expression = xml_parameters(rules, decoded(one.tool.parameters or NO_PARAMETERS))
+    return tags.grammar(rules.text(expression))
+
+
+def _once(form: ToolFormat, parallel: bool) -> bool:
+    return not parallel or form.name in _ONE_AT_A_TIME
+
+
+def _json(text: str) -> str:
+    return msgspec.json.encode(text).decode()

@@ -1,0 +1,49 @@
+"""The messages between the supervisor and the grammar process.
+
+The grammar process compiles every new grammar before the engine does, on the same tokenizer and without the model:
+one that fails or takes long would do so inside the engine's step, for everybody.
+"""
+
+import msgspec
+
+from shared.request import Constraint
+
+
+class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the grammar process is started with: ``path`` is the model's GGUF file or IR folder."""
+
+    path: str
+
+
+class Compile(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Compile a constraint."""
+
+    number: int
+    constraint: Constraint
+
+
+class Compiled(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """It is valid, and took so many seconds."""
+
+    number: int
+    seconds: float
+
+
+class Faulty(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """It can't be compiled; the message is for the client."""
+
+    number: int
+    message: str
+
+
+class GrammarsReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The tokenizer is loaded."""
+
+
+class GrammarsFailed(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The tokenizer can't be loaded; the process ends."""
+
+    message: str
+
+
+Answer = Compiled | Faulty | GrammarsReady | GrammarsFailed

@@ -1,0 +1,131 @@
+"""Reading a schema's keywords, with their types checked."""
+
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from worker.grammar import keywords
+from worker.grammar.keywords import SchemaError
+from worker.grammar.merging import Schema, same
+
+_KINDS = ("object", "array", "string", "number", "integer", "boolean", "null")
+_GROUPS = (
+    ("object", keywords.OBJECT),
+    ("array", keywords.ARRAY),
+    ("string", keywords.STRING),
+    ("number", keywords.NUMBER),
+)
+
+
+def kinds_of(schema: Schema, path: str) -> list[str]:
+    """Return the types that the schema names, or else those that its keywords are about.
+
+    Raises :class:`SchemaError` for a type that does not exist.
+    """
+    if "type" not in schema:
+        return [kind for kind, about in _GROUPS if about & set(schema)]
+    named = schema["type"]
+    kinds = [named] if isinstance(named, str) else named
+    if not isinstance(kinds, list) or not kinds:
+        raise SchemaError(f"{path}/type", "expected the name of a type, or a list of names")
+    for kind in kinds:
+        if kind not in _KINDS:
+            raise SchemaError(f"{path}/type", f"there is no type {msgspec.json.encode(kind).decode()}")
+    return kinds
+
+
+def kinds_of_value(value: Any) -> set[str]:
+    """The types that a JSON value has."""
+    match value:
+        case None:
+            return {"null"}
+        case bool():
+            return {"boolean"}
+        case int():
+            return {"integer", "number"}
+        case float():
+            return {"number"}
+        case str():
+            return {"string"}
+        case list():
+            return {"array"}
+        case _:
+            return {"object"}
+
+
+def possible_values(schema: Schema) -> list[Any] | None:
+    """The only values that a schema names, if it names any."""
+    if "const" in schema:
+        return [schema["const"]]
+    values = schema.get("enum")
+    return values if isinstance(values, list) else None
+
+
+def are_apart(first: Schema, second: Schema, path: str) -> bool:
+    """Whether it is plain that no value fits both: by type, by value, or by a required property with other values."""
+    ones, others = possible_values(first), possible_values(second)
+    if ones is not None and others is not None:
+        return not any(same(one, other) for one in ones for other in others)
+    kinds = [set(kinds_of(schema, path)) for schema in (first, second)]
+    if all(kinds) and not kinds[0] & kinds[1] and not {"integer", "number"} <= kinds[0] | kinds[1]:
+        return True
+    if kinds != [{"object"}, {"object"}]:
+        return False
+    common = set(items_of(first, "required", path)) & set(items_of(second, "required", path))
+    return any(_named_apart(first, second, name) for name in common)
+
+
+def _named_apart(first: Schema, second: Schema, name: str) -> bool:
+    values = []
+    for schema in (first, second):
+        properties = schema.get("properties")
+        member = properties.get(name) if isinstance(properties, Mapping) else None
+        values.append(possible_values(member) if isinstance(member, Mapping) else None)
+    if values[0] is None or values[1] is None:
+        return False
+    return not any(same(one, other) for one in values[0] for other in values[1])
+
+
+def items_of(schema: Schema, keyword: str, path: str) -> list[Any]:
+    """A keyword's list, empty if it is not there."""
+    value = schema.get(keyword, [])
+    if not isinstance(value, list):
+        raise SchemaError(f"{path}/{keyword}", "expected a list")
+    return value
+
+
+def bounds_of(schema: Schema, least: str, most: str, path: str) -> tuple[int, int | None]:
+    """The two keywords of a count: at least, 0 if it is not there, and at most."""
+    for keyword in (least, most):
+        value = schema.get(keyword, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1:
+            raise SchemaError(f"{path}/{keyword}", "expected an integer that is not negative")
+    low, high = int(schema.get(least, 0)), (int(schema[most]) if most in schema else None)
+    if high is not None and high < low:
+        raise SchemaError(f"{path}/{most}", f"it is less than '{least}'")
+    return low, high
+
+
+def limit_of(
+    schema: Schema, inclusive: str, exclusive: str, path: str, tighter: Callable[[Iterable[Decimal]], Decimal]
+) -> tuple[Decimal | None, bool]:
+    """Return an end of a range, and whether the end itself is outside."""
+    bounds: dict[str, Decimal] = {}
+    for keyword in (inclusive, exclusive):
+        value = schema.get(keyword)
+        if value is None or (isinstance(value, bool) and keyword == exclusive):  # a flag up to draft 4
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise SchemaError(f"{path}/{keyword}", "expected a number")
+        bounds[keyword] = Decimal(str(value))
+    if not bounds:
+        return None, False
+    end = tighter(bounds.values())
+    return end, bounds.get(exclusive) == end or schema.get(exclusive) is True
+
+
+def escaped(name: str) -> str:
+    """A key as a part of a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")

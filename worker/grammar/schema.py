@@ -1,0 +1,361 @@
+"""JSON Schema to a grammar whose every text is valid, and written compactly.
+
+A grammar may make fewer texts than the schema allows, never others. So properties come in the schema's order,
+an object with ``properties`` has no others unless ``additionalProperties`` asks for them, and an open end of a
+range is far, not infinite. What can't be held is refused by name (:mod:`worker.grammar.keywords`).
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from worker.grammar import keywords
+from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
+from worker.grammar.formats import FORMATS
+from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules
+from worker.grammar.keywords import SchemaError, UnsupportedKeyword
+from worker.grammar.merging import Schema, merged, same
+from worker.grammar.numbers import integer_range, number_range
+from worker.grammar.objects import Member, object_of
+from worker.grammar.patterns import PatternError, string_content
+from worker.grammar.reading import (
+    are_apart,
+    bounds_of,
+    escaped,
+    items_of,
+    kinds_of,
+    kinds_of_value,
+    limit_of,
+    possible_values,
+)
+
+MOST_DEPTH = 64
+"""Deepest nesting of schemas; a reference begins anew."""
+
+MOST_STEPS = 20_000
+"""Most schemas that are looked at, repetitions by ``allOf`` and the like included; takes about half a second."""
+
+_ROOT = "root"
+
+
+def schema_grammar(text: str, *, strict: bool = True) -> str:
+    """Return the EBNF of the JSON texts that are valid under the schema in ``text``.
+
+    Without ``strict``, keywords that a grammar can't hold are passed over. Raises :class:`SchemaError`.
+    """
+    rules = Rules()
+    return rules.text(SchemaCompiler(rules, decoded(text), strict=strict).compile())
+
+
+def decoded(text: str) -> Any:
+    """Return the schema in ``text``. Raises :class:`SchemaError` when it is no JSON."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise SchemaError("", f"the schema can't be read as JSON: {error}") from error
+
+
+class SchemaCompiler:
+    """Makes one schema's rules. Several may share a set of rules."""
+
+    def __init__(self, rules: Rules, document: Any, *, strict: bool) -> None:
+        """``document`` is the decoded schema, which its references point into."""
+        self._rules = rules
+        self._json = JsonRules(rules)
+        self._document = document
+        self._strict = strict
+        self._depth = 0
+        self._steps = 0
+        self._named: dict[str, str] = {}
+        self._waiting: deque[str] = deque()
+        self._rule = _ROOT
+        self._nested = 0
+        self._begins_with: dict[str, set[str]] = {}
+
+    def compile(self, place: tuple[str, ...] = ()) -> str:
+        """Return the expression of the schema at ``place`` (keys) in the document. Raises :class:`SchemaError`."""
+        schema = self._document
+        for key in place:
+            schema = schema[key]
+        root = self._lower(schema, "".join(f"/{escaped(key)}" for key in place))
+        while self._waiting:
+            reference = self._waiting.popleft()
+            self._rule = self._named[reference]
+            target = self._target(reference, "")
+            self._rules.fill(self._rule, self._lower(target, reference.removeprefix("#")))
+        self._check_ends()
+        return root
+
+    def _lower(self, schema: Any, path: str) -> str:
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise SchemaError(path, f"the schema is nested more than {MOST_DEPTH} deep")
+        self._step(path)
+        if schema is True:
+            text = self._json.value()
+        elif isinstance(schema, Mapping):
+            text = self._lower_keywords(self._held(schema, path), path)
+        elif schema is False:
+            raise SchemaError(path, "the schema 'false' allows no value")
+        else:
+            raise SchemaError(path, "a schema is an object, true or false")
+        self._depth -= 1
+        return text
+
+    def _lower_keywords(self, schema: Schema, path: str) -> str:
+        if set(schema) == {"$ref"}:
+            return self._reference(schema["$ref"], path)
+        schema = self._flat(schema, path, ())
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in schema:
+                return self._branches(schema, keyword, path)
+        if "const" in schema or "enum" in schema:
+            return self._values(schema, path)
+        kinds = kinds_of(schema, path)
+        if not kinds:
+            return self._json.value()
+        return either([self._of_kind(kind, schema, path) for kind in kinds])
+
+    def _held(self, schema: Schema, path: str) -> dict[str, Any]:
+        """Return the keywords that restrict values. Raises :class:`UnsupportedKeyword` for one that isn't held."""
+        for keyword in schema:
+            if keyword in keywords.UNSUPPORTED and self._strict:
+                if keyword in keywords.HARMLESS and schema[keyword] == keywords.HARMLESS[keyword]:
+                    continue
+                raise UnsupportedKeyword(
+                    f"{path}/{keyword}",
+                    f"the keyword '{keyword}' is not supported: {keywords.UNSUPPORTED[keyword]}",
+                )
+        return {keyword: value for keyword, value in schema.items() if keyword in keywords.ASSERTIONS}
+
+    def _flat(self, schema: Schema, path: str, seen: tuple[str, ...]) -> dict[str, Any]:
+        """Return ``schema`` with what it refers to and what ``allOf`` adds written into it."""
+        self._step(path)
+        result = {keyword: value for keyword, value in schema.items() if keyword not in ("$ref", "allOf")}
+        parts: list[tuple[Any, str, tuple[str, ...]]] = []
+        if "$ref" in schema:
+            reference = schema["$ref"]
+            if reference in seen:
+                raise SchemaError(path, f"'{reference}' refers to itself")
+            parts.append((self._target(reference, path), path, (*seen, reference)))
+        for index, part in enumerate(items_of(schema, "allOf", path)):
+            parts.append((part, f"{path}/allOf/{index}", seen))
+        for part, where, known in parts:
+            if part is True:
+                continue
+            if not isinstance(part, Mapping):
+                raise SchemaError(where, "expected a schema that is an object")
+            result = merged(result, self._flat(self._held(part, where), where, known), where)
+        return result
+
+    def _branches(self, schema: Schema, keyword: str, path: str) -> str:
+        branches = items_of(schema, keyword, path)
+        if not branches:
+            raise SchemaError(f"{path}/{keyword}", "it has no schemas")
+        rest = {name: value for name, value in schema.items() if name != keyword}
+        flat = []
+        options = []
+        for index, branch in enumerate(branches):
+            where = f"{path}/{keyword}/{index}"
+            if rest or keyword == "oneOf":
+                if not isinstance(branch, Mapping):
+                    raise SchemaError(where, "expected a schema that is an object")
+                flat.append(self._flat(self._held(branch, where), where, ()))
+            options.append(self._lower(merged(rest, flat[-1], where) if rest else branch, where))
+        if keyword == "oneOf" and self._strict:
+            self._check_apart(flat, path)
+        return either(options)
+
+    def _check_apart(self, branches: Sequence[Schema], path: str) -> None:
+        for index, branch in enumerate(branches):
+            for other in range(index):
+                if not are_apart(branches[other], branch, path):
+                    raise UnsupportedKeyword(
+                        f"{path}/oneOf",
+                        f"a value could fit both {other} and {index}; use 'anyOf', or give them different types or a "
+                        "required property with different 'const' values",
+                    )
+
+    def _values(self, schema: Schema, path: str) -> str:
+        values = possible_values(schema) or []
+        if "const" in schema and "enum" in schema:
+            values = [value for value in items_of(schema, "enum", path) if same(value, schema["const"])]
+        kinds = kinds_of({"type": schema["type"]}, path) if "type" in schema else None
+        values = [value for value in values if kinds is None or kinds_of_value(value) & set(kinds)]
+        others = set(schema) - {"const", "enum", "type"}
+        if others and self._strict:
+            raise UnsupportedKeyword(f"{path}/{min(others)}", "beside 'enum' and 'const' only 'type' is supported")
+        if not values:
+            raise SchemaError(path, "no value is allowed")
+        return self._rules.define(either([literal(msgspec.json.encode(value).decode()) for value in values]))
+
+    def _of_kind(self, kind: str, schema: Schema, path: str) -> str:
+        match kind:
+            case "object":
+                return self._object(schema, path)
+            case "array":
+                return self._array(schema, path)
+            case "string":
+                return self._string(schema, path)
+            case "boolean":
+                return BOOLEAN
+            case "null":
+                return NULL
+            case _:
+                return self._number(schema, path, whole=kind == "integer")
+
+    def _object(self, schema: Schema, path: str) -> str:
+        properties = schema.get("properties", {})
+        required = items_of(schema, "required", path)
+        if not isinstance(properties, Mapping):
+            raise SchemaError(f"{path}/properties", "expected an object")
+        if not all(isinstance(name, str) for name in required):
+            raise SchemaError(f"{path}/required", "expected a list of names")
+        least, most = bounds_of(schema, "minProperties", "maxProperties", path)
+        others = schema.get("additionalProperties", "properties" not in schema)
+        names = list(dict.fromkeys([*properties, *required]))
+        self._nested += 1
+        members = []
+        for name in names:
+            value = properties.get(name, others)
+            where = f"{path}/properties/{escaped(name)}" if name in properties else f"{path}/additionalProperties"
+            if name not in properties and others is False and "additionalProperties" not in schema:
+                value = True
+            members.append(Member(name, self._lower(value, where), name in required))
+        other_value = None if others is False else self._lower(others, f"{path}/additionalProperties")
+        self._nested -= 1
+        if not members and other_value is not None:
+            if least > 1 and self._strict:
+                raise UnsupportedKeyword(f"{path}/minProperties", "more than 1 is not supported; name the properties")
+            return self._json.object(other_value, least, most)
+        if self._strict and least > len(set(required)):
+            raise UnsupportedKeyword(f"{path}/minProperties", "not supported; name the properties in 'required'")
+        if self._strict and most is not None and most < len(names):
+            raise UnsupportedKeyword(f"{path}/maxProperties", "fewer than there are properties is not supported")
+        return object_of(self._rules, members, other_value, None if most is None else max(most - len(names), 0))
+
+    def _array(self, schema: Schema, path: str) -> str:
+        items = schema.get("items", True)
+        first = items_of(schema, "prefixItems", path)
+        if isinstance(items, list):  # up to the draft of 2019-09
+            first, items = items, schema.get("additionalItems", True)
+        least, most = bounds_of(schema, "minItems", "maxItems", path)
+        first = first[:most]
+        self._nested += 1
+        parts = [self._lower(item, f"{path}/prefixItems/{index}") for index, item in enumerate(first)]
+        more_least = max(least - len(parts), 0)
+        more_most = None if most is None else most - len(parts)
+        # A tuple with no word on what follows it is meant to be whole.
+        if items is False or (parts and "items" not in schema and not more_least) or more_most == 0:
+            if more_least:
+                raise SchemaError(f"{path}/minItems", "there are more than the other keywords allow")
+            item = None
+        else:
+            item = self._lower(items, f"{path}/items")
+        self._nested -= 1
+        if not parts:
+            return self._json.array(item, more_least, more_most) if item else literal("[]")
+        listed = sequence([parts[0], *(f"{COMMA} {part}" for part in parts[1:])])
+        if item:
+            more = f"{COMMA} {self._json.listed(item, max(more_least, 1), more_most)}"
+            listed = sequence([listed, repeated(more, min(more_least, 1), 1)])
+        return self._rules.define(sequence([literal("["), listed, literal("]")]))
+
+    def _string(self, schema: Schema, path: str) -> str:
+        least, most = bounds_of(schema, "minLength", "maxLength", path)
+        expression, keyword = schema.get("pattern"), "pattern"
+        if not isinstance(expression, str | None):
+            raise SchemaError(f"{path}/pattern", "expected a text")
+        form = schema.get("format")
+        if not isinstance(form, str | None):
+            raise SchemaError(f"{path}/format", "expected a text")
+        if form is not None and form in FORMATS and expression is None:
+            expression, keyword = f"^(?:{FORMATS[form]})$", "format"
+        elif form is not None and self._strict:
+            known = ", ".join(sorted(FORMATS))
+            reason = "not supported beside 'pattern'" if expression is not None else f"supported are {known}"
+            raise UnsupportedKeyword(f"{path}/format", f"'{form}': {reason}")
+        if expression is None:
+            return self._json.string(least, most)
+        try:
+            content = string_content(expression, self._json.character())
+        except PatternError as error:
+            if self._strict:
+                raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
+            return self._json.string(least, most)
+        too_long = most is not None and (content.most is None or content.most > most)
+        if self._strict and (content.least < least or too_long):
+            name = "maxLength" if too_long else "minLength"
+            raise UnsupportedKeyword(f"{path}/{name}", f"not supported beside '{keyword}', unless that implies it")
+        return self._rules.define(sequence([literal('"'), content.text, literal('"')]))
+
+    def _number(self, schema: Schema, path: str, *, whole: bool) -> str:
+        if "multipleOf" in schema and self._strict and not (whole and schema["multipleOf"] == 1):
+            raise UnsupportedKeyword(f"{path}/multipleOf", "the only 'multipleOf' that is supported is 1 for integers")
+        least, open_below = limit_of(schema, "minimum", "exclusiveMinimum", path, max)
+        most, open_above = limit_of(schema, "maximum", "exclusiveMaximum", path, min)
+        if least is None and most is None:
+            return self._json.integer() if whole else self._json.number()
+        if whole:
+            low = None if least is None else -int((-least).to_integral_value("ROUND_FLOOR"))
+            high = None if most is None else int(most.to_integral_value("ROUND_FLOOR"))
+            low = low + 1 if low is not None and open_below and low == least else low
+            high = high - 1 if high is not None and open_above and high == most else high
+            text = integer_range(low, high)
+        else:
+            text = number_range(least, most, open_below=open_below, open_above=open_above)
+        if text is None:
+            raise SchemaError(path, "no number is in the range")
+        return self._rules.define(text)
+
+    def _reference(self, reference: Any, path: str) -> str:
+        self._target(reference, path)
+        if reference not in self._named:
+            self._named[reference] = self._rules.reserve()
+            self._waiting.append(reference)
+        name = self._named[reference]
+        if not self._nested:
+            self._begins_with.setdefault(self._rule, set()).add(name)
+        return name
+
+    def _target(self, reference: Any, path: str) -> Any:
+        """Return the schema that a reference points to."""
+        where = f"{path}/$ref"
+        if not isinstance(reference, str):
+            raise SchemaError(where, "expected a text")
+        if reference != "#" and not reference.startswith("#/"):
+            raise UnsupportedKeyword(
+                where, f"'{reference}' is no reference into the schema itself: '#/...' is supported"
+            )
+        target = self._document
+        for part in reference.split("/")[1:]:
+            key = unquote(part).replace("~1", "/").replace("~0", "~")
+            if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+                target = target[int(key)]
+            elif isinstance(target, Mapping) and key in target:
+                target = target[key]
+            else:
+                raise SchemaError(where, f"the schema has nothing at '{reference}'")
+        return target
+
+    def _check_ends(self) -> None:
+        """Raise :class:`SchemaError` if a reference leads back to itself with no character between."""
+        for start in self._begins_with:
+            seen: set[str] = set()
+            waiting = [start]
+            while waiting:
+                for following in self._begins_with.get(waiting.pop(), ()):
+                    if following == start:
+                        found = next(reference for reference, name in self._named.items() if name == start)
+                        raise SchemaError("", f"'{found}' refers to itself without an object or array between")
+                    if following not in seen:
+                        seen.add(following)
+                        waiting.append(following)
+
+    def _step(self, path: str) -> None:
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise SchemaError(path, f"the schema is too large: it has more than {MOST_STEPS} parts")

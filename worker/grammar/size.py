@@ -1,0 +1,23 @@
+"""How large the schemas and grammars of a request may be."""
+
+from shared.errors import ProblemKind, refuse
+from shared.request import ChatRequest
+
+
+def check_size(request: ChatRequest, most_bytes: int) -> None:
+    """Raise :class:`shared.errors.RequestRefused` when a schema or grammar has more than ``most_bytes`` of text."""
+    texts = [("response_format", request.constraint.value)] if request.constraint else []
+    texts += [
+        (f"tools[{index}].function.parameters", tool.parameters)
+        for index, tool in enumerate(request.tools)
+        if tool.parameters is not None
+    ]
+    for param, text in texts:
+        size = len(text.encode())
+        if size > most_bytes:
+            raise refuse(
+                ProblemKind.INVALID,
+                f"Invalid '{param}': its schema or grammar has {size} bytes, and {most_bytes} is the most that this "
+                "worker takes.",
+                param=param,
+            )

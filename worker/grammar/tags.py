@@ -1,0 +1,104 @@
+"""Structural tags: output put together from parts, as XGrammar's JSON describes it.
+
+Reference: https://xgrammar.mlc.ai/docs/structural_tag/structural_tag_api.html. Schemas inside become compact grammars
+(:mod:`worker.grammar.schema`), because XGrammar's own leave white space free.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from worker.grammar.keywords import SchemaError
+from worker.grammar.schema import MOST_DEPTH, schema_grammar
+
+Format = dict[str, Any]
+"""One part of a structural tag."""
+
+_PARTS = ("content", "elements", "tags")
+
+
+def const(text: str) -> Format:
+    """Exactly ``text``."""
+    return {"type": "const_string", "value": text}
+
+
+def grammar(ebnf: str) -> Format:
+    """What a grammar makes."""
+    return {"type": "grammar", "grammar": ebnf}
+
+
+def regex(pattern: str) -> Format:
+    """What a regular expression matches."""
+    return {"type": "regex", "pattern": pattern}
+
+
+def sequence(parts: Sequence[Format]) -> Format:
+    """One part after the other."""
+    return {"type": "sequence", "elements": list(parts)}
+
+
+def either(options: Sequence[Format]) -> Format:
+    """Any one of ``options``."""
+    return options[0] if len(options) == 1 else {"type": "or", "elements": list(options)}
+
+
+def tag(begin: str, content: Format, end: str) -> Format:
+    """``content`` between two texts."""
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+
+def text_until(begin: str, end: str) -> Format:
+    """``begin``, any text, and ``end``."""
+    return tag(begin, {"type": "any_text"}, end)
+
+
+def triggered(triggers: Sequence[str], tags: Sequence[Format], *, once: bool) -> Format:
+    """Any text, and wherever one of ``triggers`` comes up, a tag that begins with it. ``once``: it is the end then."""
+    return {"type": "triggered_tags", "triggers": list(triggers), "tags": list(tags), "stop_after_first": once}
+
+
+def row(tags: Sequence[Format], separator: str) -> Format:
+    """One or more tags with ``separator`` between."""
+    return {"type": "tags_with_separator", "tags": list(tags), "separator": separator, "at_least_one": True}
+
+
+def written(part: Format) -> str:
+    """The structural tag that is ``part``, as JSON text."""
+    return msgspec.json.encode({"type": "structural_tag", "format": part}).decode()
+
+
+def client_format(text: str) -> Format:
+    """Return the format of a client's structural tag, its schemas made grammars.
+
+    Raises :class:`SchemaError` for what is no structural tag, and for schemas in it that can't be held. What the
+    parts themselves must be like is XGrammar's to check.
+    """
+    try:
+        whole = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise SchemaError("", f"the structural tag can't be read as JSON: {error}") from error
+    if not isinstance(whole, Mapping) or not isinstance(whole.get("format"), Mapping):
+        raise SchemaError("", "a structural tag is an object with an object as 'format'")
+    lowered: Format = _lowered(whole["format"], "/format", 0)
+    return lowered
+
+
+def _lowered(part: Any, path: str, depth: int) -> Any:
+    if depth > MOST_DEPTH:
+        raise SchemaError(path, f"the structural tag is nested more than {MOST_DEPTH} deep")
+    if isinstance(part, list):
+        return [_lowered(item, f"{path}/{index}", depth + 1) for index, item in enumerate(part)]
+    if not isinstance(part, Mapping):
+        return part
+    if "json_schema" in part and part.get("type") in ("json_schema", "qwen_xml_parameter"):
+        ebnf = _schema(part["json_schema"], f"{path}/json_schema")
+        return grammar(ebnf) if part["type"] == "json_schema" else dict(part)
+    return {key: _lowered(value, f"{path}/{key}", depth + 1) if key in _PARTS else value for key, value in part.items()}
+
+
+def _schema(schema: Any, path: str) -> str:
+    try:
+        return schema_grammar(msgspec.json.encode(schema).decode())
+    except SchemaError as error:
+        raise SchemaError(path + error.path, error.reason) from error

@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test bench check format docs lock clean
+.PHONY: help run test bench faults check format docs lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,6 +29,9 @@ test: $(VENV)/.dev ## install what is missing, then run all tests (ARGS='-k name
 
 bench: $(VENV)/.up ## measure (ARGS='plumbing dispatch' for some parts); tables, and JSON in bench/results
 	@$(BIN)/vinoqueue bench $(ARGS)
+
+faults: $(VENV)/.dev ## break everything under load, and write docs/fault-tolerance.md (ARGS='worker-killed' for some)
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint and strict types
 	@$(BIN)/ruff format --check $(SOURCES)

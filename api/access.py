@@ -9,6 +9,7 @@ from api.answers.tally import Tally
 from api.context import context
 from api.keys import ApiKey
 from api.lifetime import lifetime
+from api.relay import Answer
 from shared.errors import ProblemKind, RequestRefused
 from shared.registry import ModelInfo
 from shared.request import ChatRequest
@@ -49,10 +50,11 @@ def visible_models() -> dict[str, ModelInfo]:
     return {name: info for name, info in serving.items() if key is None or key.may_use(name)}
 
 
-async def admit(chat: ChatRequest, tally: Tally) -> Ticket:
-    """Hold ``chat`` against its key's limits; what it took of them is settled by ``tally`` when the exchange is over.
+async def accept(chat: ChatRequest, tally: Tally) -> tuple[Ticket, Answer]:
+    """Hold ``chat`` against its key's limits and queue it; the answer must be closed at its end.
 
-    Raises :class:`shared.errors.RequestRefused`.
+    Limits and the queue count guesses of its tokens, which are put right by ``tally`` when the exchange is over. Raises
+    :class:`shared.errors.RequestRefused`.
     """
     parts = context()
     try:
@@ -61,5 +63,9 @@ async def admit(chat: ChatRequest, tally: Tally) -> Ticket:
         g.extra_headers = refusal.headers
         raise
     g.extra_headers = ticket.headers
-    lifetime(request).callback(parts.admission.settle, ticket, parts.service.queue(chat.model), tally)
-    return ticket
+    if ticket.reservation is not None:
+        lifetime(request).callback(parts.admission.settle, ticket.reservation, tally)
+    answer = await parts.service.submit(ticket.request, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout)
+    if ticket.tenant:
+        lifetime(request).callback(parts.service.charge, ticket.request, ticket.tenant, tally)
+    return ticket, answer

@@ -19,7 +19,6 @@ from api.limits import Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import rate_headers
 from shared.cost import answer_cost, prompt_cost
 from shared.errors import ProblemKind, RequestRefused, refuse
-from shared.queue import JobQueue
 from shared.request import ChatRequest, Tier
 from shared.settings import ApiSettings
 
@@ -28,6 +27,8 @@ logger = logging.getLogger(__name__)
 QUEUE_TIMEOUT_HEADER = "x-queue-timeout"
 
 _RETRY_SOON = 1.0
+_FAREWELL = 2.0
+"""Seconds for the last settlements."""
 _RANKS: dict[Tier | None, int] = {"flex": 0, "default": 1, "auto": 1, None: 1, "priority": 2}
 _KINDS = {
     "requests": ProblemKind.RATE_LIMITED,
@@ -106,14 +107,14 @@ class Admission:
             raise LimitReached(reservation, refusal, headers_)
         return Ticket(request, key.id, wait, headers_, reservation)
 
-    def settle(self, ticket: Ticket, queue: JobQueue, tally: Tally) -> None:
-        """Put right what was guessed of the tokens of ``ticket``, now that its request is over; returns at once."""
-        if ticket.tenant:
-            self._run(self._settle(ticket, queue, tally.prompt_tokens + tally.completion_tokens))
+    def settle(self, reservation: Reservation, tally: Tally) -> None:
+        """Put right the tokens of a request that is over, and free its place; returns at once."""
+        self._run(self._settle(reservation, tally.prompt_tokens + tally.completion_tokens))
 
     async def farewell(self) -> None:
-        """Wait until the last settlements are sent."""
-        await asyncio.gather(*self._settlements, return_exceptions=True)
+        """Wait until the last settlements are sent, though not for a store that is away: what they free expires."""
+        if self._settlements:
+            await asyncio.wait(self._settlements, timeout=_FAREWELL)
 
     def _queue_timeout(self, key: ApiKey | None, headers: Lookup) -> float | None:
         allowed = key.queue_timeout if key is not None else None
@@ -141,17 +142,15 @@ class Admission:
             raise _store_unavailable() from error
         except asyncio.CancelledError:
             # The reservation may have been made all the same.
-            self._run(self._limiter.settle(reservation, reservation.tokens))
+            self._run(self._settle(reservation, reservation.tokens))
             raise
         return rate_headers(counts), refusal
 
-    async def _settle(self, ticket: Ticket, queue: JobQueue, used: int) -> None:
+    async def _settle(self, reservation: Reservation, used: int) -> None:
         try:
-            if ticket.reservation is not None:
-                await self._limiter.settle(ticket.reservation, used)
-            await queue.charge(ticket.tenant, ticket.request.tier, used - _estimate(ticket.request))
+            await self._limiter.settle(reservation, used)
         except (RedisError, OSError) as error:
-            logger.warning("a request of %s is not settled, Redis does not answer: %s", ticket.tenant, error)
+            logger.warning("a request of %s is not settled, Redis does not answer: %s", reservation.key.id, error)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="settle")
@@ -198,12 +197,6 @@ def _banded(request: ChatRequest, key: ApiKey) -> ChatRequest:
     else:
         tier = request.tier if _RANKS[request.tier] <= _RANKS[key.priority] else key.priority
     return request if tier == request.tier else msgspec.structs.replace(request, tier=tier)
-
-
-def _estimate(request: ChatRequest) -> int:
-    """What the queue charges for all jobs of ``request``: each has the prompt to itself there."""
-    jobs = jobs_per_prompt(request)
-    return prompt_cost(request) * jobs + answer_cost(request) * jobs * max(1, len(request.prompts))
 
 
 def _counted_tokens(request: ChatRequest, key: ApiKey) -> int:

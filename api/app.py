@@ -104,6 +104,7 @@ async def _tell_failure(error: Exception) -> Response:
 
 
 def _error(problem: Problem) -> Response:
+    context().metrics.refused(problem.kind)
     reply = cast(Dialect, g.dialect).error(problem)
     response = Response(reply.body, status=reply.status, content_type="application/json")
     response.headers.update(reply.headers)

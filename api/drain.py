@@ -48,8 +48,11 @@ class DrainRate:
 
     @property
     def requests_per_second(self) -> float | None:
-        """Jobs that leave the queue in a second while it is not empty; ``None`` until enough has been seen."""
-        if self._full_seconds < _ENOUGH or self._requests < 1 or self._tokens < 1:
+        """Jobs that leave the queue in a second while it is not empty.
+
+        ``None`` until enough has been seen, and while no worker serves: an engine that is replaced is soon back.
+        """
+        if self._workers == 0 or self._full_seconds < _ENOUGH or self._requests < 1 or self._tokens < 1:
             return None
         tokens_per_second = self._workers * self._full_tokens / self._full_seconds
         return tokens_per_second * self._requests / self._tokens

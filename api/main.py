@@ -38,6 +38,9 @@ BACKLOG = 4096
 SEND_BUFFER = 128 * 1024
 """Bytes that the kernel keeps for a client that reads slowly; what comes on top is merged in the answer."""
 
+_FAREWELL = 2.0
+"""Seconds that leaving the registry may take."""
+
 KEEP_ALIVE = 75
 """Seconds that an idle connection is kept; longer than the 60 s that load balancers usually keep theirs."""
 
@@ -107,8 +110,10 @@ async def running(parts: Context, address: str) -> AsyncIterator[list[asyncio.Ta
         await parts.admission.farewell()
         await cancel_all(tasks)
         await parts.relay.close_all()
-        with contextlib.suppress(RedisError, OSError):
-            await withdraw_replica(parts.redis, parts.replica)
+        # The entry lapses by itself where the store does not answer; nobody need wait for that.
+        with contextlib.suppress(TimeoutError, RedisError, OSError):
+            async with asyncio.timeout(_FAREWELL):
+                await withdraw_replica(parts.redis, parts.replica)
         await parts.redis.aclose(close_connection_pool=True)
 
 

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from api.answers.tally import Tally
 from api.directory import Directory
 from api.relay import Relay
+from shared.errors import ProblemKind
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -27,6 +28,12 @@ class Metrics:
         self._registry.register(_FleetCollector(directory, relay))
         self._requests = Counter(
             "vinoqueue_requests", "Accepted requests by outcome.", ["model", "outcome"], registry=self._registry
+        )
+        self._refused = Counter(
+            "vinoqueue_refused_requests",
+            "Errors told instead of an answer, by kind.",
+            ["kind"],
+            registry=self._registry,
         )
         self._first_token = Histogram(
             "vinoqueue_time_to_first_token_seconds",
@@ -58,6 +65,10 @@ class Metrics:
         if tally.first_token is not None:
             self._first_token.labels(model).observe(tally.first_token - tally.began)
 
+    def refused(self, kind: ProblemKind) -> None:
+        """Count a request that was answered with an error."""
+        self._refused.labels(kind).inc()
+
     def page(self) -> bytes:
         """The metrics in Prometheus' text form."""
         return generate_latest(self._registry)
@@ -79,10 +90,15 @@ class _FleetCollector(Collector):
 
         waiting = GaugeMetricFamily("vinoqueue_queue_waiting", "Requests that wait.", labels=["model"])
         claimed = GaugeMetricFamily("vinoqueue_queue_claimed", "Requests that workers hold.", labels=["model"])
+        drain = GaugeMetricFamily(
+            "vinoqueue_queue_drain_rate", "Requests that leave the queue in a second while some wait.", labels=["model"]
+        )
         for model, depth in fleet.depths.items():
             waiting.add_metric([model], depth.waiting)
             claimed.add_metric([model], depth.claimed)
-        yield from (waiting, claimed)
+            if (rate := self._directory.drain_rate(model)) is not None:
+                drain.add_metric([model], rate)
+        yield from (waiting, claimed, drain)
 
         labels = ["worker", "model"]
         gauges = {

@@ -18,8 +18,8 @@ from shared.version import VERSION
 
 _REFERENCE = "#/components/schemas/{model}"
 _JSON = "application/json"
-_STORE_ERRORS = (400, 404, 500, 503)
-_ERRORS = (400, 404, 408, 413, 415, 429, 500, 503)
+_STORE_ERRORS = (400, 401, 404, 500, 503)
+_ERRORS = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
 
 _BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("ChatCompletionRequest", ChatCompletionRequest, frozenset(ChatCompletionRequest.model_fields)),
@@ -52,7 +52,9 @@ def document() -> bytes:
                 "description": "Chat completions on OpenVINO, spread over as many hosts as you have.",
             },
             "paths": _paths(),
-            "components": {"schemas": schemas},
+            "components": {"schemas": schemas, "securitySchemes": _KEYS},
+            # Without keys in force, none is needed.
+            "security": [{}, *({scheme: []} for scheme in _KEYS)],
         }
     )
 
@@ -88,22 +90,26 @@ def _paths() -> dict[str, Any]:
             "parameters": [_in_path("completion"), *_PAGE_PARAMETERS],
         },
         "/v1/completions": {"post": _completion("createCompletion", "CompletionRequest", _ERRORS)},
-        "/v1/models": {"get": _operation("listModels", "List the models that live workers serve.")},
+        "/v1/models": {"get": _operation("listModels", "List the models that live workers serve.", errors=(401,))},
         "/v1/models/{model}": {
-            "get": _operation("retrieveModel", "Describe one model.", errors=(404,)),
+            "get": _operation("retrieveModel", "Describe one model.", errors=(401, 404)),
             "parameters": [_in_path("model")],
         },
         "/v3/chat/completions": {"post": _completion("modelServerChat", "ModelServerChatRequest", _ERRORS)},
         "/v3/completions": {"post": _completion("modelServerCompletion", "ModelServerCompletionRequest", _ERRORS)},
-        "/v3/models": {"get": _operation("modelServerModels", "List the models that live workers serve.")},
+        "/v3/models": {
+            "get": _operation("modelServerModels", "List the models that live workers serve.", errors=(401,))
+        },
         "/v3/models/{model}": {
-            "get": _operation("modelServerModel", "Describe one model.", errors=(404,)),
+            "get": _operation("modelServerModel", "Describe one model.", errors=(401, 404)),
             "parameters": [_in_path("model")],
         },
         "/chat/completions": _azure(_completion("azureChat", "AzureChatRequest", (*_ERRORS, 422)), "post"),
         "/models/chat/completions": _azure(_completion("azureModelsChat", "AzureChatRequest", (*_ERRORS, 422)), "post"),
-        "/info": _azure(_operation("azureInfo", "Describe the model.", errors=(400, 404, 503)), "get"),
-        "/models/info": _azure(_operation("azureModelsInfo", "Describe the model.", errors=(400, 404, 503)), "get"),
+        "/info": _azure(_operation("azureInfo", "Describe the model.", errors=(400, 401, 404, 503)), "get"),
+        "/models/info": _azure(
+            _operation("azureModelsInfo", "Describe the model.", errors=(400, 401, 404, 503)), "get"
+        ),
         "/live": {"get": _operation("live", "Whether the process runs.")},
         "/ready": {"get": _operation("ready", "Whether a request would be accepted now.", errors=(503,))},
         "/health": {"get": _operation("health", "The state of this replica and the fleet.", errors=(503,))},
@@ -164,6 +170,11 @@ def _operation(
         }
     return operation
 
+
+_KEYS = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "api-key"},
+}
 
 _ERROR = {
     "type": "object",

@@ -11,8 +11,10 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from api.answers.selection import jobs_per_prompt, needs_logprobs
+from api.answers.tally import Tally
 from api.directory import Directory
 from api.relay import Answer, Relay
+from shared.cost import answer_cost, prompt_cost
 from shared.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.queue import JobQueue, QueueFull
 from shared.request import ChatRequest, Job
@@ -86,6 +88,10 @@ class ChatService:
         self._forget(answer)
         if answer.abandoned or not answer.over:
             self._run(self._cancel(answer), "cancel jobs")
+
+    def charge(self, request: ChatRequest, tenant: str, tally: Tally) -> None:
+        """Count what an accepted request of ``tenant`` took, in place of what the queue guessed; returns at once."""
+        self._run(self._charge(request, tenant, tally.prompt_tokens + tally.completion_tokens), "charge")
 
     def queue(self, model: str) -> JobQueue:
         """The queue of ``model``."""
@@ -203,6 +209,14 @@ class ChatService:
         self._relay.close(answer)
         for timer in self._timers.pop(answer, ()):
             timer.cancel()
+
+    async def _charge(self, request: ChatRequest, tenant: str, used: int) -> None:
+        texts = jobs_per_prompt(request)
+        guessed = texts * (prompt_cost(request) + answer_cost(request) * max(1, len(request.prompts)))
+        try:
+            await self.queue(request.model).charge(tenant, request.tier, used - guessed)
+        except (RedisError, OSError) as error:
+            logger.warning("a request of %s is not charged, Redis does not answer: %s", tenant, error)
 
     def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)

@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from arq.connections import ArqRedis
 from redis.asyncio import BlockingConnectionPool, ConnectionPool
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialWithJitterBackoff
@@ -41,9 +42,27 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
     if not url.startswith("unix://"):
         options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive()}
     if "+sentinel://" in url:
-        return ArqRedis(pool_or_conn=_sentinel_pool(url, options))
-    pool: ConnectionPool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
+        pool: ConnectionPool = _sentinel_pool(url, options)
+    else:
+        pool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
+    pool.connection_class = _under_uvloop(pool.connection_class)
     return ArqRedis(pool_or_conn=pool)
+
+
+class _UnderUvloop(AbstractConnection):
+    """A connection whose sudden end is a :class:`ConnectionError` under uvloop too, which has a RuntimeError for it."""
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        """Send ``command``. Raises :class:`ConnectionError` when the peer has closed the connection."""
+        try:
+            await super().send_packed_command(command, check_health)
+        except RuntimeError as error:
+            await self.disconnect(nowait=True)
+            raise ConnectionError(str(error)) from error
+
+
+def _under_uvloop(kind: type[AbstractConnection]) -> type[AbstractConnection]:
+    return type(f"{kind.__name__}UnderUvloop", (_UnderUvloop, kind), {})
 
 
 def _sentinel_pool(url: str, options: dict[str, Any]) -> SentinelConnectionPool:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from redis.exceptions import RedisError
 
@@ -47,6 +48,8 @@ class EngineKeeper:
         self.stage = "starting"
         """What the engine is doing while it does not serve, or why it can't; for people."""
         self.failing = False
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when an engine has come or gone."""
 
     async def run(self) -> None:
         """Keep an engine running until cancelled.
@@ -84,6 +87,7 @@ class EngineKeeper:
             self._service.use(engine, facts)
             self._consumer.open()
             self.stage, self.failing = "", False
+            self.on_change()
             logger.info(
                 "engine ready in %.1f s: %s, context %d tokens, KV cache %d tokens",
                 facts.load_seconds,
@@ -95,6 +99,7 @@ class EngineKeeper:
         finally:
             self._consumer.close_intake()
             self._service.use(None, None)
+            self.on_change()
             await engine.stop()
             if not self._closing:
                 self.stage = f"the engine process {engine.exit_description}"

@@ -32,6 +32,9 @@ from worker.service import ModelService
 
 logger = logging.getLogger(__name__)
 
+_FAREWELL = 2.0
+"""Seconds that each of the last words to Redis may take."""
+
 
 def run(settings: WorkerSettings) -> int:
     """Serve until SIGINT or SIGTERM; return the process's exit code."""
@@ -86,6 +89,8 @@ class _Worker:
         )
         self.presence = Presence(redis, self.queue, self.service, self.consumer, self.keeper, settings, self.id)
 
+        self.keeper.on_change = self.presence.hurry
+
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until ``stopping`` is set, then drain.
 
@@ -114,8 +119,10 @@ class _Worker:
             if self.grammars is not None:
                 await self.grammars.stop()
             await cancel_all({loading, stopped, *background})
-            with suppress(RedisError, OSError):
-                await self.presence.withdraw()
+            # The entry lapses by itself where the store does not answer; nobody need wait for that.
+            with suppress(TimeoutError, RedisError, OSError):
+                async with asyncio.timeout(_FAREWELL):
+                    await self.presence.withdraw()
 
     async def _load(self) -> None:
         await self.prompts.start()
@@ -132,14 +139,15 @@ class _Worker:
         logger.info("shutting down; %d requests have %.0f s", self.service.active, self.settings.drain)
         self.presence.draining = True
         self.consumer.close_intake()
-        with suppress(RedisError, OSError):
-            await self.presence.renew()
-            await self.queue.withdraw(self.id)
+        with suppress(TimeoutError, RedisError, OSError):
+            async with asyncio.timeout(_FAREWELL):
+                await self.presence.renew()
+                await self.queue.withdraw(self.id)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain):
                 await self.consumer.drained()
         with suppress(TimeoutError, RedisError, OSError):
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(_FAREWELL):
                 await self.publisher.flushed()
                 if claims := self.service.abandon_all():
                     logger.info("%d requests go on elsewhere", await self.queue.release(self.id, claims))

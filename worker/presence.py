@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections import deque
+from contextlib import suppress
 
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
@@ -46,6 +47,7 @@ class Presence:
         self._worker = worker
         self._started = time.time()
         self._rate: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+        self._hurry = asyncio.Event()
         self.draining = False
 
     async def beat(self) -> None:
@@ -56,7 +58,13 @@ class Presence:
                 await self.renew()
             except (RedisError, OSError) as error:
                 logger.warning("presence not renewed, Redis does not answer: %s", error)
-            await asyncio.sleep(interval)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), interval)
+            self._hurry.clear()
+
+    def hurry(self) -> None:
+        """Renew now: something that others should know has changed."""
+        self._hurry.set()
 
     async def renew(self) -> None:
         """Advertise, renew leases, stop what others hold or nobody wants, and put lapsed jobs back."""

@@ -6,7 +6,7 @@ from typing import cast
 
 from quart import Blueprint, Response, g, request
 
-from api.access import admit
+from api.access import accept
 from api.answers.selection import check_size
 from api.answers.tally import Tally
 from api.answers.writing import collect, stream
@@ -43,9 +43,8 @@ async def chat_completions() -> Response:
         await parts.service.require_model(missing.model)
         raise
     check_size(chat, parts.settings.max_choices)
-    ticket = await admit(chat, tally)
+    ticket, answer = await accept(chat, tally)
     chat = ticket.request
-    answer = await parts.service.submit(chat, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout)
     lifetime(request).callback(parts.metrics.record, chat.model, tally)
     lifetime(request).callback(parts.service.close, answer)
     started = await answer.verdict()

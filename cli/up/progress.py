@@ -54,6 +54,7 @@ def example(address: str, model: str) -> str:
     body = {
         "model": model,
         "stream": True,
+        "temperature": 0,
         "messages": [{"role": "user", "content": "What is the capital of France?"}],
     }
     parts = ["curl", "-N", f"{address}/v1/chat/completions", "-H", "Content-Type: application/json"]

@@ -142,7 +142,7 @@ class JobQueue:
 
     async def cancel(self, jobs: Iterable[str]) -> int:
         """End jobs whose client has gone, even before they are queued; return how many of them were waiting."""
-        arguments = [*_PREFIXES, keys.WORKER_CHANNEL_PREFIX, _LATENESS_MS, *jobs]
+        arguments: list[str | int] = [*_PREFIXES, keys.WORKER_CHANNEL_PREFIX, _LATENESS_MS, *jobs]
         return int(await self._run("cancel", [self._queue], arguments))
 
     async def claim(self, worker: str, *, used: int, slots: int) -> tuple[list[Claim], int]:

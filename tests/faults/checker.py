@@ -25,17 +25,17 @@ def check_history(history: History, expected: dict[str, str], scenario: Scenario
     """Return what is wrong with what clients saw; ``expected`` has the text for each prompt."""
     wrong: list[str] = []
     for exchange in history.exchanges:
-        wrong += (f"request {exchange.client}/{exchange.number}: {one}" for one in _faults_of(exchange, expected, scenario))
+        name = f"request {exchange.client}/{exchange.number}"
+        wrong += (f"{name}: {one}" for one in _faults_of(exchange, expected, scenario))
     answered = Counter((one.client, one.number) for one in history.exchanges if one.outcome == "completed")
     asked = {(one.client, one.number) for one in history.exchanges if one.client >= 0}
-    wrong += (f"request {client}/{number} was answered {times} times" for (client, number), times in answered.items() if times > 1)
-    excused = {
-        (one.client, one.number)
-        for one in history.exchanges
-        if one.outcome == "aborted" or _is_excused(one, scenario)
-    }
-    if scenario.load.retries:
-        wrong += (f"request {client}/{number} never got its answer" for client, number in sorted(asked - set(answered) - excused))
+    wrong += (
+        f"request {client}/{number} had {times} answers" for (client, number), times in answered.items() if times > 1
+    )
+    left = {(one.client, one.number) for one in history.exchanges if one.outcome == "aborted"}
+    excused = {(one.client, one.number) for one in history.exchanges if _is_excused(one, scenario)}
+    missing = sorted(asked - set(answered) - left - excused)
+    wrong += (f"request {client}/{number} never got its answer" for client, number in missing)
     return wrong
 
 
@@ -55,7 +55,8 @@ def _faults_of(exchange: Exchange, expected: dict[str, str], scenario: Scenario)
     told = exchange.outcome == "failed" or (exchange.outcome == "refused" and exchange.status not in (429, 503))
     if told and not _is_excused(exchange, scenario):
         yield f"ended with status {exchange.status} and {exchange.error}"
-    if exchange.outcome == "refused" and exchange.status in (429, 503) and not exchange.retry_after and not scenario.poison:
+    again = exchange.outcome == "refused" and exchange.status in (429, 503)
+    if again and not exchange.retry_after and not _is_excused(exchange, scenario):
         yield f"was refused with {exchange.status} and no retry-after: {exchange.error}"
     if exchange.outcome == "cut" and exchange.status and not scenario.broken_connections:
         yield f"its connection ended early: {exchange.error}"
@@ -81,7 +82,7 @@ def check_keys(client: "redis.Redis") -> list[str]:
         key = name.decode()
         if key.startswith(LASTING_KEYS):
             continue
-        ttl = client.pttl(name)
+        ttl: int = client.pttl(name)  # type: ignore[assignment]
         if ttl == -1:
             wrong.append(f"key {key} has no TTL")
         elif ttl > 0 and key.startswith(("arq:job:", "vinoqueue:queue:", "vinoqueue:inflight:")):

@@ -6,9 +6,8 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-import redis
-
 from tests.faults.lab import Lab, Member
+from tests.faults.links import command
 from tests.faults.scenarios import Fault
 
 ENGINE = "worker.engine.child"
@@ -81,7 +80,7 @@ async def freeze_store(lab: Lab, fault: Fault) -> None:
 async def kill_master(lab: Lab, fault: Fault) -> None:
     """Kill the store for good: a Sentinel promotes its replica."""
     await asyncio.to_thread(lab.fleet.store.kill)
-    await lab.until(lambda: lab.redis().info("replication")["role"] == "master", "the replica to be promoted")
+    await lab.until(lambda: command(lab.redis(), "ROLE")[0] == b"master", "the replica to be promoted")
 
 
 async def cut_worker(lab: Lab, fault: Fault) -> None:
@@ -105,26 +104,28 @@ async def slow_store(lab: Lab, fault: Fault) -> None:
 
 async def fill_store(lab: Lab, fault: Fault) -> None:
     """Set the memory limit below what is used."""
-    await _configured(lab, "maxmemory", "1", "0", fault.seconds)
+    client = lab.redis()
+    command(client, "CONFIG", "SET", "maxmemory", "1")
+    await asyncio.sleep(fault.seconds)
+    command(client, "CONFIG", "SET", "maxmemory", "0")
 
 
 async def demote_store(lab: Lab, fault: Fault) -> None:
     """Make the store a replica of a master that is not there."""
     client = lab.redis()
-    client.execute_command("CONFIG", "SET", "replica-serve-stale-data", "yes")
-    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    command(client, "REPLICAOF", "127.0.0.1", "1")
     await asyncio.sleep(fault.seconds)
-    client.execute_command("REPLICAOF", "NO", "ONE")
+    command(client, "REPLICAOF", "NO", "ONE")
 
 
 async def change_password(lab: Lab, fault: Fault) -> None:
     """Ask for a password that nobody has, and close all connections."""
     client = lab.redis()
-    client.execute_command("CONFIG", "SET", "requirepass", "another")
-    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    command(client, "CONFIG", "SET", "requirepass", "another")
+    command(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    command(client, "CLIENT", "KILL", "TYPE", "pubsub")
     await asyncio.sleep(fault.seconds)
-    client.execute_command("CONFIG", "SET", "requirepass", "")
+    command(client, "CONFIG", "SET", "requirepass", "")
 
 
 FAULTS: dict[str, Callable[[Lab, Fault], Awaitable[None]]] = {
@@ -167,10 +168,3 @@ async def _cut(members: list[Member], seconds: float) -> None:
     await asyncio.sleep(seconds)
     for proxy in proxies:
         proxy.restore()
-
-
-async def _configured(lab: Lab, name: str, value: str, before: str, seconds: float) -> None:
-    client: redis.Redis = lab.redis()
-    client.execute_command("CONFIG", "SET", name, value)
-    await asyncio.sleep(seconds)
-    client.execute_command("CONFIG", "SET", name, before)

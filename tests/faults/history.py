@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -47,11 +48,8 @@ class Exchange(msgspec.Struct, kw_only=True):
 
     def longest_gap(self, since: float, until: float) -> float:
         """The longest silence (seconds) of this stream that touches the time between ``since`` and ``until``."""
-        times = [self.sent, *self.arrivals, self.ended]
-        return max(
-            (after - before for before, after in zip(times, times[1:], strict=False) if after > since and before < until),
-            default=0.0,
-        )
+        steps = pairwise([self.sent, *self.arrivals, self.ended])
+        return max((after - before for before, after in steps if after > since and before < until), default=0.0)
 
 
 class History:

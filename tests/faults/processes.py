@@ -18,7 +18,9 @@ class Footprint:
 
 def footprint(pid: int) -> Footprint:
     """What process ``pid`` holds now. Raises :class:`OSError` when it is gone."""
-    status = dict(line.split(":\t", 1) for line in (_PROC / str(pid) / "status").read_text().splitlines() if ":\t" in line)
+    status = dict(
+        line.split(":\t", 1) for line in (_PROC / str(pid) / "status").read_text().splitlines() if ":\t" in line
+    )
     return Footprint(
         files=len(os.listdir(_PROC / str(pid) / "fd")),
         threads=int(status["Threads"]),

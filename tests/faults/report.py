@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import quantiles
 
@@ -12,8 +12,8 @@ _HEAD = """# Fault tolerance
 
 Written by `{command}` on {machine}. Do not edit: run it again.
 
-Each scenario starts a store, workers and API replicas as real processes, sends chats from closed-loop clients, and breaks
-something. Clients write down every event that they see, with its time. Then these invariants are checked:
+Each scenario starts a store, workers and API replicas as real processes, sends chats from closed-loop clients, and
+breaks something. Clients write down every event that they see, with its time. Then these invariants are checked:
 
 - Each accepted request has exactly one terminal event, and nothing comes after it.
 - Each text equals the text of the same request without any fault, so no token is lost, repeated or changed.
@@ -22,27 +22,38 @@ something. Clients write down every event that they see, with its time. Then the
 - At rest, every slot and every engine is free, and no key is left in the store but the registry and what expires.
 - No process is left, and none has grown by more than its connection pool and 100 MB.
 
-The simulated engine generates, where the scenario does not say otherwise. *Requests* counts what was accepted, *errors* those
-of them that ended with an error or a broken connection, *refused* the answers 429 and 503. *Recovery* is the silence
-of the streams that a fault touched (those that were silent for more than {affected} s within 5 s of one).
+The simulated engine generates, where the scenario does not say otherwise. *Requests* counts what was accepted, *left*
+the requests whose clients went away, *errors* those that ended with an error or a broken connection, *refused* the
+answers 429 and 503. *Recovery* is the silence of the streams that a fault touched (those that were silent for more than
+{affected} s within 5 s of one).
 
 """
 
-_COLUMNS = "| scenario | what happens | requests | completed | left | errors | refused | recovery: median, worst | at rest after | broken |"
-_RULE = "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|"
+_COLUMNS = (
+    "scenario", "what happens", "requests", "completed", "left", "errors", "refused", "recovery: median, worst",
+    "at rest after", "broken invariants",
+)  # fmt: skip
+_TIMES = ("scenario", "run", "first text: p50, p99", "refusal: p50, p99", "tokens per second", "most growth")
 
 
 def write_report(path: Path, results: Sequence[Result], command: str) -> None:
     """Write what ``results`` have shown to ``path``; ``command`` is how to get them again."""
-    lines = [_HEAD.format(command=command, machine=_machine(), affected=AFFECTED), _COLUMNS, _RULE]
-    lines += [_row(result) for result in results]
-    lines += ["", *_remarks(results)]
-    path.write_text("\n".join(lines))
+    head = _HEAD.format(command=command, machine=_machine(), affected=AFFECTED)
+    outcomes = _table(_COLUMNS, map(_outcome, results), texts=2)
+    times = _table(_TIMES, map(_times, results), texts=1)
+    path.write_text(f"{head}{outcomes}\n## Times\n\n{times}")
 
 
-def _row(result: Result) -> str:
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, texts: int) -> str:
+    """A Markdown table whose columns after the first ``texts`` ones are numbers."""
+    rule = ["---"] * texts + ["--:"] * (len(columns) - texts)
+    lines: list[Sequence[object]] = [columns, rule, *rows]
+    return "".join(f"| {' | '.join(str(cell) for cell in line)} |\n" for line in lines)
+
+
+def _outcome(result: Result) -> Sequence[object]:
     recovery = "none" if result.recovery is None else "{:.2f} s, {:.2f} s".format(*result.recovery)
-    cells = (
+    return (
         result.scenario.name,
         result.scenario.what,
         result.requests,
@@ -54,22 +65,17 @@ def _row(result: Result) -> str:
         f"{result.settled:.2f} s",
         len(result.wrong),
     )
-    return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
-def _remarks(results: Sequence[Result]) -> list[str]:
-    lines = ["## Times", "", "| scenario | run | first text: p50, p99 | refusal: p50, p99 | tokens per second | most growth |", "|---|--:|--:|--:|--:|--:|"]
-    for result in results:
-        cells = (
-            result.scenario.name,
-            f"{result.seconds:.0f} s",
-            _percentiles(result.first_words),
-            _percentiles(result.refusals),
-            f"{result.completed * result.scenario.load.tokens / result.seconds:.0f}" if result.seconds else "",
-            f"{result.growth:.0f} MB",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return [*lines, ""]
+def _times(result: Result) -> Sequence[object]:
+    return (
+        result.scenario.name,
+        f"{result.seconds:.0f} s",
+        _percentiles(result.first_words),
+        _percentiles(result.refusals),
+        f"{result.completed * result.scenario.load.tokens / result.seconds:.0f}",
+        f"{result.growth:.0f} MB",
+    )
 
 
 def _percentiles(seconds: Sequence[float]) -> str:

@@ -79,7 +79,9 @@ async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
         result.wrong += await _at_rest(lab, result)
         watching.cancel()
         after = lab.footprints()
-        result.growth = max((after[pid].megabytes - then.megabytes for pid, then in before.items() if pid in after), default=0)
+        result.growth = max(
+            (after[pid].megabytes - then.megabytes for pid, then in before.items() if pid in after), default=0
+        )
         result.wrong += check_history(history, expected, scenario)
         result.wrong += check_footprints(before, after)
         if not scenario.forgetful:
@@ -143,7 +145,9 @@ def _busy(lab: Lab) -> list[str]:
         if advert is None or advert["status"] != "serving":
             busy.append(f"worker {worker.pid} does not serve")
         elif advert.get("used", 0) or advert.get("engine_requests", 0):
-            busy.append(f"worker {worker.pid} uses {advert.get('used', 0)} slots, its engine {advert.get('engine_requests', 0)}")
+            busy.append(
+                f"worker {worker.pid} uses {advert.get('used', 0)} slots, its engine {advert.get('engine_requests', 0)}"
+            )
     return busy
 
 

@@ -19,8 +19,6 @@ class Load:
     """Share of the requests that their clients leave at a random moment."""
     patience: float = 60.0
     """Seconds for which a client comes back with a request that was refused with 429 or 503, or met no server."""
-    retries: bool = True
-    """Whether clients come back with refused requests at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +112,7 @@ def soak(seed: int, seconds: float) -> Scenario:
 
 _DYNAMO = Scenario(
     name="dynamo",
-    what="8 clients × 100 requests, one of four workers killed in the middle (Dynamo's published test)",
+    what="8 clients with 100 requests each, one of four workers killed in the middle (Dynamo's published test)",
     load=Load(clients=8, requests=100, tokens=30, streamed=1.0),
     faults=(Fault(at=15, action="kill_worker", target=1),),
     workers=4,
@@ -205,7 +203,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         name="store-restarted-often",
         what="kill -9 of the store every 20 s, 3 s until it is back, append-only file",
-        load=Load(clients=8, requests=0, seconds=75, tokens=2500),
+        load=Load(clients=8, requests=0, seconds=75, tokens=1500),
         faults=(Fault(at=5, action="restart_store", seconds=3, every=20),),
         store=AOF_ALWAYS,
     ),
@@ -291,17 +289,25 @@ SCENARIOS: tuple[Scenario, ...] = (
         api_options=("--client-timeout", "3"),
     ),
     Scenario(
+        name="capacity",
+        what="as many clients as slots: what the fleet can do",
+        load=Load(clients=16, requests=0, seconds=20, tokens=50),
+        slots=8,
+        step=0.02,
+    ),
+    Scenario(
         name="overload",
-        what="three times as many requests as slots and queue places",
-        load=Load(clients=96, requests=0, seconds=15, tokens=50, retries=False),
-        slots=16,
-        api_options=("--max-queue", "16"),
+        what="three times as many clients as slots, a queue of 8: tokens per second to be compared with `capacity`",
+        load=Load(clients=48, requests=0, seconds=20, tokens=50),
+        slots=8,
+        step=0.02,
+        api_options=("--max-queue", "8"),
     ),
     _DYNAMO,
     replace(
         _DYNAMO,
         name="dynamo-real",
-        what="8 clients × 100 requests on the real model, one of two workers killed in the middle",
+        what="8 clients with 100 requests each on the real model, one of two workers killed in the middle",
         load=Load(clients=8, requests=100, tokens=16, streamed=1.0, patience=120),
         real=True,
         workers=2,

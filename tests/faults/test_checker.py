@@ -68,7 +68,7 @@ def test_a_refused_request_must_be_answered_in_the_end() -> None:
 
 
 def test_an_answer_may_come_only_once() -> None:
-    assert any("answered 2 times" in one for one in wrong(whole(), whole()))
+    assert any("had 2 answers" in one for one in wrong(whole(), whole()))
 
 
 def test_only_the_errors_that_a_scenario_allows_are_excused() -> None:

@@ -1,5 +1,6 @@
 """The short scenarios, each with all invariants; ``make faults`` runs the others too."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.faults.scenarios import SCENARIOS, Scenario
 
 @pytest.mark.parametrize("scenario", [one for one in SCENARIOS if one.ci], ids=lambda one: one.name)
 async def test_no_invariant_is_broken(scenario: Scenario, tmp_path: Path) -> None:
-    result = await run(scenario, tmp_path, seed=1)
+    short = replace(scenario, load=replace(scenario.load, requests=4))
+    result = await run(short, tmp_path, seed=1)
     assert result.wrong == []
     assert result.completed > 0

@@ -290,3 +290,21 @@ def test_the_queue_is_bounded_by_the_wait_that_it_means(empty_fleet: Fleet) -> N
     assert {status for status, _ in seen} == {200, 429}
     told = [int(headers["retry-after-ms"]) for status, headers in seen if status == 429]
     assert all(2_000 <= wait <= 30_000 for wait in told)
+
+
+def test_refusals_are_counted(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, _ = closed_fleet
+    for _ in range(3):
+        assert post(fleet)[0] == 401
+    page = fleet.request("GET", "/metrics")[2].decode()
+    assert 'vinoqueue_refused_requests_total{kind="unauthorized"} 3.0' in page
+
+
+def test_a_key_sees_the_models_that_it_may_use(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, secret = closed_fleet
+    other = create(fleet, "--models", "other")
+    for key, names in ((secret, ["sim"]), (other, [])):
+        client = fleet.client().with_options(api_key=key)
+        assert [model.id for model in client.models.list()] == names
+    with pytest.raises(openai.NotFoundError):
+        fleet.client().with_options(api_key=other).models.retrieve("sim")

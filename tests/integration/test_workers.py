@@ -84,7 +84,9 @@ def test_a_stream_survives_the_death_of_its_worker(small_fleet: Fleet) -> None:
 def test_a_stream_survives_the_death_of_its_engine(small_fleet: Fleet) -> None:
     content = "[[crash at 10]]"
     assert text_of(stream(small_fleet, content, 60)).count(" ") > 50
-    assert small_fleet.workers("serving")[0]["engine_restarts"] == 1
+    small_fleet.until(
+        lambda: [worker["engine_restarts"] for worker in small_fleet.workers("serving")] == [1], "the restart to be told"
+    )
 
 
 def test_a_request_that_kills_every_engine_is_refused(small_fleet: Fleet) -> None:

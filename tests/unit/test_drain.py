@@ -41,7 +41,7 @@ def test_a_worker_that_has_gone_counts_no_more() -> None:
     rate.observe([worker("w0", tokens=800 * 20, requests=8 * 20)], 20.0)
     assert rate.requests_per_second == pytest.approx(8, rel=0.01)
     rate.observe([], 21.0)
-    assert rate.requests_per_second == 0
+    assert rate.requests_per_second is None
 
 
 def test_a_new_engine_that_counts_from_zero_does_no_harm() -> None:

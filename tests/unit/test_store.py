@@ -1,7 +1,11 @@
-"""URLs of the store."""
+"""URLs of the store, and connections to it that end suddenly."""
+
+import asyncio
 
 import pytest
+import uvloop
 from redis.asyncio.sentinel import SentinelConnectionPool
+from redis.exceptions import ConnectionError
 
 from shared.store import connect
 
@@ -32,3 +36,22 @@ def test_sentinels() -> None:
 def test_malformed_urls_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         connect(url)
+
+
+def test_a_connection_that_ends_suddenly_is_a_connection_error_under_uvloop() -> None:
+    async def stay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def ask() -> None:
+        async with await asyncio.start_server(stay, "127.0.0.1", 0) as server:
+            client = connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+            connection = client.connection_pool.make_connection()
+            await connection._connect()
+            connection._writer.transport.abort()
+            await asyncio.sleep(0)
+            with pytest.raises(ConnectionError):
+                await connection.send_command("PING", check_health=False)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(ask())

@@ -98,6 +98,7 @@ def error_reply(problem: Problem, body: Mapping[str, object]) -> ErrorReply:
     headers = {"x-ms-error-code": code}
     if problem.retry_after is not None:
         headers["retry-after"] = str(math.ceil(problem.retry_after))
+        headers["retry-after-ms"] = str(math.ceil(problem.retry_after * 1000))
     return ErrorReply(status=status, body=msgspec.json.encode(error_object(problem, body)), headers=headers)
 
 

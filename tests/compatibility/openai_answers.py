@@ -1,0 +1,156 @@
+"""The answers of OpenAI's chat completions: every field of the newest official SDK's types."""
+
+from tests.compatibility.rows import Answer
+
+_RENDER = "tests/unit/dialects/test_openai_render.py::"
+_A_COMPLETION = _RENDER + "test_a_completion"
+_A_STREAM = _RENDER + "test_a_stream"
+
+_MODERATION = ("input", "output")
+_RESULT = ("categories", "category_applied_input_types", "category_scores", "flagged", "model", "type")
+
+
+def _moderation() -> str:
+    """The fields of both moderation reports, which are alike."""
+    names = [
+        f"moderation.{side}{rest}"
+        for side in _MODERATION
+        for rest in ("", ".type", ".code", ".message", ".model", ".results", *(f".results[].{name}" for name in _RESULT))
+    ]
+    return " ".join(("moderation", *names))
+
+
+CHAT_ANSWERS = (
+    Answer(
+        fields="id object created model system_fingerprint",
+        how="`system_fingerprint` names the engine and the model.",
+        test=_A_COMPLETION,
+    ),
+    Answer(
+        fields="choices choices[].index choices[].finish_reason",
+        how="`stop`, `length`, `tool_calls` or `function_call`; null in chunks before the last.",
+        test=_A_STREAM,
+    ),
+    Answer(
+        fields="choices[].message choices[].message.role choices[].message.content choices[].delta "
+        "choices[].delta.role choices[].delta.content",
+        how="The text, whole or in pieces; the same either way.",
+        test="tests/acceptance/test_openai_sdk.py::test_the_stream_helper",
+    ),
+    Answer(
+        fields="choices[].message.reasoning_content choices[].delta.reasoning_content",
+        how="Not OpenAI's: what a model writes between its marks of reasoning, left out where there is none.",
+        test=_RENDER + "test_reasoning",
+    ),
+    Answer(
+        fields="choices[].message.tool_calls choices[].message.tool_calls[].id choices[].message.tool_calls[].type "
+        "choices[].message.tool_calls[].function choices[].message.tool_calls[].function.name "
+        "choices[].message.tool_calls[].function.arguments choices[].delta.tool_calls "
+        "choices[].delta.tool_calls[].index choices[].delta.tool_calls[].id choices[].delta.tool_calls[].type "
+        "choices[].delta.tool_calls[].function choices[].delta.tool_calls[].function.name "
+        "choices[].delta.tool_calls[].function.arguments",
+        how="Arguments stream as they are made.",
+        test="tests/integration/test_openai_routes.py::test_a_tool_call_streams",
+    ),
+    Answer(
+        fields="choices[].message.function_call choices[].message.function_call.name "
+        "choices[].message.function_call.arguments choices[].delta.function_call "
+        "choices[].delta.function_call.name choices[].delta.function_call.arguments",
+        how="To those who sent `functions`.",
+        test=_RENDER + "test_a_call_in_the_deprecated_form",
+    ),
+    Answer(
+        fields="choices[].message.tool_calls[].custom choices[].message.tool_calls[].custom.name "
+        "choices[].message.tool_calls[].custom.input",
+        how="Custom tools are refused.",
+        test="tests/unit/dialects/test_openai_parse.py::test_what_is_not_served_inside_a_field_is_refused_by_path",
+    ),
+    Answer(
+        fields="choices[].message.refusal choices[].delta.refusal choices[].logprobs.refusal",
+        how="The models here have no separate way to refuse.",
+        test=_A_COMPLETION,
+    ),
+    Answer(
+        fields="choices[].logprobs.refusal[].token choices[].logprobs.refusal[].logprob "
+        "choices[].logprobs.refusal[].bytes choices[].logprobs.refusal[].top_logprobs "
+        "choices[].logprobs.refusal[].top_logprobs[].token choices[].logprobs.refusal[].top_logprobs[].logprob "
+        "choices[].logprobs.refusal[].top_logprobs[].bytes",
+        how="As no text is a refusal.",
+        test=_RENDER + "test_log_probabilities",
+    ),
+    Answer(
+        fields="choices[].logprobs choices[].logprobs.content choices[].logprobs.content[].token "
+        "choices[].logprobs.content[].logprob choices[].logprobs.content[].bytes",
+        how="One for each token of the text.",
+        test="tests/acceptance/test_openai_sdk.py::test_log_probabilities_fit_the_text",
+    ),
+    Answer(
+        fields="choices[].logprobs.content[].top_logprobs",
+        how="The engine tells the chosen token's alone.",
+        test=_RENDER + "test_log_probabilities",
+    ),
+    Answer(
+        fields="choices[].logprobs.content[].top_logprobs[].token choices[].logprobs.content[].top_logprobs[].logprob "
+        "choices[].logprobs.content[].top_logprobs[].bytes",
+        how="The engine tells the chosen token's alone.",
+        test=_RENDER + "test_log_probabilities",
+    ),
+    Answer(
+        fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens usage.prompt_tokens_details "
+        "usage.prompt_tokens_details.cached_tokens usage.completion_tokens_details "
+        "usage.completion_tokens_details.reasoning_tokens",
+        how="The prompt counts once, however many choices there are.",
+        test="tests/unit/test_answers.py::test_choices_of_one_request_share_its_prompt",
+    ),
+    Answer(
+        fields="usage.prompt_tokens_details.audio_tokens usage.completion_tokens_details.audio_tokens "
+        "usage.completion_tokens_details.accepted_prediction_tokens "
+        "usage.completion_tokens_details.rejected_prediction_tokens",
+        how="Audio and predictions are refused.",
+        test=_A_COMPLETION,
+    ),
+    Answer(
+        fields="usage.prompt_tokens_details.text_tokens usage.prompt_tokens_details.image_tokens "
+        "usage.prompt_tokens_details.cache_write_tokens usage.completion_tokens_details.text_tokens",
+        how="Optional; all tokens are those of text, and writing to the cache costs nothing.",
+        test=_A_COMPLETION,
+    ),
+    Answer(
+        fields="service_tier",
+        how="To those who name one: the tier that was used.",
+        test=_RENDER + "test_the_tier_is_told_to_those_who_name_one",
+    ),
+    Answer(
+        fields="obfuscation",
+        how="In streams, to those who ask for it.",
+        test="tests/integration/test_openai_routes.py::test_obfuscation",
+    ),
+    Answer(
+        fields="metadata",
+        how="In the stored completion that is read later, not in the answer itself.",
+        test="tests/unit/test_stored.py::test_an_answer_is_kept_with_its_messages_and_metadata",
+    ),
+    Answer(
+        fields="choices[].message.annotations choices[].message.annotations[].type "
+        "choices[].message.annotations[].url_citation choices[].message.annotations[].url_citation.url "
+        "choices[].message.annotations[].url_citation.title "
+        "choices[].message.annotations[].url_citation.start_index "
+        "choices[].message.annotations[].url_citation.end_index",
+        how="There is no web search.",
+        test=_A_COMPLETION,
+    ),
+    Answer(
+        fields="choices[].message.audio choices[].message.audio.id choices[].message.audio.data "
+        "choices[].message.audio.expires_at choices[].message.audio.transcript choices[].delta.audio "
+        "choices[].delta.audio.id choices[].delta.audio.data choices[].delta.audio.expires_at "
+        "choices[].delta.audio.transcript",
+        how="Audio is refused.",
+        test=_A_COMPLETION,
+    ),
+    Answer(fields=_moderation(), how="There is no moderation model.", test=_A_COMPLETION),
+    Answer(
+        fields="error error.message error.type error.param error.code",
+        how="Of every answer that is no completion; in a stream, an event before `[DONE]`.",
+        test=_RENDER + "test_every_kind_of_problem_has_a_status_and_a_body",
+    ),
+)

@@ -1,0 +1,412 @@
+"""OpenAI's chat completions: every field that the newest official SDK sends."""
+
+from typing import Any
+
+from api.dialects.openai import OpenAI
+from tests.compatibility.openai_answers import CHAT_ANSWERS
+from tests.compatibility.rows import Interface, Request
+
+_PARSE = "tests/unit/dialects/test_openai_parse.py::"
+_SERVED = _PARSE + "test_every_served_field"
+_NOT_SERVED = _PARSE + "test_what_is_not_served_is_refused_by_name"
+_INSIDE = _PARSE + "test_what_is_not_served_inside_a_field_is_refused_by_path"
+_SOME_VALUES = _PARSE + "test_a_value_that_is_not_served_is_refused_by_name"
+_MODALITY = _PARSE + "test_a_modality_that_the_model_lacks_is_named"
+_ROUTES = "tests/integration/test_openai_routes.py::"
+_SDK = "tests/acceptance/test_openai_sdk.py::"
+_STRUCTURE = "tests/acceptance/test_structured_output.py::"
+
+USER: dict[str, Any] = {"role": "user", "content": "Hello"}
+_SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+_FUNCTION = {"name": "f", "description": "Does it.", "parameters": _SCHEMA}
+TOOL: dict[str, Any] = {"type": "function", "function": {**_FUNCTION, "strict": True}}
+_NAMED = {"type": "function", "function": {"name": "f"}}
+_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+_CUSTOM_FORMAT = {"type": "grammar", "grammar": {"definition": "a", "syntax": "regex"}}
+_CUSTOM_TOOL = {"type": "custom", "custom": {"name": "g", "description": "Does it.", "format": _CUSTOM_FORMAT}}
+_CUSTOM_CALL = {"id": "c", "type": "custom", "custom": {"name": "g", "input": "x"}}
+_BREAKPOINT = {"mode": "explicit", "ttl": "30m"}
+_LOCATION = {
+    "type": "approximate",
+    "approximate": {"city": "Rome", "country": "IT", "region": "Lazio", "timezone": "Europe/Rome"},
+}
+
+
+def _parts(*parts: dict[str, Any], role: str = "user") -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": list(parts)}]}
+
+
+MESSAGES = (
+    Request(
+        fields="messages messages[].role messages[].content messages[].name",
+        body={"messages": [{"role": "developer", "content": "Be kind.", "name": "ann"}, USER]},
+        how="All roles. A developer is a system where the chat template does not know it. "
+        "Special tokens in a text stay text.",
+        test="tests/unit/test_prompt_maker.py::test_special_texts_stay_text_in_every_field",
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].text",
+        when="text",
+        body=_parts({"type": "text", "text": "Hello"}),
+        how="Parts are joined to one text.",
+        test=_PARSE + "test_fields",
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].refusal messages[].refusal",
+        when="refusal",
+        body={
+            "messages": [
+                USER,
+                {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+                {"role": "assistant", "refusal": "No."},
+                USER,
+            ]
+        },
+        how="What the assistant said.",
+        test=_PARSE + "test_a_refusal_is_what_the_assistant_said",
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].image_url messages[].content[].image_url.url "
+        "messages[].content[].image_url.detail",
+        when="image_url",
+        body=_parts({"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}}),
+        test=_MODALITY,
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].input_audio messages[].content[].input_audio.data "
+        "messages[].content[].input_audio.format",
+        when="input_audio",
+        body=_parts({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}),
+        test=_MODALITY,
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].file messages[].content[].file.file_data "
+        "messages[].content[].file.file_id messages[].content[].file.filename",
+        when="file",
+        body=_parts({"type": "file", "file": {"file_data": "", "file_id": "f", "filename": "a.pdf"}}),
+        test=_MODALITY,
+    ),
+    Request(
+        fields="messages[].content[].prompt_cache_breakpoint messages[].content[].prompt_cache_breakpoint.mode "
+        "messages[].content[].prompt_cache_breakpoint.ttl",
+        body=_parts({"type": "text", "text": "Hello", "prompt_cache_breakpoint": _BREAKPOINT}),
+        test=_INSIDE,
+    ),
+    Request(
+        fields="messages[].tool_calls messages[].tool_calls[].id messages[].tool_calls[].type "
+        "messages[].tool_calls[].function messages[].tool_calls[].function.name "
+        "messages[].tool_calls[].function.arguments messages[].tool_call_id",
+        body={
+            "messages": [
+                USER,
+                {"role": "assistant", "tool_calls": [_CALL]},
+                {"role": "tool", "tool_call_id": "c", "content": "1"},
+            ]
+        },
+        how="Rendered by the chat template, in words where it knows no tools.",
+        test=_SDK + "test_a_tool_that_must_be_called",
+    ),
+    Request(
+        fields="messages[].tool_calls messages[].tool_calls[].type messages[].tool_calls[].custom "
+        "messages[].tool_calls[].custom.name messages[].tool_calls[].custom.input",
+        when="custom",
+        body={
+            "messages": [
+                USER,
+                {"role": "assistant", "tool_calls": [_CUSTOM_CALL]},
+                {"role": "tool", "tool_call_id": "c", "content": "1"},
+            ]
+        },
+        test=_INSIDE,
+    ),
+    Request(
+        fields="messages[].function_call messages[].function_call.name messages[].function_call.arguments",
+        body={
+            "messages": [
+                USER,
+                {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+                {"role": "function", "name": "f", "content": "1"},
+            ]
+        },
+        how="As a tool call and its result.",
+        test=_PARSE + "test_calls_and_their_results",
+    ),
+    Request(
+        fields="messages[].audio messages[].audio.id",
+        body={"messages": [USER, {"role": "assistant", "audio": {"id": "a"}}, USER]},
+        test=_INSIDE,
+    ),
+    Request(
+        fields="messages[].reasoning_content",
+        body={"messages": [USER, {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm."}, USER]},
+        how="Not OpenAI's: earlier reasoning goes where the chat template looks for it.",
+        test="tests/unit/test_conversation.py::test_reasoning_goes_where_the_template_looks",
+    ),
+)
+
+SAMPLING = (
+    Request(fields="model", how="A name that a worker serves; else 404.", test=_SDK + "test_exceptions"),
+    Request(
+        fields="temperature",
+        body={"temperature": 0.5},
+        how="0 is greedy. Left out: the model's own default, then 1.",
+        test="tests/unit/test_defaults.py::test_the_client_comes_first_then_the_model_then_the_interface",
+    ),
+    Request(
+        fields="top_p", body={"top_p": 0.5}, how="0 is greedy.", test=_SDK + "test_a_top_p_of_zero_is_greedy"
+    ),
+    Request(
+        fields="frequency_penalty presence_penalty",
+        body={"frequency_penalty": 1, "presence_penalty": 1},
+        how="By the engine.",
+        test=_SDK + "test_penalties_change_the_text",
+    ),
+    Request(
+        fields="seed",
+        body={"seed": 7},
+        how="The same seed makes the same text. Beside other requests that holds with `--precision exact`; in the "
+        "default precision the engine's rounding depends on the batch.",
+        test="tests/acceptance/test_sampling.py::test_a_seed_makes_the_same_text_among_strangers",
+    ),
+    Request(
+        fields="stop",
+        body={"stop": ["a", "b"]},
+        how="Up to 4. No part of one gets out.",
+        test="tests/acceptance/test_main_job.py::test_stop_strings_never_leak_in_part",
+    ),
+    Request(
+        fields="max_completion_tokens",
+        body={"max_completion_tokens": 5},
+        how="Left out: as long as the context allows.",
+        test=_SERVED,
+    ),
+    Request(
+        fields="max_tokens",
+        body={"max_tokens": 5},
+        how="The older name; both at once are refused.",
+        test=_PARSE + "test_one_stop_string_and_the_older_token_limit",
+    ),
+    Request(
+        fields="n",
+        body={"n": 3},
+        how="So many generations that share the prompt, with seeds derived from the given one; streams too.",
+        test="tests/acceptance/test_sampling.py::test_choices_stream_side_by_side_with_texts_of_their_own",
+    ),
+    Request(
+        fields="logprobs",
+        body={"logprobs": True},
+        how="The chosen tokens' own, in streams too.",
+        test=_SDK + "test_log_probabilities_fit_the_text",
+    ),
+    Request(
+        fields="top_logprobs", when="0", body={"logprobs": True, "top_logprobs": 0}, how="None.", test=_SERVED
+    ),
+    Request(
+        fields="top_logprobs", when="1 to 20", body={"logprobs": True, "top_logprobs": 3}, test=_SOME_VALUES
+    ),
+    Request(fields="logit_bias", body={"logit_bias": {"1": 1}}, test=_NOT_SERVED),
+    Request(
+        fields="reasoning_effort verbosity",
+        body={"reasoning_effort": "low", "verbosity": "low"},
+        how="Given to the chat template; one that does not know them ignores them.",
+        test=_PARSE + "test_sampling",
+    ),
+)
+
+STRUCTURE = (
+    Request(fields="response_format response_format.type", body={"response_format": {"type": "text"}},
+            how="Any text.", test=_SERVED),
+    Request(
+        fields="response_format response_format.type",
+        when="json_object",
+        body={"response_format": {"type": "json_object"}},
+        how="By a grammar: an object, unless cut off by length.",
+        test=_STRUCTURE + "test_json_mode_gives_an_object",
+    ),
+    Request(
+        fields="response_format response_format.type response_format.json_schema response_format.json_schema.name "
+        "response_format.json_schema.description response_format.json_schema.schema "
+        "response_format.json_schema.strict",
+        when="json_schema",
+        body={
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "s", "description": "It.", "schema": _SCHEMA, "strict": True},
+            }
+        },
+        how="By a grammar, strict or not: valid, unless cut off by length. A schema that can't be held is refused.",
+        test=_STRUCTURE + "test_sixteen_schemas_at_once_all_hold",
+    ),
+)
+
+TOOLS = (
+    Request(
+        fields="tools tools[].type tools[].function tools[].function.name tools[].function.description "
+        "tools[].function.parameters tools[].function.strict",
+        body={"tools": [TOOL]},
+        how="In the model's own format, found from its chat template; a grammar makes the arguments valid.",
+        test=_STRUCTURE + "test_a_named_tool_is_called_with_arguments_of_its_schema",
+    ),
+    Request(
+        fields="tools[].type tools[].custom tools[].custom.name tools[].custom.description tools[].custom.format "
+        "tools[].custom.format.type tools[].custom.format.grammar tools[].custom.format.grammar.definition "
+        "tools[].custom.format.grammar.syntax",
+        when="custom",
+        body={"tools": [_CUSTOM_TOOL]},
+        test=_INSIDE,
+    ),
+    Request(
+        fields="tool_choice",
+        when="none, auto, required",
+        body={"tools": [TOOL], "tool_choice": "required"},
+        how="`required` holds for any model, by a grammar.",
+        test=_SDK + "test_a_tool_that_must_be_called",
+    ),
+    Request(
+        fields="tool_choice tool_choice.type tool_choice.function tool_choice.function.name",
+        when="function",
+        body={"tools": [TOOL], "tool_choice": _NAMED},
+        how="Holds for any model, by a grammar.",
+        test=_SDK + "test_a_tool_that_must_be_called",
+    ),
+    Request(
+        fields="tool_choice tool_choice.type tool_choice.allowed_tools tool_choice.allowed_tools.mode "
+        "tool_choice.allowed_tools.tools",
+        when="allowed_tools",
+        body={
+            "tools": [TOOL],
+            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [_NAMED]}},
+        },
+        how="Only these are offered.",
+        test=_PARSE + "test_fields",
+    ),
+    Request(
+        fields="tool_choice tool_choice.type tool_choice.custom tool_choice.custom.name tools[].type",
+        when="custom",
+        body={"tools": [_CUSTOM_TOOL], "tool_choice": {"type": "custom", "custom": {"name": "g"}}},
+        test=_INSIDE,
+    ),
+    Request(
+        fields="parallel_tool_calls",
+        body={"tools": [TOOL], "parallel_tool_calls": False},
+        how="false: one call at most.",
+        test="tests/unit/test_answers.py::test_only_one_call_where_only_one_is_allowed",
+    ),
+    Request(
+        fields="functions functions[].name functions[].description functions[].parameters function_call "
+        "function_call.name",
+        body={"functions": [_FUNCTION], "function_call": {"name": "f"}},
+        how="As tools; the answer has the deprecated form.",
+        test=_SDK + "test_a_function_that_must_be_called",
+    ),
+)
+
+DELIVERY = (
+    Request(
+        fields="stream stream_options stream_options.include_usage",
+        body={"stream": True, "stream_options": {"include_usage": True}},
+        how="Server-sent events, ended by `[DONE]`.",
+        test=_SDK + "test_the_stream_helper",
+    ),
+    Request(
+        fields="stream_options stream_options.include_obfuscation",
+        body={"stream": True, "stream_options": {"include_obfuscation": True}},
+        how="Chunks are filled up to multiples of 64 bytes. Off unless asked for.",
+        test=_ROUTES + "test_obfuscation",
+    ),
+    Request(
+        fields="store metadata",
+        body={"store": True, "metadata": {"a": "b"}},
+        how="Kept for a while: read, list, update and delete under `/v1/chat/completions/{id}`.",
+        test=_ROUTES + "test_stored_completions",
+    ),
+    Request(
+        fields="service_tier",
+        when="auto, default, flex, priority, fast",
+        body={"service_tier": "flex"},
+        how="Places in the queue.",
+        test=_ROUTES + "test_waiting_requests_are_served_by_their_tier",
+    ),
+    Request(fields="service_tier", when="scale", body={"service_tier": "scale"}, test=_SOME_VALUES),
+    Request(
+        fields="user safety_identifier prompt_cache_key",
+        body={"user": "u", "safety_identifier": "s", "prompt_cache_key": "k"},
+        how="Checked by the reference's rules; nothing depends on them.",
+        test=_SERVED,
+    ),
+    Request(
+        fields="prompt_cache_retention",
+        when="in_memory",
+        body={"prompt_cache_retention": "in_memory"},
+        how="What holds anyway.",
+        test=_SERVED,
+    ),
+    Request(fields="prompt_cache_retention", when="24h", body={"prompt_cache_retention": "24h"}, test=_SOME_VALUES),
+    Request(
+        fields="prompt_cache_options prompt_cache_options.mode",
+        when="implicit",
+        body={"prompt_cache_options": {"mode": "implicit"}},
+        how="What holds anyway.",
+        test=_PARSE + "test_a_value_that_asks_for_nothing_passes",
+    ),
+    Request(
+        fields="prompt_cache_options prompt_cache_options.mode prompt_cache_options.ttl",
+        when="explicit, or a time",
+        body={"prompt_cache_options": {"mode": "explicit", "ttl": "30m"}},
+        test=_NOT_SERVED,
+    ),
+    Request(
+        fields="modalities",
+        when="text",
+        body={"modalities": ["text"]},
+        how="What holds anyway.",
+        test=_PARSE + "test_a_value_that_asks_for_nothing_passes",
+    ),
+    Request(
+        fields="modalities audio",
+        when="audio",
+        body={"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}},
+        test=_NOT_SERVED,
+    ),
+    Request(
+        fields="audio audio.voice audio.voice.id audio.format",
+        body={"audio": {"voice": {"id": "v"}, "format": "wav"}},
+        test=_NOT_SERVED,
+    ),
+    Request(
+        fields="prediction prediction.type prediction.content prediction.content[].type prediction.content[].text "
+        "prediction.content[].prompt_cache_breakpoint prediction.content[].prompt_cache_breakpoint.mode "
+        "prediction.content[].prompt_cache_breakpoint.ttl",
+        body={
+            "prediction": {
+                "type": "content",
+                "content": [{"type": "text", "text": "Hi", "prompt_cache_breakpoint": _BREAKPOINT}],
+            }
+        },
+        test=_NOT_SERVED,
+    ),
+    Request(
+        fields="moderation moderation.model moderation.policy moderation.policy.input moderation.policy.input.mode "
+        "moderation.policy.output moderation.policy.output.mode",
+        body={"moderation": {"model": "m", "policy": {"input": {"mode": "block"}, "output": {"mode": "score"}}}},
+        test=_NOT_SERVED,
+    ),
+    Request(
+        fields="web_search_options web_search_options.search_context_size web_search_options.user_location "
+        "web_search_options.user_location.type web_search_options.user_location.approximate "
+        "web_search_options.user_location.approximate.city web_search_options.user_location.approximate.country "
+        "web_search_options.user_location.approximate.region web_search_options.user_location.approximate.timezone",
+        body={"web_search_options": {"search_context_size": "low", "user_location": _LOCATION}},
+        test=_NOT_SERVED,
+    ),
+)
+
+CHAT = Interface(
+    title="OpenAI chat completions",
+    route="POST /v1/chat/completions",
+    about="The reference, and every field of the official Python SDK, which is newer. Fields of neither are refused.",
+    dialect=lambda query, headers: OpenAI(),
+    plain={"model": "m", "messages": [USER]},
+    requests=(*MESSAGES, *SAMPLING, *STRUCTURE, *TOOLS, *DELIVERY),
+    answers=CHAT_ANSWERS,
+)

@@ -1,0 +1,60 @@
+"""Answers to look for fields in: every request that an interface takes is answered, whole and streamed."""
+
+import json
+from collections.abc import Iterator
+
+from api.dialects.interface import Call, Choice, Rendering, TokenLogprob, Usage
+from shared.errors import Problem, ProblemKind, RequestRefused
+from shared.request import ChatRequest
+from tests.compatibility.paths import inside
+from tests.compatibility.rows import Interface
+
+_TOKENS = (TokenLogprob(b"Hi", -0.5), TokenLogprob(b"!", -1.5))
+_USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
+
+
+def sent(interface: Interface) -> dict[str, list[object]]:
+    """Each path of the interface's answers and errors, with the values that were there."""
+    found: dict[str, list[object]] = {}
+    for document in _documents(interface):
+        for path, value in inside(document):
+            found.setdefault(path, []).append(value)
+    return found
+
+
+def _documents(interface: Interface) -> Iterator[object]:
+    for row in interface.requests:
+        dialect = interface.dialect({**interface.query, **row.query}, row.headers)
+        try:
+            request = dialect.parse(json.dumps({**interface.plain, **row.body}).encode())
+        except RequestRefused as refused:
+            yield json.loads(dialect.error(refused.problem).body)
+            continue
+        rendering = dialect.render(request, answer_id="a", created=1, fingerprint="fp")
+        yield json.loads(rendering.completion([_choice(request)], _USAGE))
+        yield from _chunks(request, rendering)
+    dialect = interface.dialect(interface.query, {})
+    for kind in ProblemKind:
+        yield json.loads(dialect.error(Problem(kind=kind, message="m", param="messages")).body)
+
+
+def _choice(request: ChatRequest) -> Choice:
+    return Choice(
+        index=1,
+        text="Hi!",
+        reason="tool_calls" if request.tools else "stop",
+        reasoning="Hm.",
+        calls=(Call(id="c", name="f", arguments="{}"),) if request.tools else (),
+        logprobs=_TOKENS if request.sampling.logprobs else None,
+    )
+
+
+def _chunks(request: ChatRequest, rendering: Rendering) -> Iterator[object]:
+    logprobs = _TOKENS if request.sampling.logprobs else ()
+    events = rendering.opening(1) + rendering.reasoning(1, "Hm.") + rendering.content(1, "Hi!", logprobs)
+    if request.tools:
+        events += rendering.call(1, 1, "c", "f") + rendering.arguments(1, 1, "{}")
+    events += rendering.closing(1, "stop") + rendering.usage(_USAGE)
+    for event in events.split(b"\n\n"):
+        if event:
+            yield json.loads(event.removeprefix(b"data: "))

@@ -1,0 +1,181 @@
+"""Admission without HTTP: what a key allows, and what a request is taken for."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from api.admission import Admission, LimitReached, Ticket
+from api.answers.tally import Tally
+from api.keys import ApiKey, Keyring
+from api.keys.store import new_key, put_key
+from api.limits import Limiter
+from shared import keys
+from shared.errors import ProblemKind, RequestRefused
+from shared.events import Started
+from shared.request import ChatRequest, Message, Sampling, Tier
+from shared.settings import ApiSettings
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+@pytest.fixture
+async def redis(server: FakeServer) -> AsyncIterator[FakeAsyncRedis]:
+    fake = FakeAsyncRedis(server=server)
+    yield fake
+    await fake.aclose()
+
+
+@pytest.fixture
+def admission(redis: FakeAsyncRedis) -> Admission:
+    keyring = Keyring(redis, plain="", file="", required=False)
+    return Admission(keyring, Limiter(redis, longest=600), ApiSettings(queue_timeout=60))
+
+
+def key(**fields: Any) -> ApiKey:
+    return ApiKey(id="key-1", digest="0" * 64, **fields)
+
+
+def chat(tier: Tier | None = None, max_tokens: int | None = 10, n: int = 1) -> ChatRequest:
+    return ChatRequest(
+        model="tiny",
+        messages=(Message(role="user", content="x" * 400),),
+        sampling=Sampling(max_tokens=max_tokens),
+        tier=tier,
+        n=n,
+    )
+
+
+async def refused(admission: Admission, of: ApiKey | None, request: ChatRequest, **headers: str) -> RequestRefused:
+    with pytest.raises(RequestRefused) as refusal:
+        await admission.admit(of, request, headers)
+    return refusal.value
+
+
+async def test_an_open_service_counts_nothing(admission: Admission, redis: FakeAsyncRedis) -> None:
+    assert await admission.identify({"authorization": "Bearer anything"}) is None
+    assert await admission.admit(None, chat(), {}) == Ticket(chat())
+    assert await redis.keys("*") == []
+
+
+async def test_a_key_without_limits_costs_no_call(admission: Admission, server: FakeServer) -> None:
+    server.connected = False
+    ticket = await admission.admit(key(), chat(), {})
+    assert (ticket.tenant, ticket.headers, ticket.reservation) == ("key-1", {}, None)
+
+
+async def test_who_is_not_known_is_told_nothing_but_the_mask(admission: Admission, redis: FakeAsyncRedis) -> None:
+    made, secret = new_key(key())
+    await put_key(redis, made)
+    assert await admission.identify({"api-key": secret}) == made
+    with pytest.raises(RequestRefused) as refusal:
+        await admission.identify({"authorization": f"Bearer {secret}x"})
+    assert refusal.value.problem.kind is ProblemKind.UNAUTHORIZED
+    assert secret[6:-2] not in refusal.value.problem.message
+
+
+async def test_before_the_keys_are_known_nobody_is_let_in(admission: Admission, server: FakeServer) -> None:
+    server.connected = False
+    with pytest.raises(RequestRefused) as refusal:
+        await admission.identify({})
+    assert refusal.value.problem.kind is ProblemKind.STORE_UNAVAILABLE
+
+
+async def test_limits_can_not_be_passed_while_the_store_is_away(admission: Admission, server: FakeServer) -> None:
+    server.connected = False
+    refusal = await refused(admission, key(requests_per_minute=1), chat())
+    assert refusal.problem.kind is ProblemKind.STORE_UNAVAILABLE
+
+
+async def test_models_of_a_key(admission: Admission) -> None:
+    assert (await admission.admit(key(models=("tiny",)), chat(), {})).tenant == "key-1"
+    refusal = await refused(admission, key(models=("large",)), chat())
+    assert refusal.problem.kind is ProblemKind.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    ("of_key", "asked", "used"),
+    [
+        ("default", None, None),
+        ("default", "auto", "auto"),
+        ("default", "flex", "flex"),
+        ("default", "priority", "default"),
+        ("priority", None, "priority"),
+        ("priority", "auto", "priority"),
+        ("priority", "default", "default"),
+        ("flex", None, "flex"),
+        ("flex", "default", "flex"),
+        ("flex", "priority", "flex"),
+    ],
+)
+async def test_a_keys_band_is_what_it_gets_and_the_most_it_gets(
+    admission: Admission, of_key: Any, asked: Tier | None, used: Tier | None
+) -> None:
+    ticket = await admission.admit(key(priority=of_key), chat(asked), {})
+    assert ticket.request.tier == used
+
+
+@pytest.mark.parametrize(
+    ("of_key", "wanted", "used"),
+    [(None, "", None), (None, "5", 5.0), (None, "500", 60.0), (20.0, "", 20.0), (20.0, "5", 5.0), (20.0, "50", 20.0)],
+)
+async def test_waits_are_bounded_by_the_key_or_the_setting(
+    admission: Admission, of_key: float | None, wanted: str, used: float | None
+) -> None:
+    ticket = await admission.admit(key(queue_timeout=of_key), chat(), {"x-queue-timeout": wanted})
+    assert ticket.queue_timeout == used
+
+
+@pytest.mark.parametrize("wanted", ["soon", "0", "-1", "nan", "inf", "1s"])
+async def test_a_wait_that_is_none_is_refused(admission: Admission, wanted: str) -> None:
+    refusal = await refused(admission, None, chat(), **{"x-queue-timeout": wanted})
+    assert (refusal.problem.kind, refusal.problem.param) == (ProblemKind.INVALID, "x-queue-timeout")
+
+
+async def test_each_choice_is_counted_and_the_prompt_once(admission: Admission) -> None:
+    ticket = await admission.admit(key(tokens_per_minute=10_000), chat(max_tokens=50, n=4), {})
+    assert ticket.reservation is not None
+    assert ticket.reservation.tokens == pytest.approx(100 + 4 * 50, abs=10)
+
+
+async def test_what_can_never_fit_is_told_without_a_time(admission: Admission, redis: FakeAsyncRedis) -> None:
+    refusal = await refused(admission, key(tokens_per_minute=200), chat(max_tokens=2**31 - 1, n=128))
+    assert isinstance(refusal, LimitReached)
+    assert (refusal.problem.kind, refusal.problem.retry_after) == (ProblemKind.TOKENS_LIMITED, None)
+    assert await redis.keys("*") == []
+
+
+async def test_a_guess_alone_refuses_nobody_for_good(admission: Admission) -> None:
+    ticket = await admission.admit(key(tokens_per_minute=200), chat(max_tokens=None), {})
+    assert ticket.reservation is not None
+    assert ticket.reservation.tokens == 200
+
+
+async def test_a_refusal_brings_the_state_of_the_limits(admission: Admission) -> None:
+    of = key(requests_per_minute=1)
+    await admission.admit(of, chat(), {})
+    refusal = await refused(admission, of, chat())
+    assert isinstance(refusal, LimitReached)
+    assert refusal.problem.kind is ProblemKind.RATE_LIMITED
+    assert refusal.problem.retry_after == pytest.approx(60, abs=1)
+    assert refusal.headers["x-ratelimit-remaining-requests"] == "0"
+
+
+async def test_settling_frees_the_place_and_returns_what_was_not_used(
+    admission: Admission, redis: FakeAsyncRedis
+) -> None:
+    of = key(tokens_per_minute=1000, concurrency=1)
+    ticket = await admission.admit(of, chat(max_tokens=800), {})
+    assert ticket.reservation is not None
+    assert (await refused(admission, of, chat())).problem.kind is ProblemKind.RATE_LIMITED
+    tally = Tally()
+    tally.started(0, Started("w", 100, "f"))
+    admission.settle(ticket.reservation, tally)
+    await admission.farewell()
+    assert await redis.zcard(keys.admitted("key-1")) == 0
+    again = await admission.admit(of, chat(max_tokens=1), {})
+    assert int(again.headers["x-ratelimit-remaining-tokens"]) == pytest.approx(800, abs=20)

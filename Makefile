@@ -42,8 +42,9 @@ format: $(VENV)/.dev ## format the code
 	@$(BIN)/ruff format $(SOURCES)
 	@$(BIN)/ruff check --fix $(SOURCES)
 
-docs: $(VENV)/.up ## write the parts of the documentation that come from the code
+docs: $(VENV)/.dev ## write the parts of the documentation that come from the code
 	@$(BIN)/python -m cli.settings_table README.md
+	@$(BIN)/python -m tests.compatibility
 
 # dev.txt holds every package; the others are parts of it, with the same versions.
 LOCK = $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \

@@ -74,7 +74,12 @@ class BoundedHeadProtocol(HttpToolsProtocol):
 
     def _give_up(self) -> None:
         self._deadline = None
-        if self._in_head and not self.transport.is_closing():
+        if not self._in_head or self.transport.is_closing():
+            return
+        if self._head_size == 0:
+            # Nothing was asked: a client that has just begun to must not take this for its answer.
+            self.transport.close()
+        else:
             self._refuse(408, _TOO_SLOW)
 
     def _stop_waiting(self) -> None:

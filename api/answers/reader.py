@@ -137,6 +137,10 @@ class ChoiceBuilder:
             case CallClosed():
                 pass
 
+    def add_text(self, text: str) -> None:
+        """Append content that no parser and no log probability belongs to: the usual case, once a token."""
+        self._text.append(text)
+
     def choice(self, reason: FinishReason) -> Choice:
         """The whole choice."""
         return Choice(

@@ -76,7 +76,11 @@ async def collect(answer: Answer, request: ChatRequest, tally: Tally) -> list[Ch
             match event:
                 case Delta():
                     tally.delta(event)
-                    _build(builders[job], readers[job].read(event))
+                    reader = readers[job]
+                    if reader.plain:
+                        builders[job].add_text(event.text)
+                    else:
+                        _build(builders[job], reader.read(event))
                 case Started():
                     tally.started(job // jobs_per_prompt(request), event)
                     readers[job] = ChoiceReader(request, event, tally)
@@ -88,9 +92,9 @@ async def collect(answer: Answer, request: ChatRequest, tally: Tally) -> list[Ch
                     for rank, item in enumerate(event.items):
                         tally.generated(len(item.tokens))
                         builder = ChoiceBuilder(job * request.n + rank, logprobs=logprobs)
-                        reader = readers[job].anew()
-                        _build(builder, reader.read(Delta(0, item.tokens, item.text, item.logprobs, item.pieces)))
-                        rest, tally.outcome = reader.finish(item.reason)
+                        own = readers[job].anew()
+                        _build(builder, own.read(Delta(0, item.tokens, item.text, item.logprobs, item.pieces)))
+                        rest, tally.outcome = own.finish(item.reason)
                         _build(builder, rest)
                         choices[job * request.n + rank] = builder.choice(tally.outcome)
                 case Failed() | Rejected():

@@ -15,7 +15,15 @@ def _moderation() -> str:
     names = [
         f"moderation.{side}{rest}"
         for side in _MODERATION
-        for rest in ("", ".type", ".code", ".message", ".model", ".results", *(f".results[].{name}" for name in _RESULT))
+        for rest in (
+            "",
+            ".type",
+            ".code",
+            ".message",
+            ".model",
+            ".results",
+            *(f".results[].{name}" for name in _RESULT),
+        )
     ]
     return " ".join(("moderation", *names))
 
@@ -107,7 +115,7 @@ CHAT_ANSWERS = (
         "usage.completion_tokens_details.accepted_prediction_tokens "
         "usage.completion_tokens_details.rejected_prediction_tokens",
         how="Audio and predictions are refused.",
-        test=_A_COMPLETION,
+        test=_RENDER + "test_a_stream_with_usage",
     ),
     Answer(
         fields="usage.prompt_tokens_details.text_tokens usage.prompt_tokens_details.image_tokens "

@@ -4,6 +4,7 @@ from typing import Any
 
 from api.dialects.openai import OpenAI
 from tests.compatibility.openai_answers import CHAT_ANSWERS
+from tests.compatibility.openai_messages import BREAKPOINT, MESSAGES, USER
 from tests.compatibility.rows import Interface, Request
 
 _PARSE = "tests/unit/dialects/test_openai_parse.py::"
@@ -11,138 +12,21 @@ _SERVED = _PARSE + "test_every_served_field"
 _NOT_SERVED = _PARSE + "test_what_is_not_served_is_refused_by_name"
 _INSIDE = _PARSE + "test_what_is_not_served_inside_a_field_is_refused_by_path"
 _SOME_VALUES = _PARSE + "test_a_value_that_is_not_served_is_refused_by_name"
-_MODALITY = _PARSE + "test_a_modality_that_the_model_lacks_is_named"
+_NEUTRAL = _PARSE + "test_a_value_that_asks_for_nothing_passes"
 _ROUTES = "tests/integration/test_openai_routes.py::"
 _SDK = "tests/acceptance/test_openai_sdk.py::"
 _STRUCTURE = "tests/acceptance/test_structured_output.py::"
 
-USER: dict[str, Any] = {"role": "user", "content": "Hello"}
 _SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 _FUNCTION = {"name": "f", "description": "Does it.", "parameters": _SCHEMA}
-TOOL: dict[str, Any] = {"type": "function", "function": {**_FUNCTION, "strict": True}}
+_TOOL: dict[str, Any] = {"type": "function", "function": {**_FUNCTION, "strict": True}}
 _NAMED = {"type": "function", "function": {"name": "f"}}
-_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 _CUSTOM_FORMAT = {"type": "grammar", "grammar": {"definition": "a", "syntax": "regex"}}
 _CUSTOM_TOOL = {"type": "custom", "custom": {"name": "g", "description": "Does it.", "format": _CUSTOM_FORMAT}}
-_CUSTOM_CALL = {"id": "c", "type": "custom", "custom": {"name": "g", "input": "x"}}
-_BREAKPOINT = {"mode": "explicit", "ttl": "30m"}
 _LOCATION = {
     "type": "approximate",
     "approximate": {"city": "Rome", "country": "IT", "region": "Lazio", "timezone": "Europe/Rome"},
 }
-
-
-def _parts(*parts: dict[str, Any], role: str = "user") -> dict[str, Any]:
-    return {"messages": [{"role": role, "content": list(parts)}]}
-
-
-MESSAGES = (
-    Request(
-        fields="messages messages[].role messages[].content messages[].name",
-        body={"messages": [{"role": "developer", "content": "Be kind.", "name": "ann"}, USER]},
-        how="All roles. A developer is a system where the chat template does not know it. "
-        "Special tokens in a text stay text.",
-        test="tests/unit/test_prompt_maker.py::test_special_texts_stay_text_in_every_field",
-    ),
-    Request(
-        fields="messages[].content[].type messages[].content[].text",
-        when="text",
-        body=_parts({"type": "text", "text": "Hello"}),
-        how="Parts are joined to one text.",
-        test=_PARSE + "test_fields",
-    ),
-    Request(
-        fields="messages[].content[].type messages[].content[].refusal messages[].refusal",
-        when="refusal",
-        body={
-            "messages": [
-                USER,
-                {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
-                {"role": "assistant", "refusal": "No."},
-                USER,
-            ]
-        },
-        how="What the assistant said.",
-        test=_PARSE + "test_a_refusal_is_what_the_assistant_said",
-    ),
-    Request(
-        fields="messages[].content[].type messages[].content[].image_url messages[].content[].image_url.url "
-        "messages[].content[].image_url.detail",
-        when="image_url",
-        body=_parts({"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}}),
-        test=_MODALITY,
-    ),
-    Request(
-        fields="messages[].content[].type messages[].content[].input_audio messages[].content[].input_audio.data "
-        "messages[].content[].input_audio.format",
-        when="input_audio",
-        body=_parts({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}),
-        test=_MODALITY,
-    ),
-    Request(
-        fields="messages[].content[].type messages[].content[].file messages[].content[].file.file_data "
-        "messages[].content[].file.file_id messages[].content[].file.filename",
-        when="file",
-        body=_parts({"type": "file", "file": {"file_data": "", "file_id": "f", "filename": "a.pdf"}}),
-        test=_MODALITY,
-    ),
-    Request(
-        fields="messages[].content[].prompt_cache_breakpoint messages[].content[].prompt_cache_breakpoint.mode "
-        "messages[].content[].prompt_cache_breakpoint.ttl",
-        body=_parts({"type": "text", "text": "Hello", "prompt_cache_breakpoint": _BREAKPOINT}),
-        test=_INSIDE,
-    ),
-    Request(
-        fields="messages[].tool_calls messages[].tool_calls[].id messages[].tool_calls[].type "
-        "messages[].tool_calls[].function messages[].tool_calls[].function.name "
-        "messages[].tool_calls[].function.arguments messages[].tool_call_id",
-        body={
-            "messages": [
-                USER,
-                {"role": "assistant", "tool_calls": [_CALL]},
-                {"role": "tool", "tool_call_id": "c", "content": "1"},
-            ]
-        },
-        how="Rendered by the chat template, in words where it knows no tools.",
-        test=_SDK + "test_a_tool_that_must_be_called",
-    ),
-    Request(
-        fields="messages[].tool_calls messages[].tool_calls[].type messages[].tool_calls[].custom "
-        "messages[].tool_calls[].custom.name messages[].tool_calls[].custom.input",
-        when="custom",
-        body={
-            "messages": [
-                USER,
-                {"role": "assistant", "tool_calls": [_CUSTOM_CALL]},
-                {"role": "tool", "tool_call_id": "c", "content": "1"},
-            ]
-        },
-        test=_INSIDE,
-    ),
-    Request(
-        fields="messages[].function_call messages[].function_call.name messages[].function_call.arguments",
-        body={
-            "messages": [
-                USER,
-                {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
-                {"role": "function", "name": "f", "content": "1"},
-            ]
-        },
-        how="As a tool call and its result.",
-        test=_PARSE + "test_calls_and_their_results",
-    ),
-    Request(
-        fields="messages[].audio messages[].audio.id",
-        body={"messages": [USER, {"role": "assistant", "audio": {"id": "a"}}, USER]},
-        test=_INSIDE,
-    ),
-    Request(
-        fields="messages[].reasoning_content",
-        body={"messages": [USER, {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm."}, USER]},
-        how="Not OpenAI's: earlier reasoning goes where the chat template looks for it.",
-        test="tests/unit/test_conversation.py::test_reasoning_goes_where_the_template_looks",
-    ),
-)
 
 SAMPLING = (
     Request(fields="model", how="A name that a worker serves; else 404.", test=_SDK + "test_exceptions"),
@@ -152,9 +36,7 @@ SAMPLING = (
         how="0 is greedy. Left out: the model's own default, then 1.",
         test="tests/unit/test_defaults.py::test_the_client_comes_first_then_the_model_then_the_interface",
     ),
-    Request(
-        fields="top_p", body={"top_p": 0.5}, how="0 is greedy.", test=_SDK + "test_a_top_p_of_zero_is_greedy"
-    ),
+    Request(fields="top_p", body={"top_p": 0.5}, how="0 is greedy.", test=_SDK + "test_a_top_p_of_zero_is_greedy"),
     Request(
         fields="frequency_penalty presence_penalty",
         body={"frequency_penalty": 1, "presence_penalty": 1},
@@ -199,23 +81,30 @@ SAMPLING = (
         test=_SDK + "test_log_probabilities_fit_the_text",
     ),
     Request(
-        fields="top_logprobs", when="0", body={"logprobs": True, "top_logprobs": 0}, how="None.", test=_SERVED
+        fields="top_logprobs",
+        when="0",
+        body={"logprobs": True, "top_logprobs": 0},
+        how="None.",
+        test=_PARSE + "test_sampling",
     ),
-    Request(
-        fields="top_logprobs", when="1 to 20", body={"logprobs": True, "top_logprobs": 3}, test=_SOME_VALUES
-    ),
+    Request(fields="top_logprobs", when="1 to 20", body={"logprobs": True, "top_logprobs": 3}, test=_SOME_VALUES),
     Request(fields="logit_bias", body={"logit_bias": {"1": 1}}, test=_NOT_SERVED),
     Request(
         fields="reasoning_effort verbosity",
         body={"reasoning_effort": "low", "verbosity": "low"},
         how="Given to the chat template; one that does not know them ignores them.",
-        test=_PARSE + "test_sampling",
+        test=_PARSE + "test_fields",
     ),
 )
 
 STRUCTURE = (
-    Request(fields="response_format response_format.type", body={"response_format": {"type": "text"}},
-            how="Any text.", test=_SERVED),
+    Request(
+        fields="response_format response_format.type",
+        when="text",
+        body={"response_format": {"type": "text"}},
+        how="Any text.",
+        test=_NEUTRAL,
+    ),
     Request(
         fields="response_format response_format.type",
         when="json_object",
@@ -243,7 +132,7 @@ TOOLS = (
     Request(
         fields="tools tools[].type tools[].function tools[].function.name tools[].function.description "
         "tools[].function.parameters tools[].function.strict",
-        body={"tools": [TOOL]},
+        body={"tools": [_TOOL]},
         how="In the model's own format, found from its chat template; a grammar makes the arguments valid.",
         test=_STRUCTURE + "test_a_named_tool_is_called_with_arguments_of_its_schema",
     ),
@@ -258,14 +147,14 @@ TOOLS = (
     Request(
         fields="tool_choice",
         when="none, auto, required",
-        body={"tools": [TOOL], "tool_choice": "required"},
+        body={"tools": [_TOOL], "tool_choice": "required"},
         how="`required` holds for any model, by a grammar.",
         test=_SDK + "test_a_tool_that_must_be_called",
     ),
     Request(
         fields="tool_choice tool_choice.type tool_choice.function tool_choice.function.name",
         when="function",
-        body={"tools": [TOOL], "tool_choice": _NAMED},
+        body={"tools": [_TOOL], "tool_choice": _NAMED},
         how="Holds for any model, by a grammar.",
         test=_SDK + "test_a_tool_that_must_be_called",
     ),
@@ -274,7 +163,7 @@ TOOLS = (
         "tool_choice.allowed_tools.tools",
         when="allowed_tools",
         body={
-            "tools": [TOOL],
+            "tools": [_TOOL],
             "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [_NAMED]}},
         },
         how="Only these are offered.",
@@ -288,7 +177,7 @@ TOOLS = (
     ),
     Request(
         fields="parallel_tool_calls",
-        body={"tools": [TOOL], "parallel_tool_calls": False},
+        body={"tools": [_TOOL], "parallel_tool_calls": False},
         how="false: one call at most.",
         test="tests/unit/test_answers.py::test_only_one_call_where_only_one_is_allowed",
     ),
@@ -332,14 +221,14 @@ DELIVERY = (
         fields="user safety_identifier prompt_cache_key",
         body={"user": "u", "safety_identifier": "s", "prompt_cache_key": "k"},
         how="Checked by the reference's rules; nothing depends on them.",
-        test=_SERVED,
+        test=_NEUTRAL,
     ),
     Request(
         fields="prompt_cache_retention",
         when="in_memory",
         body={"prompt_cache_retention": "in_memory"},
         how="What holds anyway.",
-        test=_SERVED,
+        test=_NEUTRAL,
     ),
     Request(fields="prompt_cache_retention", when="24h", body={"prompt_cache_retention": "24h"}, test=_SOME_VALUES),
     Request(
@@ -347,7 +236,7 @@ DELIVERY = (
         when="implicit",
         body={"prompt_cache_options": {"mode": "implicit"}},
         how="What holds anyway.",
-        test=_PARSE + "test_a_value_that_asks_for_nothing_passes",
+        test=_NEUTRAL,
     ),
     Request(
         fields="prompt_cache_options prompt_cache_options.mode prompt_cache_options.ttl",
@@ -360,7 +249,7 @@ DELIVERY = (
         when="text",
         body={"modalities": ["text"]},
         how="What holds anyway.",
-        test=_PARSE + "test_a_value_that_asks_for_nothing_passes",
+        test=_NEUTRAL,
     ),
     Request(
         fields="modalities audio",
@@ -380,7 +269,7 @@ DELIVERY = (
         body={
             "prediction": {
                 "type": "content",
-                "content": [{"type": "text", "text": "Hi", "prompt_cache_breakpoint": _BREAKPOINT}],
+                "content": [{"type": "text", "text": "Hi", "prompt_cache_breakpoint": BREAKPOINT}],
             }
         },
         test=_NOT_SERVED,

@@ -31,9 +31,7 @@ _REQUESTS = (
     Request(fields="logprobs", when="1 to 5", body={"logprobs": 2}, test=_REFUSED),
     Request(
         fields="frequency_penalty presence_penalty temperature top_p seed user",
-        body={
-            "frequency_penalty": 1, "presence_penalty": 1, "temperature": 0.5, "top_p": 0.5, "seed": 7, "user": "u"
-        },
+        body={"frequency_penalty": 1, "presence_penalty": 1, "temperature": 0.5, "top_p": 0.5, "seed": 7, "user": "u"},
         how="As in chats.",
         test=_SERVED,
     ),
@@ -84,7 +82,7 @@ _ANSWERS = (
         "usage.completion_tokens_details.accepted_prediction_tokens "
         "usage.completion_tokens_details.rejected_prediction_tokens",
         how="There is only text.",
-        test=_UNIT + "test_a_completion",
+        test="tests/unit/dialects/test_openai_render.py::test_a_stream_with_usage",
     ),
     Answer(
         fields="usage.prompt_tokens_details.text_tokens usage.prompt_tokens_details.image_tokens "

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 
 from tests.compatibility.azure import AZURE
+from tests.compatibility.named_tests import ROOT
 from tests.compatibility.openai_chat import CHAT
 from tests.compatibility.openai_completions import COMPLETIONS
 from tests.compatibility.ovms import MODEL_SERVER, MODEL_SERVER_COMPLETIONS
-from tests.compatibility.proof import ROOT, refusal
+from tests.compatibility.proof import refusal
 from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.samples import sent
 
@@ -17,11 +18,15 @@ _HEAD = """# Compatibility
 
 What this service does with each field of the interfaces that it speaks. Made by `make docs`; don't edit it by hand.
 
-- The second column is not written by anybody. For requests it is what the interface's own parser did with a request
-  that has the fields; where that was refused, the reason is the message that the client gets. For answers it is what was
-  found in rendered answers. A unit test fails when this page is not what the code does.
-- `[]` stands for each item of an array. Names that begin with `?` are in the query, those that end with `:` are headers.
-- Whatever else a client sends is refused by name, in the interface's own form of an error.
+- What happens is not written by anybody. For requests it is what the interface's own parser did with a request that
+  has the fields; where that was refused, the reason is the message that the client gets. For answers it is what
+  was found in rendered answers. A unit test fails when this page is not what the code does.
+- `[]` stands for each item of an array. Names that begin with `?` are in the query, those that end with `:` are
+  headers.
+- The last column names a test that is about one of the row's fields at least. That each field is read or refused as
+  told here is shown by `unit/test_compatibility.py`.
+- Whatever else a client sends is refused by name, in the interface's own form of an error; in Azure's, unless a header
+  says otherwise.
 """
 
 
@@ -38,7 +43,7 @@ def _section(interface: Interface) -> Iterator[str]:
 
 
 def _table(first: str, rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    yield f"| {first} | | How, or why not | Shown by |\n|---|---|---|---|"
+    yield f"| {first} | What happens | How, or why not | Shown by |\n|---|---|---|---|"
     for row in rows:
         yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
     yield ""

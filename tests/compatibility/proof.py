@@ -1,16 +1,11 @@
 """What the code does with the fields of a row."""
 
-import ast
 import json
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 from shared.errors import Problem, RequestRefused
 from tests.compatibility.paths import inside, of_param
 from tests.compatibility.rows import Interface, Request
-
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -37,23 +32,6 @@ def missing_fields(interface: Interface, row: Request) -> set[str]:
     there = {path for path, _ in inside({**interface.plain, **row.body})}
     there |= {f"?{name}" for name in {**interface.query, **row.query}} | {f"{name}:" for name in row.headers}
     return set(row.paths) - there
-
-
-@cache
-def tests_in(file: str) -> frozenset[str]:
-    """The names of the tests in a file, by its path in the repository."""
-    module = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    return frozenset(
-        node.name
-        for node in module.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
-    )
-
-
-def is_test(node: str) -> bool:
-    """Whether a pytest node id names a test that is there."""
-    file, _, name = node.partition("::")
-    return (ROOT / file).is_file() and name in tests_in(file)
 
 
 def _named(problem: Problem, row: Request) -> str:

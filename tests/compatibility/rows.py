@@ -6,6 +6,9 @@ from typing import Any
 
 from api.dialects.interface import Dialect
 
+PAGE_TESTS = "tests/unit/test_compatibility.py::"
+"""The tests of the page itself, which show each row; named where no other test is about its fields."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:

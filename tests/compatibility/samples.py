@@ -40,7 +40,7 @@ def _documents(interface: Interface) -> Iterator[object]:
 
 def _choice(request: ChatRequest) -> Choice:
     return Choice(
-        index=1,
+        index=_last(request),
         text="Hi!",
         reason="tool_calls" if request.tools else "stop",
         reasoning="Hm.",
@@ -49,12 +49,18 @@ def _choice(request: ChatRequest) -> Choice:
     )
 
 
+def _last(request: ChatRequest) -> int:
+    """The index of the last choice: above 0 somewhere, so that it does not seem to be always 0."""
+    return request.n - 1
+
+
 def _chunks(request: ChatRequest, rendering: Rendering) -> Iterator[object]:
     logprobs = _TOKENS if request.sampling.logprobs else ()
-    events = rendering.opening(1) + rendering.reasoning(1, "Hm.") + rendering.content(1, "Hi!", logprobs)
+    choice = _last(request)
+    events = rendering.opening(choice) + rendering.reasoning(choice, "Hm.") + rendering.content(choice, "Hi!", logprobs)
     if request.tools:
-        events += rendering.call(1, 1, "c", "f") + rendering.arguments(1, 1, "{}")
-    events += rendering.closing(1, "stop") + rendering.usage(_USAGE)
+        events += rendering.call(choice, 1, "c", "f") + rendering.arguments(choice, 1, "{}")
+    events += rendering.closing(choice, "stop") + rendering.usage(_USAGE)
     for event in events.split(b"\n\n"):
         if event:
             yield json.loads(event.removeprefix(b"data: "))

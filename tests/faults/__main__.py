@@ -29,10 +29,15 @@ def main() -> int:
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     chosen = [known[name] for name in options.names] or list(known.values())
     print(f"seed {options.seed}", flush=True)
-    results = [_run(scenario, options.seed) for scenario in chosen]
     report = options.report or (None if options.names else REPORT)
-    if report is not None:
-        write_report(report, results, f"make faults ARGS='--seed {options.seed}'")
+    command = (
+        f"make faults ARGS='--seed {options.seed} --soaks {options.soaks} --soak-seconds {options.soak_seconds:g}'"
+    )
+    results: list[Result] = []
+    for scenario in chosen:
+        results.append(_run(scenario, options.seed))
+        if report is not None:
+            write_report(report, results, command)
     return int(any(result.wrong for result in results))
 
 

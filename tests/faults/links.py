@@ -71,7 +71,7 @@ class Standby:
             self._sentinel = subprocess.Popen(
                 [get_binary_path(), str(configuration), "--sentinel"], stdout=log, stderr=log
             )
-        self._wait_until_known()
+        self._wait_until_ready()
 
     def stop(self) -> None:
         """End both."""
@@ -79,15 +79,15 @@ class Standby:
         self._sentinel.wait()
         self.replica.kill()
 
-    def _wait_until_known(self) -> None:
-        client = redis.Redis(port=self.sentinel_port)
+    def _wait_until_ready(self) -> None:
+        sentinel, replica = redis.Redis(port=self.sentinel_port), self.replica.client()
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             with suppress(redis.RedisError):
-                if command(client, "SENTINEL", "REPLICAS", SERVICE):
+                if command(sentinel, "SENTINEL", "REPLICAS", SERVICE) and command(replica, "ROLE")[3] == b"connected":
                     return
             time.sleep(0.1)
-        raise AssertionError("the Sentinel does not know the replica")
+        raise AssertionError("the replica has not all of the master's data, or the Sentinel does not know it")
 
 
 def command(client: "redis.Redis", *words: str) -> Any:

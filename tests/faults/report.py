@@ -29,6 +29,22 @@ answers 429 and 503. *Recovery* is the silence of the streams that a fault touch
 
 """
 
+_TAIL = """
+## Longer runs
+
+`make faults ARGS='soak-7 --seed 7 --soak-seconds 1200'` soaks for 20 minutes; `make faults ARGS='--seed 1 --soaks 50'`
+adds 50 soaks to the scenarios. A seed sends the same requests and faults again, though not at the same microsecond.
+`make test` runs the short scenarios, with fewer requests.
+
+## Limits
+
+- A hung engine is noticed after `--step-timeout`, 15 s if not set: a step with a long prompt may take seconds, too.
+- While the store is at its memory limit nothing moves, not even what would free memory; queued requests wait, and new
+  ones get 503. Give the store more memory than `--max-queue` times `--max-body`, or a lower `--max-queue`.
+- Replication is asynchronous. What a killed master had not sent to the replica is lost; its requests end with an error.
+- Clients of a killed API replica see their connections end, and have to ask again.
+"""
+
 _COLUMNS = (
     "scenario", "what happens", "requests", "completed", "left", "errors", "refused", "recovery: median, worst",
     "at rest after", "broken invariants",
@@ -41,7 +57,7 @@ def write_report(path: Path, results: Sequence[Result], command: str) -> None:
     head = _HEAD.format(command=command, machine=_machine(), affected=AFFECTED)
     outcomes = _table(_COLUMNS, map(_outcome, results), texts=2)
     times = _table(_TIMES, map(_times, results), texts=1)
-    path.write_text(f"{head}{outcomes}\n## Times\n\n{times}")
+    path.write_text(f"{head}{outcomes}\n## Times\n\n{times}{_TAIL}")
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, texts: int) -> str:

@@ -260,6 +260,8 @@ SCENARIOS: tuple[Scenario, ...] = (
         load=Load(clients=8, requests=8, tokens=80),
         faults=(Fault(at=1, action="kill_master"),),
         link="sentinel",
+        # A replica that joins is sent everything at once, not after the usual wait for others.
+        store=("--appendonly", "yes", "--repl-diskless-sync-delay", "0"),
         # Replication is asynchronous: what the replica had not received is lost, and its clients are told.
         visible=("lost in an outage",),
     ),

@@ -71,15 +71,20 @@ def test_a_head_that_never_ends(target: Fleet, piece: bytes) -> None:
     assert answer == b"" or answer.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
 
 
-@pytest.mark.parametrize("piece", [b"", b"POST /v1/chat", b"GET /live HTTP/1.1\r\nhost: test\r\nx-slow: 1\r\n"])
+@pytest.mark.parametrize("piece", [b"P", b"POST /v1/chat", b"GET /live HTTP/1.1\r\nhost: test\r\nx-slow: 1\r\n"])
 def test_slow_heads_are_cut_off(target: Fleet, piece: bytes) -> None:
     assert raw_exchange(target, piece).startswith(b"HTTP/1.1 408")
+
+
+def test_a_connection_that_asks_nothing_is_closed(target: Fleet) -> None:
+    assert raw_exchange(target) == b""
 
 
 def test_the_patience_counts_from_the_first_byte_of_each_head(target: Fleet) -> None:
     whole = b"GET /live HTTP/1.1\r\nhost: test\r\n\r\n"
     answer = raw_exchange(target, whole, b"GET /live HTTP/1.1\r\n")
     assert answer.count(b"HTTP/1.1 200") == 1
+    assert answer.count(b"HTTP/1.1 ") <= 2
 
 
 def test_slow_bodies_are_refused(target: Fleet) -> None:

@@ -20,12 +20,12 @@ ASK = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hell
 def set_rules(fleet: Fleet) -> None:
     found = re.search(r"<!-- acl.*?```\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
-    store = fleet.redis()
-    for line in found[1].splitlines():
-        _, name, *rules = line.split()
-        # The test itself goes on as the default user.
-        if name != "default":
-            store.execute_command("ACL", "SETUSER", name, "reset", *rules)
+    with fleet.redis() as store:
+        for line in found[1].splitlines():
+            _, name, *rules = line.split()
+            # The test itself goes on as the default user.
+            if name != "default":
+                store.execute_command("ACL", "SETUSER", name, "reset", *rules)
 
 
 def url(fleet: Fleet, role: str) -> str:

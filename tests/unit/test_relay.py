@@ -129,3 +129,14 @@ async def test_a_frame_that_is_none_is_ignored(redis: ArqRedis) -> None:
     relay = Relay(redis, "api-1")
     relay.route(b"nonsense")
     assert relay.frames == 1
+
+
+async def test_a_job_that_is_on_its_way_to_the_queue_is_not_taken_for_lost(redis: ArqRedis) -> None:
+    relay = Relay(redis, "api-1")
+    answer = Answer(["a"], "tiny")
+    answer.arriving = True
+    relay.open(answer)
+    relay.route(encode_frame([("a", 1, encode_event(delta(1, "b")))]))
+    await relay.recovered()
+    answer.tracks[0].fill([STARTED, delta(0, "a"), delta(1, "b"), Finished(2, "stop")])
+    assert await text_of(answer) == "ab"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shared.formats import OutputFormat
+from shared.formats import OutputFormat, ReasoningFormatName
 from shared.request import ChatRequest
 from worker.engine.simulated_vocabulary import encode
 from worker.grammar.plan import Plan, make_plan, plain_plan
@@ -29,12 +29,14 @@ class SimulatedPromptMaker:
         return ids
 
     def plan(self, request: ChatRequest) -> Plan:
-        """Return the plan of a model that writes calls in the hermes format and does not reason.
+        """Return the plan of a model that writes calls in the hermes format, and reasons where a client asks for it.
 
-        Calls that are not required leave the answer free, as the simulated engine follows no grammar.
+        That is where a request has variables for the template, as ``reasoning_effort`` amounts to. Calls that are not
+        required leave the answer free, as the simulated engine follows no grammar.
         """
         if request.prompt is not None:
             return plain_plan(request)
-        plan = make_plan(request, OutputFormat(tools="hermes"), "")
+        reasoning: ReasoningFormatName | None = "think" if request.template_kwargs else None
+        plan = make_plan(request, OutputFormat(tools="hermes", reasoning=reasoning), "")
         free = request.constraint is None and request.tool_choice != "required" and request.named_tool is None
         return msgspec.structs.replace(plan, constraint=None) if free else plan

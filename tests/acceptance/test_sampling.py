@@ -1,0 +1,141 @@
+"""Choosing tokens on the real model: seeds among strangers, several choices in a stream, beams, echoes and limits."""
+
+import json
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+
+from tests.acceptance.conftest import MODEL
+from tests.fleet import PATIENCE, Fleet
+
+STORY: list[Any] = [{"role": "user", "content": "Tell me a story."}]
+FRANCE: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def client(fleet: Fleet, version: str = "v1") -> openai.OpenAI:
+    address = f"http://127.0.0.1:{fleet.port}/{version}"
+    return openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=PATIENCE)
+
+
+def ask(fleet: Fleet, version: str = "v1", **fields: Any) -> Any:
+    own = {name: fields.pop(name) for name in list(fields) if name in ("best_of", "ignore_eos", "length_penalty")}
+    own |= {"include_stop_str_in_output": fields.pop("include_stop")} if "include_stop" in fields else {}
+    with client(fleet, version) as opened:
+        made = {"model": MODEL, "messages": STORY, "max_tokens": 24, **fields}
+        answer = opened.chat.completions.create(**made, extra_body=own)
+        return list(answer) if fields.get("stream") else answer
+
+
+def test_a_seed_makes_the_same_text_among_strangers(real_fleet: Fleet) -> None:
+    def text(_: int = 0) -> str:
+        content: str = ask(real_fleet, seed=11, temperature=1.3).choices[0].message.content
+        return content
+
+    def stranger(number: int) -> str:
+        messages = [{"role": "user", "content": f"Count from {number}. " * (number + 1)}]
+        content: str = ask(real_fleet, messages=messages, temperature=1.0).choices[0].message.content
+        return content
+
+    alone = text()
+    with ThreadPoolExecutor(12) as pool:
+        strangers = pool.map(stranger, range(8))
+        beside = list(pool.map(text, range(4)))
+        assert len(set(strangers)) > 1
+    assert set(beside) == {alone}
+    assert ask(real_fleet, seed=12, temperature=1.3).choices[0].message.content != alone
+
+
+def test_choices_stream_side_by_side_with_texts_of_their_own(real_fleet: Fleet) -> None:
+    fields: dict[str, Any] = {"n": 3, "seed": 11, "temperature": 1.3, "logprobs": True}
+    whole = ask(real_fleet, **fields)
+    texts: dict[int, str] = defaultdict(str)
+    tokens: dict[int, bytes] = defaultdict(bytes)
+    usage = None
+    for chunk in ask(real_fleet, **fields, stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            told = choice.logprobs.content if choice.logprobs else []
+            tokens[choice.index] += b"".join(bytes(token.bytes) for token in told)
+    assert texts == {choice.index: choice.message.content for choice in whole.choices}
+    assert {index: raw.decode() for index, raw in tokens.items()} == texts
+    assert len(set(texts.values())) == 3
+    alone = ask(real_fleet, **fields | {"n": 1}).usage
+    assert usage.prompt_tokens == whole.usage.prompt_tokens == alone.prompt_tokens
+    assert usage.completion_tokens == whole.usage.completion_tokens
+
+
+@pytest.mark.parametrize("version", ["v1", "v3"])
+def test_a_prompt_is_repeated_before_its_text(real_fleet: Fleet, version: str) -> None:
+    prompt = "The capital of France is"
+    with client(real_fleet, version) as opened:
+        fields: dict[str, Any] = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 8}
+        text = opened.completions.create(**fields).choices[0].text
+        assert "Paris" in text
+        assert opened.completions.create(**fields, echo=True).choices[0].text == prompt + text
+        chunks = opened.completions.create(**fields, echo=True, stream=True)
+        assert "".join(chunk.choices[0].text for chunk in chunks) == prompt + text
+
+
+def test_log_probabilities_and_an_echo_exclude_each_other(real_fleet: Fleet) -> None:
+    with client(real_fleet) as opened, pytest.raises(openai.BadRequestError) as refused:
+        opened.completions.create(model=MODEL, prompt="One, two,", max_tokens=4, echo=True, logprobs=0)
+    assert refused.value.param == "echo"
+
+
+@pytest.mark.parametrize("version", ["v1", "v3"])
+def test_log_probabilities_of_a_streamed_completion_fit_its_text(real_fleet: Fleet, version: str) -> None:
+    with client(real_fleet, version) as opened:
+        fields: dict[str, Any] = {"model": MODEL, "prompt": "One, two,", "temperature": 0, "max_tokens": 8}
+        chunks = list(opened.completions.create(**fields, logprobs=int(version == "v3"), stream=True))
+    text = "".join(chunk.choices[0].text for chunk in chunks)
+    told = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices[0].logprobs]
+    assert [token for part in told for token in part.tokens or []] != []
+    assert "".join(token for part in told for token in part.tokens or []) == text
+    for part in told:
+        for token, offset in zip(part.tokens or [], part.text_offset or [], strict=True):
+            assert text[offset:].startswith(token)
+
+
+def test_a_beam_search_whole_and_streamed(real_fleet: Fleet) -> None:
+    fields: dict[str, Any] = {"messages": FRANCE, "best_of": 3, "n": 2, "temperature": 0, "include_stop": True}
+    whole = ask(real_fleet, "v3", **fields)
+    texts = {choice.index: choice.message.content for choice in whole.choices}
+    assert sorted(texts) == [0, 1]
+    assert texts[0] != texts[1]
+    assert "Paris" in texts[0]
+    streamed: dict[int, str] = defaultdict(str)
+    for chunk in ask(real_fleet, "v3", **fields, stream=True):
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.delta.content or ""
+    assert streamed == texts
+
+
+def test_a_stop_string_is_shown_where_asked_for(real_fleet: Fleet) -> None:
+    def text(**fields: Any) -> str:
+        answer = ask(real_fleet, "v3", messages=FRANCE, temperature=0, stop="Paris", **fields)
+        content: str = answer.choices[0].message.content
+        return content
+
+    assert not text().endswith("Paris")
+    assert text(include_stop=True) == text() + "Paris"
+
+
+def test_an_answer_has_its_least_length_where_one_is_set(real_fleet: Fleet) -> None:
+    """Azure's extra parameters reach the engine's ``min_tokens``, which the model server's reference lacks."""
+    path = "/chat/completions?api-version=2024-05-01-preview"
+    headers = {"content-type": "application/json", "extra-parameters": "pass-through"}
+
+    def tokens(**fields: Any) -> int:
+        body = {"messages": [{"role": "user", "content": "Say hi."}], "temperature": 0, "max_tokens": 80}
+        status, _, answer = real_fleet.request("POST", path, json.dumps(body | fields), headers)
+        assert status == 200, answer
+        count: int = json.loads(answer)["usage"]["completion_tokens"]
+        return count
+
+    short = tokens()
+    assert short < 60
+    assert tokens(min_tokens=60) >= 60

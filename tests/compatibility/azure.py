@@ -1,0 +1,297 @@
+"""The Azure AI model inference API's chat completions."""
+
+from typing import Any
+
+from api.dialects.azure import Azure
+from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
+
+_UNIT = "tests/unit/dialects/test_azure.py::"
+_EVERY = _UNIT + "test_every_field_of_the_reference"
+_PASSED = _UNIT + "test_extra_parameters_can_be_passed_through"
+_MODALITY = _UNIT + "test_other_modalities_are_not_found"
+_CURRENT = PAGE_TESTS + "test_the_page_is_current"
+_ROUTES = "tests/integration/test_azure_routes.py::"
+_SDK = "tests/acceptance/test_azure_sdk.py::"
+
+_USER: dict[str, Any] = {"role": "user", "content": "Hello"}
+_PASS = {"extra-parameters": "pass-through"}
+_FUNCTION = {"name": "f", "description": "Does it.", "parameters": {"type": "object", "properties": {}}}
+_TOOL = {"type": "function", "function": _FUNCTION}
+_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+_SCHEMA_FORMAT = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "s",
+        "description": "It.",
+        "schema": {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
+        "strict": True,
+    },
+}
+
+_ADDRESS = (
+    Request(
+        fields="?api-version",
+        how="Required, as YYYY-MM-DD or YYYY-MM-DD-preview; every version is served alike.",
+        test=_UNIT + "test_the_api_version_must_have_the_references_form",
+    ),
+    Request(
+        fields="azureml-model-deployment:",
+        headers={"azureml-model-deployment": "m"},
+        how="Chooses the model; one that nobody serves is a 404.",
+        test=_ROUTES + "test_a_deployment_routes_to_its_model",
+    ),
+    Request(
+        fields="model",
+        body={"model": "m"},
+        how="Ignored where only one model is served, as the reference has it; needed where several are.",
+        test=_UNIT + "test_the_model_is_chosen",
+    ),
+    Request(
+        fields="extra-parameters:",
+        when="drop, ignore",
+        body={"surprise": 1},
+        headers={"extra-parameters": "ignore"},
+        how="Fields that the reference does not have are passed over.",
+        test=_UNIT + "test_extra_parameters_can_be_dropped",
+    ),
+    Request(
+        fields="extra-parameters: surprise",
+        when="error, which is the default",
+        body={"surprise": 1},
+        headers={"extra-parameters": "error"},
+        test=_UNIT + "test_extra_parameters_are_an_error_unless_allowed",
+    ),
+    Request(
+        fields="extra-parameters: surprise",
+        when="pass-through, unknown to the model",
+        body={"surprise": 1},
+        headers=_PASS,
+        test=_UNIT + "test_what_the_model_does_not_know_is_not_passed_through",
+    ),
+)
+
+_REFERENCE = (
+    Request(
+        fields="messages messages[].role messages[].content messages[].content[].type messages[].content[].text "
+        "messages[].tool_calls messages[].tool_calls[].id messages[].tool_calls[].type "
+        "messages[].tool_calls[].function messages[].tool_calls[].function.name "
+        "messages[].tool_calls[].function.arguments messages[].tool_call_id",
+        body={
+            "messages": [
+                {"role": "system", "content": "Be kind."},
+                {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
+                {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+                {"role": "tool", "tool_call_id": "c", "content": None},
+            ]
+        },
+        how="The reference's roles, and developer, which the SDK has.",
+        test=_ROUTES + "test_a_history_with_calls_is_understood",
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].image_url messages[].content[].image_url.url "
+        "messages[].content[].image_url.detail",
+        when="image_url",
+        body={
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "image_url", "image_url": {"url": "https://example.com/a", "detail": "low"}}],
+                }
+            ]
+        },
+        test=_MODALITY,
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].content messages[].content[].detail",
+        when="image",
+        body={"messages": [{"role": "user", "content": [{"type": "image", "content": "AA==", "detail": "low"}]}]},
+        test=_MODALITY,
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].input_audio",
+        when="input_audio, audio_url",
+        body={"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]},
+        test=_MODALITY,
+    ),
+    Request(
+        fields="frequency_penalty presence_penalty temperature top_p",
+        body={"frequency_penalty": 1, "presence_penalty": 1, "temperature": 0.5, "top_p": 0.5},
+        how="By the engine.",
+        test=_EVERY,
+    ),
+    Request(
+        fields="temperature",
+        when="out of range, as with every field",
+        body={"temperature": 9},
+        test=_UNIT + "test_values_that_the_model_can_not_take_are_unprocessable",
+    ),
+    Request(
+        fields="max_tokens",
+        body={"max_tokens": None},
+        how="null or left out: as long as the context allows.",
+        test=_UNIT + "test_null_for_max_tokens_leaves_the_limit_to_the_context",
+    ),
+    Request(
+        fields="seed",
+        body={"seed": 7},
+        how="The same seed makes the same text; see the first table.",
+        test=_SDK + "test_a_seed_makes_a_text_repeatable",
+    ),
+    Request(fields="stop", body={"stop": ["a"]}, how="Up to 4.", test=_EVERY),
+    Request(
+        fields="stream",
+        body={"stream": True},
+        how="With the usage in the last event.",
+        test=_SDK + "test_it_streams_what_it_completes",
+    ),
+    Request(
+        fields="response_format response_format.type",
+        when="text, json_object",
+        body={"response_format": {"type": "json_object"}},
+        how="By a grammar: an object, unless cut off by length.",
+        test=_SDK + "test_json_of_a_schema_and_of_none",
+    ),
+    Request(
+        fields="response_format response_format.type response_format.json_schema response_format.json_schema.name "
+        "response_format.json_schema.description response_format.json_schema.schema "
+        "response_format.json_schema.strict",
+        when="json_schema",
+        body={"response_format": _SCHEMA_FORMAT},
+        how="Not in the reference, but in the SDK. By a grammar.",
+        test=_SDK + "test_json_of_a_schema_and_of_none",
+    ),
+    Request(
+        fields="tools tools[].type tools[].function tools[].function.name tools[].function.description "
+        "tools[].function.parameters",
+        body={"tools": [_TOOL]},
+        how="As under `/v1`.",
+        test=_ROUTES + "test_the_sdk_sees_the_calls_that_the_model_makes",
+    ),
+    Request(
+        fields="tool_choice",
+        when="none, auto, required",
+        body={"tools": [_TOOL], "tool_choice": "required"},
+        how="`required` holds for any model, by a grammar.",
+        test=_SDK + "test_a_required_tool_is_called",
+    ),
+    Request(
+        fields="tool_choice tool_choice.type tool_choice.function tool_choice.function.name",
+        when="function",
+        body={"tools": [_TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+        how="Holds for any model, by a grammar.",
+        test=_EVERY,
+    ),
+)
+
+_EXTRAS = (
+    Request(
+        fields="extra-parameters: assistant_confidence_threshold best_of chat_template_kwargs ignore_eos "
+        "include_stop_str_in_output length_penalty logprobs max_ngram_size min_p min_tokens "
+        "n parallel_tool_calls reasoning_effort repetition_penalty skip_special_tokens stop_token_ids "
+        "stream_options top_k user",
+        when="pass-through",
+        body={
+            "assistant_confidence_threshold": 0.4,
+            "best_of": 2,
+            "chat_template_kwargs": {},
+            "ignore_eos": False,
+            "include_stop_str_in_output": True,
+            "length_penalty": 1.0,
+            "logprobs": True,
+            "max_ngram_size": 3,
+            "min_p": 0.1,
+            "min_tokens": 1,
+            "n": 2,
+            "parallel_tool_calls": False,
+            "reasoning_effort": "low",
+            "repetition_penalty": 1.1,
+            "skip_special_tokens": True,
+            "stop_token_ids": [1],
+            "stream_options": {},
+            "top_k": 5,
+            "user": "u",
+            "tools": [_TOOL],
+            "stream": True,
+        },
+        headers=_PASS,
+        how="As under `/v1` and `/v3`.",
+        test=_PASSED,
+    ),
+    Request(
+        fields="extra-parameters: max_completion_tokens num_assistant_tokens",
+        when="pass-through",
+        body={"max_completion_tokens": 5, "num_assistant_tokens": 5},
+        headers=_PASS,
+        how="Each in place of another one: `max_tokens`, `assistant_confidence_threshold`.",
+        test=_PASSED,
+    ),
+)
+
+_ANSWERS = (
+    Answer(
+        fields="id object created model system_fingerprint choices choices[].index choices[].finish_reason",
+        how="`stop`, `length` or `tool_calls`; nothing is filtered.",
+        test=_UNIT + "test_a_whole_answer_has_the_references_form",
+    ),
+    Answer(
+        fields="choices[].message choices[].message.role choices[].message.content choices[].delta "
+        "choices[].delta.role choices[].delta.content",
+        how="The text, whole or in pieces.",
+        test=_SDK + "test_it_streams_what_it_completes",
+    ),
+    Answer(
+        fields="choices[].message.tool_calls choices[].message.tool_calls[].id choices[].message.tool_calls[].type "
+        "choices[].message.tool_calls[].function choices[].message.tool_calls[].function.name "
+        "choices[].message.tool_calls[].function.arguments choices[].delta.tool_calls "
+        "choices[].delta.tool_calls[].index choices[].delta.tool_calls[].id choices[].delta.tool_calls[].type "
+        "choices[].delta.tool_calls[].function choices[].delta.tool_calls[].function.name "
+        "choices[].delta.tool_calls[].function.arguments",
+        how="Arguments stream as they are made.",
+        test=_ROUTES + "test_the_sdk_sees_the_calls_that_the_model_makes",
+    ),
+    Answer(
+        fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens",
+        how="In streams too.",
+        test=_SDK + "test_it_completes",
+    ),
+    Answer(
+        fields="choices[].message.reasoning_content choices[].delta.reasoning_content choices[].logprobs "
+        "choices[].logprobs.content choices[].logprobs.content[].token choices[].logprobs.content[].logprob "
+        "choices[].logprobs.content[].bytes",
+        how="Not in the reference: reasoning where a model writes some, log probabilities where they were asked for.",
+        test=_CURRENT,
+    ),
+    Answer(
+        fields="choices[].message.refusal choices[].delta.refusal choices[].logprobs.refusal",
+        how="Not in the reference.",
+        test=_CURRENT,
+    ),
+    Answer(
+        fields="choices[].logprobs.content[].top_logprobs",
+        how="Not in the reference. The engine tells the chosen token's alone.",
+        test=_CURRENT,
+    ),
+    Answer(
+        fields="error message status",
+        how="Of every error; all there is in a 401, 404 and 429. The code is in the header `x-ms-error-code` too.",
+        test=_UNIT + "test_every_kind_of_problem_has_a_form_and_a_code",
+    ),
+    Answer(
+        fields="code detail detail.loc detail.value",
+        how="Of a 422: where in the body, and what was there.",
+        test=_UNIT + "test_values_that_the_model_can_not_take_are_unprocessable",
+    ),
+    Answer(fields="param", how="Of a 400 and others.", test=_ROUTES + "test_every_error_names_its_code"),
+)
+
+AZURE = Interface(
+    title="Azure AI model inference",
+    route="POST /chat/completions",
+    about="Also under `/models`. What the reference calls unprocessable is a 422 here, a broken rule of the API itself "
+    "a 400.",
+    dialect=lambda query, headers: Azure(query, headers, lambda: ("m",)),
+    plain={"messages": [_USER]},
+    query={"api-version": "2024-05-01-preview"},
+    requests=(*_ADDRESS, *_REFERENCE, *_EXTRAS),
+    answers=_ANSWERS,
+)

@@ -1,0 +1,127 @@
+"""The messages of OpenAI's chat completions."""
+
+from typing import Any
+
+from tests.compatibility.rows import Request
+
+_PARSE = "tests/unit/dialects/test_openai_parse.py::"
+_INSIDE = _PARSE + "test_what_is_not_served_inside_a_field_is_refused_by_path"
+_MODALITY = _PARSE + "test_a_modality_that_the_model_lacks_is_named"
+
+USER: dict[str, Any] = {"role": "user", "content": "Hello"}
+BREAKPOINT = {"mode": "explicit", "ttl": "30m"}
+_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+_CUSTOM_CALL = {"id": "c", "type": "custom", "custom": {"name": "g", "input": "x"}}
+
+
+def _parts(*parts: dict[str, Any], role: str = "user") -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": list(parts)}]}
+
+
+MESSAGES = (
+    Request(
+        fields="messages messages[].role messages[].content messages[].name",
+        body={"messages": [{"role": "developer", "content": "Be kind.", "name": "ann"}, USER]},
+        how="All roles. A developer is a system where the chat template does not know it. "
+        "Special tokens in a text stay text.",
+        test="tests/unit/test_prompt_maker.py::test_special_texts_stay_text_in_every_field",
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].text",
+        when="text",
+        body=_parts({"type": "text", "text": "Hello"}),
+        how="Parts are joined to one text.",
+        test=_PARSE + "test_fields",
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].refusal messages[].refusal",
+        when="refusal",
+        body={
+            "messages": [
+                USER,
+                {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+                {"role": "assistant", "refusal": "No."},
+                USER,
+            ]
+        },
+        how="What the assistant said.",
+        test=_PARSE + "test_a_refusal_is_what_the_assistant_said",
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].image_url messages[].content[].image_url.url "
+        "messages[].content[].image_url.detail",
+        when="image_url",
+        body=_parts({"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}}),
+        test=_MODALITY,
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].input_audio messages[].content[].input_audio.data "
+        "messages[].content[].input_audio.format",
+        when="input_audio",
+        body=_parts({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}),
+        test=_MODALITY,
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].file messages[].content[].file.file_data "
+        "messages[].content[].file.file_id messages[].content[].file.filename",
+        when="file",
+        body=_parts({"type": "file", "file": {"file_data": "", "file_id": "f", "filename": "a.pdf"}}),
+        test=_MODALITY,
+    ),
+    Request(
+        fields="messages[].content[].prompt_cache_breakpoint messages[].content[].prompt_cache_breakpoint.mode "
+        "messages[].content[].prompt_cache_breakpoint.ttl",
+        body=_parts({"type": "text", "text": "Hello", "prompt_cache_breakpoint": BREAKPOINT}),
+        test=_INSIDE,
+    ),
+    Request(
+        fields="messages[].tool_calls messages[].tool_calls[].id messages[].tool_calls[].type "
+        "messages[].tool_calls[].function messages[].tool_calls[].function.name "
+        "messages[].tool_calls[].function.arguments messages[].tool_call_id",
+        body={
+            "messages": [
+                USER,
+                {"role": "assistant", "tool_calls": [_CALL]},
+                {"role": "tool", "tool_call_id": "c", "content": "1"},
+            ]
+        },
+        how="Rendered by the chat template, in words where it knows no tools.",
+        test="tests/acceptance/test_openai_sdk.py::test_a_tool_that_must_be_called",
+    ),
+    Request(
+        fields="messages[].tool_calls messages[].tool_calls[].type messages[].tool_calls[].custom "
+        "messages[].tool_calls[].custom.name messages[].tool_calls[].custom.input",
+        when="custom",
+        body={
+            "messages": [
+                USER,
+                {"role": "assistant", "tool_calls": [_CUSTOM_CALL]},
+                {"role": "tool", "tool_call_id": "c", "content": "1"},
+            ]
+        },
+        test=_INSIDE,
+    ),
+    Request(
+        fields="messages[].function_call messages[].function_call.name messages[].function_call.arguments",
+        body={
+            "messages": [
+                USER,
+                {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+                {"role": "function", "name": "f", "content": "1"},
+            ]
+        },
+        how="As a tool call and its result.",
+        test=_PARSE + "test_calls_and_their_results",
+    ),
+    Request(
+        fields="messages[].audio messages[].audio.id",
+        body={"messages": [USER, {"role": "assistant", "audio": {"id": "a"}}, USER]},
+        test=_INSIDE,
+    ),
+    Request(
+        fields="messages[].reasoning_content",
+        body={"messages": [USER, {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm."}, USER]},
+        how="Not OpenAI's: earlier reasoning goes where the chat template looks for it.",
+        test=_PARSE + "test_calls_and_their_results",
+    ),
+)

@@ -1,0 +1,396 @@
+"""OpenVINO Model Server's chat completions and completions."""
+
+from typing import Any
+
+from api.dialects.ovms import ModelServer, ModelServerCompletions
+from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
+
+_UNIT = "tests/unit/dialects/test_ovms.py::"
+_SAMPLING = _UNIT + "test_sampling_fields"
+_PLAIN_SAMPLING = _UNIT + "test_sampling_fields_of_plain_completions"
+_REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
+_PLAIN_REFUSED = _UNIT + "test_broken_rules_of_plain_completions_are_refused_by_name"
+_CURRENT = PAGE_TESTS + "test_the_page_is_current"
+_ROUTES = "tests/integration/test_ovms_routes.py::"
+_MODEL = "tests/acceptance/test_ovms.py::"
+_STRUCTURE = "tests/acceptance/test_structured_output.py::"
+_ENGINE = "tests/acceptance/test_engine.py::"
+
+_USER: dict[str, Any] = {"role": "user", "content": "Hello"}
+_TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+_IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+_MESSAGES = (
+    Request(
+        fields="model", how="A name that a worker serves; else 404.", test=_ROUTES + "test_refusals_have_openais_form"
+    ),
+    Request(
+        fields="messages messages[].role messages[].content messages[].content[].type messages[].content[].text "
+        "messages[].tool_calls messages[].tool_call_id",
+        body={
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
+                {"role": "assistant", "tool_calls": [_CALL]},
+                {"role": "tool", "tool_call_id": "c", "content": "1"},
+            ]
+        },
+        how="As under `/v1`.",
+        test=_MODEL + "test_an_answer_whole_and_streamed",
+    ),
+    Request(
+        fields="messages[].content[].type messages[].content[].image_url messages[].content[].image_url.url",
+        when="image_url",
+        body={"messages": [{"role": "user", "content": [_IMAGE]}]},
+        test=_REFUSED,
+    ),
+)
+
+_GENERIC = (
+    Request(
+        fields="stop",
+        body={"stop": ["a", "b"]},
+        how="Up to 4, shown at the end of a stream.",
+        test=_MODEL + "test_a_stop_string_ends_a_stream_and_is_shown_there",
+    ),
+    Request(
+        fields="include_stop_str_in_output",
+        body={"include_stop_str_in_output": True},
+        how="True in streams, else false unless set.",
+        test="tests/acceptance/test_sampling.py::test_a_stop_string_is_shown_where_asked_for",
+    ),
+    Request(
+        fields="include_stop_str_in_output stream",
+        when="false in a stream",
+        body={"include_stop_str_in_output": False, "stream": True},
+        test=_UNIT + "test_broken_rules_are_refused_by_name",
+    ),
+    Request(
+        fields="stream stream_options stream_options.include_usage",
+        body={"stream": True, "stream_options": {"include_usage": True}},
+        how="The first chunk comes with the first token: the role, and null for content.",
+        test=_ROUTES + "test_a_streamed_answer_equals_the_whole_one",
+    ),
+    Request(
+        fields="max_tokens",
+        body={"max_tokens": 5},
+        how="Left out: as long as the context allows.",
+        test=_SAMPLING,
+    ),
+    Request(
+        fields="max_completion_tokens",
+        body={"max_completion_tokens": 5},
+        how="The newer name, which the reference's examples use.",
+        test=_SAMPLING,
+    ),
+    Request(
+        fields="ignore_eos",
+        body={"ignore_eos": True},
+        how="Goes on to the limit.",
+        test=_MODEL + "test_ignoring_the_end_fills_the_limit",
+    ),
+    Request(
+        fields="logprobs",
+        body={"logprobs": True},
+        how="The chosen tokens' own, in streams too.",
+        test=_MODEL + "test_log_probabilities_belong_to_the_text",
+    ),
+    Request(
+        fields="skip_special_tokens",
+        body={"skip_special_tokens": False},
+        how="false: they are shown, and neither tools nor reasoning are read from the text.",
+        test=_MODEL + "test_special_tokens_are_shown_where_asked_for",
+    ),
+    Request(
+        fields="tools tool_choice",
+        body={"tools": [_TOOL], "tool_choice": "required"},
+        how="none, auto, required or a function; as under `/v1`.",
+        test=_ROUTES + "test_the_raw_text_is_told_to_those_who_want_special_tokens",
+    ),
+    Request(
+        fields="response_format response_format.type response_format.json_schema response_format.json_schema.schema",
+        when="json_schema; also text, json_object",
+        body={"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}},
+        how="By a grammar. A format that can't be held is refused, not ignored.",
+        test=_UNIT + "test_openais_response_formats",
+    ),
+    Request(
+        fields="response_format response_format.type response_format.value",
+        when="const_string, regex, grammar, sequence, triggered_tags and XGrammar's others, or a whole structural_tag",
+        body={"response_format": {"type": "const_string", "value": "Hello"}},
+        how="By a grammar.",
+        test=_STRUCTURE + "test_structural_tags_hold",
+    ),
+    Request(
+        fields="chat_template_kwargs",
+        body={"chat_template_kwargs": {"enable_thinking": False}},
+        how="Given to the chat template. Names that the service gives itself are refused.",
+        test=_UNIT + "test_the_other_fields",
+    ),
+)
+
+_SAMPLED = (
+    Request(
+        fields="temperature top_p",
+        body={"temperature": 0.5, "top_p": 0.5},
+        how="1 and 1 where neither the client nor the model sets them.",
+        test=_MODEL + "test_the_interfaces_own_temperature_holds_where_nobody_sets_one",
+    ),
+    Request(
+        fields="min_p top_k repetition_penalty",
+        body={"min_p": 0.1, "top_k": -1, "repetition_penalty": 1.1},
+        how="`top_k` is 40 unless set, and -1 means all.",
+        test=_MODEL + "test_sampling_settings_reach_the_engine",
+    ),
+    Request(
+        fields="frequency_penalty presence_penalty",
+        body={"frequency_penalty": 1, "presence_penalty": 1},
+        how="By the engine.",
+        test=_SAMPLING,
+    ),
+    Request(
+        fields="seed",
+        body={"seed": 7},
+        how="Random unless set.",
+        test=_MODEL + "test_the_interfaces_own_temperature_holds_where_nobody_sets_one",
+    ),
+)
+
+_BEAMS = (
+    Request(
+        fields="n best_of length_penalty",
+        body={"n": 2, "best_of": 3, "length_penalty": 0.5},
+        how="`best_of` above 1 is the width of a beam search; a stream begins when it is done.",
+        test="tests/acceptance/test_sampling.py::test_a_beam_search_whole_and_streamed",
+    ),
+    Request(
+        fields="n",
+        when="above best_of",
+        body={"n": 3},
+        test=_UNIT + "test_broken_rules_are_refused_by_name",
+    ),
+)
+
+_SPECULATION = (
+    Request(
+        fields="num_assistant_tokens max_ngram_size",
+        body={"num_assistant_tokens": 5, "max_ngram_size": 3},
+        how="5 and 3 unless set, with `--prompt-lookup` or a draft model. A worker without either refuses them.",
+        test=_ENGINE + "test_prompt_lookup_makes_the_same_text",
+    ),
+    Request(
+        fields="assistant_confidence_threshold",
+        body={"assistant_confidence_threshold": 0.4},
+        how="With a draft model. A worker without one refuses it.",
+        test=_SAMPLING,
+    ),
+    Request(
+        fields="num_assistant_tokens assistant_confidence_threshold",
+        when="both",
+        body={"num_assistant_tokens": 5, "assistant_confidence_threshold": 0.4},
+        test=_UNIT + "test_broken_rules_are_refused_by_name",
+    ),
+)
+
+_LISTED = (
+    "logit_bias",
+    "top_logprobs",
+    "user",
+    "function_call",
+    "functions",
+    "use_beam_search",
+    "early_stopping",
+    "stop_token_ids",
+    "min_tokens",
+    "prompt_logprobs",
+    "detokenize",
+    "spaces_between_special_tokens",
+    "logits_processors",
+    "truncate_prompt_tokens",
+)
+"""What the reference itself calls unsupported."""
+
+_ERROR = Answer(
+    fields="error error.message error.type error.param error.code",
+    how="The reference describes none; these are OpenAI's.",
+    test=_ROUTES + "test_refusals_have_openais_form",
+)
+_USAGE = Answer(
+    fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens",
+    how="In streams, to those who ask for it.",
+    test=_UNIT + "test_the_usage_is_three_numbers",
+)
+
+_ANSWERS = (
+    Answer(
+        fields="choices choices[].index choices[].finish_reason created model object",
+        how="`stop`, `length` or `tool_calls`; null in chunks before the last.",
+        test=_MODEL + "test_an_answer_whole_and_streamed",
+    ),
+    Answer(
+        fields="choices[].message choices[].message.role choices[].message.content choices[].delta "
+        "choices[].delta.role choices[].delta.content",
+        how="The text, whole or in pieces.",
+        test=_MODEL + "test_an_answer_whole_and_streamed",
+    ),
+    Answer(
+        fields="choices[].message.reasoning_content choices[].delta.reasoning_content",
+        how="What a model writes between its marks of reasoning.",
+        test="tests/unit/test_answers.py::test_reasoning_is_told_apart_and_counted",
+    ),
+    Answer(
+        fields="choices[].message.tool_calls choices[].message.tool_calls[].id choices[].message.tool_calls[].type "
+        "choices[].message.tool_calls[].function choices[].message.tool_calls[].function.name "
+        "choices[].message.tool_calls[].function.arguments choices[].delta.tool_calls "
+        "choices[].delta.tool_calls[].index choices[].delta.tool_calls[].id choices[].delta.tool_calls[].type "
+        "choices[].delta.tool_calls[].function choices[].delta.tool_calls[].function.name "
+        "choices[].delta.tool_calls[].function.arguments",
+        how="Arguments stream as they are made.",
+        test=_ROUTES + "test_the_raw_text_is_told_to_those_who_want_special_tokens",
+    ),
+    Answer(
+        fields="choices[].logprobs choices[].logprobs.content choices[].logprobs.content[].token "
+        "choices[].logprobs.content[].logprob choices[].logprobs.content[].bytes",
+        how="In OpenAI's form, which the reference lists as unsupported; in streams too, where the model server has "
+        "none.",
+        test=_MODEL + "test_log_probabilities_belong_to_the_text",
+    ),
+    Answer(
+        fields="choices[].logprobs.content[].top_logprobs",
+        how="The engine tells the chosen token's alone.",
+        test=_CURRENT,
+    ),
+    Answer(
+        fields="choices[].message.refusal choices[].logprobs.refusal",
+        how="Not in the reference; OpenAI's SDK expects them.",
+        test=_CURRENT,
+    ),
+    _USAGE,
+    Answer(
+        fields="id system_fingerprint choices[].message.function_call",
+        how="The reference does not have them.",
+        test=_ROUTES + "test_a_streamed_answer_equals_the_whole_one",
+    ),
+    _ERROR,
+)
+
+MODEL_SERVER = Interface(
+    title="OpenVINO Model Server chat completions",
+    route="POST /v3/chat/completions",
+    about="The reference, with what it lists as unsupported from OpenAI and vLLM.",
+    dialect=lambda query, headers: ModelServer(),
+    plain={"model": "m", "messages": [_USER]},
+    requests=(
+        *_MESSAGES,
+        *_GENERIC,
+        *_BEAMS,
+        *_SAMPLED,
+        *_SPECULATION,
+        *(Request(fields=name, body={name: 1}, test=_REFUSED) for name in _LISTED),
+    ),
+    answers=_ANSWERS,
+)
+
+_PLAIN_REQUESTS = (
+    Request(fields="model prompt", how="As under `/v1`.", test=_MODEL + "test_a_plain_completion_writes_on"),
+    Request(
+        fields="max_tokens ignore_eos stop include_stop_str_in_output skip_special_tokens",
+        body={
+            "max_tokens": 5,
+            "ignore_eos": True,
+            "stop": "a",
+            "include_stop_str_in_output": True,
+            "skip_special_tokens": False,
+        },
+        how="As in chats.",
+        test=_PLAIN_SAMPLING,
+    ),
+    Request(
+        fields="stream stream_options stream_options.include_usage",
+        body={"stream": True, "stream_options": {"include_usage": True}},
+        how="As in chats.",
+        test=_ROUTES + "test_plain_completions_are_served_too",
+    ),
+    Request(
+        fields="logprobs",
+        when="0 or 1",
+        body={"logprobs": 1},
+        how="1: the chosen tokens' own.",
+        test=_MODEL + "test_a_plain_completion_writes_on",
+    ),
+    Request(fields="logprobs", when="2 or more", body={"logprobs": 2}, test=_PLAIN_REFUSED),
+    Request(
+        fields="echo",
+        body={"echo": True},
+        how="The prompt stands before the text.",
+        test="tests/acceptance/test_sampling.py::test_a_prompt_is_repeated_before_its_text",
+    ),
+    Request(
+        fields="n best_of length_penalty",
+        body={"n": 2, "best_of": 3, "length_penalty": 0.5},
+        how="A beam search, as in chats.",
+        test=_PLAIN_SAMPLING,
+    ),
+    Request(
+        fields="temperature top_p min_p top_k repetition_penalty frequency_penalty presence_penalty seed",
+        body={
+            "temperature": 0.5,
+            "top_p": 0.5,
+            "min_p": 0.1,
+            "top_k": -1,
+            "repetition_penalty": 1.1,
+            "frequency_penalty": 1,
+            "presence_penalty": 1,
+            "seed": 7,
+        },
+        how="As in chats.",
+        test=_PLAIN_SAMPLING,
+    ),
+    Request(
+        fields="num_assistant_tokens max_ngram_size",
+        body={"num_assistant_tokens": 5, "max_ngram_size": 3},
+        how="As in chats.",
+        test=_ENGINE + "test_prompt_lookup_makes_the_same_text",
+    ),
+    Request(
+        fields="assistant_confidence_threshold",
+        body={"assistant_confidence_threshold": 0.4},
+        how="As in chats.",
+        test=_SAMPLING,
+    ),
+    Request(fields="suffix", body={"suffix": "x"}, test=_PLAIN_REFUSED),
+    Request(fields="user", body={"user": "me"}, test=_PLAIN_REFUSED),
+    Request(fields="stop_token_ids", body={"stop_token_ids": [1]}, test=_PLAIN_REFUSED),
+)
+
+_PLAIN_FORM = _UNIT + "test_a_plain_answer_has_the_references_form"
+
+MODEL_SERVER_COMPLETIONS = Interface(
+    title="OpenVINO Model Server completions",
+    route="POST /v3/completions",
+    about="The fields that chats have too, with `prompt` and `echo`.",
+    dialect=lambda query, headers: ModelServerCompletions(),
+    plain={"model": "m", "prompt": "Hello"},
+    requests=_PLAIN_REQUESTS,
+    answers=(
+        Answer(
+            fields="choices choices[].index choices[].text choices[].finish_reason created model object",
+            how="`stop` or `length`; null in chunks before the last.",
+            test=_PLAIN_FORM,
+        ),
+        Answer(
+            fields="choices[].logprobs choices[].logprobs.tokens choices[].logprobs.token_logprobs "
+            "choices[].logprobs.text_offset",
+            how="One for each token of the text.",
+            test=_MODEL + "test_a_plain_completion_writes_on",
+        ),
+        Answer(
+            fields="choices[].logprobs.top_logprobs",
+            how="The engine tells the chosen token's alone.",
+            test=_CURRENT,
+        ),
+        _USAGE,
+        Answer(fields="id system_fingerprint", how="The reference does not have them.", test=_PLAIN_FORM),
+        _ERROR,
+    ),
+)

@@ -1,0 +1,59 @@
+"""What a model writes to itself, in each interface, through a simulated fleet."""
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.fleet import PATIENCE, Fleet
+from tests.sdk_types import rechecked
+
+SAID: list[Any] = [{"role": "user", "content": "[[say <think>Two and two.</think>Four it is.]]"}]
+AZURE = "/chat/completions?api-version=2024-05-01-preview"
+
+
+def test_it_is_told_apart_and_counted(session_fleet: Fleet) -> None:
+    with session_fleet.client() as client:
+        answer = rechecked(
+            client.chat.completions.create(model="sim", messages=SAID, reasoning_effort="low", logprobs=True)
+        )
+    message = answer.choices[0].message
+    assert (message.model_extra or {})["reasoning_content"] == "Two and two."
+    assert message.content == "Four it is."
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens_details is not None
+    reasoning = answer.usage.completion_tokens_details.reasoning_tokens
+    assert reasoning is not None
+    assert 0 < reasoning < answer.usage.completion_tokens
+
+
+def test_it_streams_before_the_content(session_fleet: Fleet) -> None:
+    with session_fleet.client() as client:
+        stream = client.chat.completions.create(model="sim", messages=SAID, reasoning_effort="low", stream=True)
+        deltas = [rechecked(chunk).choices[0].delta for chunk in stream]
+    pieces = [(delta.model_extra or {}).get("reasoning_content") for delta in deltas]
+    assert "".join(piece or "" for piece in pieces) == "Two and two."
+    assert "".join(delta.content or "" for delta in deltas) == "Four it is."
+    last = max(place for place, piece in enumerate(pieces) if piece)
+    assert not any(delta.content for delta in deltas[: last + 1])
+
+
+def test_the_model_server_and_azure_tell_it_too(session_fleet: Fleet) -> None:
+    body = {"model": "sim", "messages": SAID, "chat_template_kwargs": {"enable_thinking": True}}
+    headers = {"content-type": "application/json", "extra-parameters": "pass-through"}
+    for path in ("/v3/chat/completions", AZURE):
+        status, _, answer = session_fleet.request("POST", path, json.dumps(body), headers)
+        assert status == 200, answer
+        message = json.loads(answer)["choices"][0]["message"]
+        assert (message["reasoning_content"], message["content"]) == ("Two and two.", "Four it is.")
+
+
+@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"])
+def test_reserved_variables_are_refused_by_name(session_fleet: Fleet, name: str) -> None:
+    address = f"http://127.0.0.1:{session_fleet.port}/v3"
+    with openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=PATIENCE) as client:
+        extra = {"chat_template_kwargs": {name: []}}
+        with pytest.raises(openai.BadRequestError, match=name) as refused:
+            client.chat.completions.create(model="sim", messages=SAID, extra_body=extra)
+    assert refused.value.param == "chat_template_kwargs"

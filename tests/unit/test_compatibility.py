@@ -1,0 +1,92 @@
+"""The page on compatibility tells what the code does, leaves nothing out, and every proof that it names is there."""
+
+import pytest
+from openai.types import Completion, completion_create_params
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat import completion_create_params as chat_create_params
+
+from api.dialects.azure.parse import PASSED
+from api.dialects.azure.parse import SERVED as AZURE_FIELDS
+from api.dialects.ovms.fields import CHAT as MODEL_SERVER_CHAT
+from api.dialects.ovms.fields import COMPLETION as MODEL_SERVER_COMPLETION
+from api.dialects.ovms.fields import UNSUPPORTED
+from tests.compatibility.azure import AZURE
+from tests.compatibility.named_tests import source
+from tests.compatibility.openai_chat import CHAT
+from tests.compatibility.openai_completions import COMPLETIONS
+from tests.compatibility.ovms import MODEL_SERVER, MODEL_SERVER_COMPLETIONS
+from tests.compatibility.page import INTERFACES, PAGE, page
+from tests.compatibility.paths import name_of, of_type
+from tests.compatibility.proof import missing_fields, refusal
+from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
+from tests.compatibility.samples import sent
+
+ROWS = [
+    pytest.param(interface, row, id=f"{interface.route}, {row.paths[-1]} {row.when}".rstrip())
+    for interface in INTERFACES
+    for row in interface.requests
+]
+each_interface = pytest.mark.parametrize("interface", INTERFACES, ids=lambda interface: interface.route)
+
+
+def requested(interface: Interface) -> set[str]:
+    return {path for row in interface.requests for path in row.paths}
+
+
+def answered(interface: Interface) -> set[str]:
+    return {path for row in interface.answers for path in row.paths}
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run 'make docs'"
+
+
+@pytest.mark.parametrize(("interface", "row"), ROWS)
+def test_a_rows_request_has_its_fields(interface: Interface, row: Request) -> None:
+    assert missing_fields(interface, row) == set()
+
+
+@pytest.mark.parametrize(("interface", "row"), ROWS)
+def test_what_is_refused_names_its_field(interface: Interface, row: Request) -> None:
+    refused = refusal(interface, row)
+    if row.how:
+        assert refused is None
+    else:
+        assert refused is not None
+        assert 400 <= refused.status < 500
+        assert refused.field in row.paths
+
+
+@each_interface
+def test_every_field_of_an_answer_is_in_the_table(interface: Interface) -> None:
+    assert sent(interface).keys() <= answered(interface)
+
+
+@each_interface
+def test_every_test_that_is_named_is_there(interface: Interface) -> None:
+    rows: tuple[Request | Answer, ...] = (*interface.requests, *interface.answers)
+    assert [row.test for row in rows if source(row.test) is None] == []
+
+
+@each_interface
+def test_a_test_that_is_named_is_about_a_field_of_its_row(interface: Interface) -> None:
+    rows: list[Request | Answer] = [*interface.requests]
+    rows += [row for row in interface.answers if sent(interface).keys() & set(row.paths)]
+    others = [row for row in rows if not row.test.startswith(PAGE_TESTS)]
+    assert [row for row in others if not any(name_of(path) in (source(row.test) or "") for path in row.paths)] == []
+
+
+def test_every_field_that_openais_sdk_sends_is_in_the_table() -> None:
+    assert set(of_type(chat_create_params.CompletionCreateParamsStreaming)) <= requested(CHAT)
+    assert set(of_type(completion_create_params.CompletionCreateParamsStreaming)) <= requested(COMPLETIONS)
+
+
+def test_every_field_that_openais_sdk_reads_is_in_the_table() -> None:
+    assert set(of_type(ChatCompletion)) | set(of_type(ChatCompletionChunk)) <= answered(CHAT)
+    assert set(of_type(Completion)) <= answered(COMPLETIONS)
+
+
+def test_every_field_of_the_other_interfaces_is_in_the_table() -> None:
+    assert MODEL_SERVER_CHAT | (UNSUPPORTED.keys() - {"suffix"}) <= requested(MODEL_SERVER)
+    assert MODEL_SERVER_COMPLETION | {"suffix"} <= requested(MODEL_SERVER_COMPLETIONS)
+    assert requested(AZURE) >= AZURE_FIELDS | PASSED

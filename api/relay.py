@@ -209,6 +209,8 @@ class Relay:
         self._tracks: dict[str, _Track] = {}
         self._recoveries: set[asyncio.Task[None]] = set()
         self._subscribed = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
         self.frames = 0
 
     @property
@@ -224,11 +226,18 @@ class Relay:
         """Route events to ``answer`` from now on."""
         for track in answer.tracks:
             self._tracks[track.job] = track
+        self._empty.clear()
+
+    async def emptied(self) -> None:
+        """Wait until no answer is open."""
+        await self._empty.wait()
 
     def close(self, answer: Answer) -> None:
         """Route nothing more to ``answer``."""
         for job in answer.jobs:
             self._tracks.pop(job, None)
+        if not self._tracks:
+            self._empty.set()
 
     async def run(self) -> None:
         """Listen until cancelled; after each reconnection, read the journals for what was missed."""

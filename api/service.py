@@ -115,9 +115,11 @@ class ChatService:
     async def drain(self, patience: float) -> None:
         """Take no new request; wait up to ``patience`` seconds for the answers in flight, then end them."""
         self.draining = True
-        deadline = asyncio.get_running_loop().time() + patience
-        while self._relay.answers() and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.05)
+        try:
+            async with asyncio.timeout(patience):
+                await self._relay.emptied()
+        except TimeoutError:
+            logger.warning("%d answers are ended before their time", len(self._relay.answers()))
         for answer in self._relay.answers():
             answer.fail(Problem(kind=ProblemKind.SHUTTING_DOWN, message="This server was shut down before the end."))
 

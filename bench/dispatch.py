@@ -1,4 +1,4 @@
-"""dispatch: from a job in the queue to its first token, past the prompt process and an engine whose steps take no time."""
+"""dispatch: from a job in the queue to its first token, with an engine whose steps take no time."""
 
 import asyncio
 import time

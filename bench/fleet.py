@@ -75,7 +75,9 @@ class Fleet:
     def start(self, *arguments: str, **environment: str) -> Process:
         """Start a ``vinoqueue`` command on this fleet's store."""
         log = self.folder / f"{len(self.processes)}-{arguments[0]}.log"
-        process = Process(log, *arguments, environment={"VINOQUEUE_REDIS_URL": self.url, "VINOQUEUE_DRAIN": "5", **environment})
+        process = Process(
+            log, *arguments, environment={"VINOQUEUE_REDIS_URL": self.url, "VINOQUEUE_DRAIN": "5", **environment}
+        )
         self.processes.append(process)
         return process
 

@@ -7,7 +7,11 @@ from typing import Any
 
 from bench import dispatch, overhead, plumbing
 
-PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {"overhead": overhead.run, "plumbing": plumbing.run, "dispatch": dispatch.run}
+PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "overhead": overhead.run,
+    "plumbing": plumbing.run,
+    "dispatch": dispatch.run,
+}
 
 
 def run(names: tuple[str, ...]) -> dict[str, Any]:

@@ -69,6 +69,4 @@ def refuse(
     retry_after: float | None = None,
 ) -> RequestRefused:
     """Return the exception for a new problem, ready to be raised."""
-    return RequestRefused(
-        Problem(kind=kind, message=message, param=param, code=code, retry_after=retry_after)
-    )
+    return RequestRefused(Problem(kind=kind, message=message, param=param, code=code, retry_after=retry_after))

@@ -134,4 +134,3 @@ async def _live(redis: Redis, index: str, key: Callable[[str], str], kind: type[
         return []
     stored = await redis.mget([key(entry) for entry in ids])
     return sorted((msgspec.json.decode(info, type=kind) for info in stored if info), key=lambda info: info.id)
-

@@ -28,7 +28,8 @@ class Settings(BaseSettings):
     )
     log_level: LogLevel = Field("info", description="Least severe log lines to print.")
     lease: PositiveFloat = Field(
-        2.0, description="Seconds that a worker's claims and presence hold without renewal; all processes need the same."
+        2.0,
+        description="Seconds that a worker's claims and presence hold without renewal; all processes need the same.",
     )
 
 

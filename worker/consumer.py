@@ -34,7 +34,9 @@ Serve = Callable[[Claim, Job], Awaitable[None]]
 class ChatWorker(Worker):
     """Claims jobs while slots are free, and runs each as a task."""
 
-    def __init__(self, redis: ArqRedis, queue: JobQueue, worker_id: str, serve: Serve, *, slots: int, poll: float) -> None:
+    def __init__(
+        self, redis: ArqRedis, queue: JobQueue, worker_id: str, serve: Serve, *, slots: int, poll: float
+    ) -> None:
         """``serve`` runs one job to its end, ``slots`` bounds how many at once, ``poll`` is in seconds."""
 
         async def chat(ctx: dict[Any, Any], *arguments: Any, **kwargs: Any) -> None:

@@ -23,9 +23,7 @@ TOPICS = (
 
 
 def options(path: str, device: str = "CPU", prompt_lookup: bool = False) -> EngineOptions:
-    settings = EngineSettings(
-        precision="exact", cache_size=1, device=device, max_batch=16, prompt_lookup=prompt_lookup
-    )
+    settings = EngineSettings(precision="exact", cache_size=1, device=device, max_batch=16, prompt_lookup=prompt_lookup)
     return EngineOptions.from_settings(settings, path=path, context_length=CONTEXT)
 
 

@@ -86,9 +86,7 @@ def test_streamed_and_whole_answers_equal_the_pipelines_own(real_fleet: Fleet, o
         assert "".join(ask_streamed(real_fleet, question)) == expected
 
 
-async def test_sixteen_chats_at_once_each_get_their_own_words(
-    real_fleet: Fleet, own_greedy_outputs: list[str]
-) -> None:
+async def test_sixteen_chats_at_once_each_get_their_own_words(real_fleet: Fleet, own_greedy_outputs: list[str]) -> None:
     client = openai.AsyncOpenAI(
         base_url=f"http://127.0.0.1:{real_fleet.port}/v1", api_key="none", max_retries=0, timeout=120
     )
@@ -114,7 +112,9 @@ def test_stop_strings_never_leak_in_part(real_fleet: Fleet) -> None:
     assert ask(real_fleet, QUESTIONS[2], stop=stop) == whole[: whole.index(stop)]
 
 
-@pytest.mark.parametrize("said", ["🌊🐳👩‍👩‍👧‍👦🎉 — déjà vu", "今天天气很好,我们去公园散步吧。", "  spaces   and\n\ttabs\n"])
+@pytest.mark.parametrize(
+    "said", ["🌊🐳👩‍👩‍👧‍👦🎉 — déjà vu", "今天天气很好,我们去公园散步吧。", "  spaces   and\n\ttabs\n"]
+)
 def test_any_script_comes_in_whole_characters(real_fleet: Fleet, said: str) -> None:
     """The client's words come back by way of the engine's own ids: prompt to tokens, tokens to text."""
     pieces = ask_streamed(real_fleet, f"Repeat exactly, again and again: {said} {said} {said} {said}")

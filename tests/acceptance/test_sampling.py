@@ -53,7 +53,7 @@ def test_choices_stream_side_by_side_with_texts_of_their_own(real_fleet: Fleet) 
     whole = ask(real_fleet, **fields)
     texts: dict[int, str] = defaultdict(str)
     tokens: dict[int, bytes] = defaultdict(bytes)
-    usage = None
+    usage: Any = None
     for chunk in ask(real_fleet, **fields, stream=True, stream_options={"include_usage": True}):
         usage = chunk.usage or usage
         for choice in chunk.choices:
@@ -100,6 +100,16 @@ def test_log_probabilities_of_a_streamed_completion_fit_its_text(real_fleet: Fle
             assert text[offset:].startswith(token)
 
 
+def test_log_probabilities_come_in_the_model_servers_streams_too(real_fleet: Fleet) -> None:
+    """The model server itself has none there."""
+    chunks = ask(real_fleet, "v3", messages=FRANCE, temperature=0, logprobs=True, stream=True)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    told = [token for chunk in chunks if chunk.choices[0].logprobs for token in chunk.choices[0].logprobs.content]
+    assert "Paris" in text
+    assert b"".join(bytes(token.bytes) for token in told).decode() == text
+    assert all(token.logprob <= 0 for token in told)
+
+
 def test_a_beam_search_whole_and_streamed(real_fleet: Fleet) -> None:
     fields: dict[str, Any] = {"messages": FRANCE, "best_of": 3, "n": 2, "temperature": 0, "include_stop": True}
     whole = ask(real_fleet, "v3", **fields)
@@ -112,6 +122,15 @@ def test_a_beam_search_whole_and_streamed(real_fleet: Fleet) -> None:
         for choice in chunk.choices:
             streamed[choice.index] += choice.delta.content or ""
     assert streamed == texts
+
+
+def test_a_length_penalty_above_zero_makes_beams_longer(real_fleet: Fleet) -> None:
+    def tokens(length_penalty: float) -> int:
+        answer = ask(real_fleet, "v3", messages=FRANCE, best_of=4, length_penalty=length_penalty, max_tokens=40)
+        count: int = answer.usage.completion_tokens
+        return count
+
+    assert tokens(0.0) < tokens(5.0)
 
 
 def test_a_stop_string_is_shown_where_asked_for(real_fleet: Fleet) -> None:

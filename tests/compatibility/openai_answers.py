@@ -48,7 +48,7 @@ CHAT_ANSWERS = (
     Answer(
         fields="choices[].message.reasoning_content choices[].delta.reasoning_content",
         how="Not OpenAI's: what a model writes between its marks of reasoning, left out where there is none.",
-        test=_RENDER + "test_reasoning",
+        test="tests/integration/test_reasoning.py::test_it_streams_before_the_content",
     ),
     Answer(
         fields="choices[].message.tool_calls choices[].message.tool_calls[].id choices[].message.tool_calls[].type "

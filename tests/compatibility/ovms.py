@@ -1,15 +1,13 @@
-"""OpenVINO Model Server's chat completions and completions."""
+"""OpenVINO Model Server's chat completions."""
 
 from typing import Any
 
-from api.dialects.ovms import ModelServer, ModelServerCompletions
+from api.dialects.ovms import ModelServer
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _UNIT = "tests/unit/dialects/test_ovms.py::"
 _SAMPLING = _UNIT + "test_sampling_fields"
-_PLAIN_SAMPLING = _UNIT + "test_sampling_fields_of_plain_completions"
 _REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
-_PLAIN_REFUSED = _UNIT + "test_broken_rules_of_plain_completions_are_refused_by_name"
 _CURRENT = PAGE_TESTS + "test_the_page_is_current"
 _ROUTES = "tests/integration/test_ovms_routes.py::"
 _MODEL = "tests/acceptance/test_ovms.py::"
@@ -158,10 +156,17 @@ _SAMPLED = (
 
 _BEAMS = (
     Request(
-        fields="n best_of length_penalty",
-        body={"n": 2, "best_of": 3, "length_penalty": 0.5},
-        how="`best_of` above 1 is the width of a beam search; a stream begins when it is done.",
+        fields="n best_of",
+        body={"n": 2, "best_of": 3},
+        how="`best_of` above 1 is the width of a beam search; a stream begins when it is done. Other penalties, "
+        "structured output and calls that must be made don't go with it: the worker refuses them by name.",
         test="tests/acceptance/test_sampling.py::test_a_beam_search_whole_and_streamed",
+    ),
+    Request(
+        fields="length_penalty",
+        body={"best_of": 3, "length_penalty": 0.5},
+        how="1 unless set; means nothing without a beam search.",
+        test="tests/acceptance/test_sampling.py::test_a_length_penalty_above_zero_makes_beams_longer",
     ),
     Request(
         fields="n",
@@ -210,12 +215,12 @@ _LISTED = (
 )
 """What the reference itself calls unsupported."""
 
-_ERROR = Answer(
+ERROR = Answer(
     fields="error error.message error.type error.param error.code",
     how="The reference describes none; these are OpenAI's.",
     test=_ROUTES + "test_refusals_have_openais_form",
 )
-_USAGE = Answer(
+USAGE = Answer(
     fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens",
     how="In streams, to those who ask for it.",
     test=_UNIT + "test_the_usage_is_three_numbers",
@@ -236,7 +241,7 @@ _ANSWERS = (
     Answer(
         fields="choices[].message.reasoning_content choices[].delta.reasoning_content",
         how="What a model writes between its marks of reasoning.",
-        test="tests/unit/test_answers.py::test_reasoning_is_told_apart_and_counted",
+        test="tests/integration/test_reasoning.py::test_the_model_server_and_azure_tell_it_too",
     ),
     Answer(
         fields="choices[].message.tool_calls choices[].message.tool_calls[].id choices[].message.tool_calls[].type "
@@ -265,13 +270,13 @@ _ANSWERS = (
         how="Not in the reference; OpenAI's SDK expects them.",
         test=_CURRENT,
     ),
-    _USAGE,
+    USAGE,
     Answer(
         fields="id system_fingerprint choices[].message.function_call",
         how="The reference does not have them.",
         test=_ROUTES + "test_a_streamed_answer_equals_the_whole_one",
     ),
-    _ERROR,
+    ERROR,
 )
 
 MODEL_SERVER = Interface(
@@ -289,108 +294,4 @@ MODEL_SERVER = Interface(
         *(Request(fields=name, body={name: 1}, test=_REFUSED) for name in _LISTED),
     ),
     answers=_ANSWERS,
-)
-
-_PLAIN_REQUESTS = (
-    Request(fields="model prompt", how="As under `/v1`.", test=_MODEL + "test_a_plain_completion_writes_on"),
-    Request(
-        fields="max_tokens ignore_eos stop include_stop_str_in_output skip_special_tokens",
-        body={
-            "max_tokens": 5,
-            "ignore_eos": True,
-            "stop": "a",
-            "include_stop_str_in_output": True,
-            "skip_special_tokens": False,
-        },
-        how="As in chats.",
-        test=_PLAIN_SAMPLING,
-    ),
-    Request(
-        fields="stream stream_options stream_options.include_usage",
-        body={"stream": True, "stream_options": {"include_usage": True}},
-        how="As in chats.",
-        test=_ROUTES + "test_plain_completions_are_served_too",
-    ),
-    Request(
-        fields="logprobs",
-        when="0 or 1",
-        body={"logprobs": 1},
-        how="1: the chosen tokens' own.",
-        test=_MODEL + "test_a_plain_completion_writes_on",
-    ),
-    Request(fields="logprobs", when="2 or more", body={"logprobs": 2}, test=_PLAIN_REFUSED),
-    Request(
-        fields="echo",
-        body={"echo": True},
-        how="The prompt stands before the text.",
-        test="tests/acceptance/test_sampling.py::test_a_prompt_is_repeated_before_its_text",
-    ),
-    Request(
-        fields="n best_of length_penalty",
-        body={"n": 2, "best_of": 3, "length_penalty": 0.5},
-        how="A beam search, as in chats.",
-        test=_PLAIN_SAMPLING,
-    ),
-    Request(
-        fields="temperature top_p min_p top_k repetition_penalty frequency_penalty presence_penalty seed",
-        body={
-            "temperature": 0.5,
-            "top_p": 0.5,
-            "min_p": 0.1,
-            "top_k": -1,
-            "repetition_penalty": 1.1,
-            "frequency_penalty": 1,
-            "presence_penalty": 1,
-            "seed": 7,
-        },
-        how="As in chats.",
-        test=_PLAIN_SAMPLING,
-    ),
-    Request(
-        fields="num_assistant_tokens max_ngram_size",
-        body={"num_assistant_tokens": 5, "max_ngram_size": 3},
-        how="As in chats.",
-        test=_ENGINE + "test_prompt_lookup_makes_the_same_text",
-    ),
-    Request(
-        fields="assistant_confidence_threshold",
-        body={"assistant_confidence_threshold": 0.4},
-        how="As in chats.",
-        test=_SAMPLING,
-    ),
-    Request(fields="suffix", body={"suffix": "x"}, test=_PLAIN_REFUSED),
-    Request(fields="user", body={"user": "me"}, test=_PLAIN_REFUSED),
-    Request(fields="stop_token_ids", body={"stop_token_ids": [1]}, test=_PLAIN_REFUSED),
-)
-
-_PLAIN_FORM = _UNIT + "test_a_plain_answer_has_the_references_form"
-
-MODEL_SERVER_COMPLETIONS = Interface(
-    title="OpenVINO Model Server completions",
-    route="POST /v3/completions",
-    about="The fields that chats have too, with `prompt` and `echo`.",
-    dialect=lambda query, headers: ModelServerCompletions(),
-    plain={"model": "m", "prompt": "Hello"},
-    requests=_PLAIN_REQUESTS,
-    answers=(
-        Answer(
-            fields="choices choices[].index choices[].text choices[].finish_reason created model object",
-            how="`stop` or `length`; null in chunks before the last.",
-            test=_PLAIN_FORM,
-        ),
-        Answer(
-            fields="choices[].logprobs choices[].logprobs.tokens choices[].logprobs.token_logprobs "
-            "choices[].logprobs.text_offset",
-            how="One for each token of the text.",
-            test=_MODEL + "test_a_plain_completion_writes_on",
-        ),
-        Answer(
-            fields="choices[].logprobs.top_logprobs",
-            how="The engine tells the chosen token's alone.",
-            test=_CURRENT,
-        ),
-        _USAGE,
-        Answer(fields="id system_fingerprint", how="The reference does not have them.", test=_PLAIN_FORM),
-        _ERROR,
-    ),
 )

@@ -6,7 +6,8 @@ from tests.compatibility.azure import AZURE
 from tests.compatibility.named_tests import ROOT
 from tests.compatibility.openai_chat import CHAT
 from tests.compatibility.openai_completions import COMPLETIONS
-from tests.compatibility.ovms import MODEL_SERVER, MODEL_SERVER_COMPLETIONS
+from tests.compatibility.ovms import MODEL_SERVER
+from tests.compatibility.ovms_completions import MODEL_SERVER_COMPLETIONS
 from tests.compatibility.proof import refusal
 from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.samples import sent
@@ -21,6 +22,8 @@ What this service does with each field of the interfaces that it speaks. Made by
 - What happens is not written by anybody. For requests it is what the interface's own parser did with a request that
   has the fields; where that was refused, the reason is the message that the client gets. For answers it is what
   was found in rendered answers. A unit test fails when this page is not what the code does.
+- What the parser takes, the worker may still refuse by name before the answer begins, where its engine or model can't
+  do it; the row says so.
 - `[]` stands for each item of an array. Names that begin with `?` are in the query, those that end with `:` are
   headers.
 - The last column names a test that is about one of the row's fields at least. That each field is read or refused as

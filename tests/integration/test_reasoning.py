@@ -53,7 +53,7 @@ def test_the_model_server_and_azure_tell_it_too(session_fleet: Fleet) -> None:
 def test_reserved_variables_are_refused_by_name(session_fleet: Fleet, name: str) -> None:
     address = f"http://127.0.0.1:{session_fleet.port}/v3"
     with openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=PATIENCE) as client:
-        extra = {"chat_template_kwargs": {name: []}}
+        extra: dict[str, Any] = {"chat_template_kwargs": {name: []}}
         with pytest.raises(openai.BadRequestError, match=name) as refused:
             client.chat.completions.create(model="sim", messages=SAID, extra_body=extra)
     assert refused.value.param == "chat_template_kwargs"

@@ -85,7 +85,8 @@ def test_a_stream_survives_the_death_of_its_engine(small_fleet: Fleet) -> None:
     content = "[[crash at 10]]"
     assert text_of(stream(small_fleet, content, 60)).count(" ") > 50
     small_fleet.until(
-        lambda: [worker["engine_restarts"] for worker in small_fleet.workers("serving")] == [1], "the restart to be told"
+        lambda: [worker["engine_restarts"] for worker in small_fleet.workers("serving")] == [1],
+        "the restart to be told",
     )
 
 

@@ -14,7 +14,8 @@ from tests.compatibility.azure import AZURE
 from tests.compatibility.named_tests import source
 from tests.compatibility.openai_chat import CHAT
 from tests.compatibility.openai_completions import COMPLETIONS
-from tests.compatibility.ovms import MODEL_SERVER, MODEL_SERVER_COMPLETIONS
+from tests.compatibility.ovms import MODEL_SERVER
+from tests.compatibility.ovms_completions import MODEL_SERVER_COMPLETIONS
 from tests.compatibility.page import INTERFACES, PAGE, page
 from tests.compatibility.paths import name_of, of_type
 from tests.compatibility.proof import missing_fields, refusal
@@ -70,8 +71,8 @@ def test_every_test_that_is_named_is_there(interface: Interface) -> None:
 
 @each_interface
 def test_a_test_that_is_named_is_about_a_field_of_its_row(interface: Interface) -> None:
-    rows: list[Request | Answer] = [*interface.requests]
-    rows += [row for row in interface.answers if sent(interface).keys() & set(row.paths)]
+    found = sent(interface).keys()
+    rows: list[Request | Answer] = [*interface.requests, *(row for row in interface.answers if found & set(row.paths))]
     others = [row for row in rows if not row.test.startswith(PAGE_TESTS)]
     assert [row for row in others if not any(name_of(path) in (source(row.test) or "") for path in row.paths)] == []
 

@@ -62,13 +62,13 @@ async def test_a_refused_request_takes_nothing(limiter: Limiter) -> None:
 
 
 async def test_tokens_come_back_with_time(limiter: Limiter) -> None:
-    fast = key(tokens_per_minute=600_000)
-    await reserve(limiter, fast, 600_000)
-    _, refusal, _ = await reserve(limiter, fast, 50)
+    slow = key(tokens_per_minute=600)
+    await reserve(limiter, slow, 600)
+    _, refusal, _ = await reserve(limiter, slow, 10)
     assert refusal is not None
     assert refusal.wait is not None
     await asyncio.sleep(refusal.wait + 0.002)
-    assert (await reserve(limiter, fast, 50))[1] is None
+    assert (await reserve(limiter, slow, 10))[1] is None
 
 
 async def test_the_guess_of_tokens_is_put_right_at_the_end(limiter: Limiter) -> None:

@@ -1,0 +1,118 @@
+"""OpenVINO Model Server's plain completions."""
+
+from api.dialects.ovms import ModelServerCompletions
+from tests.compatibility.ovms import ERROR, USAGE
+from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
+
+_UNIT = "tests/unit/dialects/test_ovms.py::"
+_SAMPLING = _UNIT + "test_sampling_fields"
+_PLAIN_SAMPLING = _UNIT + "test_sampling_fields_of_plain_completions"
+_PLAIN_REFUSED = _UNIT + "test_broken_rules_of_plain_completions_are_refused_by_name"
+_CURRENT = PAGE_TESTS + "test_the_page_is_current"
+_ROUTES = "tests/integration/test_ovms_routes.py::"
+_MODEL = "tests/acceptance/test_ovms.py::"
+_ENGINE = "tests/acceptance/test_engine.py::"
+
+_PLAIN_REQUESTS = (
+    Request(fields="model prompt", how="As under `/v1`.", test=_MODEL + "test_a_plain_completion_writes_on"),
+    Request(
+        fields="max_tokens ignore_eos stop include_stop_str_in_output skip_special_tokens",
+        body={
+            "max_tokens": 5,
+            "ignore_eos": True,
+            "stop": "a",
+            "include_stop_str_in_output": True,
+            "skip_special_tokens": False,
+        },
+        how="As in chats.",
+        test=_PLAIN_SAMPLING,
+    ),
+    Request(
+        fields="stream stream_options stream_options.include_usage",
+        body={"stream": True, "stream_options": {"include_usage": True}},
+        how="As in chats.",
+        test=_ROUTES + "test_plain_completions_are_served_too",
+    ),
+    Request(
+        fields="logprobs",
+        when="0 or 1",
+        body={"logprobs": 1},
+        how="1: the chosen tokens' own.",
+        test=_MODEL + "test_a_plain_completion_writes_on",
+    ),
+    Request(fields="logprobs", when="2 or more", body={"logprobs": 2}, test=_PLAIN_REFUSED),
+    Request(
+        fields="echo",
+        body={"echo": True},
+        how="The prompt stands before the text.",
+        test="tests/acceptance/test_sampling.py::test_a_prompt_is_repeated_before_its_text",
+    ),
+    Request(
+        fields="n best_of length_penalty",
+        body={"n": 2, "best_of": 3, "length_penalty": 0.5},
+        how="A beam search, as in chats.",
+        test=_PLAIN_SAMPLING,
+    ),
+    Request(
+        fields="temperature top_p min_p top_k repetition_penalty frequency_penalty presence_penalty seed",
+        body={
+            "temperature": 0.5,
+            "top_p": 0.5,
+            "min_p": 0.1,
+            "top_k": -1,
+            "repetition_penalty": 1.1,
+            "frequency_penalty": 1,
+            "presence_penalty": 1,
+            "seed": 7,
+        },
+        how="As in chats.",
+        test=_PLAIN_SAMPLING,
+    ),
+    Request(
+        fields="num_assistant_tokens max_ngram_size",
+        body={"num_assistant_tokens": 5, "max_ngram_size": 3},
+        how="As in chats.",
+        test=_ENGINE + "test_prompt_lookup_makes_the_same_text",
+    ),
+    Request(
+        fields="assistant_confidence_threshold",
+        body={"assistant_confidence_threshold": 0.4},
+        how="As in chats.",
+        test=_SAMPLING,
+    ),
+    Request(fields="suffix", body={"suffix": "x"}, test=_PLAIN_REFUSED),
+    Request(fields="user", body={"user": "me"}, test=_PLAIN_REFUSED),
+    Request(fields="stop_token_ids", body={"stop_token_ids": [1]}, test=_PLAIN_REFUSED),
+)
+
+_PLAIN_FORM = _UNIT + "test_a_plain_answer_has_the_references_form"
+
+MODEL_SERVER_COMPLETIONS = Interface(
+    title="OpenVINO Model Server completions",
+    route="POST /v3/completions",
+    about="The fields that chats have too, with `prompt` and `echo`.",
+    dialect=lambda query, headers: ModelServerCompletions(),
+    plain={"model": "m", "prompt": "Hello"},
+    requests=_PLAIN_REQUESTS,
+    answers=(
+        Answer(
+            fields="choices choices[].index choices[].text choices[].finish_reason created model object",
+            how="`stop` or `length`; null in chunks before the last.",
+            test=_PLAIN_FORM,
+        ),
+        Answer(
+            fields="choices[].logprobs choices[].logprobs.tokens choices[].logprobs.token_logprobs "
+            "choices[].logprobs.text_offset",
+            how="One for each token of the text.",
+            test=_MODEL + "test_a_plain_completion_writes_on",
+        ),
+        Answer(
+            fields="choices[].logprobs.top_logprobs",
+            how="The engine tells the chosen token's alone.",
+            test=_CURRENT,
+        ),
+        USAGE,
+        Answer(fields="id system_fingerprint", how="The reference does not have them.", test=_PLAIN_FORM),
+        ERROR,
+    ),
+)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from api.parsers.source import Malformed, Script, Source
+from api.parsers.source import Script, Source, read_value
 
 _space = re.compile(r"[ \t\r\n]*")
 _string_run = re.compile(r'[^"\\\x00-\x1f]*')
@@ -211,15 +211,7 @@ def json_value(source: Source, tell: Callable[[str], None]) -> Script[None]:
 
     Raises :class:`Malformed` where it stops being JSON; the sound beginning has been told by then.
     """
-    scanner = JsonScanner()
-    while True:
-        end, piece = scanner.scan(source.text, source.at)
-        source.take(end)
-        tell(piece)
-        if scanner.done:
-            return
-        if scanner.failed or not (yield from source.more()):
-            raise Malformed
+    yield from read_value(JsonScanner(), source, tell)
 
 
 def is_json_object(text: str) -> bool:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 
 from api.parsers.json_text import quoted
-from api.parsers.source import Malformed, Script, Source
+from api.parsers.source import Script, Source, read_value
 
 _space = re.compile(r"[ \t\r\n]*")
 _token_run = re.compile(r"[-+.\w]*")
@@ -207,12 +207,4 @@ def python_value(source: Source, tell: Callable[[str], None]) -> Script[None]:
 
     Raises :class:`Malformed` where it stops being one; the sound beginning has been told by then.
     """
-    scanner = PythonScanner()
-    while True:
-        end, piece = scanner.scan(source.text, source.at)
-        source.take(end)
-        tell(piece)
-        if scanner.done:
-            return
-        if scanner.failed or not (yield from source.more()):
-            raise Malformed
+    yield from read_value(PythonScanner(), source, tell)

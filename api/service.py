@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from api.directory import Directory
 from api.relay import Answer, Relay
 from shared.cost import answer_cost, prompt_cost
 from shared.errors import Problem, ProblemKind, RequestRefused, refuse
-from shared.queue import JobQueue, QueueFull
+from shared.queue import REAPS_PER_LEASE, JobQueue, QueueFull, Route
 from shared.request import ChatRequest, Job
 from shared.settings import ApiSettings
 from shared.tasks import cancel_all
@@ -45,7 +45,8 @@ class ChatService:
         self._settings = settings
         self._queues: dict[str, JobQueue] = {}
         self._goodbyes: set[asyncio.Task[None]] = set()
-        self._timers: dict[Answer, tuple[asyncio.TimerHandle, ...]] = {}
+        self._timers: dict[Answer, asyncio.TimerHandle] = {}
+        self._leaving = False
         self.draining = False
 
     async def submit(self, request: ChatRequest, *, tenant: str = "", queue_timeout: float | None = None) -> Answer:
@@ -62,12 +63,7 @@ class ChatService:
         jobs = self._jobs(request, tenant)
         answer = Answer([job.id for job in jobs], request.model)
         answer.arriving = True
-        self._relay.open(answer)
-        loop = asyncio.get_running_loop()
-        self._timers[answer] = (
-            loop.call_later(self._settings.request_timeout, answer.fail, _TIMED_OUT),
-            loop.call_later(queue_timeout or self._settings.queue_timeout, self._end_wait, answer),
-        )
+        self._open(answer, queue_timeout)
         limit = self._queue_limit(request.model, len(jobs))
         try:
             await self.queue(request.model).enqueue(jobs, limit=limit)
@@ -83,43 +79,83 @@ class ChatService:
         answer.arriving = False
         return answer
 
+    def follow(self, jobs: Sequence[str], model: str, *, age: float, queue_timeout: float | None = None) -> Answer:
+        """Take up the answer to a request that another replica accepted ``age`` seconds ago and promised to store.
+
+        It is read from the journals of its ``jobs``, and must be closed at its end.
+        """
+        answer = Answer(list(jobs), model)
+        answer.promised = True
+        self._open(answer, queue_timeout, age)
+        self._relay.catch_up(answer)
+        return answer
+
     def close(self, answer: Answer) -> None:
-        """End an answer: nothing more is relayed, and jobs that are not over are cancelled."""
+        """End an answer: nothing more is relayed, and jobs that are not over are cancelled, or left to others."""
         self._forget(answer)
-        if answer.abandoned or not answer.over:
+        if (answer.abandoned or not answer.over) and not self.leaves(answer):
             self._run(self._cancel(answer), "cancel jobs")
+
+    def leaves(self, answer: Answer) -> bool:
+        """Whether ``answer`` is left to another replica to finish and to store, because this one ends."""
+        return self._leaving and answer.promised and (answer.abandoned or not answer.over)
 
     def charge(self, request: ChatRequest, tenant: str, tally: Tally) -> None:
         """Count what an accepted request of ``tenant`` took, in place of what the queue guessed; returns at once."""
-        self._run(self._charge(request, tenant, tally.prompt_tokens + tally.completion_tokens), "charge")
+        if not tally.left_to_another:
+            self._run(self._charge(request, tenant, tally.prompt_tokens + tally.completion_tokens), "charge")
 
     def queue(self, model: str) -> JobQueue:
         """The queue of ``model``."""
         queue = self._queues.get(model)
         if queue is None:
-            queue = self._queues[model] = JobQueue(self._redis, model, lease_ms=int(self._settings.lease * 1000))
+            queue = self._queues[model] = JobQueue(
+                self._redis,
+                model,
+                prefix_routing=self._settings.prefix_routing,
+                lease_ms=int(self._settings.lease * 1000),
+            )
         return queue
 
+    def routed(self) -> Iterator[tuple[str, Route, int]]:
+        """Yield for each model and route how many jobs with long prompts went that way from here."""
+        for model, queue in self._queues.items():
+            for route, count in queue.routed.items():
+                yield model, route, count
+
     async def watch(self) -> None:
-        """Until cancelled: put lapsed jobs back, and end answers whose model has lost all workers."""
+        """Until cancelled: end answers whose model has lost all workers."""
         while True:
             await asyncio.sleep(self._settings.lease / 3)
-            try:
-                for model in self._directory.fleet.models:
-                    await self.queue(model).reap()
-            except (RedisError, OSError) as error:
-                logger.debug("lapsed jobs not looked for: %s", error)
             if self._directory.reachable:
                 self._end_hopeless()
 
+    async def reap(self) -> None:
+        """Until cancelled: put lapsed jobs back; less often while another replica does."""
+        often, seldom = self._settings.lease / REAPS_PER_LEASE, self._settings.lease / 3
+        pause = often
+        while True:
+            await asyncio.sleep(pause)
+            pause = often
+            try:
+                for model in self._directory.fleet.models:
+                    if await self.queue(model).reap() is None:
+                        pause = seldom
+            except (RedisError, OSError) as error:
+                logger.debug("lapsed jobs not looked for: %s", error)
+
     async def drain(self, patience: float) -> None:
-        """Take no new request; wait up to ``patience`` seconds for the answers in flight, then end them."""
+        """Take no new request; wait up to ``patience`` seconds for the answers in flight, then end them.
+
+        Those that are to be stored are left to another replica, though their clients are not told any more of them.
+        """
         self.draining = True
         try:
             async with asyncio.timeout(patience):
                 await self._relay.emptied()
         except TimeoutError:
             logger.warning("%d answers are ended before their time", len(self._relay.answers()))
+        self._leaving = True
         for answer in self._relay.answers():
             answer.fail(Problem(kind=ProblemKind.SHUTTING_DOWN, message="This server was shut down before the end."))
 
@@ -149,7 +185,9 @@ class ChatService:
             retry_after=min(most, max(least, excess / rate if rate else _RETRY_SOON)),
         )
 
-    def _end_wait(self, answer: Answer) -> None:
+    def _end_wait(self, answer: Answer, rest: float) -> None:
+        """End ``answer`` if no worker has taken it, else in ``rest`` seconds if it is not over by then."""
+        self._timers[answer] = asyncio.get_running_loop().call_later(rest, answer.fail, _TIMED_OUT)
         if all(track.attempt == 0 for track in answer.tracks):
             self._run(self._end_wait_unless_claimed(answer), "end of a wait")
 
@@ -197,8 +235,12 @@ class ChatService:
         )
 
     def _end_hopeless(self) -> None:
-        for answer in self._relay.answers():
-            if self._directory.without_worker_for(answer.model) > self._settings.worker_grace:
+        answers = self._relay.answers()
+        models = {answer.model for answer in answers}
+        grace = self._settings.worker_grace
+        hopeless = {model for model in models if self._directory.without_worker_for(model) > grace}
+        for answer in answers:
+            if answer.model in hopeless:
                 answer.fail(
                     Problem(
                         kind=ProblemKind.NO_WORKER,
@@ -207,9 +249,21 @@ class ChatService:
                     )
                 )
 
+    def _open(self, answer: Answer, queue_timeout: float | None, age: float = 0.0) -> None:
+        """Relay to ``answer``, whose request came ``age`` seconds ago, and end it when it takes too long."""
+        self._relay.open(answer)
+        loop = asyncio.get_running_loop()
+        wait, whole = queue_timeout or self._settings.queue_timeout, self._settings.request_timeout
+        # One timer at a time: thousands of streams have one each.
+        if wait < whole:
+            self._timers[answer] = loop.call_later(wait - age, self._end_wait, answer, whole - max(wait, age))
+        else:
+            self._timers[answer] = loop.call_later(whole - age, answer.fail, _TIMED_OUT)
+
     def _forget(self, answer: Answer) -> None:
         self._relay.close(answer)
-        for timer in self._timers.pop(answer, ()):
+        timer = self._timers.pop(answer, None)
+        if timer is not None:
             timer.cancel()
 
     async def _charge(self, request: ChatRequest, tenant: str, used: int) -> None:

@@ -60,8 +60,11 @@ class CompletionStore:
         self._limit = limit
         self._tag = redis.register_script(_TAG)
 
-    async def save(self, owner: str, completion: StoredCompletion) -> None:
-        """Keep ``completion``. Where that fails it is logged: the client has its answer all the same."""
+    async def save(self, owner: str, completion: StoredCompletion, *, fulfils: tuple[str, str] | None = None) -> bool:
+        """Keep ``completion``, and return whether that was possible: failures are logged only.
+
+        ``fulfils`` names the promise to do so (see :mod:`api.promises`), which is taken back at the same moment.
+        """
         now = time.time()
         fields: dict[str, bytes | str] = {
             "model": completion.model,
@@ -77,6 +80,8 @@ class CompletionStore:
                 pipe.pexpire(key, int(self._ttl * 1000))
                 pipe.zadd(index, {completion.id: now})
                 pipe.pexpire(index, int(self._ttl * 1000))
+                if fulfils is not None:
+                    pipe.hdel(*fulfils)
                 pipe.zcard(index)
                 *_, count = await pipe.execute()
             if count > self._limit:
@@ -84,6 +89,8 @@ class CompletionStore:
                 await self._redis.delete(*(keys.stored(owner, name.decode()) for name, _ in evicted))
         except (RedisError, OSError) as error:
             logger.warning("completion %s not stored, Redis does not answer: %s", completion.id, error)
+            return False
+        return True
 
     async def get(self, owner: str, completion_id: str) -> StoredCompletion | None:
         """Return a completion, or ``None`` when there is none with that id (any more)."""

@@ -21,6 +21,9 @@ REPLICAS = PREFIX + "replicas"
 MODELS = PREFIX + "models"
 """Hash of model name to the encoded facts that the last worker advertised; outlives the workers."""
 
+PROMISERS = PREFIX + "promisers"
+"""Set with a TTL: the ids of the API replicas that may hold promises."""
+
 API_KEYS = PREFIX + "keys"
 """Hash of API key id to the encoded record of the key, without its secret."""
 
@@ -51,6 +54,16 @@ def reaped(model: str) -> str:
 def shares(model: str) -> str:
     """Hash of what fair queueing remembers: the virtual time of each band, and each tenant's finish tag in it."""
     return f"{PREFIX}shares:{model}"
+
+
+def prefixes(model: str) -> str:
+    """Hash of bounded size: which workers have computed prompts that begin in a certain way (see ``enqueue.lua``)."""
+    return f"{PREFIX}prefixes:{model}"
+
+
+def kept(model: str) -> str:
+    """Sorted set of "job worker" for waiting jobs that are kept for a worker, scored by the time (ms) of its end."""
+    return f"{PREFIX}kept:{model}"
 
 
 def buckets(key_id: str) -> str:
@@ -87,6 +100,11 @@ def stored(key_id: str, completion_id: str) -> str:
 def stored_index(key_id: str) -> str:
     """Sorted set of the ids of an API key's stored completions, scored by Unix time (seconds)."""
     return f"{PREFIX}stored-index:{key_id}"
+
+
+def promises(replica_id: str) -> str:
+    """Hash with a TTL: the answers that an API replica has promised to store (see :mod:`api.promises`)."""
+    return f"{PREFIX}promises:{replica_id}"
 
 
 def worker(worker_id: str) -> str:

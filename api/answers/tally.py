@@ -18,12 +18,14 @@ class Tally:
         self.reasoning_tokens = 0
         self.outcome = "aborted"
         """How it ended: a finish reason, the kind of a problem, or ``aborted`` when the client went away."""
-        self._prompts: set[int] = set()
+        self.left_to_another = False
+        """Whether another replica finishes the answer, and counts what it took."""
+        self._prompts: tuple[int, ...] = ()
 
     def started(self, prompt: int, event: Started) -> None:
         """Note the tokens of the prompt with the index ``prompt``; its choices have it in common."""
         if prompt not in self._prompts:
-            self._prompts.add(prompt)
+            self._prompts += (prompt,)
             self.prompt_tokens += event.prompt_tokens
             self.cached_tokens += event.cached_tokens
 

@@ -106,6 +106,10 @@ class Keyring:
                     return key
         return None
 
+    def named(self, key_id: str) -> ApiKey | None:
+        """Return the key with this id, if there is one."""
+        return next((key for keys in self._index.values() for key in keys if key.id == key_id), None)
+
     def _refresh_file(self) -> bool:
         if self._path is None or (state := _state(self._path)) == self._file_state:
             return False

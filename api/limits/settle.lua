@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Ends a reservation: puts right what its tokens were guessed to be, and frees its place.
 -- KEYS: buckets, admitted
 -- ARGV: tokens a minute ('' where unlimited), tokens used beyond the guess (negative where fewer), reservation

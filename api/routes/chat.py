@@ -7,14 +7,18 @@ from typing import cast
 from quart import Blueprint, Response, g, request
 
 from api.access import accept
+from api.admission import Ticket
 from api.answers.selection import check_size
 from api.answers.tally import Tally
 from api.answers.writing import collect, stream
 from api.bodies import read_json_body
+from api.connection import direct_writer
 from api.context import context
 from api.dialects.interface import Choice, Dialect, MessagesMissing
-from api.dialects.openai.stored import to_store
+from api.dialects.openai.stored import sent_messages
 from api.lifetime import lifetime
+from api.promises import Promise
+from api.relay import Answer
 
 blueprint = Blueprint("chat", __name__)
 
@@ -47,25 +51,47 @@ async def chat_completions() -> Response:
     chat = ticket.request
     lifetime(request).callback(parts.metrics.record, chat.model, tally)
     lifetime(request).callback(parts.service.close, answer)
+    answer_id, accepted = uuid.uuid4().hex, time.time()
+    promise = await _promise(ticket, answer, answer_id, accepted, body, tally) if chat.store else None
     started = await answer.verdict()
-    rendering = dialect.render(
-        chat, answer_id=uuid.uuid4().hex, created=int(time.time()), fingerprint=started.fingerprint
-    )
-
-    async def save(whole: bytes) -> None:
-        await parts.stored.save(ticket.tenant, to_store(whole, chat, body))
+    rendering = dialect.render(chat, answer_id=answer_id, created=int(accepted), fingerprint=started.fingerprint)
 
     async def keep(choices: list[Choice]) -> None:
-        await save(rendering.completion(choices, tally.usage()))
+        if promise is not None:
+            await parts.finisher.store(promise, rendering.completion(choices, tally.usage()))
 
     if chat.stream:
-        pieces = stream(answer, chat, rendering, tally, keep if chat.store else None)
+        direct = direct_writer(request)
+        pieces = stream(
+            answer, chat, rendering, tally, keep if promise is not None else None, direct.write if direct else None
+        )
         response = Response(pieces, headers=STREAM_HEADERS)
     else:
         choices = await collect(answer, chat, tally)
         whole = rendering.completion(choices, tally.usage())
-        if chat.store:
-            await save(whole)
+        if promise is not None:
+            await parts.finisher.store(promise, whole)
         response = Response(whole, content_type="application/json")
     response.timeout = None
     return response
+
+
+async def _promise(
+    ticket: Ticket, answer: Answer, answer_id: str, accepted: float, body: bytes, tally: Tally
+) -> Promise:
+    """Promise to store ``answer``, whatever becomes of this replica. Raises :class:`RequestRefused`."""
+    finisher = context().finisher
+    reservation = ticket.reservation
+    promise = Promise(
+        answer_id=answer_id,
+        accepted=accepted,
+        request=ticket.request,
+        messages=sent_messages(body),
+        jobs=tuple(answer.jobs),
+        tenant=ticket.tenant,
+        queue_timeout=ticket.queue_timeout,
+        reserved=(reservation.name, reservation.tokens) if reservation is not None else None,
+    )
+    lifetime(request).callback(finisher.end, promise, answer, tally)
+    await finisher.promise(promise, answer)
+    return promise

@@ -14,7 +14,8 @@ from tests.fleet import SIMULATED, Fleet
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PASSWORDS = {"api": "API_PASSWORD", "worker": "WORKER_PASSWORD", "admin": "ADMIN_PASSWORD"}
-ASK = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 30, "store": True})
+LONG = "hello " * 300
+ASK = json.dumps({"model": "sim", "messages": [{"role": "user", "content": LONG}], "max_tokens": 30, "store": True})
 
 
 def set_rules(fleet: Fleet) -> None:
@@ -91,6 +92,7 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
         ("worker", ("HGETALL", "vinoqueue:buckets:key-1")),
         ("worker", ("EVAL", "return redis.call('HGETALL', 'vinoqueue:keys')", "0")),
         ("worker", ("ZRANGE", "vinoqueue:stored-index:key-1", "0", "-1")),
+        ("worker", ("HGETALL", "vinoqueue:promises:api-1")),
         ("worker", ("PUBLISH", "other", "x")),
         *((role, command) for role in PASSWORDS for command in (("FLUSHALL",), ("CONFIG", "GET", "*"), ("KEYS", "*"))),
         *((role, command) for role in PASSWORDS for command in (("ACL", "LIST"), ("SHUTDOWN",), ("SAVE",))),

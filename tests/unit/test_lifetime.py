@@ -1,12 +1,12 @@
 """The end of an HTTP exchange: what was acquired is released, even where a cancellation gets lost."""
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from api.lifetime import ExchangeLifetime
+from api.lifetime import ExchangeLifetime, Lifetime
 
 SCOPE = {"type": "http"}
 _KEY = "vinoqueue.lifetime"
@@ -24,13 +24,30 @@ async def test_what_was_acquired_is_released_when_the_handler_fails() -> None:
     released: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        stack: AsyncExitStack = scope[_KEY]
-        stack.callback(released.append, "answer")
+        life: Lifetime = scope[_KEY]
+        life.callback(released.append, "answer")
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
         await ExchangeLifetime(app)(dict(SCOPE), gone, send)
     assert released == ["answer"]
+
+
+async def test_the_last_acquired_is_released_first_and_all_are_whatever_fails() -> None:
+    released: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("broken")
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        life: Lifetime = scope[_KEY]
+        life.callback(released.append, "answer")
+        life.callback(fail)
+        life.callback(released.append, "count")
+
+    with pytest.raises(ValueError, match="broken"):
+        await ExchangeLifetime(app)(dict(SCOPE), gone, send)
+    assert released == ["count", "answer"]
 
 
 async def test_a_handler_that_goes_on_without_its_client_is_ended() -> None:

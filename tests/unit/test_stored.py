@@ -8,7 +8,7 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from api.dialects.openai.stored import parse_selection, parse_update, render_messages, to_store
+from api.dialects.openai.stored import parse_selection, parse_update, render_messages, sent_messages, to_store
 from api.stored import CompletionStore, Selection, StoredCompletion
 from shared import keys
 from shared.errors import ProblemKind, RequestRefused
@@ -124,7 +124,7 @@ def test_an_answer_is_kept_with_its_messages_and_metadata() -> None:
     messages = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
     body = json.dumps({"model": "m", "messages": messages, "store": True}).encode()
     request = ChatRequest(model="m", metadata=(("topic", "sea"),))
-    kept = to_store(b'{"id":"chatcmpl-1","choices":[]}', request, body)
+    kept = to_store(b'{"id":"chatcmpl-1","choices":[]}', request, sent_messages(body))
     assert (kept.id, kept.model, kept.metadata, json.loads(kept.messages)) == (
         "chatcmpl-1",
         "m",

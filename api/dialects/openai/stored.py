@@ -42,13 +42,18 @@ class _Head(msgspec.Struct, frozen=True):
     id: str
 
 
-def to_store(document: bytes, request: ChatRequest, body: bytes) -> StoredCompletion:
-    """Return what to keep of an answer: its JSON ``document``, and the messages in the request's ``body``."""
+def sent_messages(body: bytes) -> bytes:
+    """Return the messages in a request's ``body``, a JSON array."""
+    return _dump(decode_object(body)["messages"])
+
+
+def to_store(document: bytes, request: ChatRequest, messages: bytes) -> StoredCompletion:
+    """Return what to keep of an answer: its JSON ``document``, and the ``messages`` that were sent."""
     return StoredCompletion(
         id=msgspec.json.decode(document, type=_Head).id,
         model=request.model,
         document=document,
-        messages=_dump(decode_object(body)["messages"]),
+        messages=messages,
         metadata=dict(request.metadata),
     )
 

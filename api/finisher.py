@@ -1,0 +1,182 @@
+"""Seeing to promises: answers that are to be stored are finished even when their replica has gone."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from api.admission import Admission
+from api.answers.tally import Tally
+from api.answers.writing import collect
+from api.dialects.openai import OpenAI
+from api.dialects.openai.stored import to_store
+from api.directory import Directory
+from api.promises import Promise, PromiseBook
+from api.relay import Answer
+from api.service import ChatService
+from api.stored import CompletionStore
+from shared.errors import ProblemKind, RequestRefused, refuse
+from shared.tasks import cancel_all
+
+logger = logging.getLogger(__name__)
+
+_RETRY = 1.0
+"""Seconds between two attempts at what the store did not answer."""
+
+_FAREWELL = 2.0
+"""Seconds for the last promises."""
+
+_dialect = OpenAI()
+"""The only interface that has ``store``."""
+
+
+class Finisher:
+    """Gives this replica's promises, and fulfils those of replicas that have gone."""
+
+    def __init__(
+        self,
+        book: PromiseBook,
+        service: ChatService,
+        directory: Directory,
+        stored: CompletionStore,
+        admission: Admission,
+        *,
+        replica: str,
+        lease: float,
+    ) -> None:
+        """``lease`` is for how many seconds replicas stay in the registry without a word."""
+        self._book = book
+        self._service = service
+        self._directory = directory
+        self._stored = stored
+        self._admission = admission
+        self._replica = replica
+        self._lease = lease
+        self._in_hand: set[str] = set()
+        self._missing: dict[str, float] = {}
+        self._took_over = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def promise(self, promise: Promise, answer: Answer) -> None:
+        """Promise to store ``answer``, which this replica relays; it must be told the :meth:`end`.
+
+        Raises :class:`RequestRefused` when the store can't be reached.
+        """
+        self._in_hand.add(promise.answer_id)
+        try:
+            await self._book.add(promise)
+        except (RedisError, OSError) as error:
+            raise refuse(
+                ProblemKind.STORE_UNAVAILABLE,
+                "The store behind this service can't be reached. Please try again.",
+                retry_after=_RETRY,
+            ) from error
+        answer.promised = True
+
+    async def store(self, promise: Promise, document: bytes) -> bool:
+        """Store an answer's JSON ``document`` as promised; return whether that was possible."""
+        completion = to_store(document, promise.request, promise.messages)
+        entry = self._book.entry(promise.answer_id)
+        stored = await self._stored.save(promise.tenant, completion, fulfils=entry)
+        if stored:
+            self._in_hand.discard(promise.answer_id)
+        return stored
+
+    def end(self, promise: Promise, answer: Answer, tally: Tally) -> None:
+        """Note that the exchange is over: its promise is taken back, or left to another replica; returns at once."""
+        if self._service.leaves(answer):
+            tally.left_to_another = True
+        elif promise.answer_id in self._in_hand:
+            self._run(self._take_back(promise.answer_id), "take a promise back")
+
+    async def run(self) -> None:
+        """Until cancelled: look for promises whose replica has gone, and fulfil them."""
+        while True:
+            await asyncio.sleep(self._lease / 3)
+            try:
+                await self._look()
+            except (RedisError, OSError) as error:
+                # While the store was away nobody could be seen; that says nothing about who is there.
+                self._missing.clear()
+                logger.debug("no look at promises, Redis does not answer: %s", error)
+
+    async def farewell(self) -> None:
+        """Wait until the last promises are taken back, though not for a store that is away: others drop them then."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_FAREWELL)
+        await cancel_all(self._tasks)
+
+    async def _look(self) -> None:
+        if self._service.draining:
+            return
+        there = {replica.id for replica in self._directory.fleet.replicas}
+        gone = await self._book.promisers() - there - {self._replica}
+        now = time.monotonic()
+        self._missing = {replica: self._missing.get(replica, now) for replica in gone}
+        for replica, since in self._missing.items():
+            if now - since >= self._lease:
+                # What is moved shows in the book, even when the answer to this is lost.
+                self._took_over = True
+                await self._book.take_over(replica)
+        if self._took_over:
+            for promise in await self._book.own(but=self._in_hand):
+                logger.info("answer %s is finished in place of a replica that has gone", promise.answer_id)
+                self._in_hand.add(promise.answer_id)
+                self._run(self._fulfil(promise), "fulfil a promise")
+            self._took_over = False
+
+    async def _fulfil(self, promise: Promise) -> None:
+        tally = Tally()
+        answer = self._service.follow(
+            promise.jobs,
+            promise.request.model,
+            age=max(0.0, time.time() - promise.accepted),
+            queue_timeout=promise.queue_timeout,
+        )
+        try:
+            await self._follow(promise, answer, tally)
+        except RequestRefused as refusal:
+            logger.warning("answer %s is not stored, as it has failed: %s", promise.answer_id, refusal)
+        finally:
+            self._service.close(answer)
+        if not self._service.leaves(answer):
+            await self._take_back(promise.answer_id)
+            self._settle(promise, tally)
+
+    async def _follow(self, promise: Promise, answer: Answer, tally: Tally) -> None:
+        """Follow ``answer`` to its end and store it. Raises :class:`RequestRefused` when it fails."""
+        request = promise.request
+        started = await answer.verdict()
+        rendering = _dialect.render(
+            request, answer_id=promise.answer_id, created=int(promise.accepted), fingerprint=started.fingerprint
+        )
+        choices = await collect(answer, request, tally)
+        document = rendering.completion(choices, tally.usage())
+        while True:
+            if await self.store(promise, document):
+                return
+            await asyncio.sleep(_RETRY)
+
+    def _settle(self, promise: Promise, tally: Tally) -> None:
+        """Count what the request took, as its own replica could not."""
+        if promise.tenant:
+            self._service.charge(promise.request, promise.tenant, tally)
+        if promise.reserved is not None:
+            self._admission.settle_for(promise.tenant, *promise.reserved, tally)
+
+    async def _take_back(self, answer_id: str) -> None:
+        """Take a promise back that is not fulfilled. An outage is waited out: nobody else should try to fulfil it."""
+        while answer_id in self._in_hand:
+            try:
+                await self._book.remove(answer_id)
+                self._in_hand.discard(answer_id)
+            except (RedisError, OSError):
+                await asyncio.sleep(_RETRY)
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

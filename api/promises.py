@@ -1,0 +1,104 @@
+"""Promises to store an answer (``store: true``), in Redis, so that they outlive the replica that gave them.
+
+Each replica's promises are a hash of its own. When it has gone, others move them into theirs: so a promise always has
+one holder, and the death of the second is no other case than that of the first.
+"""
+
+import logging
+from collections.abc import Iterable
+from importlib.resources import files
+from typing import cast
+
+import msgspec
+from arq.connections import ArqRedis
+
+from shared import keys
+from shared.request import ChatRequest
+
+logger = logging.getLogger(__name__)
+
+LINGER = 60.0
+"""Seconds for which a promise is kept beyond the time that its request may take: as long as journals are."""
+
+_MOST_TAKEN = 64
+"""Promises that a replica takes over at a time, so that several replicas share those of one that has gone."""
+
+
+class Promise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What another replica needs to finish an answer. Times are in seconds, ``accepted`` is Unix time.
+
+    ``answer_id`` is the answer's identity before a dialect prefixes it, ``messages`` the JSON array that was sent.
+    """
+
+    answer_id: str
+    accepted: float
+    request: ChatRequest
+    messages: bytes
+    jobs: tuple[str, ...]
+    tenant: str = ""
+    queue_timeout: float | None = None
+    reserved: tuple[str, int] | None = None
+    """Name and tokens of the reservation where the key has limits (see :class:`api.limits.Reservation`)."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Promise)
+
+
+class PromiseBook:
+    """The promises of all replicas, as one of them deals with them. Each method raises what redis-py raises."""
+
+    def __init__(self, redis: ArqRedis, replica: str, *, longest: float) -> None:
+        """``longest`` is the most seconds that a request can take."""
+        self._redis = redis
+        self._replica = replica
+        self._own = keys.promises(replica)
+        self._ttl_ms = int((longest + LINGER) * 1000)
+        self._take_over = redis.register_script((files("api") / "take_over.lua").read_text())
+
+    def entry(self, answer_id: str) -> tuple[str, str]:
+        """The key and the field in which this replica's promise of an answer lies."""
+        return self._own, answer_id
+
+    async def add(self, promise: Promise) -> None:
+        """Give a promise: this replica sees to it while it lives, another one after that."""
+        async with self._redis.pipeline(transaction=True) as pipe:
+            pipe.hset(self._own, promise.answer_id, _encode(promise))  # type: ignore[arg-type]
+            pipe.pexpire(self._own, self._ttl_ms)
+            pipe.sadd(keys.PROMISERS, self._replica)
+            pipe.pexpire(keys.PROMISERS, self._ttl_ms)
+            await pipe.execute()
+
+    async def remove(self, answer_id: str) -> bool:
+        """Take back a promise of this replica; return whether there was one."""
+        return bool(await self._redis.hdel(*self.entry(answer_id)))  # type: ignore[misc]
+
+    async def promisers(self) -> set[str]:
+        """The replicas, this one and those that have gone included, that may hold promises."""
+        members: set[bytes] = await self._redis.smembers(keys.PROMISERS)  # type: ignore[misc]
+        return {member.decode() for member in members}
+
+    async def take_over(self, gone: str) -> int:
+        """Make some promises of ``gone`` this replica's own; return how many. None are while it is in the registry."""
+        moved = await self._take_over(
+            keys=[keys.promises(gone), self._own, keys.PROMISERS, keys.replica(gone)],
+            args=[gone, self._replica, _MOST_TAKEN, self._ttl_ms],
+        )
+        return int(moved)
+
+    async def own(self, *, but: Iterable[str]) -> list[Promise]:
+        """This replica's promises, but for those of the answers ``but``. What can't be read is dropped."""
+        names: list[bytes] = await self._redis.hkeys(self._own)  # type: ignore[misc]
+        wanted = sorted({name.decode() for name in names}.difference(but))
+        if not wanted:
+            return []
+        values = cast("list[bytes | None]", await self._redis.hmget(self._own, wanted))  # type: ignore[misc]
+        promises = []
+        for name, value in zip(wanted, values, strict=True):
+            try:
+                if value is not None:
+                    promises.append(_decoder.decode(value))
+            except msgspec.DecodeError as error:
+                logger.error("the promise to store answer %s can't be read and is dropped: %s", name, error)
+                await self.remove(name)
+        return promises

@@ -1,0 +1,22 @@
+-- Moves promises of an API replica that has gone to another one, which from then on sees to them.
+-- KEYS: promises of the one that has gone, promises of the other, promisers, presence of the one that has gone
+-- ARGV: id of the one that has gone, id of the other, most promises to move, TTL (ms)
+-- Returns the number of promises moved: none while the replica is there after all.
+if redis.call('EXISTS', KEYS[4]) == 1 then
+  return 0
+end
+local names = redis.call('HKEYS', KEYS[1])
+local moved = math.min(#names, tonumber(ARGV[3]))
+for at = 1, moved do
+  redis.call('HSET', KEYS[2], names[at], redis.call('HGET', KEYS[1], names[at]))
+  redis.call('HDEL', KEYS[1], names[at])
+end
+if moved > 0 then
+  redis.call('PEXPIRE', KEYS[2], ARGV[4])
+  redis.call('SADD', KEYS[3], ARGV[2])
+  redis.call('PEXPIRE', KEYS[3], ARGV[4])
+end
+if moved == #names then
+  redis.call('SREM', KEYS[3], ARGV[1])
+end
+return moved

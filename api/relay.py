@@ -8,7 +8,7 @@ transport did. Repeats and stale attempts are dropped by position and attempt.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import msgspec
 from arq.connections import ArqRedis
@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from shared import keys
 from shared.errors import Problem, ProblemKind, RequestRefused
 from shared.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started, decode_frame, decode_journal
+from shared.subscription import subscribed
 from shared.tasks import cancel_all
 
 logger = logging.getLogger(__name__)
@@ -44,10 +45,16 @@ class Answer:
         self._arrived = asyncio.Event()
         self._merge_at = _MERGE_FROM
         self._unfinished = len(jobs)
+        self._waiting = False
+        self.bypass: Callable[[int, Event], bool] | None = None
+        """Called with a choice and its event while the consumer of :meth:`batches` waits for more; returns whether it
+        has done with the event all there is to do. So a token need not wake a task."""
         self.arriving = False
         """Whether its jobs are still on their way to the queue, so that it means nothing if they are not there."""
         self.abandoned = False
         """Whether it was ended from this side, so that the jobs may still be at work."""
+        self.promised = False
+        """Whether it will be stored even if this replica goes: its jobs are then left to another one."""
 
     @property
     def over(self) -> bool:
@@ -56,6 +63,8 @@ class Answer:
 
     def put(self, choice: int, event: Event, *, last: bool) -> None:
         """Add an event; called by the choice's track. What a slow consumer has not taken is merged."""
+        if self._waiting and not self._events and self.bypass is not None and self.bypass(choice, event):
+            return
         self._events.append((choice, event))
         if len(self._events) >= self._merge_at:
             self._events = _merged(self._events)
@@ -66,6 +75,8 @@ class Answer:
 
     def fail(self, problem: Problem) -> None:
         """End every choice that is still open with ``problem``."""
+        if self.over:
+            return
         self.abandoned = True
         for track in self.tracks:
             track.fail(problem)
@@ -96,7 +107,11 @@ class Answer:
                 if self._unfinished == 0:
                     return
                 self._arrived.clear()
-                await self._arrived.wait()
+                self._waiting = True
+                try:
+                    await self._arrived.wait()
+                finally:
+                    self._waiting = False
             batch, self._events = self._events, []
             yield batch
 
@@ -143,6 +158,18 @@ class _Track:
 
         The event is then held back, like all that follow, until :meth:`fill` brings the missing ones.
         """
+        if (
+            type(event) is Delta
+            and attempt == self.attempt
+            and event.position == self.position
+            and self._held is None
+            and not self.ended
+        ):
+            # The usual case, once a token.
+            self.heard = time.monotonic()
+            self.position += len(event.tokens)
+            self.answer.put(self.choice, event, last=False)
+            return True
         if self._held is not None:
             self._held.append((attempt, event))
             return True
@@ -228,6 +255,10 @@ class Relay:
             self._tracks[track.job] = track
         self._empty.clear()
 
+    def catch_up(self, answer: Answer) -> None:
+        """Read the journals of an answer that began elsewhere. What it hears on no channel, :meth:`sweep` finds."""
+        self._recover(answer.tracks)
+
     async def emptied(self) -> None:
         """Wait until no answer is open."""
         await self._empty.wait()
@@ -243,14 +274,11 @@ class Relay:
         """Listen until cancelled; after each reconnection, read the journals for what was missed."""
         while True:
             try:
-                async with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
-                    await pubsub.subscribe(keys.replica_channel(self._replica))
+                async with subscribed(self._redis, keys.replica_channel(self._replica)) as subscription:
                     self._subscribed.set()
                     self._recover(list(self._tracks.values()))
                     while True:
-                        message = await pubsub.get_message(timeout=None)
-                        if message is not None:
-                            self.route(message["data"])
+                        self.route(await subscription.hear())
             except (RedisError, OSError) as error:
                 logger.warning("frames not heard, Redis does not answer: %s", error)
                 await asyncio.sleep(_RECONNECT_PAUSE)

@@ -95,14 +95,6 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     event: Event
 
 
-class _RawEntry(msgspec.Struct, frozen=True, array_like=True):
-    """An :class:`Entry` whose event is already encoded: the same bytes also go to the journal."""
-
-    job: str
-    attempt: int
-    event: msgspec.Raw
-
-
 _encoder = msgspec.msgpack.Encoder()
 _frame_decoder = msgspec.msgpack.Decoder(list[Entry])
 _event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
@@ -114,8 +106,9 @@ def encode_event(event: Event) -> bytes:
 
 
 def encode_frame(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
-    """Return a frame of ``(job, attempt, encoded event)`` triples as MessagePack bytes."""
-    return _encoder.encode([_RawEntry(job, attempt, msgspec.Raw(event)) for job, attempt, event in entries])
+    """Return a frame of ``(job, attempt, encoded event)`` triples as MessagePack bytes: of each an :class:`Entry`."""
+    raw = msgspec.Raw
+    return _encoder.encode([(job, attempt, raw(event)) for job, attempt, event in entries])
 
 
 def decode_frame(data: bytes) -> list[Entry]:

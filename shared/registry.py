@@ -5,6 +5,7 @@ An advertisement is renewed every third of the lease and lapses with it, so a pr
 
 import time
 from collections.abc import Callable
+from importlib.resources import files
 from typing import Literal, TypeVar
 
 import msgspec
@@ -69,29 +70,26 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)
 
+_ANNOUNCE = (files("shared") / "announce.lua").read_text()
+
 
 async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> None:
     """Advertise a worker for ``lease`` seconds, and its model for good once it serves."""
-    async with redis.pipeline(transaction=False) as pipe:
-        pipe.set(keys.worker(info.id), msgspec.json.encode(info), px=int(lease * 1000))
-        pipe.zadd(keys.WORKERS, {info.id: time.time() + lease})
-        if info.status == "serving":
-            model = ModelInfo(
-                name=info.model,
-                created=int(info.started),
-                context_length=info.context_length,
-                fingerprint=info.fingerprint,
-            )
-            pipe.hset(keys.MODELS, info.model, msgspec.json.encode(model))  # type: ignore[arg-type]
-        await pipe.execute()
+    served: list[str | bytes] = []
+    if info.status == "serving":
+        model = ModelInfo(
+            name=info.model,
+            created=int(info.started),
+            context_length=info.context_length,
+            fingerprint=info.fingerprint,
+        )
+        served = [info.model, msgspec.json.encode(model)]
+    await _announce(redis, [keys.worker(info.id), keys.WORKERS, keys.MODELS], info, lease, served)
 
 
 async def announce_replica(redis: Redis, info: ReplicaInfo, *, lease: float) -> None:
     """Advertise an API replica for ``lease`` seconds."""
-    async with redis.pipeline(transaction=False) as pipe:
-        pipe.set(keys.replica(info.id), msgspec.json.encode(info), px=int(lease * 1000))
-        pipe.zadd(keys.REPLICAS, {info.id: time.time() + lease})
-        await pipe.execute()
+    await _announce(redis, [keys.replica(info.id), keys.REPLICAS], info, lease)
 
 
 async def withdraw_worker(redis: Redis, info: WorkerInfo) -> None:
@@ -125,6 +123,17 @@ async def known_models(redis: Redis) -> dict[str, ModelInfo]:
     """Every model that a worker ever served here, by name."""
     stored: dict[bytes, bytes] = await redis.hgetall(keys.MODELS)  # type: ignore[misc]
     return {name.decode(): msgspec.json.decode(info, type=ModelInfo) for name, info in stored.items()}
+
+
+async def _announce(
+    redis: Redis,
+    names: list[str],
+    info: WorkerInfo | ReplicaInfo,
+    lease: float,
+    served: list[str | bytes] | None = None,
+) -> None:
+    arguments = [info.id, msgspec.json.encode(info), int(lease * 1000), time.time() + lease, *(served or ())]
+    await redis.register_script(_ANNOUNCE)(keys=names, args=arguments)
 
 
 async def _live(redis: Redis, index: str, key: Callable[[str], str], kind: type[_Info]) -> list[_Info]:

@@ -7,13 +7,34 @@ variable, its help text, its check and its row in the README's table.
 import socket
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 ENV_PREFIX = "VINOQUEUE_"
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
+PluginValue = bool | int | float | str
+"""The value of a property of an OpenVINO device."""
+
+_PLUGIN_CONFIG = TypeAdapter(dict[str, PluginValue])
+
+
+def _check_plugin_config(text: str) -> str:
+    try:
+        _PLUGIN_CONFIG.validate_json(text or "{}", strict=True)
+    except ValidationError:
+        raise ValueError("not a JSON object of texts, numbers and booleans") from None
+    return text
 
 
 class Settings(BaseSettings):
@@ -45,6 +66,11 @@ class ApiSettings(Settings):
         60.0,
         description="Seconds of waiting that a new request may expect at the rate at which the model's workers get on; "
         "beyond, it gets a 429.",
+    )
+    prefix_routing: bool = Field(
+        True,
+        description="Send requests whose prompts begin alike to the same worker where its load allows, so that its "
+        "prefix cache spares their beginnings.",
     )
     queue_timeout: PositiveFloat = Field(
         120.0,
@@ -99,7 +125,21 @@ class EngineSettings(Settings):
     )
     device: str = Field("CPU", description="OpenVINO device: CPU, GPU, NPU, AUTO, or a form such as GPU.1.")
     max_batch: PositiveInt = Field(16, description="Requests that the worker generates for at the same time.")
-    cache_size: NonNegativeInt = Field(1, description="Memory for the KV cache in GB; 0 lets it grow as needed.")
+    cache_size: Literal["auto"] | NonNegativeInt = Field(
+        "auto",
+        description="Memory for the KV cache in GB; 0 lets it grow as needed. 'auto' is a quarter of the free memory "
+        "on a CPU, from 1 to 16 GB, and 0 on other devices.",
+    )
+    prefill_tokens: PositiveInt = Field(
+        256,
+        description="Most tokens of prompts in one step: with more, a long prompt may be read sooner, but running "
+        "answers wait longer.",
+    )
+    plugin_config: str = Field(
+        "",
+        description='OpenVINO properties of the device as a JSON object, such as {"INFERENCE_NUM_THREADS": 8}; what '
+        "'--precision exact' needs goes before them.",
+    )
     max_context: NonNegativeInt = Field(
         0, description="Most tokens of prompt and answer together; 0 takes the model's own limit."
     )
@@ -120,6 +160,13 @@ class EngineSettings(Settings):
     sim_load: NonNegativeFloat = Field(0.0, description="Simulated engine: seconds that loading takes.")
     sim_context: PositiveInt = Field(8192, description="Simulated engine: context length in tokens.")
 
+    _plugin_config_is_json = field_validator("plugin_config")(_check_plugin_config)
+
+    @property
+    def plugin_properties(self) -> dict[str, PluginValue]:
+        """``plugin_config``, read."""
+        return _PLUGIN_CONFIG.validate_json(self.plugin_config or "{}", strict=True)
+
 
 class WorkerSettings(EngineSettings):
     """One worker."""
@@ -138,10 +185,18 @@ class WorkerSettings(EngineSettings):
         30.0, description="Seconds that running requests may take to end after SIGTERM; then other workers go on."
     )
     step_timeout: PositiveFloat = Field(
-        15.0, description="Seconds without a finished step after which a busy engine counts as hung."
+        15.0,
+        description="Most seconds that a step of the engine may take; then it counts as hung and is replaced. It may "
+        "take no more than ten times the longest step of the last ten minutes either, or 3 s if that is more, except "
+        "with a prompt longer than all of these minutes.",
     )
     max_lapses: PositiveInt = Field(
         5, description="Workers that may vanish with a request before it is refused as one that kills them."
+    )
+    log_poison_requests: bool = Field(
+        False,
+        description="Log the whole of a request that engines or workers died of, prompts included; otherwise its sizes "
+        "and settings only.",
     )
 
 

@@ -6,11 +6,12 @@ from urllib.parse import unquote, urlsplit
 
 from arq.connections import ArqRedis
 from redis.asyncio import BlockingConnectionPool, ConnectionPool
-from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
+
+from shared.connections import lean
 
 CONNECT_TIMEOUT = 3.0
 """Seconds to wait for a connection."""
@@ -45,24 +46,14 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
         pool: ConnectionPool = _sentinel_pool(url, options)
     else:
         pool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
-    pool.connection_class = _under_uvloop(pool.connection_class)
+    pool.connection_class = lean(pool.connection_class)
     return ArqRedis(pool_or_conn=pool)
 
 
-class _UnderUvloop(AbstractConnection):
-    """A connection whose sudden end is a :class:`ConnectionError` under uvloop too, which has a RuntimeError for it."""
-
-    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
-        """Send ``command``. Raises :class:`ConnectionError` when the peer has closed the connection."""
-        try:
-            await super().send_packed_command(command, check_health)
-        except RuntimeError as error:
-            await self.disconnect(nowait=True)
-            raise ConnectionError(str(error)) from error
-
-
-def _under_uvloop(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    return type(f"{kind.__name__}UnderUvloop", (_UnderUvloop, kind), {})
+def undivided(client: ArqRedis) -> ArqRedis:
+    """Return a client that keeps one connection of ``client``'s pool to itself, and so sends cheaper; one command at a
+    time. To be closed before ``client`` is."""
+    return ArqRedis(pool_or_conn=client.connection_pool, single_connection_client=True)
 
 
 def _sentinel_pool(url: str, options: dict[str, Any]) -> SentinelConnectionPool:

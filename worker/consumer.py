@@ -18,7 +18,7 @@ from arq.worker import Worker, func
 from redis.exceptions import RedisError
 
 from shared import keys
-from shared.queue import JOB_FUNCTION, Claim, JobQueue
+from shared.queue import JOB_FUNCTION, KEEP_MS, Claim, JobQueue
 from shared.request import Job, decode_job
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class ChatWorker(Worker):
         self._queue = queue
         self._worker_id = worker_id
         self._look = asyncio.Event()
+        self._look_again: asyncio.TimerHandle | None = None
         self.allow_pick_jobs = False
 
     def wake(self) -> None:
@@ -92,11 +93,21 @@ class ChatWorker(Worker):
             await asyncio.sleep(0)
 
     async def _poll_iteration(self) -> None:
-        while self.allow_pick_jobs and len(self.tasks) < self.max_jobs:
+        # One that is full looks too, where it was woken all the same: what is kept for it goes to others then.
+        while self.allow_pick_jobs:
             claims, left = await self._queue.claim(self._worker_id, used=len(self.tasks), slots=self.max_jobs)
             self._start(claims)
-            if not claims or not left:
+            full = len(self.tasks) >= self.max_jobs
+            if left and not claims and not full:
+                self._wake_later()
+            if full or not claims or not left:
                 return
+
+    def _wake_later(self) -> None:
+        """Look again when what waits is no longer kept for other workers."""
+        if self._look_again is not None:
+            self._look_again.cancel()
+        self._look_again = self.loop.call_later(KEEP_MS / 1000, self.wake)
 
     def _start(self, claims: Sequence[Claim]) -> None:
         for claim in claims:

@@ -21,8 +21,36 @@ _LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
 _CHANNEL_VARIABLE = "VINOQUEUE_CHANNEL_FD"
 
+_FAR_BEHIND = 1024
+"""Messages from a child that may wait before no more are read."""
+
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+
+class Inbox(Generic[In]):
+    """Makes messages of the bytes of a stream."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[In]) -> None:
+        self._decoder = decoder
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[In]:
+        """Return the messages that are complete with ``data``. Raises :class:`msgspec.DecodeError` on foreign bytes."""
+        if self._rest:
+            data = self._rest + data
+        messages = []
+        start = 0
+        view = memoryview(data)
+        while len(data) - start >= 4:
+            (length,) = _LENGTH.unpack_from(data, start)
+            end = start + 4 + length
+            if len(data) < end:
+                break
+            messages.append(self._decoder.decode(view[start + 4 : end]))
+            start = end
+        self._rest = data[start:] if start else data
+        return messages
 
 
 class ChildChannel(Generic[In, Out]):
@@ -30,9 +58,8 @@ class ChildChannel(Generic[In, Out]):
 
     def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[In]) -> None:
         self._connection = connection
-        self._decoder = decoder
+        self._inbox = Inbox(decoder)
         self._encoder = msgspec.msgpack.Encoder()
-        self._buffer = bytearray()
 
     @classmethod
     def inherited(cls, decoder: msgspec.msgpack.Decoder[In]) -> "ChildChannel[In, Out]":
@@ -56,7 +83,7 @@ class ChildChannel(Generic[In, Out]):
 
         Raises :class:`EOFError` when the parent has closed its end.
         """
-        messages = self._take()
+        messages: list[In] = []
         while not messages:
             ready, _, _ = select.select([self._connection], [], [], timeout)
             if not ready:
@@ -64,22 +91,43 @@ class ChildChannel(Generic[In, Out]):
             data = self._connection.recv(1 << 20)
             if not data:
                 raise EOFError("the parent process has closed the channel")
-            self._buffer += data
-            messages = self._take()
+            messages = self._inbox.feed(data)
         return messages
 
-    def _take(self) -> list[In]:
-        messages = []
-        start = 0
-        buffer = self._buffer
-        while len(buffer) - start >= 4:
-            (length,) = _LENGTH.unpack_from(buffer, start)
-            if len(buffer) - start - 4 < length:
-                break
-            messages.append(self._decoder.decode(bytes(buffer[start + 4 : start + 4 + length])))
-            start += 4 + length
-        if start:
-            del buffer[:start]
+
+class _Ear(asyncio.Protocol, Generic[In]):
+    """The parent's end: gathers messages for the one who iterates, and has the child wait when he is far behind."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[In]) -> None:
+        self._inbox = Inbox(decoder)
+        self._arrived = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+        self._messages: list[In] = []
+        self.ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._messages += self._inbox.feed(data)
+        if self._messages:
+            self._arrived.set()
+            if len(self._messages) > _FAR_BEHIND and self._transport is not None:
+                self._transport.pause_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.ended = True
+        self._arrived.set()
+
+    async def messages(self) -> list[In]:
+        """What has arrived since the last time, at least one message; none when the child has closed its end."""
+        while not self._messages and not self.ended:
+            self._arrived.clear()
+            await self._arrived.wait()
+        messages, self._messages = self._messages, []
+        if len(messages) > _FAR_BEHIND and self._transport is not None and not self.ended:
+            self._transport.resume_reading()
         return messages
 
 
@@ -96,8 +144,8 @@ class Child(Generic[In, Out]):
         self._decoder = decoder
         self._encoder = msgspec.msgpack.Encoder()
         self._process: asyncio.subprocess.Process | None = None
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._transport: asyncio.Transport | None = None
+        self._ear: _Ear[In] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -117,35 +165,34 @@ class Child(Generic[In, Out]):
                 env={**os.environ, _CHANNEL_VARIABLE: str(theirs.fileno())},
                 stdin=asyncio.subprocess.DEVNULL,
             )
-        self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=1 << 22)
+        self._transport, self._ear = await asyncio.get_running_loop().create_connection(
+            lambda: _Ear(self._decoder), sock=ours
+        )
 
     def send(self, message: Out) -> None:
         """Queue one message; lost without a word if the child is dead, which the iteration then tells."""
-        if self._writer is not None and not self._writer.is_closing():
+        if self._transport is not None and not self._transport.is_closing():
             body = self._encoder.encode(message)
-            self._writer.write(_LENGTH.pack(len(body)) + body)
+            self._transport.write(_LENGTH.pack(len(body)) + body)
 
     async def messages(self) -> AsyncIterator[In]:
         """Yield messages until the child closes its end or dies.
 
         Raises :class:`RuntimeError` when the child was not started.
         """
-        if self._reader is None:
+        if self._ear is None:
             raise RuntimeError("the child process has not been started")
-        try:
-            while True:
-                (length,) = _LENGTH.unpack(await self._reader.readexactly(4))
-                yield self._decoder.decode(await self._reader.readexactly(length))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
+        while messages := await self._ear.messages():
+            for message in messages:
+                yield message
 
     async def stop(self, patience: float = 2.0) -> int:
         """End the process: by itself when it sees the channel closed, else killed after ``patience`` seconds.
 
         Returns its exit code (negative: the signal that ended it), or 0 if it was never started.
         """
-        if self._writer is not None:
-            self._writer.close()
+        if self._transport is not None:
+            self._transport.close()
         if self._process is None:
             return 0
         try:

@@ -16,6 +16,9 @@ from worker.service import ModelService
 
 logger = logging.getLogger(__name__)
 
+LOOK = 0.25
+"""Seconds between two looks at the engine's silence."""
+
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 HEALTHY_AFTER = 60.0
@@ -35,7 +38,7 @@ class EngineKeeper:
         *,
         step_timeout: float,
     ) -> None:
-        """``step_timeout`` is how long (seconds) a busy engine may go without a step."""
+        """``step_timeout`` is the most seconds that a step may take (see :mod:`worker.watchdog`)."""
         self._options = options
         self._service = service
         self._consumer = consumer
@@ -80,7 +83,7 @@ class EngineKeeper:
             await self.engine.stop()
 
     async def _one_life(self) -> None:
-        engine = self.engine = EngineProcess(self._options, self._tell_stage)
+        engine = self.engine = EngineProcess(self._options, self._tell_stage, step_timeout=self._step_timeout)
         try:
             await engine.start()
             facts = await engine.ready()
@@ -122,9 +125,10 @@ class EngineKeeper:
 
     async def _watchdog(self, engine: EngineProcess) -> None:
         while True:
-            await asyncio.sleep(self._step_timeout / 10)
-            if engine.silence > self._step_timeout:
-                logger.error("the engine has made no step for %.0f s and is replaced", engine.silence)
+            await asyncio.sleep(min(LOOK, self._step_timeout / 10))
+            silence, patience = engine.watchdog.look(), engine.watchdog.patience
+            if silence > patience:
+                logger.error("the engine has made no step for %.1f s and is replaced", silence)
                 engine.kill()
                 return
 

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from shared import logs
 from shared.queue import JobQueue
 from shared.settings import WorkerSettings
-from shared.store import connect
+from shared.store import connect, undivided
 from shared.tasks import cancel_all
 from worker.consumer import ChatWorker
 from worker.engine.interface import EngineLoadError
@@ -24,6 +24,7 @@ from worker.grammar.process import GrammarProcess
 from worker.keeper import EngineKeeper
 from worker.model_source import check_name
 from worker.models import LocalModel, ModelError, resolve
+from worker.prefills import Prefills
 from worker.presence import Presence
 from worker.prompt.interface import PromptOptions
 from worker.prompt.process import PromptError, PromptProcess
@@ -53,13 +54,20 @@ class _Worker:
         self.id = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self.settings = settings
         self.redis = redis
-        self.queue = JobQueue(redis, name, lease_ms=int(settings.lease * 1000))
-        self.service = ModelService(self.id, max_lapses=settings.max_lapses)
+        lease_ms = int(settings.lease * 1000)
+        self.queue = JobQueue(redis, name, lease_ms=lease_ms)
+        self.service = ModelService(
+            self.id,
+            max_lapses=settings.max_lapses,
+            log_poison=settings.log_poison_requests,
+            prefills=Prefills() if settings.engine == "openvino" and settings.prefix_caching else None,
+        )
         self.consumer = ChatWorker(
             redis, self.queue, self.id, self.service.serve, slots=settings.max_batch, poll=settings.poll
         )
+        self.line = undivided(redis)
         self.publisher = Publisher(
-            self.queue,
+            JobQueue(self.line, name, lease_ms=lease_ms),
             self.id,
             load=lambda: self.service.active / settings.max_batch,
             on_stale=self.service.abandon_these,
@@ -123,6 +131,7 @@ class _Worker:
             with suppress(TimeoutError, RedisError, OSError):
                 async with asyncio.timeout(_FAREWELL):
                     await self.presence.withdraw()
+            await self.line.aclose()
 
     async def _load(self) -> None:
         await self.prompts.start()

@@ -14,6 +14,7 @@ from shared import keys
 from shared.queue import JobQueue
 from shared.registry import WorkerInfo, WorkerStatus, announce_worker, withdraw_worker
 from shared.settings import WorkerSettings
+from shared.subscription import subscribed
 from shared.version import VERSION
 from worker.consumer import ChatWorker
 from worker.keeper import EngineKeeper
@@ -57,7 +58,7 @@ class Presence:
             try:
                 await self.renew()
             except (RedisError, OSError) as error:
-                logger.warning("presence not renewed, Redis does not answer: %s", error)
+                logger.warning("presence not renewed, Redis does not answer: %s", type(error).__name__)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), interval)
             self._hurry.clear()
@@ -74,20 +75,17 @@ class Presence:
             for job in await self._queue.renew(self._worker, claims):
                 logger.info("request %s is no longer ours", job)
                 self._service.abandon(job)
-        for job in await self._queue.reap():
+        for job in await self._queue.reap() or ():
             logger.warning("request %s lost its worker and waits again", job)
 
     async def listen(self) -> None:
         """Hear what is addressed to this worker, until cancelled; after an outage, look at the queue."""
         while True:
             try:
-                async with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
-                    await pubsub.subscribe(keys.worker_channel(self._worker))
+                async with subscribed(self._redis, keys.worker_channel(self._worker)) as subscription:
                     self._consumer.wake()
                     while True:
-                        message = await pubsub.get_message(timeout=None)
-                        if message is not None:
-                            self._hear(message["data"])
+                        self._hear(await subscription.hear())
             except (RedisError, OSError) as error:
                 logger.warning("wake-ups not heard, Redis does not answer: %s", error)
                 await asyncio.sleep(0.5)

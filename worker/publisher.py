@@ -8,12 +8,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from redis.exceptions import RedisError
 
-from shared import keys
-from shared.events import TERMINAL, Event, encode_event, encode_frame
+from shared.events import TERMINAL, Delta, Event, encode_event
 from shared.queue import JobQueue, Publication, StaleClaims
 
 logger = logging.getLogger(__name__)
@@ -22,17 +20,6 @@ ORPHAN_GRACE = 5.0
 """Seconds for which an API replica may not listen before its jobs count as orphaned."""
 
 _RETRY_DELAYS = (0.05, 0.1, 0.25, 0.5, 1.0)
-
-
-@dataclass(slots=True)
-class _Pending:
-    """Events of one job that wait for the next call."""
-
-    job: str
-    attempt: int
-    reply_to: str
-    events: list[bytes] = field(default_factory=list)
-    final: bool = False
 
 
 class Publisher:
@@ -54,7 +41,7 @@ class Publisher:
         self._load = load
         self._on_stale = on_stale
         self._on_orphaned = on_orphaned
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, Publication] = {}
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -64,16 +51,16 @@ class Publisher:
         """Have ``events`` published; the last one of a job is terminal."""
         pending = self._pending.get(job)
         if pending is None:
-            pending = self._pending[job] = _Pending(job, attempt, reply_to)
+            pending = self._pending[job] = Publication(job, attempt, reply_to, [])
+            self._wake()
         for event in events:
             pending.events.append(encode_event(event))
-            if isinstance(event, TERMINAL):
+            if type(event) is not Delta and isinstance(event, TERMINAL):
                 pending.final = True
-        self._wake()
 
     def discard(self, job: str, attempt: int, reply_to: str) -> None:
         """End the job in silence: its client has gone."""
-        self._pending[job] = _Pending(job, attempt, reply_to, final=True)
+        self._pending[job] = Publication(job, attempt, reply_to, [], final=True)
         self._wake()
 
     def drop(self, job: str) -> None:
@@ -113,21 +100,10 @@ class Publisher:
         self._idle.clear()
         self._work.set()
 
-    async def _send(self, batch: dict[str, _Pending]) -> None:
-        by_replica: dict[str, list[tuple[str, int, bytes]]] = {}
-        final = False
-        for pending in batch.values():
-            final = final or pending.final
-            if pending.events:
-                entries = by_replica.setdefault(pending.reply_to, [])
-                entries += [(pending.job, pending.attempt, event) for event in pending.events]
-        receivers = await self._queue.emit(
-            self._worker,
-            [Publication(one.job, one.attempt, one.events, one.final) for one in batch.values()],
-            [(keys.replica_channel(replica), encode_frame(entries)) for replica, entries in by_replica.items()],
-            load=self._load() if final else None,
-        )
-        for replica, count in zip(by_replica, receivers, strict=True):
+    async def _send(self, batch: dict[str, Publication]) -> None:
+        ending = any(publication.final for publication in batch.values())
+        receivers = await self._queue.emit(self._worker, batch.values(), load=self._load() if ending else None)
+        for replica, count in receivers.items():
             self._note_receivers(replica, count)
 
     def _note_receivers(self, replica: str, count: int) -> None:
@@ -137,5 +113,4 @@ class Publisher:
         now = time.monotonic()
         if now - self._deaf_since.setdefault(replica, now) >= ORPHAN_GRACE:
             del self._deaf_since[replica]
-            logger.warning("API replica %s no longer listens: its requests are dropped", replica)
             self._on_orphaned(replica)

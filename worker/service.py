@@ -19,6 +19,8 @@ from worker.engine.interface import Facts, Gauges, Output, Refused, Sequence, St
 from worker.engine.process import EngineProcess
 from worker.grammar.plan import Plan
 from worker.grammar.process import GrammarProcess
+from worker.poison import outline, whole
+from worker.prefills import Prefills
 from worker.prompt.process import PromptError, PromptProcess
 from worker.publisher import Publisher
 from worker.resume import generated_tokens
@@ -49,10 +51,14 @@ class ActiveJob:
 class ModelService:
     """Runs claimed jobs in the current engine process and hands their events to the publisher."""
 
-    def __init__(self, worker: str, *, max_lapses: int) -> None:
-        """``worker`` is this worker's id; after ``max_lapses`` workers have vanished with a job, it is refused."""
+    def __init__(self, worker: str, *, max_lapses: int, log_poison: bool, prefills: Prefills | None = None) -> None:
+        """``worker`` is this worker's id; after ``max_lapses`` workers have vanished with a job, it is refused.
+        ``log_poison`` has refused jobs logged as a whole, with their prompts. ``prefills`` is for an engine that
+        caches prompts."""
         self._worker = worker
         self._max_lapses = max_lapses
+        self._log_poison = log_poison
+        self._prefills = prefills
         self._trials = Trials()
         self._numbers = itertools.count(1)
         self._by_job: dict[str, ActiveJob] = {}
@@ -78,6 +84,8 @@ class ModelService:
         self._engine = engine
         self.facts = facts
         self.gauges = _NO_GAUGES
+        if self._prefills is not None:
+            self._prefills.forget()
         if engine is None:
             self._engine_up.clear()
         else:
@@ -103,7 +111,11 @@ class ModelService:
                 self._publisher_of().discard(job.id, active.attempt, job.reply_to)
             elif claim.crashes >= CRASHES_OF_POISON or claim.lapses >= self._max_lapses:
                 logger.error(
-                    "request %s is refused: %d engines and %d workers died of it", job.id, claim.crashes, claim.lapses
+                    "request %s is refused: %d engines and %d workers died of it (%s)",
+                    job.id,
+                    claim.crashes,
+                    claim.lapses,
+                    whole(job) if self._log_poison else outline(job),
                 )
                 self._fail(active, _poison(claim))
             elif await self._begin(active, claim):
@@ -154,9 +166,14 @@ class ModelService:
         return self._trials.blamed(job for job, active in self._by_job.items() if active.added)
 
     def cancel_replica(self, replica: str) -> None:
-        """Stop the jobs of an API replica that has gone."""
-        for active in [one for one in self._by_job.values() if one.job.reply_to == replica]:
-            self.cancel(active.job.id)
+        """Stop the jobs of an API replica that has gone, but for those whose answers another one will store."""
+        orphans = [
+            job for job, one in self._by_job.items() if one.job.reply_to == replica and not one.job.request.store
+        ]
+        if orphans:
+            logger.warning("API replica %s no longer listens: %d of its requests are dropped", replica, len(orphans))
+        for job in orphans:
+            self.cancel(job)
 
     def on_stepped(self, report: Stepped) -> None:
         """Turn a step's outputs into events. The hot path: runs once a step, its loop once a token."""
@@ -201,6 +218,8 @@ class ModelService:
         if self._trials.concerns(claim.crashes, claim.lapses):
             await self._trials.begin(active.job.id, len(generated))
             active.on_trial = True
+        if self._prefills is not None and not active.done.is_set():
+            await self._prefills.turn(active.number, prepared.tokens)
         # A claim can arrive just as the engine dies; it then waits for the next one.
         await self._engine_up.wait()
         if active.done.is_set() or self._engine is None:
@@ -248,6 +267,8 @@ class ModelService:
 
     def _started(self, active: ActiveJob) -> Started:
         active.started = True
+        if self._prefills is not None:
+            self._prefills.over(active.number, computed=True)
         return Started(
             worker=self._worker,
             prompt_tokens=active.prompt_tokens,
@@ -265,12 +286,16 @@ class ModelService:
 
     def _stop_computing(self, active: ActiveJob) -> None:
         self._by_number.pop(active.number, None)
+        if self._prefills is not None:
+            self._prefills.over(active.number, computed=False)
         if active.added and self._engine is not None:
             self._engine.cancel(active.number)
 
     def _forget(self, active: ActiveJob) -> None:
         self._by_number.pop(active.number, None)
         self._by_job.pop(active.job.id, None)
+        if self._prefills is not None:
+            self._prefills.over(active.number, computed=False)
         if active.on_trial:
             self._trials.end(active.job.id)
 

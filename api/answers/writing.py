@@ -9,19 +9,25 @@ from api.dialects.interface import Choice, Rendering
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Reasoning
 from api.relay import Answer
 from shared.errors import RequestRefused
-from shared.events import Alternatives, Delta, Failed, Finished, Rejected, Started
+from shared.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started
 from shared.request import ChatRequest
 
 OnWhole = Callable[[list[Choice]], Awaitable[None]]
 
 
 async def stream(
-    answer: Answer, request: ChatRequest, rendering: Rendering, tally: Tally, on_whole: OnWhole | None = None
+    answer: Answer,
+    request: ChatRequest,
+    rendering: Rendering,
+    tally: Tally,
+    on_whole: OnWhole | None = None,
+    write: Callable[[bytes], bool] | None = None,
 ) -> AsyncIterator[bytes]:
     """Yield the stream's bytes, one piece for all that has arrived since the last.
 
     A failure after the beginning is told in the stream. ``on_whole`` is given the choices in order, and awaited
-    before the client is told the end.
+    before the client is told the end. ``write`` sends a piece at once, or returns False; once all before it has been
+    sent, plain text goes that way as it arrives.
     """
     if is_selected(request):
         async for piece in _stream_selected(answer, request, rendering, tally, on_whole):
@@ -30,6 +36,8 @@ async def stream(
     readers: dict[int, ChoiceReader] = {}
     builders = [ChoiceBuilder(index, logprobs=request.sampling.logprobs) for index in range(len(answer.jobs))]
     whole: list[Choice] = []
+    if write is not None and on_whole is None:
+        answer.bypass = _bypass(readers, rendering, tally, write)
     async for batch in answer.batches():
         pieces: list[bytes] = []
         for choice, event in batch:
@@ -68,6 +76,23 @@ async def stream(
                 await on_whole(sorted(whole, key=lambda choice: choice.index))
         if pieces:
             yield b"".join(pieces)
+
+
+def _bypass(
+    readers: dict[int, ChoiceReader], rendering: Rendering, tally: Tally, write: Callable[[bytes], bool]
+) -> Callable[[int, Event], bool]:
+    """What sends plain text at once: the hot path, run once a token."""
+
+    def send(choice: int, event: Event) -> bool:
+        if type(event) is not Delta:
+            return False
+        reader = readers.get(choice)
+        if reader is None or not reader.plain or (event.text and not write(rendering.content(choice, event.text))):
+            return False
+        tally.delta(event)
+        return True
+
+    return send
 
 
 async def collect(answer: Answer, request: ChatRequest, tally: Tally) -> list[Choice]:

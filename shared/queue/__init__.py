@@ -4,6 +4,26 @@ Each step is one Lua script, so that it happens as a whole or not at all; the sc
 this module and say what they take and return. Times inside them come from Redis' own clock.
 """
 
-from shared.queue.protocol import JOB_FUNCTION, Claim, JobQueue, Publication, QueueFull, StaleClaims
+from shared.queue.protocol import (
+    JOB_FUNCTION,
+    KEEP_MS,
+    REAPS_PER_LEASE,
+    Claim,
+    JobQueue,
+    Publication,
+    QueueFull,
+    Route,
+    StaleClaims,
+)
 
-__all__ = ["JOB_FUNCTION", "Claim", "JobQueue", "Publication", "QueueFull", "StaleClaims"]
+__all__ = [
+    "JOB_FUNCTION",
+    "KEEP_MS",
+    "REAPS_PER_LEASE",
+    "Claim",
+    "JobQueue",
+    "Publication",
+    "QueueFull",
+    "Route",
+    "StaleClaims",
+]

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Ends jobs whose client has gone: taken out of the queue, or their worker told. A job that is not there yet may be on
 -- its way still, as commands on other connections overtake each other; it is then not queued when it comes.
 -- KEYS: queue

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Corrects what a tenant was charged for a request, once its true cost is known.
 -- KEYS: shares
 -- ARGV: band, tenant, tokens used beyond the guess (negative where fewer)

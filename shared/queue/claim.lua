@@ -1,26 +1,77 @@
+#!lua flags=allow-oom
 -- Moves waiting jobs to the in-flight set for one worker: at most its free slots, and at most its
 -- share of the queue while other workers have free slots too.
--- KEYS: queue, inflight, load, shares
--- ARGV: payload prefix, state prefix, journal prefix, worker, slots used, slots, lease (ms), state TTL (ms)
+-- Jobs that are kept for other workers (see enqueue.lua) are passed over until that time ends: whoever passes over jobs
+-- must look again then. A worker that is full gives back what is kept for it, and others are woken for it.
+-- KEYS: queue, inflight, load, shares, kept
+-- ARGV: payload prefix, state prefix, journal prefix, worker, slots used, slots, lease (ms), state TTL (ms),
+--       worker channel prefix
 -- Returns the number of jobs that still wait, then {id, attempt, crashes, lapses, payload, journal} for each
 -- claimed one.
+
+-- Returns for each job that is kept for a worker that worker's name, and how many are kept for us and for others.
+local function read_kept()
+  local kept, ours, others = {}, 0, 0
+  if redis.call('EXISTS', KEYS[5]) == 1 then
+    redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', now_ms()))
+    for _, entry in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
+      local job, worker = string.match(entry, '^(%S+) (.*)$')
+      kept[job] = worker
+      if worker == ARGV[4] then
+        ours = ours + 1
+      else
+        others = others + 1
+      end
+    end
+  end
+  return kept, ours, others
+end
+
+-- Takes up to so many jobs from the queue's front that are not kept for others; returns ids and scores in turn.
+local function pop(take, kept, for_others)
+  if for_others == 0 then
+    return redis.call('ZPOPMIN', KEYS[1], take)
+  end
+  local front = redis.call('ZRANGE', KEYS[1], 0, take + for_others - 1, 'WITHSCORES')
+  local popped, ids = {}, {}
+  for at = 1, #front, 2 do
+    if #ids < take and (kept[front[at]] or ARGV[4]) == ARGV[4] then
+      ids[#ids + 1] = front[at]
+      popped[#popped + 1], popped[#popped + 2] = front[at], front[at + 1]
+    end
+  end
+  if #ids > 0 then
+    redis.call('ZREM', KEYS[1], unpack(ids))
+  end
+  return popped
+end
+
 local used, slots = tonumber(ARGV[5]), tonumber(ARGV[6])
 local waiting = redis.call('ZCARD', KEYS[1])
 local claimed = {}
 local left = waiting
+local kept, for_us, for_others = {}, 0, 0
+if waiting > 0 then
+  kept, for_us, for_others = read_kept()
+end
 if waiting > 0 and used < slots then
   local others = redis.call('ZCOUNT', KEYS[3], '-inf', '(1')
   local own = redis.call('ZSCORE', KEYS[3], ARGV[4])
   if own and tonumber(own) < 1 then
     others = others - 1
   end
-  local take = math.min(slots - used, math.ceil(waiting / (others + 1)))
+  local share = math.ceil(math.max(1, waiting - for_others) / (others + 1))
+  local take = math.min(slots - used, math.max(share, for_us))
   local lease_end = now_ms() + tonumber(ARGV[7])
-  local popped = redis.call('ZPOPMIN', KEYS[1], take)
+  local popped = pop(take, kept, for_others)
   left = waiting - #popped / 2
   advance(KEYS[4], popped)
   for at = 1, #popped, 2 do
     local job, score = popped[at], popped[at + 1]
+    if kept[job] then
+      redis.call('ZREM', KEYS[5], job .. ' ' .. ARGV[4])
+      kept[job] = nil
+    end
     local payload = redis.call('GET', ARGV[1] .. job)
     if payload then
       local state = ARGV[2] .. job
@@ -40,4 +91,12 @@ if waiting > 0 and used < slots then
   end
 end
 redis.call('ZADD', KEYS[3], (used + #claimed) / slots, ARGV[4])
+if for_us > 0 and used + #claimed >= slots then
+  for job, worker in pairs(kept) do
+    if worker == ARGV[4] then
+      redis.call('ZREM', KEYS[5], job .. ' ' .. worker)
+      wake(KEYS[3], ARGV[9])
+    end
+  end
+end
 return {left, unpack(claimed)}

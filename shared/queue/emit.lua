@@ -1,49 +1,66 @@
+#!lua flags=allow-oom
 -- Publishes one step's frames and journals their events, and ends the jobs that finished.
 -- A worker that no longer holds one of the jobs gets their ids back, and nothing happens: it drops
 -- them and tries again. So no stale attempt ever reaches a client (fencing).
 -- KEYS: inflight, load
 -- ARGV: payload prefix, state prefix, journal prefix, worker, load ('' leaves it), journal TTL (ms), TTL after the
---       end (ms), number of frames, (channel, frame)..., then for each job: id, attempt, final (0/1),
---       number of events, events...
+--       end (ms), number of frames, number of jobs that have one event and go on, (channel, frame)...,
+--       (id, attempt, event)... of those jobs, then for each other job: id, attempt, final (0/1), number of events,
+--       events...
 -- Returns {1, receivers of each frame...} or {0, stale ids...}.
+local call = redis.call
+local payload_prefix, state_prefix, journal_prefix, worker = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local frames = tonumber(ARGV[8])
-local first = 9 + 2 * frames
+local first = 10 + 2 * frames
+local rest = first + 3 * tonumber(ARGV[9])
 
 local stale = {0}
-local at = first
-while at <= #ARGV do
-  local claim = redis.call('HMGET', ARGV[2] .. ARGV[at], 'attempt', 'worker')
-  if claim[1] ~= ARGV[at + 1] or claim[2] ~= ARGV[4] then
+local function check(at)
+  local claim = call('HMGET', state_prefix .. ARGV[at], 'attempt', 'worker')
+  if claim[1] ~= ARGV[at + 1] or claim[2] ~= worker then
     stale[#stale + 1] = ARGV[at]
   end
+end
+for at = first, rest - 1, 3 do
+  check(at)
+end
+local at = rest
+while at <= #ARGV do
+  check(at)
   at = at + 4 + tonumber(ARGV[at + 3])
 end
 if #stale > 1 then
   return stale
 end
 
-at = first
+for at = first, rest - 1, 3 do
+  local journal = journal_prefix .. ARGV[at]
+  if call('RPUSH', journal, ARGV[at + 2]) == 1 then
+    call('PEXPIRE', journal, ARGV[6])
+  end
+end
+at = rest
 while at <= #ARGV do
   local job, final, events = ARGV[at], ARGV[at + 2], tonumber(ARGV[at + 3])
-  local journal = ARGV[3] .. job
+  local journal = journal_prefix .. job
   if events > 0 then
-    local length = redis.call('RPUSH', journal, unpack(ARGV, at + 4, at + 3 + events))
+    local length = call('RPUSH', journal, unpack(ARGV, at + 4, at + 3 + events))
     if length == events then
-      redis.call('PEXPIRE', journal, ARGV[6])
+      call('PEXPIRE', journal, ARGV[6])
     end
   end
   if final == '1' then
-    redis.call('ZREM', KEYS[1], job)
-    redis.call('DEL', ARGV[1] .. job, ARGV[2] .. job)
-    redis.call('PEXPIRE', journal, ARGV[7])
+    call('ZREM', KEYS[1], job)
+    call('DEL', payload_prefix .. job, state_prefix .. job)
+    call('PEXPIRE', journal, ARGV[7])
   end
   at = at + 4 + events
 end
 if ARGV[5] ~= '' then
-  redis.call('ZADD', KEYS[2], 'XX', ARGV[5], ARGV[4])
+  call('ZADD', KEYS[2], 'XX', ARGV[5], worker)
 end
 local receivers = {1}
 for frame = 1, frames do
-  receivers[frame + 1] = redis.call('PUBLISH', ARGV[7 + 2 * frame], ARGV[8 + 2 * frame])
+  receivers[frame + 1] = call('PUBLISH', ARGV[8 + 2 * frame], ARGV[9 + 2 * frame])
 end
 return receivers

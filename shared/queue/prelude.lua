@@ -8,20 +8,27 @@ local function now_ms()
   return tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
 
--- Wakes the least loaded worker that has a free slot. Its load is raised a little at once, so that a
--- burst spreads before the workers have claimed and told their true load. A worker without a
--- subscription is dead: the next one is tried.
+-- Wakes a worker; returns whether it listens. Its load is raised a little at once, so that a burst spreads before the
+-- workers have claimed and told their true load. A worker without a subscription is dead, and leaves the list.
+local function wake_this(load_key, channel_prefix, worker)
+  redis.call('ZINCRBY', load_key, 0.05, worker)
+  if redis.call('PUBLISH', channel_prefix .. worker, 'wake') > 0 then
+    return true
+  end
+  redis.call('ZREM', load_key, worker)
+  return false
+end
+
+-- Wakes the least loaded worker that has a free slot and listens; returns it, or nil if there is none.
 local function wake(load_key, channel_prefix)
   for _ = 1, 8 do
     local idle = redis.call('ZRANGEBYSCORE', load_key, '-inf', '(1', 'LIMIT', 0, 1)
     if #idle == 0 then
-      return
+      return nil
     end
-    redis.call('ZINCRBY', load_key, 0.05, idle[1])
-    if redis.call('PUBLISH', channel_prefix .. idle[1], 'wake') > 0 then
-      return
+    if wake_this(load_key, channel_prefix, idle[1]) then
+      return idle[1]
     end
-    redis.call('ZREM', load_key, idle[1])
   end
 end
 

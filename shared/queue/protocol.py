@@ -1,9 +1,10 @@
 """Python's side of the queue scripts."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 from arq.connections import ArqRedis
@@ -12,13 +13,27 @@ from arq.utils import timestamp_ms
 
 from shared import keys
 from shared.cost import answer_cost, prompt_cost
-from shared.events import Event, decode_journal
+from shared.events import Event, decode_journal, encode_frame
+from shared.prefix import prefix_digests
 from shared.request import Job, Tier, encode_job
 
 JOB_FUNCTION = "chat"
 """Name of the arq function that serves a job."""
 
 REAP_LIMIT = 256
+
+REAPS_PER_LEASE = 8
+"""How many times in a lease to look for lapsed ones: what the wait for the last one adds to it."""
+
+KEEP_MS = 100
+"""For how long (ms) a job is kept for the worker that was woken for it: longer than a busy one takes to look."""
+
+Route = Literal["followed", "diverted", "new", "waited"]
+"""Where a job with a long prompt went: to a worker that has computed its beginning; to another one, because of the
+load; to any, because nobody has; to none, because nobody had a free slot."""
+
+_ROUTES: tuple[Route, ...] = ("followed", "diverted", "new", "waited")
+"""In the order of *enqueue*'s reply."""
 
 _LATENESS_MS = 60_000
 """For how long a cancelled job may still arrive: longer than commands lie in the buffers of a store that hangs."""
@@ -50,13 +65,14 @@ class Claim:
         return decode_journal(self.journal)
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """What one step has to say about one job: encoded events, and whether the job ends with them."""
+class Publication(msgspec.Struct):
+    """What a worker has to say about one job, to the API replica ``reply_to``: encoded events, and whether the job
+    ends with them."""
 
     job: str
     attempt: int
-    events: Sequence[bytes]
+    reply_to: str
+    events: list[bytes]
     final: bool = False
 
 
@@ -84,12 +100,14 @@ class JobQueue:
         redis: ArqRedis,
         model: str,
         *,
+        prefix_routing: bool = False,
         lease_ms: int = 2_000,
         job_ttl_ms: int = 6 * 3_600_000,
         journal_linger_ms: int = 60_000,
     ) -> None:
-        """``lease_ms`` is how long a claim holds without renewal, ``job_ttl_ms`` how long a job may exist at all,
-        ``journal_linger_ms`` how long the journal can be read after the end."""
+        """``prefix_routing`` has *enqueue* send jobs whose prompts begin alike to the same worker where its load
+        allows, and count them in ``routed``. ``lease_ms`` is how long a claim holds without renewal, ``job_ttl_ms``
+        how long a job may exist at all, ``journal_linger_ms`` how long the journal can be read after the end."""
         self.redis = redis
         self.model = model
         self._lease_ms = lease_ms
@@ -99,6 +117,10 @@ class JobQueue:
         self._inflight = keys.inflight(model)
         self._load = keys.load(model)
         self._shares = keys.shares(model)
+        self._prefixes = keys.prefixes(model)
+        self._kept = keys.kept(model)
+        self._prefix_routing = prefix_routing
+        self.routed: Counter[Route] = Counter()
         self._reaped = keys.reaped(model)
         self._scripts = {name: redis.register_script(_source(name)) for name in _SCRIPTS}
 
@@ -109,14 +131,17 @@ class JobQueue:
         equally by tokens. Raises :class:`QueueFull`, having queued none, when more than ``limit`` would wait, of those
         that are claimed before jobs of this tenant.
         """
-        triples: list[str | bytes | int] = []
+        quadruples: list[str | bytes | int] = []
+        request, digests = None, ""
         for job in jobs:
+            if self._prefix_routing and job.request is not request:
+                request, digests = job.request, prefix_digests(job.request)
             body = serialize_job(JOB_FUNCTION, (encode_job(job),), {}, None, timestamp_ms(), serializer=_encode)
-            triples += (job.id, body, prompt_cost(job.request) + answer_cost(job.request))
+            quadruples += (job.id, body, prompt_cost(job.request) + answer_cost(job.request), digests)
         band, tenant = _band(jobs[0].request.tier), jobs[0].tenant
-        ahead = await self._run(
+        ahead, *routed = await self._run(
             "enqueue",
-            [self._queue, self._load, self._shares],
+            [self._queue, self._load, self._shares, self._prefixes, self._kept],
             [
                 keys.PAYLOAD_PREFIX,
                 keys.WORKER_CHANNEL_PREFIX,
@@ -125,11 +150,13 @@ class JobQueue:
                 limit,
                 band,
                 tenant,
-                *triples,
+                KEEP_MS,
+                *quadruples,
             ],
         )
         if ahead < 0:
             raise QueueFull(-int(ahead) - 1)
+        self.routed.update({route: count for route, count in zip(_ROUTES, routed, strict=True) if count})
         return int(ahead)
 
     async def charge(self, tenant: str, tier: Tier | None, tokens: int) -> None:
@@ -138,7 +165,7 @@ class JobQueue:
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:
         """Whether a worker has, or had, one of these jobs."""
-        return bool(await self.redis.exists(*(keys.state(job) for job in jobs)))
+        return bool(await self.redis.exists(*(key(job) for job in jobs for key in (keys.state, keys.journal))))
 
     async def cancel(self, jobs: Iterable[str]) -> int:
         """End jobs whose client has gone, even before they are queued; return how many of them were waiting."""
@@ -148,13 +175,14 @@ class JobQueue:
     async def claim(self, worker: str, *, used: int, slots: int) -> tuple[list[Claim], int]:
         """Take jobs for ``worker``, which has ``used`` of its ``slots`` busy, and tell its new load.
 
-        Takes only a share of the queue while other workers have free slots. Returns the claims and the
-        number of jobs that still wait.
+        Takes only a share of the queue while other workers have free slots, and nothing that is kept for another
+        worker: who gets nothing though jobs wait must look again after ``KEEP_MS``. Returns the claims and the number
+        of jobs that still wait.
         """
         left, *rows = await self._run(
             "claim",
-            [self._queue, self._inflight, self._load, self._shares],
-            [*_PREFIXES, worker, used, slots, self._lease_ms, self._job_ttl_ms],
+            [self._queue, self._inflight, self._load, self._shares, self._kept],
+            [*_PREFIXES, worker, used, slots, self._lease_ms, self._job_ttl_ms, keys.WORKER_CHANNEL_PREFIX],
         )
         claims = [
             Claim(job.decode(), attempt, payload, tuple(journal), crashes, lapses)
@@ -163,34 +191,45 @@ class JobQueue:
         return claims, int(left)
 
     async def emit(
-        self,
-        worker: str,
-        publications: Iterable[Publication],
-        frames: Sequence[tuple[str, bytes]],
-        *,
-        load: float | None = None,
-    ) -> list[int]:
-        """Publish ``frames`` of (channel, bytes) and journal the publications, atomically.
+        self, worker: str, publications: Iterable[Publication], *, load: float | None = None
+    ) -> dict[str, int]:
+        """Journal the publications and send each API replica its own in one frame, atomically.
 
-        Returns the number of receivers of each frame: 0 means that the API replica is gone.
+        Returns how many receivers the frame of each replica had: 0 means that the replica is gone.
         Raises :class:`StaleClaims`, having done nothing, when a claim has moved to another worker.
         """
+        plain: list[str | bytes | int] = []
+        others: list[str | bytes | int] = []
+        entries: dict[str, list[tuple[str, int, bytes]]] = {}
+        for one in publications:
+            job, attempt, events = one.job, one.attempt, one.events
+            if events:
+                frame = entries.get(one.reply_to)
+                if frame is None:
+                    frame = entries[one.reply_to] = []
+                for event in events:
+                    frame.append((job, attempt, event))
+            if one.final or len(events) != 1:
+                others += (job, attempt, int(one.final), len(events), *events)
+            else:
+                plain += (job, attempt, events[0])
         arguments: list[str | bytes | int | float] = [
             *_PREFIXES,
             worker,
             "" if load is None else load,
             self._job_ttl_ms,
             self._journal_linger_ms,
-            len(frames),
+            len(entries),
+            len(plain) // 3,
         ]
-        for frame in frames:
-            arguments += frame
-        for one in publications:
-            arguments += (one.job, one.attempt, int(one.final), len(one.events), *one.events)
+        for replica, frame in entries.items():
+            arguments += (keys.replica_channel(replica), encode_frame(frame))
+        arguments += plain
+        arguments += others
         reply = await self._run("emit", [self._inflight, self._load], arguments)
         if reply[0] == 0:
             raise StaleClaims(frozenset(job.decode() for job in reply[1:]))
-        return cast("list[int]", reply[1:])
+        return dict(zip(entries, reply[1:], strict=True))
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
         """Renew the leases of ``(job, attempt)`` claims; return the jobs that ``worker`` must stop computing."""
@@ -211,8 +250,9 @@ class JobQueue:
             arguments += (job, attempt, int(job in blamed))
         return int(await self._run("release", [self._queue, self._inflight, self._load], arguments))
 
-    async def reap(self) -> list[str]:
-        """Put jobs whose lease has lapsed back into the queue; return their ids.
+    async def reap(self) -> list[str] | None:
+        """Put jobs whose lease has lapsed back into the queue; return their ids, or ``None`` when somebody else has
+        done it just now: less than half of the time ago after which it is due.
 
         To be called more than twice in a lease: after a longer pause, the store was away, and leases that lapsed
         meanwhile hold for once more.
@@ -221,7 +261,7 @@ class JobQueue:
             *_PREFIXES, keys.WORKER_CHANNEL_PREFIX, REAP_LIMIT, self._lease_ms, self._job_ttl_ms
         ]  # fmt: skip
         reply = await self._run("reap", [self._queue, self._inflight, self._load, self._reaped], arguments)
-        return [job.decode() for job in reply]
+        return None if reply is None else [job.decode() for job in reply]
 
     async def journal(self, job: str) -> list[Event]:
         """What has been published for ``job``, in order; empty when it is unknown or long over."""
@@ -252,5 +292,10 @@ def _band(tier: Tier | None) -> int:
 
 
 def _source(name: str) -> str:
+    """A script's text: its flags, which must come first, the prelude, and the rest.
+
+    All but *enqueue* may run while the store is at its memory limit: they are what empties it.
+    """
     folder = files("shared.queue")
-    return (folder / "prelude.lua").read_text() + (folder / f"{name}.lua").read_text()
+    flags, _, body = (folder / f"{name}.lua").read_text().partition("\n")
+    return f"{flags}\n{(folder / 'prelude.lua').read_text()}{body}"

@@ -1,11 +1,16 @@
+#!lua flags=allow-oom
 -- Puts jobs whose lease has lapsed back into the queue.
 -- While the store is away, nobody can renew: leases that lapsed in such a time are renewed once, by the first who is
 -- back. That the store was away shows in the time since anybody reaped.
 -- KEYS: queue, inflight, load, last reaped
 -- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, most jobs, lease (ms), TTL of the time (ms)
--- Returns the ids that wait again.
+-- Returns the ids that wait again; nil, having done nothing, when somebody has reaped just now.
 local now, lease = now_ms(), tonumber(ARGV[6])
-local blind = now - tonumber(redis.call('GET', KEYS[4]) or now) > lease / 2
+local pause = now - tonumber(redis.call('GET', KEYS[4]) or now - lease / 2)
+if pause >= 0 and pause < lease / 16 then
+  return false
+end
+local blind = pause > lease / 2
 redis.call('SET', KEYS[4], string.format('%.0f', now), 'PX', ARGV[7])
 
 local lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[5])

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- A worker gives jobs back (drain, engine crash): they return to their old place in the queue.
 -- KEYS: queue, inflight, load
 -- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, worker, (id, attempt, blamed for a

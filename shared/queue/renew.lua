@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Renews a worker's leases.
 -- KEYS: inflight
 -- ARGV: state prefix, worker, lease (ms), (id, attempt)...

@@ -53,6 +53,13 @@ def test_a_flag_beats_the_variable_and_the_variable_the_default() -> None:
     assert (run.settings.max_batch, run.settings.cache_size, run.settings.prefix_caching) == (3, 2, False)
 
 
+@pytest.mark.parametrize(("value", "meaning"), [("auto", "auto"), ("0", 0), ("12", 12)])
+def test_a_number_may_have_a_word_in_its_place(value: str, meaning: object) -> None:
+    run = Run(WorkerSettings)
+    run("--cache-size", value)
+    assert run.settings.cache_size == meaning
+
+
 def test_a_switch_has_a_flag_for_each_way() -> None:
     run = Run(WorkerSettings)
     run("--no-prefix-caching", VINOQUEUE_PREFIX_CACHING="true")
@@ -70,6 +77,11 @@ def test_a_switch_has_a_flag_for_each_way() -> None:
         ("--lease", "nan"),
         ("--lease", "inf"),
         ("--cache-size", "-1"),
+        ("--cache-size", "much"),
+        ("--prefill-tokens", "0"),
+        ("--plugin-config", "INFERENCE_NUM_THREADS=1"),
+        ("--plugin-config", "[1]"),
+        ("--plugin-config", '{"A": {"B": 1}}'),
         ("--engine", "magic"),
         ("--log-level", "loud"),
         ("--prefix-caching", "maybe"),

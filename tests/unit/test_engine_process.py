@@ -24,7 +24,7 @@ def sequence(number: int, text: str) -> Sequence:
 
 @pytest.fixture
 async def engine() -> AsyncIterator[EngineProcess]:
-    process = EngineProcess(options())
+    process = EngineProcess(options(), step_timeout=60)
     await process.start()
     await process.ready()
     yield process
@@ -33,7 +33,7 @@ async def engine() -> AsyncIterator[EngineProcess]:
 
 async def test_loading_tells_its_stages_and_then_the_facts() -> None:
     stages: list[str] = []
-    process = EngineProcess(options(), stages.append)
+    process = EngineProcess(options(), stages.append, step_timeout=60)
     await process.start()
     facts = await process.ready()
     assert facts.context_length == 1000
@@ -60,7 +60,7 @@ async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: EngineP
     assert outputs[-1].reason == "stop"
     assert refused == [2]
     assert engine.idle_since is not None
-    assert engine.silence == 0
+    assert engine.watchdog.look() == 0
 
 
 async def test_a_cancelled_sequence_says_no_more(engine: EngineProcess) -> None:
@@ -97,7 +97,7 @@ async def test_a_hang_shows_as_silence_and_can_be_killed(engine: EngineProcess) 
     engine.add(sequence(1, "[[hang at 2]]"))
 
     async def watchdog() -> None:
-        while engine.silence < 0.3:  # noqa: ASYNC110 - silence is the absence of events, so there is none to wait for
+        while engine.watchdog.look() < 0.3:  # noqa: ASYNC110 - silence is no event that could be waited for
             await asyncio.sleep(0.05)
         engine.kill()
 
@@ -109,7 +109,7 @@ async def test_a_hang_shows_as_silence_and_can_be_killed(engine: EngineProcess) 
 
 
 async def test_a_model_that_cannot_be_loaded_says_why() -> None:
-    process = EngineProcess(options("[[fail load]]"))
+    process = EngineProcess(options("[[fail load]]"), step_timeout=60)
     await process.start()
     with pytest.raises(EngineLoadError, match="can't be loaded"):
         await process.ready()
@@ -118,7 +118,7 @@ async def test_a_model_that_cannot_be_loaded_says_why() -> None:
 
 
 async def test_a_process_that_dies_while_loading_is_a_load_error() -> None:
-    process = EngineProcess(options("[[crash load]]"))
+    process = EngineProcess(options("[[crash load]]"), step_timeout=60)
     await process.start()
     with pytest.raises(EngineLoadError, match="SIGKILL"):
         await process.ready()

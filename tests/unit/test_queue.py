@@ -1,6 +1,7 @@
 """The claim and lease protocol, script by script, on a simulated Redis."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -9,11 +10,11 @@ from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
 from shared import keys
-from shared.events import Delta, Finished, decode_frame, encode_event, encode_frame
+from shared.events import Delta, Finished, decode_frame, encode_event
 from shared.queue import JobQueue, Publication, QueueFull, StaleClaims
 from shared.request import ChatRequest, Job, Message
 
-CHANNEL = keys.replica_channel("api-1")
+REPLICA = "api-1"
 
 
 @pytest.fixture
@@ -97,11 +98,10 @@ async def test_a_step_is_published_and_journalled_together(queue: JobQueue, redi
     await enqueue(queue, "a")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
-        await pubsub.subscribe(CHANNEL)
+        await pubsub.subscribe(keys.replica_channel(REPLICA))
         await pubsub.get_message(timeout=1)
         event = encode_event(Delta(0, (7,), "Hi"))
-        frame = encode_frame([("a", claim.attempt, event)])
-        assert await queue.emit("w1", [Publication("a", claim.attempt, [event])], [(CHANNEL, frame)]) == [1]
+        assert await queue.emit("w1", [Publication("a", claim.attempt, REPLICA, [event])]) == {REPLICA: 1}
         message = await pubsub.get_message(timeout=1)
     assert message is not None
     assert decode_frame(message["data"])[0].event == Delta(0, (7,), "Hi")
@@ -111,14 +111,15 @@ async def test_a_step_is_published_and_journalled_together(queue: JobQueue, redi
 async def test_nobody_listening_is_told(queue: JobQueue) -> None:
     await enqueue(queue, "a")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
-    assert await queue.emit("w1", [Publication("a", claim.attempt, [])], [(CHANNEL, b"")]) == [0]
+    event = encode_event(Delta(0, (7,), "Hi"))
+    assert await queue.emit("w1", [Publication("a", claim.attempt, REPLICA, [event])]) == {REPLICA: 0}
 
 
 async def test_the_end_leaves_nothing_but_an_expiring_journal(queue: JobQueue, redis: ArqRedis) -> None:
     await enqueue(queue, "a")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     last = encode_event(Finished(0, "stop"))
-    await queue.emit("w1", [Publication("a", claim.attempt, [last], final=True)], [], load=0.0)
+    await queue.emit("w1", [Publication("a", claim.attempt, REPLICA, [last], final=True)], load=0.0)
     assert await queue.depth() == (0, 0)
     left = {keys.journal("a"), keys.load("tiny"), keys.shares("tiny")}
     assert set(await redis.keys("*")) == {name.encode() for name in left}
@@ -131,7 +132,7 @@ async def test_a_lapsed_claim_goes_back_to_its_old_place(redis: ArqRedis) -> Non
     await asyncio.sleep(0.002)
     await enqueue(queue, "b")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
-    await queue.emit("w1", [Publication("a", 1, [encode_event(Delta(0, (7,), "Hi"))])], [])
+    await queue.emit("w1", [Publication("a", 1, REPLICA, [encode_event(Delta(0, (7,), "Hi"))])])
     await asyncio.sleep(0.01)
     assert await queue.reap() == ["a"]
     (again,), left = await queue.claim("w2", used=0, slots=1)
@@ -149,9 +150,9 @@ async def test_a_worker_that_lost_its_claim_can_publish_nothing(redis: ArqRedis)
     (kept,), _ = await queue.claim("w1", used=0, slots=2)
     moved = "lost" if kept.job == "kept" else "kept"
     event = encode_event(Delta(0, (7,), "Hi"))
-    both = [Publication(moved, 1, [event]), Publication(kept.job, kept.attempt, [event])]
+    both = [Publication(moved, 1, REPLICA, [event]), Publication(kept.job, kept.attempt, REPLICA, [event])]
     with pytest.raises(StaleClaims) as stale:
-        await queue.emit("w1", both, [(CHANNEL, b"frame")])
+        await queue.emit("w1", both)
     assert stale.value.jobs == {moved}
     assert await queue.journal(moved) == []
     assert await queue.journal(kept.job) == []
@@ -270,4 +271,18 @@ async def test_a_worker_that_does_not_come_back_with_the_store_loses_its_claims(
     await asyncio.sleep(0.1)
     assert await queue.reap() == []
     await asyncio.sleep(0.1)
+    assert await queue.reap() == ["a"]
+
+
+async def test_who_reaps_just_after_another_one_is_told(queue: JobQueue) -> None:
+    assert await queue.reap() == []
+    assert await queue.reap() is None
+
+
+async def test_a_clock_that_is_set_back_does_not_stop_the_reaping(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=1)
+    await enqueue(queue, "a")
+    await queue.claim("w1", used=0, slots=1)
+    await asyncio.sleep(0.01)
+    await redis.set(keys.reaped("tiny"), int(time.time() * 1000) + 3_600_000)
     assert await queue.reap() == ["a"]

@@ -73,7 +73,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gauges(msgspec.Struct, frozen=True, array_like=True):
-    """The engine's own numbers after a step. ``cache_usage`` is a share from 0 to 1."""
+    """The engine's own numbers after a step. ``cache_usage`` is a share from 0 to 1.
+
+    ``computing`` and ``between`` are seconds since the start: inside the model's steps, and from each one's end to the
+    next one's begin while there was work. The second is what everything around the model costs it.
+    """
 
     requests: int
     scheduled: int
@@ -81,6 +85,8 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
     cache_bytes: int
     steps: int
     tokens: int
+    computing: float = 0.0
+    between: float = 0.0
 
 
 class EngineRefusal(Exception):
@@ -169,9 +175,9 @@ class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class Stepped(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """A step is done that had outputs, or a second of steps without any (long prompts).
+    """A step is done that had outputs, or a quarter of a second of steps without any (long prompts).
 
-    Also sent once when the engine becomes idle, so that the gauges come to rest.
+    Also sent once when the engine becomes idle, so that the gauges come to rest; before, they may be a little old.
     """
 
     outputs: tuple[Output, ...]

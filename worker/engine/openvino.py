@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy
 import openvino
 import openvino_genai
-from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.errors import Problem, ProblemKind
 from shared.request import Sampling
@@ -18,7 +17,6 @@ from worker.engine.beams import Beam, rank
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
 from worker.engine.interface import (
-    EngineBroken,
     EngineLoadError,
     EngineRefusal,
     Facts,
@@ -30,6 +28,7 @@ from worker.engine.interface import (
 )
 from worker.engine.model_files import model_bytes, model_identity
 from worker.engine.options import EngineOptions
+from worker.engine.recovery import Recovery, Running, last_line
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import check_speculation, speculation_of
 from worker.engine.speculation import properties as speculation_properties
@@ -39,42 +38,22 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0
 """With these properties a text does not depend on what else is in the batch, nor on being resumed. A KV cache in f16
 rounds tiny differences between kernels up: 1 of 24 texts came out different in a batch than alone; in f32, none."""
 
-_PREFILL_TOKENS = 256
-"""Prompt tokens a step, and so the length of a step that all others wait for. Longer ones gain no throughput on a
-CPU (2,048 tokens: 3.5 s with 256 and with 4,096 a step)."""
-
 _WARM_UP_TOKENS = 256
 """A whole number of KV blocks for every block size in use (16, 32, 64, 128, 256)."""
 
 _CLEARING_STEPS = 2
 """After a sequence's end the pipeline frees it in the next step, and its metrics show that one step later."""
 
-_MOST_RECOVERY_STEPS = 100
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
 _NO_REASON = openvino_genai.GenerationFinishReason.NONE
 _LENGTH = openvino_genai.GenerationFinishReason.LENGTH
 
 
-class _Running:
-    """A sequence in the pipeline, which cancels it when the last reference to ``handle`` goes."""
-
-    __slots__ = ("generation", "handle", "proven", "repeated")
-
-    def __init__(self, generation: Generation, handle: GenerationHandle, repeated: int) -> None:
-        self.generation = generation
-        self.handle = handle
-        self.proven = False
-        """Whether it has made a token: until then it may be one that breaks the pipeline."""
-        self.repeated = repeated
-        """How many of the generation's last tokens the pipeline has yet to make again."""
-
-
 class OpenVINOEngine:
     """The :class:`~worker.engine.interface.Engine` on OpenVINO GenAI.
 
-    A request whose grammar is invalid makes ``step()`` throw, for ever and for all. Then everything is
-    cancelled and added again from token ids; sequences that have made tokens before come first, the others
-    are tried one at a time, and the one on trial when the pipeline throws again is refused.
+    A request whose grammar is invalid makes ``step()`` throw, for ever and for all;
+    :class:`~worker.engine.recovery.Recovery` tells how the others go on.
     """
 
     def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
@@ -83,18 +62,21 @@ class OpenVINOEngine:
         path = Path(options.path)
         if not path.exists():
             raise EngineLoadError(f"there is no model at {path}: give a GGUF file or an OpenVINO IR folder")
-        self._running: dict[int, _Running] = {}
-        self._suspects: list[Generation] = []
-        self._on_trial: _Running | None = None
+        self._running: dict[int, Running] = {}
         self._complete: list[Generation] = []
         self._refused: list[Refused] = []
         self._request_ids = itertools.count()
         self._clearing = 0
         self._steps = 0
         self._tokens = 0
+        self._computing = 0.0
+        self._between = 0.0
+        self._computed_at: float | None = None
+        """When the last step of the pipeline ended, if there was work ever since (``time.perf_counter`` seconds)."""
         progress(f"loading {path.name} ({model_bytes(path) / 1e6:.0f} MB) on {options.device}")
         self._speculation = speculation_of(options)
         self._pipeline = load_pipeline(options)
+        self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
         progress("reading the tokenizer")
         tokenizer = self._pipeline.get_tokenizer()
         self._vocabulary = read_vocabulary(tokenizer)
@@ -121,8 +103,8 @@ class OpenVINOEngine:
         generation = self._generation(sequence)
         if generation.complete is not None:
             self._complete.append(generation)
-        elif self._suspects or self._on_trial is not None:
-            self._suspects.append(generation)
+        elif self._recovery.under_way:
+            self._recovery.suspect(generation)
         else:
             self._start(generation)
 
@@ -131,7 +113,7 @@ class OpenVINOEngine:
         running = self._running.pop(number, None)
         if running is not None:
             self._drop(running)
-        self._suspects = [suspect for suspect in self._suspects if suspect.sequence.number != number]
+        self._recovery.cancel(number)
         self._complete = [complete for complete in self._complete if complete.sequence.number != number]
 
     def step(self) -> list[Output]:
@@ -141,21 +123,27 @@ class OpenVINOEngine:
         """
         outputs = [generation.take((), (), generation.complete) for generation in self._complete]
         self._complete.clear()
-        if self._suspects and self._on_trial is None:
-            self._on_trial = self._restart(self._suspects.pop(0))
+        self._recovery.try_next()
+        began = time.perf_counter()
+        if self._computed_at is not None:
+            self._between += began - self._computed_at
         try:
             self._pipeline.step()
         except Exception as error:
             # What the sequences made before is still in their handles, and would be lost with them.
             outputs += self._read()
-            self._recover(error)
+            self._recovery.recover(error)
+            self._clearing = _CLEARING_STEPS
+            self._computed_at = None
             return outputs
+        ended = time.perf_counter()
+        self._computing += ended - began
         self._steps += 1
         if self._clearing:
             self._clearing -= 1
         outputs += self._read()
-        if self._on_trial is not None and (self._on_trial.proven or self._on_trial not in self._running.values()):
-            self._on_trial = None
+        self._recovery.judge()
+        self._computed_at = ended if self.busy() else None
         return outputs
 
     def refused(self) -> list[Refused]:
@@ -165,7 +153,7 @@ class OpenVINOEngine:
 
     def busy(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._running or self._suspects or self._complete or self._clearing)
+        return bool(self._running or self._complete or self._clearing or self._recovery.under_way)
 
     def gauges(self) -> Gauges:
         """The pipeline's own metrics, and the steps and tokens counted here."""
@@ -177,6 +165,8 @@ class OpenVINOEngine:
             metrics.cache_size_in_bytes,
             self._steps,
             self._tokens,
+            self._computing,
+            self._between,
         )
 
     def _generation(self, sequence: Sequence) -> Generation:
@@ -207,7 +197,7 @@ class OpenVINOEngine:
             )
         return self._context_length - prompt
 
-    def _start(self, generation: Generation, *, repeat: bool = True) -> _Running:
+    def _start(self, generation: Generation, *, repeat: bool = True) -> Running:
         """Give the pipeline a new sequence, or what is left of one.
 
         A grammar can't begin in the middle, and some penalties count only what the pipeline itself has generated: such
@@ -224,12 +214,12 @@ class OpenVINOEngine:
         try:
             handle = self._pipeline.add_request(next(self._request_ids), _tensor(sequence.prompt + done), config)
         except Exception as error:
-            raise _refusal(ProblemKind.INVALID, f"The engine refuses the request: {_last_line(error)}") from error
-        running = _Running(generation, handle, repeated)
+            raise _refusal(ProblemKind.INVALID, f"The engine refuses the request: {last_line(error)}") from error
+        running = Running(generation, handle, repeated)
         self._running[sequence.number] = running
         return running
 
-    def _restart(self, generation: Generation, *, repeat: bool = True) -> _Running | None:
+    def _restart(self, generation: Generation, *, repeat: bool = True) -> Running | None:
         """Start a generation that was accepted before; refuse it if the pipeline does not take it now."""
         try:
             return self._start(generation, repeat=repeat)
@@ -237,7 +227,7 @@ class OpenVINOEngine:
             self._refused.append(Refused(generation.sequence.number, refusal.problem))
             return None
 
-    def _drop(self, running: _Running) -> None:
+    def _drop(self, running: Running) -> None:
         running.handle.cancel()
         self._clearing = _CLEARING_STEPS
 
@@ -246,7 +236,7 @@ class OpenVINOEngine:
         outputs: list[Output] = []
         for number, running in tuple(self._running.items()):
             handle = running.handle
-            if running.generation.sequence.sampling.beams > 1:
+            if running.beams > 1:
                 outputs += self._read_beams(number, running)
                 continue
             tokens: list[int] = []
@@ -255,7 +245,8 @@ class OpenVINOEngine:
             while handle.can_read():  # read() would block for ever, and the whole process with it
                 for made in handle.read().values():
                     tokens += made.generated_ids
-                    logprobs += made.generated_log_probs
+                    if running.logprobs:
+                        logprobs += made.generated_log_probs
                     finish = made.finish_reason
             reason: StopReason | None = None
             if tokens:
@@ -276,7 +267,7 @@ class OpenVINOEngine:
                 self._drop(running)
         return outputs
 
-    def _read_beams(self, number: int, running: _Running) -> list[Output]:
+    def _read_beams(self, number: int, running: Running) -> list[Output]:
         """Take the result of a beam search, which comes all at once at its end."""
         handle = running.handle
         if handle.can_read():
@@ -294,7 +285,7 @@ class OpenVINOEngine:
         self._drop(running)
         return [output]
 
-    def _repeats(self, running: _Running, tokens: list[int], logprobs: list[float]) -> bool:
+    def _repeats(self, running: Running, tokens: list[int], logprobs: list[float]) -> bool:
         """Take the tokens off that the sequence had before; return whether others are left.
 
         A sequence that does not take the same way again goes on from its tokens, its penalties beginning anew; one with
@@ -317,44 +308,6 @@ class OpenVINOEngine:
         running.repeated -= count
         del tokens[:count], logprobs[:count]
         return bool(tokens)
-
-    def _recover(self, error: Exception) -> None:
-        """Bring a pipeline that has thrown back to work, without the sequence that made it throw."""
-        if not self._running:
-            raise EngineBroken(f"the engine failed with no request in it: {_last_line(error)}") from error
-        interrupted = list(self._running.values())
-        self._running.clear()
-        for running in interrupted:
-            running.handle.cancel()
-        self._clear_away(error)
-        self._clearing = _CLEARING_STEPS
-        culprit = self._on_trial
-        self._on_trial = None
-        if culprit is None:
-            unproven = [running for running in interrupted if not running.proven]
-            self._suspects += [running.generation for running in unproven]
-            culprit = None if unproven else _most_suspicious(interrupted)
-        if culprit is not None:
-            self._refuse(
-                culprit.generation,
-                ProblemKind.INVALID if culprit.generation.sequence.constraint else ProblemKind.ENGINE_FAILED,
-                f"The engine failed on this request: {_last_line(error)}",
-            )
-        for running in interrupted:
-            if running.proven and running is not culprit:
-                again = self._restart(running.generation)
-                if again is not None:
-                    again.proven = True
-
-    def _clear_away(self, error: Exception) -> None:
-        for _ in range(_MOST_RECOVERY_STEPS):
-            try:
-                self._pipeline.step()
-            except RuntimeError:
-                continue  # it may throw until the last cancelled request is gone
-            if not self._pipeline.has_non_finished_requests():
-                return
-        raise EngineBroken(f"the engine failed and could not be cleared: {_last_line(error)}") from error
 
     def _refuse(self, generation: Generation, kind: ProblemKind, message: str) -> None:
         self._refused.append(Refused(generation.sequence.number, Problem(kind=kind, message=message)))
@@ -382,13 +335,15 @@ def load_pipeline(options: EngineOptions) -> openvino_genai.ContinuousBatchingPi
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.cache_size = options.cache_size
     scheduler.max_num_seqs = options.max_batch
-    scheduler.max_num_batched_tokens = max(_PREFILL_TOKENS, 2 * options.max_batch)
+    scheduler.max_num_batched_tokens = max(options.prefill_tokens, 2 * options.max_batch)
     scheduler.enable_prefix_caching = options.prefix_caching
     try:
-        properties = speculation_properties(options) | (EXACT if options.precision == "exact" else {})
+        properties = (
+            options.plugin_config | speculation_properties(options) | (EXACT if options.precision == "exact" else {})
+        )
         return openvino_genai.ContinuousBatchingPipeline(options.path, scheduler, options.device, properties)
     except Exception as error:
-        raise EngineLoadError(f"OpenVINO can't load {options.path} on {options.device}: {_last_line(error)}") from error
+        raise EngineLoadError(f"OpenVINO can't load {options.path} on {options.device}: {last_line(error)}") from error
 
 
 def _fingerprint(path: Path, options: EngineOptions) -> str:
@@ -398,6 +353,7 @@ def _fingerprint(path: Path, options: EngineOptions) -> str:
         model_identity(path),
         options.device,
         options.precision,
+        str(sorted(options.plugin_config.items())),
     )
     return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
 
@@ -408,23 +364,8 @@ def _remembers(generation: Generation) -> bool:
     return bool(generation.held or sampling.frequency_penalty or sampling.presence_penalty)
 
 
-def _most_suspicious(running: list[_Running]) -> _Running:
-    """The newest sequence with a constraint, or else the newest."""
-
-    def suspicion(one: _Running) -> tuple[bool, int]:
-        sequence = one.generation.sequence
-        return sequence.constraint is not None, sequence.number
-
-    return max(running, key=suspicion)
-
-
 def _tensor(tokens: tuple[int, ...]) -> openvino.Tensor:
     return openvino.Tensor(numpy.array([tokens], dtype=numpy.int64))
-
-
-def _last_line(error: Exception) -> str:
-    """The part of a native error that says what is wrong; the lines before name C++ sources."""
-    return str(error).strip().rsplit("\n", 1)[-1] or type(error).__name__
 
 
 def _refusal(kind: ProblemKind, message: str) -> EngineRefusal:

@@ -4,7 +4,8 @@ from typing import Literal, Self
 
 import msgspec
 
-from shared.settings import EngineSettings
+from shared.settings import EngineSettings, PluginValue
+from worker.engine.memory import default_cache_size
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,7 +14,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``path`` is the resolved GGUF file or OpenVINO IR folder. For the simulated engine it is no path: it may
     hold directives about loading (see :mod:`worker.engine.directives`).
     ``context_length`` is the most tokens of prompt and answer together. ``cache_size`` is in GB; 0 lets the
-    KV cache grow as needed. ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
+    KV cache grow as needed. ``prefill_tokens`` are the most tokens of prompts in one step. ``plugin_config`` holds
+    properties of the OpenVINO device. ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
     """
 
     engine: Literal["openvino", "simulated"]
@@ -21,6 +23,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     max_batch: int
     cache_size: int
+    prefill_tokens: int
+    plugin_config: dict[str, PluginValue]
     prefix_caching: bool
     prompt_lookup: bool
     draft_model: str
@@ -38,7 +42,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             path=path,
             device=settings.device,
             max_batch=settings.max_batch,
-            cache_size=settings.cache_size,
+            cache_size=default_cache_size(settings.device) if settings.cache_size == "auto" else settings.cache_size,
+            prefill_tokens=settings.prefill_tokens,
+            plugin_config=settings.plugin_properties,
             prefix_caching=settings.prefix_caching,
             prompt_lookup=settings.prompt_lookup,
             draft_model=settings.draft_model,

@@ -23,6 +23,7 @@ from worker.engine.interface import (
 )
 from worker.engine.options import EngineOptions
 from worker.ipc import Child
+from worker.watchdog import Watchdog
 
 
 class EngineProcess:
@@ -32,8 +33,15 @@ class EngineProcess:
     :meth:`add` and :meth:`cancel`; at last :meth:`stop`, whatever happened before.
     """
 
-    def __init__(self, options: EngineOptions, on_loading: Callable[[str], None] | None = None) -> None:
-        """``on_loading`` is called with each stage of loading, for people."""
+    def __init__(
+        self,
+        options: EngineOptions,
+        on_loading: Callable[[str], None] | None = None,
+        *,
+        step_timeout: float,
+    ) -> None:
+        """``on_loading`` is called with each stage of loading, for people; ``step_timeout`` is the most seconds that a
+        step may take (see :mod:`worker.watchdog`)."""
         decoder: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
         self._child: Child[Report, Command] = Child(
             "worker.engine.child", [msgspec.json.encode(options).decode()], decoder
@@ -41,9 +49,8 @@ class EngineProcess:
         self._messages = self._child.messages()
         self._on_loading = on_loading
         self._running: set[int] = set()
-        self.last_report = time.monotonic()
-        """When the process was last heard of, or got work after being idle (monotonic seconds)."""
-        self.idle_since: float | None = self.last_report
+        self.watchdog = Watchdog(step_timeout)
+        self.idle_since: float | None = time.monotonic()
         """Since when it has had no sequence (monotonic seconds); None while it has one."""
         self.exit_code: int | None = None
         """Set when :meth:`reports` has ended or :meth:`stop` was called; negative: the signal that ended it."""
@@ -53,18 +60,9 @@ class EngineProcess:
         """Process id, once started."""
         return self._child.pid
 
-    @property
-    def silence(self) -> float:
-        """Seconds for which it has had work and not been heard of; 0 while idle.
-
-        A working engine reports after every step with outputs, and at least each second between shorter ones.
-        """
-        return time.monotonic() - self.last_report if self._running else 0.0
-
     async def start(self) -> None:
         """Start the process. Raises :class:`OSError` when that fails."""
         await self._child.start()
-        self.last_report = time.monotonic()
 
     async def ready(self) -> Facts:
         """Wait until the model is loaded.
@@ -72,7 +70,6 @@ class EngineProcess:
         Raises :class:`EngineLoadError` when it can't be, or when the process ends before.
         """
         async for report in self._messages:
-            self.last_report = time.monotonic()
             match report:
                 case Loading(stage):
                     if self._on_loading is not None:
@@ -86,8 +83,7 @@ class EngineProcess:
 
     def add(self, sequence: Sequence) -> None:
         """Start a sequence; its outputs, or its refusal, come with the reports."""
-        if not self._running:
-            self.last_report = time.monotonic()
+        self.watchdog.add(sequence.number, len(sequence.prompt) + len(sequence.generated))
         self._running.add(sequence.number)
         self.idle_since = None
         self._child.send(Add(sequence))
@@ -100,14 +96,15 @@ class EngineProcess:
     async def reports(self) -> AsyncIterator[Stepped | Refused]:
         """Yield what the engine says after :meth:`ready`; ends when the process does, by itself or by force."""
         async for report in self._messages:
-            self.last_report = time.monotonic()
             match report:
                 case Stepped(outputs, _):
+                    self.watchdog.heard(output.number for output in outputs)
                     for output in outputs:
                         if output.reason is not None:
                             self._discard(output.number)
                     yield report
                 case Refused(number, _):
+                    self.watchdog.heard(())
                     self._discard(number)
                     yield report
         await self.stop()
@@ -131,6 +128,7 @@ class EngineProcess:
         return f"was killed by {signal.Signals(-self.exit_code).name}"
 
     def _discard(self, number: int) -> None:
+        self.watchdog.discard(number)
         self._running.discard(number)
         if not self._running and self.idle_since is None:
             self.idle_since = time.monotonic()

@@ -1,0 +1,26 @@
+"""What holds for the unit tests."""
+
+from typing import Any
+
+import pytest
+from fakeredis import FakeServer
+
+
+class _Scripts(dict[bytes, bytes]):
+    """The scripts of a simulated server, which does not understand the line of flags before a script."""
+
+    def __setitem__(self, digest: bytes, script: bytes) -> None:
+        flags, _, rest = script.partition(b"\n")
+        super().__setitem__(digest, rest if flags.startswith(b"#!lua") else script)
+
+
+@pytest.fixture(autouse=True)
+def scripts_with_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let simulated servers run scripts that declare flags, as real ones do."""
+    make = FakeServer.__init__
+
+    def make_with_flags(server: FakeServer, *arguments: Any, **options: Any) -> None:
+        make(server, *arguments, **options)
+        server.script_cache = _Scripts()
+
+    monkeypatch.setattr(FakeServer, "__init__", make_with_flags)

@@ -1,0 +1,44 @@
+"""The bench's parts and curves. What its measuring parts compute is in test_bench_measuring.py."""
+
+from bench.curves import overhead, peers, scale
+from bench.main import PARTS
+from cli.bench import PARTS as NAMED
+
+
+def test_the_command_names_every_part() -> None:
+    assert tuple(NAMED) == tuple(PARTS)
+
+
+def test_the_engine_alone_is_drawn_from_the_ratio() -> None:
+    rows = [
+        {"concurrency": 1, "tokens/s": 95.0, "ratio to the engine alone": 0.95},
+        {"concurrency": 8, "tokens/s": 400.0, "ratio to the engine alone": 0.8},
+    ]
+    curves = overhead(rows)
+    assert [label for label, _, _ in curves.lines] == ["the engine alone", "vinoqueue"]
+    assert curves.lines[0][1:] == ([1.0, 8.0], [100.0, 500.0])
+    assert curves.lines[1][1:] == ([1.0, 8.0], [95.0, 400.0])
+
+
+def test_a_server_that_failed_has_no_point() -> None:
+    rows = [
+        {"server": "vinoqueue", "concurrency": 1, "tokens/s": 100.0},
+        {"server": "another", "concurrency": 1, "tokens/s": 80.0},
+        {"server": "vinoqueue", "concurrency": 8, "tokens/s": 500.0},
+        {"server": "another", "concurrency": 8, "tokens/s": ""},
+        {"server": "a third", "concurrency": 1, "tokens/s": ""},
+    ]
+    assert peers(rows).lines == [("vinoqueue", [1.0, 8.0], [100.0, 500.0]), ("another", [1.0], [80.0])]
+
+
+def test_scale_has_a_line_for_each_number_of_replicas_and_one_ideal() -> None:
+    rows = [
+        {"workers": 1, "replicas": 1, "ideal tokens/s": 640.0, "tokens/s": 630.0},
+        {"workers": 8, "replicas": 1, "ideal tokens/s": 5120.0, "tokens/s": 4900.0},
+        {"workers": 8, "replicas": 2, "ideal tokens/s": 5120.0, "tokens/s": 5000.0},
+    ]
+    assert scale(rows).lines == [
+        ("ideal", [1.0, 8.0], [640.0, 5120.0]),
+        ("1 API replica", [1.0, 8.0], [630.0, 4900.0]),
+        ("2 API replicas", [8.0], [5000.0]),
+    ]

@@ -1,0 +1,51 @@
+"""Other servers beside the bench: what keeps one from being measured is told, and costs the others nothing."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.peers import comparison
+from bench.peers.comparison import ALONE, OURS, Contestant, Run
+from bench.peers.counting import text_of
+from bench.peers.environment import Unavailable, run
+from bench.peers.server import Server
+
+
+def test_a_command_that_fails_is_told_with_its_last_words() -> None:
+    with pytest.raises(Unavailable, match=r"it can't be made: first / no compiler here"):
+        run([sys.executable, "-c", "print('first'); raise SystemExit('no compiler here')"], "it can't be made")
+
+
+def test_a_server_that_ends_is_told_with_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="did not start: no such model"):
+        Server([sys.executable, "-c", "raise SystemExit('no such model')"], 1, tmp_path / "log")
+
+
+def test_a_stream_without_usage_is_read_through_its_framing() -> None:
+    raw = (
+        b'HTTP/1.1 200 OK\r\n\r\n3a\r\ndata: {"choices": [{"delta": {"role": "assistant", "content": null}}]}\n\n\r\n'
+        b'2f\r\ndata: {"choices": [{"delta": {"content": "a }\\n"}}]}\n\n\r\n'
+        b'2c\r\ndata: {"choices":[{"delta":{"content":"b"}}]}\n\n\r\ndata: [DONE]\n\n'
+    )
+    assert text_of(raw) == "a }\nb"
+
+
+def test_a_server_that_fails_under_load_has_a_row_with_the_reason_and_the_others_go_on() -> None:
+    def steady(rate: float) -> Contestant:
+        return Contestant(str(rate), lambda prompts, tokens: Run(rate, 0.01))
+
+    def breaks(prompts: list[str], tokens: int) -> Run:
+        if tokens == comparison.TOKENS:
+            raise Unavailable("1 of 8 answers were not complete")
+        return Run(1.0, 0.01)
+
+    alone, ours, peer, broken = steady(100.0), steady(90.0), steady(45.0), Contestant("broken", breaks)
+    alone.name, ours.name = ALONE, OURS
+    comparison.compare([alone, ours, peer, broken], concurrency=8, runs=3)
+    rows = {row["server"]: row for row in comparison.rows_of([alone, ours, peer, broken], 8)}
+    assert rows[OURS]["ratio to the engine alone"] == "0.90"
+    assert rows[peer.name]["ours to it"] == "2.00"
+    assert rows["broken"]["failure"] == "1 of 8 answers were not complete"
+    assert rows["broken"]["tokens/s"] == ""
+    assert len(peer.runs) == 3

@@ -1,0 +1,167 @@
+"""Converting a model: the measures are right, packed weights keep their values, nothing of the user's is lost."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy
+import openvino
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+from openvino import opset13 as opset
+
+from cli.main import main
+from worker.convert import conversion, weights
+from worker.convert.conversion import convert
+from worker.convert.perplexity import perplexity
+from worker.convert.weights import Weights, compress
+from worker.models import ModelError
+
+TOKENS = numpy.arange(600) * 7 % 11
+"""More than the model is given at a time."""
+
+
+def _bigram_model(folder: Path, logits: NDArray[numpy.float32]) -> Path:
+    """An IR whose logits depend on the last token alone, with two of the inputs that language models have."""
+    ids = opset.parameter([-1, -1], openvino.Type.i64, name="input_ids")
+    ids.output(0).set_names({"input_ids"})
+    beams = opset.parameter([-1], openvino.Type.i32, name="beam_idx")
+    beams.output(0).set_names({"beam_idx"})
+    result = opset.result(opset.gather(opset.constant(logits), opset.gather(ids, beams, 0), 0))
+    result.output(0).set_names({"logits"})
+    openvino.save_model(openvino.Model([result], [ids, beams]), folder / "openvino_model.xml", compress_to_fp16=False)
+    return folder
+
+
+def test_a_model_that_knows_nothing_is_as_perplexed_as_there_are_tokens(tmp_path: Path) -> None:
+    folder = _bigram_model(tmp_path, numpy.zeros((11, 11), numpy.float32))
+    assert perplexity(folder, TOKENS) == pytest.approx(11)
+
+
+def test_the_perplexity_is_that_of_the_tokens_that_follow(tmp_path: Path) -> None:
+    logits = numpy.random.default_rng(1).normal(size=(11, 11)).astype(numpy.float32)
+    chances = numpy.exp(logits) / numpy.exp(logits).sum(axis=1, keepdims=True)
+    expected = numpy.exp(-numpy.log(chances[TOKENS[:-1], TOKENS[1:]]).mean())
+    assert perplexity(_bigram_model(tmp_path, logits), TOKENS) == pytest.approx(expected, rel=1e-5)
+
+
+def test_one_token_has_no_perplexity(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least 2 tokens; there are 1"):
+        perplexity(tmp_path, TOKENS[:1])
+
+
+def _grouped(
+    rng: numpy.random.Generator, rows: int, groups: int, size: int
+) -> tuple[openvino.Node, NDArray[numpy.float32]]:
+    """Weights as GGUF's and NNCF's int4 formats pack them, and their values."""
+    packed = rng.integers(0, 16, (rows, groups, size))
+    zero = rng.integers(0, 16, (rows, groups, 1))
+    scale = rng.uniform(0.01, 0.1, (rows, groups, 1)).astype(numpy.float16)
+
+    def u4(values: NDArray[numpy.int64]) -> openvino.Node:
+        constant = openvino.op.Constant(openvino.Type.u4, openvino.Shape(values.shape), values.flatten().tolist())
+        return opset.convert(constant, "f16")
+
+    node = opset.multiply(opset.subtract(u4(packed), u4(zero)), opset.constant(scale))
+    node = opset.convert(opset.reshape(node, [rows, groups * size], special_zero=False), "f32")
+    values = ((packed - zero) * scale.astype(numpy.float32)).reshape(rows, -1)
+    return node, values.astype(numpy.float32)
+
+
+def _constant_types(model: openvino.Model) -> set[str]:
+    nodes = [node for node in model.get_ops() if node.get_type_name() == "Constant"]
+    return {node.get_output_element_type(0).get_type_name() for node in nodes if node.get_byte_size() > 64}
+
+
+def test_packed_weights_are_unpacked_to_their_values() -> None:
+    node, values = _grouped(numpy.random.default_rng(2), 24, 3, 32)
+    ids = opset.parameter([-1], openvino.Type.i64)
+    # One table as embedding and last layer, as models with tied embeddings have it.
+    embedded = opset.gather(node, ids, 0)
+    model = openvino.Model([opset.matmul(embedded, node, False, True)], [ids])
+    assert "u4" in _constant_types(model)
+    plain = compress(model, Weights(format="f16"))
+    assert _constant_types(plain) == {"f16"}
+    rows = numpy.array([3, 0, 23])
+    (found,) = openvino.Core().compile_model(plain, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([rows]).values()
+    numpy.testing.assert_allclose(found, values[rows] @ values.T, rtol=2e-3, atol=1e-3)
+
+
+def test_nncf_that_is_missing_is_told_before_anything_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(weights.importlib.util, "find_spec", lambda name: None if name == "nncf" else real(name))
+    with pytest.raises(ModelError, match=r"pip install 'vinoqueue\[worker,convert\]'"):
+        convert("no-such-model", tmp_path / "new", Weights(), max_perplexity_ratio=1.1)
+    with pytest.raises(ModelError, match="no-such-model"):
+        convert("no-such-model", tmp_path / "new", Weights(format="f16"), max_perplexity_ratio=1.1)
+
+
+def _files(folder: Path, names: Sequence[str]) -> Path:
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text(name)
+    return folder
+
+
+IR = ("openvino_model.xml", "openvino_model.bin", "config.json")
+
+
+@pytest.mark.parametrize(
+    ("names", "replace", "message"),
+    [
+        (IR, False, "--force"),
+        (("notes.txt",), True, r"has no openvino_model\.xml"),
+        ((*IR, "model.gguf"), True, r"holds model\.gguf"),
+    ],
+)
+def test_folders_that_hold_something_else_stay(
+    names: tuple[str, ...], replace: bool, message: str, tmp_path: Path
+) -> None:
+    folder = _files(tmp_path / "taken", names)
+    with pytest.raises(ModelError, match=message):
+        convert("no-such-model", folder, Weights(format="f16"), max_perplexity_ratio=1.1, replace=replace)
+    assert sorted(file.name for file in folder.iterdir()) == sorted(names)
+
+
+def test_folders_that_can_be_had_are_not_in_the_way(tmp_path: Path) -> None:
+    empty, old = _files(tmp_path / "empty", ()), _files(tmp_path / "old", IR)
+    for folder, replace in ((empty, False), (old, True), (tmp_path / "new", False)):
+        with pytest.raises(ModelError, match="no-such-model"):
+            convert("no-such-model", folder, Weights(format="f16"), max_perplexity_ratio=1.1, replace=replace)
+    assert len(list(old.iterdir())) == len(IR)
+
+
+def test_a_failed_conversion_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _files(tmp_path / "source", (*IR, "openvino_tokenizer.xml", "openvino_detokenizer.xml"))
+    (source / "config.json").write_text('{"max_position_embeddings": 64}')
+
+    def broken(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(conversion, "sample_tokens", broken)
+    with pytest.raises(OSError, match="No space"):
+        convert(str(source), tmp_path / "new", Weights(format="f16"), max_perplexity_ratio=1.1)
+    assert [file.name for file in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--weights", "int8", "--group-size", "64"), "--group-size and --small-ends are for int4 weights"),
+        (("--weights", "f16", "--small-ends"), "--weights is f16"),
+        (("--group-size", "0"), "at least one weight"),
+        (("--group-size", "-2"), "-1"),
+        (("--max-perplexity-ratio", "0"), "max-perplexity-ratio"),
+        (("--weights", "int3"), "int3"),
+    ],
+)
+def test_options_that_make_no_sense_are_usage_errors(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(main, ["model", "convert", "default", str(tmp_path / "new"), *options])
+    assert (outcome.exit_code, message in outcome.output) == (2, True), outcome.output
+
+
+def test_the_command_tells_what_was_wrong_with_the_source(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(main, ["model", "convert", "no-such", str(tmp_path / "new"), "--weights", "f16"])
+    assert outcome.exit_code == 1
+    assert "'no-such' was not found" in outcome.output

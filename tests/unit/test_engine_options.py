@@ -1,0 +1,63 @@
+"""What an engine is told at its start, as settings and the machine have it."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.settings import EngineSettings
+from worker.engine.memory import default_cache_size, free_memory
+from worker.engine.options import EngineOptions
+
+GB = 2**30
+
+
+def options(**settings: object) -> EngineOptions:
+    return EngineOptions.from_settings(EngineSettings(**settings), path="model", context_length=100)  # type: ignore[arg-type]
+
+
+def machine(folder: Path, *, free: int, limit: str = "max", used: int = 0) -> tuple[Path, Path]:
+    """The files in which a kernel tells of memory; ``free`` and ``used`` are in bytes."""
+    meminfo = folder / "meminfo"
+    meminfo.write_text(f"MemTotal: {64 * GB // 1024} kB\nMemFree: 1 kB\nMemAvailable: {free // 1024} kB\n")
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{used}\n")
+    return meminfo, folder
+
+
+def test_free_memory_is_the_hosts(tmp_path: Path) -> None:
+    assert free_memory(*machine(tmp_path, free=10 * GB)) == 10 * GB
+
+
+def test_a_containers_limit_counts_too(tmp_path: Path) -> None:
+    assert free_memory(*machine(tmp_path, free=10 * GB, limit=str(4 * GB), used=GB)) == 3 * GB
+    assert free_memory(*machine(tmp_path, free=2 * GB, limit=str(4 * GB), used=GB)) == 2 * GB
+    assert free_memory(*machine(tmp_path, free=2 * GB, limit=str(GB), used=2 * GB)) == 0
+
+
+def test_a_system_that_tells_nothing_has_none(tmp_path: Path) -> None:
+    assert free_memory(tmp_path / "meminfo", tmp_path) == 0
+
+
+@pytest.mark.parametrize(("free", "size"), [(0, 1), (3, 1), (8, 2), (24, 6), (63, 15), (1000, 16)])
+def test_a_quarter_of_the_free_memory_is_for_the_cache(monkeypatch: pytest.MonkeyPatch, free: int, size: int) -> None:
+    monkeypatch.setattr("worker.engine.memory.free_memory", lambda: free * GB)
+    assert default_cache_size("CPU") == size
+    assert options(cache_size="auto").cache_size == size
+
+
+@pytest.mark.parametrize("device", ["GPU", "GPU.1", "NPU", "AUTO", "AUTO:GPU,CPU"])
+def test_other_devices_grow_their_own_caches(device: str) -> None:
+    assert default_cache_size(device) == 0
+
+
+@pytest.mark.parametrize("size", [0, 3])
+def test_a_size_that_was_asked_for_is_kept(size: int) -> None:
+    assert options(cache_size=size).cache_size == size
+
+
+def test_device_properties_keep_their_types() -> None:
+    config = '{"INFERENCE_NUM_THREADS": 4, "ENABLE_CPU_PINNING": false, "KV_CACHE_PRECISION": "f16"}'
+    properties = options(plugin_config=config).plugin_config
+    assert properties == {"INFERENCE_NUM_THREADS": 4, "ENABLE_CPU_PINNING": False, "KV_CACHE_PRECISION": "f16"}
+    assert [type(value) for value in properties.values()] == [int, bool, str]
+    assert options().plugin_config == {}

@@ -1,0 +1,42 @@
+"""What is logged of a request that engines died of."""
+
+import json
+
+from shared.request import ChatRequest, Constraint, Job, Message, Sampling, Tool
+from worker.poison import outline, whole
+
+SECRETS = ("my diary", "secret schema", "secret stop", "secret tool", "secret user", "secret data")
+JOB = Job(
+    id="j1",
+    reply_to="api-1",
+    tenant="key-7",
+    request=ChatRequest(
+        model="tiny",
+        messages=(Message(role="user", content="my diary\nis long"),),
+        sampling=Sampling(temperature=0.5, stop=("secret stop", "another")),
+        tools=(Tool(name="secret tool"),),
+        constraint=Constraint(kind="json_schema", value='{"title": "secret schema"}'),
+        user="secret user",
+        metadata=(("key", "secret data"),),
+    ),
+)
+
+
+def test_the_outline_tells_sizes_and_settings_and_no_text() -> None:
+    line = outline(JOB)
+    assert not any(secret in line for secret in SECRETS)
+    for part in ("tiny", "key-7", "1 messages", "16 characters", "1 tools", '"temperature":0.5', '"stop":2'):
+        assert part in line
+    assert "json_schema of 26 characters" in line
+
+
+def test_a_plain_completion_is_told_too() -> None:
+    job = Job(id="j1", reply_to="api-1", request=ChatRequest(model="tiny", prompts=("my diary",)))
+    assert "a plain prompt, 8 characters" in outline(job)
+
+
+def test_the_whole_request_is_one_line_of_json() -> None:
+    line = whole(JOB)
+    assert "\n" not in line
+    assert json.loads(line)["messages"][0]["content"] == "my diary\nis long"
+    assert all(secret in line for secret in SECRETS)

@@ -1,0 +1,134 @@
+"""When an engine's silence counts as a hang, by a clock of the tests' own."""
+
+import pytest
+
+from worker.watchdog import LEAST_PATIENCE, MEMORY, Watchdog
+
+BOUND = 15.0
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def watchdog(clock: Clock) -> Watchdog:
+    return Watchdog(BOUND, clock=clock)
+
+
+def watch(watchdog: Watchdog, clock: Clock, seconds: float) -> float:
+    """Look every quarter of a second for so long; return the silence that is seen at the end."""
+    for _ in range(round(seconds * 4)):
+        clock.now += 0.25
+        watchdog.look()
+    return watchdog.look()
+
+
+def step(watchdog: Watchdog, clock: Clock, seconds: float, *numbers: int) -> None:
+    watch(watchdog, clock, seconds)
+    watchdog.heard(numbers)
+
+
+def test_before_anything_is_known_a_step_has_the_whole_time(watchdog: Watchdog, clock: Clock) -> None:
+    watchdog.add(1, 10)
+    assert watchdog.patience == BOUND
+    assert watch(watchdog, clock, 14) == 14
+
+
+def test_short_steps_make_it_impatient(watchdog: Watchdog, clock: Clock) -> None:
+    watchdog.add(1, 10)
+    step(watchdog, clock, 0.25, 1)
+    assert watchdog.patience == LEAST_PATIENCE
+    assert watch(watchdog, clock, 3.25) > watchdog.patience
+
+
+def test_long_steps_make_it_patient_up_to_the_bound(watchdog: Watchdog, clock: Clock) -> None:
+    watchdog.add(1, 10)
+    step(watchdog, clock, 1, 1)
+    assert watchdog.patience == 10
+    step(watchdog, clock, 2, 1)
+    assert watchdog.patience == BOUND
+
+
+def test_long_steps_are_forgotten_after_some_minutes(watchdog: Watchdog, clock: Clock) -> None:
+    watchdog.add(1, 10)
+    step(watchdog, clock, 2, 1)
+    watchdog.add(2, 10)
+    for _ in range(MEMORY + 1):
+        watch(watchdog, clock, 59.75)
+        watchdog.discard(1)
+        watchdog.discard(2)
+        watchdog.add(2, 10)
+        step(watchdog, clock, 0.25, 2)
+    assert watchdog.patience == LEAST_PATIENCE
+
+
+def test_after_a_long_rest_nothing_is_known(watchdog: Watchdog, clock: Clock) -> None:
+    watchdog.add(1, 10)
+    step(watchdog, clock, 0.25, 1)
+    watchdog.discard(1)
+    clock.now += 3600
+    watchdog.add(2, 10)
+    assert watchdog.patience == BOUND
+
+
+def test_a_longer_prompt_than_ever_has_the_whole_time_and_the_next_like_it_has_not(
+    watchdog: Watchdog, clock: Clock
+) -> None:
+    watchdog.add(1, 10)
+    step(watchdog, clock, 0.25, 1)
+    watchdog.add(2, 4000)
+    for _ in range(8):
+        assert watchdog.patience == BOUND
+        step(watchdog, clock, 0.25, 1)
+    step(watchdog, clock, 0.25, 1, 2)
+    assert watchdog.patience == LEAST_PATIENCE
+    watchdog.add(3, 4000)
+    assert watchdog.patience == LEAST_PATIENCE
+
+
+def test_what_comes_after_the_engine_fell_silent_is_no_excuse(watchdog: Watchdog, clock: Clock) -> None:
+    watchdog.add(1, 10)
+    step(watchdog, clock, 0.25, 1)
+    watch(watchdog, clock, 2.5)
+    watchdog.add(2, 4000)
+    assert watchdog.patience == LEAST_PATIENCE
+    # It was only slow: now the new one may be in the next step.
+    watchdog.heard([1])
+    assert watchdog.patience == BOUND
+
+
+def test_an_idle_engine_may_be_silent(watchdog: Watchdog, clock: Clock) -> None:
+    watchdog.add(1, 10)
+    step(watchdog, clock, 0.25, 1)
+    watchdog.discard(1)
+    assert watch(watchdog, clock, 60) == 0
+    watchdog.add(2, 10)
+    assert watchdog.look() == 0
+
+
+def test_time_in_which_the_supervisor_was_stopped_is_not_the_engines(watchdog: Watchdog, clock: Clock) -> None:
+    watchdog.add(1, 10)
+    step(watchdog, clock, 0.25, 1)
+    clock.now += 60
+    assert watchdog.look() < watchdog.patience
+    watchdog.heard([1])
+    assert watchdog.patience < BOUND
+
+
+def test_the_bound_holds_even_below_the_least_patience(clock: Clock) -> None:
+    watchdog = Watchdog(1.0, clock=clock)
+    watchdog.add(1, 10)
+    step(watchdog, clock, 0.25, 1)
+    assert watchdog.patience == 1.0

@@ -1,0 +1,44 @@
+"""What the log says of a request that engines or workers died of: enough to find it, and no text of its client's."""
+
+import msgspec
+
+from shared.cost import prompt_cost
+from shared.request import ChatRequest, Job
+
+
+def outline(job: Job) -> str:
+    """Describe ``job`` in one line by its sizes and settings, without prompts, schemas, stop strings or names."""
+    request = job.request
+    parts = [
+        f"model {request.model}",
+        f"key {job.tenant or 'none'}",
+        f"{len(request.messages)} messages" if request.messages else "a plain prompt",
+        f"{_characters(request)} characters",
+        f"about {prompt_cost(request)} tokens",
+        f"{len(request.tools)} tools",
+        f"n {request.n}",
+        "streamed" if request.stream else "not streamed",
+        f"sampling {_sampling(request)}",
+    ]
+    if request.constraint is not None:
+        parts.append(f"held to {request.constraint.kind} of {len(request.constraint.value)} characters")
+    return ", ".join(parts)
+
+
+def whole(job: Job) -> str:
+    """The request of ``job`` as JSON in one line, with everything in it."""
+    return msgspec.json.encode(job.request).decode()
+
+
+def _characters(request: ChatRequest) -> int:
+    texts = [message.content for message in request.messages]
+    texts += [prompt for prompt in request.prompts if isinstance(prompt, str)]
+    return sum(len(text) for text in texts)
+
+
+def _sampling(request: ChatRequest) -> str:
+    """What the client has set, with the number of stop strings in place of the strings."""
+    given = msgspec.to_builtins(request.sampling)
+    if "stop" in given:
+        given["stop"] = len(given["stop"])
+    return msgspec.json.encode(given).decode()

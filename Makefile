@@ -19,7 +19,7 @@ INSTALL := $(BIN)/python requirements/install.py
 LOCKED := --require-hashes --only-binary=:all: --requirement requirements/
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 run: $(VENV)/.up ## install what is missing, then serve on 127.0.0.1:8000 (VINOQUEUE_PORT, VINOQUEUE_HOST)
 	@$(BIN)/vinoqueue up $(ARGS)
@@ -29,6 +29,9 @@ test: $(VENV)/.dev ## install what is missing, then run all tests (ARGS='-k name
 
 bench: $(VENV)/.up ## measure (ARGS='plumbing dispatch' for some parts); tables, and JSON in bench/results
 	@$(BIN)/vinoqueue bench $(ARGS)
+
+bench-%: $(VENV)/.up ## measure one part; 'make bench-list' names them
+	@$(BIN)/vinoqueue bench $(patsubst list,--help,$*) $(ARGS)
 
 faults: $(VENV)/.dev ## break everything under load, and write docs/fault-tolerance.md (ARGS='worker-killed' for some)
 	@$(BIN)/python -m tests.faults $(ARGS)
@@ -51,7 +54,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python
 	--no-emit-index-url --no-header --no-annotate
 lock: $(VENV)/.dev ## choose the newest versions that pyproject.toml allows, and write requirements/*.txt
 	$(LOCK) pyproject.toml --all-extras --group build --group dev --upgrade -o requirements/dev.txt
-	$(LOCK) pyproject.toml --all-extras --group build -c requirements/dev.txt -o requirements/up.txt
+	$(LOCK) pyproject.toml --extra api --extra worker --extra up --group build -c requirements/dev.txt -o requirements/up.txt
 	$(LOCK) pyproject.toml --extra api -c requirements/dev.txt -o requirements/api.txt
 	$(LOCK) pyproject.toml --extra worker -c requirements/dev.txt -o requirements/worker.txt
 	$(LOCK) --group build -c requirements/dev.txt -o requirements/build.txt

@@ -27,7 +27,7 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
         "version": _Entry("cli.version:version", "Print the version."),
     },
     "Models": {
-        "model": _Entry("cli.model:model", "List, download and locate models."),
+        "model": _Entry("cli.model:model", "List, download, locate and convert models."),
     },
     "Access": {
         "key": _Entry("cli.key:key", "Create, list, revoke and rotate API keys."),

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import click
 
+from cli.convert import convert
+
 
 @click.group()
 def model() -> None:
-    """List, download and locate models.
+    """List, download, locate and convert models.
 
     A SOURCE is what 'vinoqueue worker --model' takes: default, a GGUF file, an OpenVINO IR folder, or a
     Hugging Face id such as org/name or org/name:file.gguf.
@@ -40,6 +42,9 @@ def path(source: str) -> None:
     from worker.models import path as source_path
 
     _print_place(source_path, source)
+
+
+model.add_command(convert)
 
 
 def _print_place(find: Callable[[str], Path], source: str) -> None:

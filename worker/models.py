@@ -42,15 +42,18 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-def resolve(text: str, *, max_context: int = 0) -> LocalModel:
+def resolve(text: str, *, max_context: int = 0, to_serve: bool = True) -> LocalModel:
     """Return the model that ``[NAME=]SOURCE`` means, downloading it from the Hugging Face hub if need be.
 
     ``max_context`` (tokens; 0: none) caps the context length, and stands in where the model states none.
+    ``to_serve`` is false for a model that is only read: a GGUF file that can't be served where it is will do then.
     Raises :class:`ModelError`.
     """
     source = parse_source(text)
     location = _fetch(source, download=True)
     kind: ModelKind = "openvino" if location.is_dir() else "gguf"
+    if kind == "gguf" and to_serve:
+        _check_writable(location)
     own = _folder_context(location) if kind == "openvino" else _gguf_context(location)
     if own is None and not max_context:
         raise ModelError(
@@ -135,12 +138,15 @@ def _check_folder(folder: Path) -> None:
     raise ModelError(f"The folder {folder} is not a complete OpenVINO model: {', '.join(missing)} missing. {advice}")
 
 
-def _gguf_context(file: Path) -> int | None:
+def _check_writable(file: Path) -> None:
     if not os.access(file, os.W_OK):
         raise ModelError(
             f"OpenVINO GenAI opens GGUF files for writing (and writes nothing), but this user may not write {file}. "
-            "Give the worker's user a copy of its own, or export the model to an OpenVINO IR folder."
+            f"Give the worker's user a copy of its own, or an IR folder: vinoqueue model convert {file} FOLDER."
         )
+
+
+def _gguf_context(file: Path) -> int | None:
     try:
         metadata = read_metadata(file)
     except (GGUFError, OSError) as error:

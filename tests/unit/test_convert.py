@@ -15,7 +15,7 @@ from cli.main import main
 from worker.convert import conversion, weights
 from worker.convert.conversion import convert
 from worker.convert.perplexity import perplexity
-from worker.convert.weights import Weights, compress
+from worker.convert.weights import PER_CHANNEL, Weights, compress
 from worker.models import ModelError
 
 TOKENS = numpy.arange(600) * 7 % 11
@@ -86,6 +86,35 @@ def test_packed_weights_are_unpacked_to_their_values() -> None:
     rows = numpy.array([3, 0, 23])
     (found,) = openvino.Core().compile_model(plain, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([rows]).values()
     numpy.testing.assert_allclose(found, values[rows] @ values.T, rtol=2e-3, atol=1e-3)
+
+
+def _layers(width: int) -> openvino.Model:
+    """Three layers, as the first and the last are never made int4."""
+    rng = numpy.random.default_rng(3)
+    data = opset.parameter([-1, width], openvino.Type.f32)
+    node: openvino.Node = data
+    for _ in range(3):
+        node = opset.matmul(node, opset.constant(rng.normal(size=(width, width)).astype(numpy.float32)), False, True)
+    return openvino.Model([node], [data])
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        (Weights(group=32), {"u4", "u8"}),
+        (Weights(group=32, small_ends=True), {"u4"}),
+        (Weights(group=PER_CHANNEL), {"u4", "u8"}),
+        (Weights(format="int8"), {"i8"}),
+    ],
+)
+def test_weights_get_the_format_asked_for(form: Weights, expected: set[str]) -> None:
+    types = _constant_types(compress(_layers(128), form))
+    assert types & {"f32", "i4", "u4", "i8", "u8"} == expected
+
+
+def test_groups_that_do_not_fit_are_told() -> None:
+    with pytest.raises(ModelError, match="int4 in groups of 48"):
+        compress(_layers(128), Weights(group=48))
 
 
 def test_nncf_that_is_missing_is_told_before_anything_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""``vinoqueue model convert``: a model as an OpenVINO IR folder, with weights in another format."""
+
+import importlib.util
+from pathlib import Path
+from typing import Literal
+
+import click
+
+_GROUP_SIZE = 32
+
+
+@click.command()
+@click.argument("source")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--weights",
+    type=click.Choice(["int4", "int8", "f16"]),
+    default="int4",
+    show_default=True,
+    help="Format of the weights. In an int4 model, embeddings and last layer are int8.",
+)
+@click.option(
+    "--group-size",
+    type=click.IntRange(min=-1),
+    help=f"How many int4 weights share a scale; -1: all of a row. More: smaller and worse.  [default: {_GROUP_SIZE}]",
+)
+@click.option("--small-ends", is_flag=True, help="Embeddings and last layer of an int4 model in int4, too.")
+@click.option(
+    "--max-perplexity-ratio",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.1,
+    show_default=True,
+    help="How many times the original's the perplexity may be; beyond, nothing is written.",
+)
+@click.option(
+    "--max-context",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Context length in tokens, where the model states none.",
+)
+@click.option("--force", is_flag=True, help="Replace FOLDER, if it holds a model's IR.")
+def convert(
+    source: str,
+    folder: Path,
+    weights: Literal["int4", "int8", "f16"],
+    group_size: int | None,
+    small_ends: bool,
+    max_perplexity_ratio: float,
+    max_context: int,
+    force: bool,
+) -> None:
+    """Convert a model to an OpenVINO IR folder, which 'vinoqueue worker --model FOLDER' serves.
+
+    SOURCE is what 'vinoqueue worker --model' takes. The model is measured before and after: its size, the time it
+    takes to load, and its perplexity on a text that comes with Vinoqueue, which shows what the format costs in quality.
+
+    \b
+    vinoqueue model convert default ./SmolLM2-135M-Instruct
+    vinoqueue model convert org/name:file.gguf ./name --weights int8
+    """
+    if weights != "int4" and (small_ends or group_size is not None):
+        raise click.UsageError(f"--group-size and --small-ends are for int4 weights, but --weights is {weights}.")
+    if group_size == 0:
+        raise click.BadParameter("a group has at least one weight; -1 means a whole row.", param_hint="--group-size")
+    if importlib.util.find_spec("openvino_genai") is None:
+        raise click.ClickException(
+            "OpenVINO is not installed. Install it with: pip install 'vinoqueue[worker,convert]'"
+        )
+    # Imported on demand: the API's image has no OpenVINO.
+    from worker.convert.conversion import convert as convert_model
+    from worker.convert.weights import Weights
+    from worker.models import ModelError
+
+    try:
+        done = convert_model(
+            source,
+            folder,
+            Weights(format=weights, group=group_size or _GROUP_SIZE, small_ends=small_ends),
+            max_perplexity_ratio=max_perplexity_ratio,
+            max_context=max_context,
+            replace=force,
+            progress=lambda stage: click.echo(stage, err=True),
+        )
+    except (ModelError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    for name, one in (("original", done.original), ("converted", done.converted)):
+        click.echo(
+            f"{name:9}  {one.size / 1e6:.0f} MB  loads in {one.load_seconds:.1f} s  perplexity {one.perplexity:.3f}"
+        )
+    click.echo(f"perplexity ratio {done.perplexity_ratio:.4f} on {done.tokens} tokens of text")
+    click.echo(done.folder)

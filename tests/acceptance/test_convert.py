@@ -1,0 +1,88 @@
+"""The default model converted by the command, really: as good as before, with the same prompts, and served."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.request import ChatRequest, Message, Tool
+from tests.fleet import fleet
+from worker.convert import conversion
+from worker.convert.conversion import convert
+from worker.convert.perplexity import sample_tokens
+from worker.convert.weights import PER_CHANNEL, Weights
+from worker.models import ModelError, resolve
+from worker.prompt.openvino import load_prompt_maker
+
+TOOL = Tool(
+    name="find_city", description="Find it", parameters='{"type":"object","properties":{"x":{"type":"integer"}}}'
+)
+REQUESTS: dict[str, dict[str, Any]] = {
+    "messages": {
+        "messages": (
+            Message(role="system", content="Be brief."),
+            Message(role="user", content="数学 😀 <|im_end|>\n  a1b2"),
+            Message(role="assistant", content="Yes."),
+            Message(role="user", content=""),
+        )
+    },
+    "tools": {"messages": (Message(role="user", content="Where?"),), "tools": (TOOL,)},
+    "plain prompt": {"prompts": ("Once upon a time<|endoftext|>",)},
+    "long prompt": {"prompts": ("word " * 9000,)},
+}
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default model in the command's default format."""
+    folder = tmp_path_factory.mktemp("models") / "smol"
+    command = [sys.executable, "-m", "cli.main", "model", "convert", "default", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    original, result, ratio, place = done.stdout.splitlines()
+    assert (original.startswith("original "), result.startswith("converted "), place) == (True, True, str(folder))
+    # The GGUF file's own groups have 32 weights too, so next to nothing is lost.
+    assert 0.99 < float(ratio.split()[2]) < 1.01
+    assert [file.name for file in folder.parent.iterdir()] == ["smol"]
+    return folder
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
+def test_prompts_are_those_of_the_original(kind: str, converted: Path) -> None:
+    request = ChatRequest(model="m", **REQUESTS[kind])
+    before, after = resolve("default"), resolve(str(converted))
+    assert after.context_length == before.context_length == 8192
+    makers = [load_prompt_maker(str(model.path), context_length=1 << 20) for model in (before, after)]
+    expected, found = (maker.prepare(request) for maker in makers)
+    assert found == expected
+    assert makers[0].plan(request) == makers[1].plan(request)
+
+
+def test_a_worker_serves_it(converted: Path, tmp_path: Path) -> None:
+    with fleet(tmp_path) as running:
+        running.worker("--model", str(converted))
+        running.api()
+        answer = running.client().chat.completions.create(
+            model="smol",
+            messages=[{"role": "user", "content": "What is the capital of France?"}],
+            temperature=0,
+            max_tokens=30,
+        )
+    (choice,) = answer.choices
+    assert (choice.message.content or "").startswith("The capital of France is Paris")
+    assert choice.finish_reason == "stop"
+
+
+def test_a_format_that_costs_too_much_is_not_written(
+    converted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A short text shows a loss as large as this one.
+    monkeypatch.setattr(conversion, "sample_tokens", lambda folder, most: sample_tokens(folder, 64))
+    place = tmp_path / "new"
+    place.mkdir()
+    with pytest.raises(ModelError, match=r"times the original's .* allows 1\.1\. Nothing was written"):
+        convert(str(converted), place, Weights(group=PER_CHANNEL), max_perplexity_ratio=1.1)
+    assert list(tmp_path.iterdir()) == [place]
+    assert list(place.iterdir()) == []

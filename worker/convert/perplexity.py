@@ -1,0 +1,68 @@
+"""How well a model foretells a text: the measure of what a weight format costs.
+
+The text ships with Vinoqueue (``sample.txt``: prose, instructions, questions, a letter, a little code, written for
+this purpose, so that no model has learned it by heart). A perplexity is worth nothing by itself, and only models
+with the same tokenizer can be compared.
+"""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy
+import openvino
+import openvino_genai
+from numpy.typing import NDArray
+
+from worker.engine.openvino import EXACT
+
+_CHUNK = 256
+"""Tokens in one run of the model: logits take 4 bytes for each of them and each token of the vocabulary."""
+
+_LEAST_TOKENS = 2
+
+
+def sample_tokens(folder: Path, most: int) -> NDArray[numpy.int64]:
+    """Return the sample text as token ids of the tokenizer in an IR folder; no more than ``most`` of them."""
+    text = files("worker.convert").joinpath("sample.txt").read_text("utf-8")
+    tokenizer = openvino_genai.Tokenizer(str(folder))
+    ids: NDArray[numpy.int64] = tokenizer.encode(text).input_ids.data[0][:most].copy()
+    return ids
+
+
+def perplexity(folder: Path, tokens: NDArray[numpy.int64]) -> float:
+    """Return the perplexity of the model in an IR folder on ``tokens``: e to the mean surprise of a token, in nats.
+
+    Computed on the CPU and in f32, so that it is the same everywhere, and due to the weights alone.
+    Raises :class:`ValueError` for less than two tokens and :class:`RuntimeError` when OpenVINO can't run the model.
+    """
+    if len(tokens) < _LEAST_TOKENS:
+        raise ValueError(f"A perplexity needs at least {_LEAST_TOKENS} tokens; there are {len(tokens)}.")
+    model = openvino.Core().compile_model(folder / "openvino_model.xml", "CPU", EXACT)
+    names = {name for port in model.inputs for name in port.names}
+    request = model.create_infer_request()
+    surprise = 0.0
+    for start in range(0, len(tokens) - 1, _CHUNK):
+        chunk = tokens[start : start + _CHUNK]
+        request.infer({name: value for name, value in _inputs(chunk, start).items() if name in names})
+        followers = tokens[start + 1 : start + 1 + len(chunk)]
+        surprise += _surprise(request.get_tensor("logits").data[0][: len(followers)], followers)
+    return float(numpy.exp(surprise / (len(tokens) - 1)))
+
+
+def _inputs(chunk: NDArray[numpy.int64], start: int) -> dict[str, Any]:
+    """What a stateful language model takes for the tokens from ``start`` on; it remembers those before."""
+    end = start + len(chunk)
+    return {
+        "input_ids": chunk[None],
+        "attention_mask": numpy.ones((1, end), numpy.int64),
+        "position_ids": numpy.arange(start, end)[None],
+        "beam_idx": numpy.zeros(1, numpy.int32),
+    }
+
+
+def _surprise(logits: NDArray[numpy.float32], followers: NDArray[numpy.int64]) -> float:
+    """The sum of -ln p of the tokens that really follow."""
+    highest = logits.max(axis=1)
+    log_sums = numpy.log(numpy.exp(logits - highest[:, None]).sum(axis=1, dtype=numpy.float64)) + highest
+    return float((log_sums - logits[numpy.arange(len(followers)), followers]).sum())

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from api.parsers.scanner import Scanner
 from api.parsers.source import Script, Source, read_value
 
 _space = re.compile(r"[ \t\r\n]*")
@@ -25,32 +26,16 @@ def quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-class JsonScanner:
+class JsonScanner(Scanner):
     """Follows one JSON value through pieces of text.
 
     Two faults that models make often are mended on the way: raw control characters inside a string are
     escaped, and a backslash that escapes nothing is doubled. Everything else that is not JSON is a failure.
+    A number that is the whole value has no end of its own and is never ``done``.
     """
 
     def __init__(self) -> None:
-        self.done = False
-        self.failed = False
-        self._stack: list[str] = []
-        self._output: list[str] = []
-        self._token = ""
-        self._key = False
-        self._state: Callable[[str, int], int] = self._value
-
-    def scan(self, text: str, start: int) -> tuple[int, str]:
-        """Read ``text`` from ``start`` on; return the index of the first character not read, and the JSON so far
-        unreturned. When ``done`` or ``failed`` is set, reading stopped there. A number that is the whole value
-        has no end of its own and is never ``done``."""
-        at = start
-        while at < len(text) and not self.done and not self.failed:
-            at = self._state(text, at)
-        output = "".join(self._output)
-        self._output.clear()
-        return at, output
+        super().__init__(self._value)
 
     def _copy(self, text: str, at: int, end: int) -> int:
         if end > at:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from api.parsers.json_text import quoted
+from api.parsers.scanner import Scanner
 from api.parsers.source import Script, Source, read_value
 
 _space = re.compile(r"[ \t\r\n]*")
@@ -24,7 +25,7 @@ _HEX_LENGTHS = {"x": 2, "u": 4, "U": 8}
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
-class PythonScanner:
+class PythonScanner(Scanner):
     """Follows one Python literal through pieces of text and gives it out as JSON.
 
     Understands strings, numbers, ``True``, ``False``, ``None`` and lists, tuples and dictionaries with string
@@ -32,28 +33,10 @@ class PythonScanner:
     """
 
     def __init__(self) -> None:
-        self.done = False
-        self.failed = False
-        self._stack: list[str] = []
-        self._output: list[str] = []
-        self._token = ""
+        super().__init__(self._value)
         self._quote = ""
         self._separator = ""
         self._hex_letter = ""
-        self._key = False
-        self._state: Callable[[str, int], int] = self._value
-
-    def scan(self, text: str, start: int) -> tuple[int, str]:
-        """Read ``text`` from ``start`` on; return the index of the first character not read, and the JSON made.
-
-        When ``done`` or ``failed`` is set, reading stopped there.
-        """
-        at = start
-        while at < len(text) and not self.done and not self.failed:
-            at = self._state(text, at)
-        output = "".join(self._output)
-        self._output.clear()
-        return at, output
 
     def _blank(self, text: str, at: int) -> int:
         found = _space.match(text, at)

@@ -9,7 +9,9 @@ import re
 import sys
 from collections.abc import Callable, Generator
 from functools import cache
-from typing import Protocol, TypeVar
+from typing import TypeVar
+
+from api.parsers.scanner import Scanner
 
 WHITESPACE = " \t\r\n"
 NAME_LIMIT = 256
@@ -209,21 +211,6 @@ class Source:
             pieces.append(self.take(end))
             if self.at < len(self.text) or not (yield from self.more()):
                 return "".join(pieces)
-
-
-class Scanner(Protocol):
-    """Reads one value, told piece by piece where it ends."""
-
-    @property
-    def done(self) -> bool:
-        """Whether the value is complete."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether the text has stopped being one."""
-
-    def scan(self, text: str, at: int) -> tuple[int, str]:
-        """Read on in ``text`` from ``at``; return where it stopped, and what is to be told of it."""
 
 
 def read_value(scanner: Scanner, source: Source, tell: Callable[[str], None]) -> Script[None]:

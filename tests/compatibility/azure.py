@@ -1,8 +1,24 @@
 """The Azure AI model inference API's chat completions."""
 
-from typing import Any
-
 from api.dialects.azure import Azure
+from tests.compatibility.common import (
+    CALL,
+    JSON_OBJECT,
+    JSON_SCHEMA,
+    MODEL,
+    REASONING,
+    REFUSAL,
+    SEED,
+    TEXT,
+    TOKEN_LOGPROBS,
+    TOOL,
+    TOOL_CALLS,
+    TOOL_CHOICE,
+    TOOL_CHOICE_BY_NAME,
+    TOP_LOGPROBS,
+    USAGE,
+    USER,
+)
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _UNIT = "tests/unit/dialects/test_azure.py::"
@@ -13,20 +29,7 @@ _CURRENT = PAGE_TESTS + "test_the_page_is_current"
 _ROUTES = "tests/integration/test_azure_routes.py::"
 _SDK = "tests/acceptance/test_azure_sdk.py::"
 
-_USER: dict[str, Any] = {"role": "user", "content": "Hello"}
 _PASS = {"extra-parameters": "pass-through"}
-_FUNCTION = {"name": "f", "description": "Does it.", "parameters": {"type": "object", "properties": {}}}
-_TOOL = {"type": "function", "function": _FUNCTION}
-_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-_SCHEMA_FORMAT = {
-    "type": "json_schema",
-    "json_schema": {
-        "name": "s",
-        "description": "It.",
-        "schema": {"type": "object", "properties": {}, "required": [], "additionalProperties": False},
-        "strict": True,
-    },
-}
 
 _ADDRESS = (
     Request(
@@ -40,8 +43,7 @@ _ADDRESS = (
         how="Chooses the model; one that nobody serves is a 404.",
         test=_ROUTES + "test_a_deployment_routes_to_its_model",
     ),
-    Request(
-        fields="model",
+    MODEL(
         body={"model": "m"},
         how="Ignored where only one model is served, as the reference has it; needed where several are.",
         test=_UNIT + "test_the_model_is_chosen",
@@ -80,7 +82,7 @@ _REFERENCE = (
             "messages": [
                 {"role": "system", "content": "Be kind."},
                 {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
-                {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+                {"role": "assistant", "content": None, "tool_calls": [CALL]},
                 {"role": "tool", "tool_call_id": "c", "content": None},
             ]
         },
@@ -131,11 +133,8 @@ _REFERENCE = (
         how="null or left out: as long as the context allows.",
         test=_UNIT + "test_null_for_max_tokens_leaves_the_limit_to_the_context",
     ),
-    Request(
-        fields="seed",
-        body={"seed": 7},
-        how="The same seed makes the same text; see the first table.",
-        test=_SDK + "test_a_seed_makes_a_text_repeatable",
+    SEED(
+        how="The same seed makes the same text; see the first table.", test=_SDK + "test_a_seed_makes_a_text_repeatable"
     ),
     Request(fields="stop", body={"stop": ["a"]}, how="Up to 4.", test=_EVERY),
     Request(
@@ -144,43 +143,19 @@ _REFERENCE = (
         how="With the usage in the last event.",
         test=_SDK + "test_it_streams_what_it_completes",
     ),
-    Request(
-        fields="response_format response_format.type",
-        when="text, json_object",
-        body={"response_format": {"type": "json_object"}},
-        how="By a grammar: an object, unless cut off by length.",
-        test=_SDK + "test_json_of_a_schema_and_of_none",
-    ),
-    Request(
-        fields="response_format response_format.type response_format.json_schema response_format.json_schema.name "
-        "response_format.json_schema.description response_format.json_schema.schema "
-        "response_format.json_schema.strict",
-        when="json_schema",
-        body={"response_format": _SCHEMA_FORMAT},
-        how="Not in the reference, but in the SDK. By a grammar.",
-        test=_SDK + "test_json_of_a_schema_and_of_none",
+    JSON_OBJECT(when="text, json_object", test=_SDK + "test_json_of_a_schema_and_of_none"),
+    JSON_SCHEMA(
+        how="Not in the reference, but in the SDK. By a grammar.", test=_SDK + "test_json_of_a_schema_and_of_none"
     ),
     Request(
         fields="tools tools[].type tools[].function tools[].function.name tools[].function.description "
         "tools[].function.parameters",
-        body={"tools": [_TOOL]},
+        body={"tools": [TOOL]},
         how="As under `/v1`.",
         test=_ROUTES + "test_the_sdk_sees_the_calls_that_the_model_makes",
     ),
-    Request(
-        fields="tool_choice",
-        when="none, auto, required",
-        body={"tools": [_TOOL], "tool_choice": "required"},
-        how="`required` holds for any model, by a grammar.",
-        test=_SDK + "test_a_required_tool_is_called",
-    ),
-    Request(
-        fields="tool_choice tool_choice.type tool_choice.function tool_choice.function.name",
-        when="function",
-        body={"tools": [_TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
-        how="Holds for any model, by a grammar.",
-        test=_EVERY,
-    ),
+    TOOL_CHOICE(test=_SDK + "test_a_required_tool_is_called"),
+    TOOL_CHOICE_BY_NAME(test=_EVERY),
 )
 
 _EXTRAS = (
@@ -210,7 +185,7 @@ _EXTRAS = (
             "stream_options": {},
             "top_k": 5,
             "user": "u",
-            "tools": [_TOOL],
+            "tools": [TOOL],
             "stream": True,
         },
         headers=_PASS,
@@ -233,48 +208,13 @@ _ANSWERS = (
         how="`stop`, `length` or `tool_calls`; nothing is filtered.",
         test=_UNIT + "test_a_whole_answer_has_the_references_form",
     ),
-    Answer(
-        fields="choices[].message choices[].message.role choices[].message.content choices[].delta "
-        "choices[].delta.role choices[].delta.content",
-        how="The text, whole or in pieces.",
-        test=_SDK + "test_it_streams_what_it_completes",
-    ),
-    Answer(
-        fields="choices[].message.tool_calls choices[].message.tool_calls[].id choices[].message.tool_calls[].type "
-        "choices[].message.tool_calls[].function choices[].message.tool_calls[].function.name "
-        "choices[].message.tool_calls[].function.arguments choices[].delta.tool_calls "
-        "choices[].delta.tool_calls[].index choices[].delta.tool_calls[].id choices[].delta.tool_calls[].type "
-        "choices[].delta.tool_calls[].function choices[].delta.tool_calls[].function.name "
-        "choices[].delta.tool_calls[].function.arguments",
-        how="Arguments stream as they are made.",
-        test=_ROUTES + "test_the_sdk_sees_the_calls_that_the_model_makes",
-    ),
-    Answer(
-        fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens",
-        how="In streams too.",
-        test=_SDK + "test_it_completes",
-    ),
-    Answer(
-        fields="choices[].message.reasoning_content choices[].delta.reasoning_content",
-        how="Not in the reference: what a model writes between its marks of reasoning.",
-        test="tests/integration/test_reasoning.py::test_the_model_server_and_azure_tell_it_too",
-    ),
-    Answer(
-        fields="choices[].logprobs choices[].logprobs.content choices[].logprobs.content[].token "
-        "choices[].logprobs.content[].logprob choices[].logprobs.content[].bytes",
-        how="Not in the reference: with `logprobs` as an extra parameter.",
-        test=_CURRENT,
-    ),
-    Answer(
-        fields="choices[].message.refusal choices[].delta.refusal choices[].logprobs.refusal",
-        how="Not in the reference.",
-        test=_CURRENT,
-    ),
-    Answer(
-        fields="choices[].logprobs.content[].top_logprobs",
-        how="Not in the reference. The engine tells the chosen token's alone.",
-        test=_CURRENT,
-    ),
+    TEXT(test=_SDK + "test_it_streams_what_it_completes"),
+    TOOL_CALLS(test=_ROUTES + "test_the_sdk_sees_the_calls_that_the_model_makes"),
+    USAGE(how="In streams too.", test=_SDK + "test_it_completes"),
+    REASONING(how="Not in the reference: what a model writes between its marks of reasoning."),
+    TOKEN_LOGPROBS(how="Not in the reference: with `logprobs` as an extra parameter.", test=_CURRENT),
+    REFUSAL(how="Not in the reference.", test=_CURRENT),
+    TOP_LOGPROBS(how="Not in the reference. The engine tells the chosen token's alone.", test=_CURRENT),
     Answer(
         fields="error message status",
         how="Of every error; all there is in a 401, 404 and 429. The code is in the header `x-ms-error-code` too.",
@@ -294,7 +234,7 @@ AZURE = Interface(
     about="Also under `/models`. What the reference calls unprocessable is a 422 here, a broken rule of the API itself "
     "a 400.",
     dialect=lambda query, headers: Azure(query, headers, lambda: ("m",)),
-    plain={"messages": [_USER]},
+    plain={"messages": [USER]},
     query={"api-version": "2024-05-01-preview"},
     requests=(*_ADDRESS, *_REFERENCE, *_EXTRAS),
     answers=_ANSWERS,

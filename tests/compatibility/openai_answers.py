@@ -1,5 +1,17 @@
 """The answers of OpenAI's chat completions: every field of the newest official SDK's types."""
 
+from tests.compatibility.common import (
+    DETAILED_USAGE,
+    ERROR,
+    OPTIONAL_USAGE,
+    REASONING,
+    REFUSAL,
+    TEXT,
+    TOKEN_LOGPROBS,
+    TOOL_CALLS,
+    TOP_LOGPROBS,
+    USAGE_OF_OTHER_KINDS,
+)
 from tests.compatibility.rows import Answer
 
 _RENDER = "tests/unit/dialects/test_openai_render.py::"
@@ -39,27 +51,15 @@ CHAT_ANSWERS = (
         how="`stop`, `length`, `tool_calls` or `function_call`; null in chunks before the last.",
         test=_A_STREAM,
     ),
-    Answer(
-        fields="choices[].message choices[].message.role choices[].message.content choices[].delta "
-        "choices[].delta.role choices[].delta.content",
+    TEXT(
         how="The text, whole or in pieces; the same either way.",
         test="tests/acceptance/test_openai_sdk.py::test_the_stream_helper",
     ),
-    Answer(
-        fields="choices[].message.reasoning_content choices[].delta.reasoning_content",
+    REASONING(
         how="Not OpenAI's: what a model writes between its marks of reasoning, left out where there is none.",
         test="tests/integration/test_reasoning.py::test_it_streams_before_the_content",
     ),
-    Answer(
-        fields="choices[].message.tool_calls choices[].message.tool_calls[].id choices[].message.tool_calls[].type "
-        "choices[].message.tool_calls[].function choices[].message.tool_calls[].function.name "
-        "choices[].message.tool_calls[].function.arguments choices[].delta.tool_calls "
-        "choices[].delta.tool_calls[].index choices[].delta.tool_calls[].id choices[].delta.tool_calls[].type "
-        "choices[].delta.tool_calls[].function choices[].delta.tool_calls[].function.name "
-        "choices[].delta.tool_calls[].function.arguments",
-        how="Arguments stream as they are made.",
-        test="tests/integration/test_openai_routes.py::test_a_tool_call_streams",
-    ),
+    TOOL_CALLS(test="tests/integration/test_openai_routes.py::test_a_tool_call_streams"),
     Answer(
         fields="choices[].message.function_call choices[].message.function_call.name "
         "choices[].message.function_call.arguments choices[].delta.function_call "
@@ -73,11 +73,7 @@ CHAT_ANSWERS = (
         how="Custom tools are refused.",
         test="tests/unit/dialects/test_openai_parse.py::test_what_is_not_served_inside_a_field_is_refused_by_path",
     ),
-    Answer(
-        fields="choices[].message.refusal choices[].delta.refusal choices[].logprobs.refusal",
-        how="The models here have no separate way to refuse.",
-        test=_A_COMPLETION,
-    ),
+    REFUSAL(how="The models here have no separate way to refuse.", test=_A_COMPLETION),
     Answer(
         fields="choices[].logprobs.refusal[].token choices[].logprobs.refusal[].logprob "
         "choices[].logprobs.refusal[].bytes choices[].logprobs.refusal[].top_logprobs "
@@ -86,43 +82,23 @@ CHAT_ANSWERS = (
         how="As no text is a refusal.",
         test=_RENDER + "test_log_probabilities",
     ),
-    Answer(
-        fields="choices[].logprobs choices[].logprobs.content choices[].logprobs.content[].token "
-        "choices[].logprobs.content[].logprob choices[].logprobs.content[].bytes",
+    TOKEN_LOGPROBS(
         how="One for each token of the text.",
         test="tests/acceptance/test_openai_sdk.py::test_log_probabilities_fit_the_text",
     ),
-    Answer(
-        fields="choices[].logprobs.content[].top_logprobs",
-        how="The engine tells the chosen token's alone.",
-        test=_RENDER + "test_log_probabilities",
-    ),
+    TOP_LOGPROBS(test=_RENDER + "test_log_probabilities"),
     Answer(
         fields="choices[].logprobs.content[].top_logprobs[].token choices[].logprobs.content[].top_logprobs[].logprob "
         "choices[].logprobs.content[].top_logprobs[].bytes",
         how="The engine tells the chosen token's alone.",
         test=_RENDER + "test_log_probabilities",
     ),
-    Answer(
-        fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens usage.prompt_tokens_details "
-        "usage.prompt_tokens_details.cached_tokens usage.completion_tokens_details "
-        "usage.completion_tokens_details.reasoning_tokens",
+    DETAILED_USAGE(
         how="The prompt counts once, however many choices there are.",
         test="tests/unit/test_answers.py::test_choices_of_one_request_share_its_prompt",
     ),
-    Answer(
-        fields="usage.prompt_tokens_details.audio_tokens usage.completion_tokens_details.audio_tokens "
-        "usage.completion_tokens_details.accepted_prediction_tokens "
-        "usage.completion_tokens_details.rejected_prediction_tokens",
-        how="Audio and predictions are refused.",
-        test=_RENDER + "test_a_stream_with_usage",
-    ),
-    Answer(
-        fields="usage.prompt_tokens_details.text_tokens usage.prompt_tokens_details.image_tokens "
-        "usage.prompt_tokens_details.cache_write_tokens usage.completion_tokens_details.text_tokens",
-        how="Optional; all tokens are those of text, and writing to the cache costs nothing.",
-        test=_A_COMPLETION,
-    ),
+    USAGE_OF_OTHER_KINDS(how="Audio and predictions are refused."),
+    OPTIONAL_USAGE(test=_A_COMPLETION),
     Answer(
         fields="service_tier",
         how="To those who name one: the tier that was used.",
@@ -156,8 +132,7 @@ CHAT_ANSWERS = (
         test=_A_COMPLETION,
     ),
     Answer(fields=_moderation(), how="There is no moderation model.", test=_A_COMPLETION),
-    Answer(
-        fields="error error.message error.type error.param error.code",
+    ERROR(
         how="Of every answer that is no completion; in a stream, an event before `[DONE]`.",
         test=_RENDER + "test_every_kind_of_problem_has_a_status_and_a_body",
     ),

@@ -1,10 +1,27 @@
 """OpenAI's chat completions: every field that the newest official SDK sends."""
 
-from typing import Any
-
 from api.dialects.openai import OpenAI
+from tests.compatibility.common import (
+    FUNCTION,
+    JSON_OBJECT,
+    JSON_SCHEMA,
+    LOGIT_BIAS,
+    LOGPROBS,
+    MAX_COMPLETION_TOKENS,
+    MAX_TOKENS,
+    MODEL,
+    NAMED_TOOL,
+    PENALTIES,
+    SEED,
+    STOP,
+    STREAM,
+    TOOL,
+    TOOL_CHOICE,
+    TOOL_CHOICE_BY_NAME,
+    USER,
+)
 from tests.compatibility.openai_answers import CHAT_ANSWERS
-from tests.compatibility.openai_messages import BREAKPOINT, MESSAGES, USER
+from tests.compatibility.openai_messages import BREAKPOINT, MESSAGES
 from tests.compatibility.rows import Interface, Request
 
 _PARSE = "tests/unit/dialects/test_openai_parse.py::"
@@ -17,10 +34,7 @@ _ROUTES = "tests/integration/test_openai_routes.py::"
 _SDK = "tests/acceptance/test_openai_sdk.py::"
 _STRUCTURE = "tests/acceptance/test_structured_output.py::"
 
-_SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
-_FUNCTION = {"name": "f", "description": "Does it.", "parameters": _SCHEMA}
-_TOOL: dict[str, Any] = {"type": "function", "function": {**_FUNCTION, "strict": True}}
-_NAMED = {"type": "function", "function": {"name": "f"}}
+_STRICT_TOOL = {"type": "function", "function": {**FUNCTION, "strict": True}}
 _CUSTOM_FORMAT = {"type": "grammar", "grammar": {"definition": "a", "syntax": "regex"}}
 _CUSTOM_TOOL = {"type": "custom", "custom": {"name": "g", "description": "Does it.", "format": _CUSTOM_FORMAT}}
 _LOCATION = {
@@ -29,7 +43,7 @@ _LOCATION = {
 }
 
 SAMPLING = (
-    Request(fields="model", how="A name that a worker serves; else 404.", test=_SDK + "test_exceptions"),
+    MODEL(test=_SDK + "test_exceptions"),
     Request(
         fields="temperature",
         body={"temperature": 0.5},
@@ -37,36 +51,21 @@ SAMPLING = (
         test="tests/unit/test_defaults.py::test_the_client_comes_first_then_the_model_then_the_interface",
     ),
     Request(fields="top_p", body={"top_p": 0.5}, how="0 is greedy.", test=_SDK + "test_a_top_p_of_zero_is_greedy"),
-    Request(
-        fields="frequency_penalty presence_penalty",
-        body={"frequency_penalty": 1, "presence_penalty": 1},
-        how="By the engine.",
-        test=_SDK + "test_penalties_change_the_text",
-    ),
-    Request(
-        fields="seed",
-        body={"seed": 7},
-        how="The same seed makes the same text. Beside other requests that holds with `--precision exact`; in the "
-        "default precision the engine's rounding depends on the batch.",
+    PENALTIES(test=_SDK + "test_penalties_change_the_text"),
+    SEED(
+        how=(
+            "The same seed makes the same text. Beside other requests that holds with `--precision exact`; in the "
+            "default precision the engine's rounding depends on the batch."
+        ),
         test="tests/acceptance/test_sampling.py::test_a_seed_makes_the_same_text_among_strangers",
     ),
-    Request(
-        fields="stop",
-        body={"stop": ["a", "b"]},
+    STOP(
         how="Up to 4. No part of one gets out.",
         test="tests/acceptance/test_main_job.py::test_stop_strings_never_leak_in_part",
     ),
-    Request(
-        fields="max_completion_tokens",
-        body={"max_completion_tokens": 5},
-        how="Left out: as long as the context allows.",
-        test=_SERVED,
-    ),
-    Request(
-        fields="max_tokens",
-        body={"max_tokens": 5},
-        how="The older name; both at once are refused.",
-        test=_PARSE + "test_one_stop_string_and_the_older_token_limit",
+    MAX_COMPLETION_TOKENS(how="Left out: as long as the context allows.", test=_SERVED),
+    MAX_TOKENS(
+        how="The older name; both at once are refused.", test=_PARSE + "test_one_stop_string_and_the_older_token_limit"
     ),
     Request(
         fields="n",
@@ -74,12 +73,7 @@ SAMPLING = (
         how="So many generations that share the prompt, with seeds derived from the given one; streams too.",
         test="tests/acceptance/test_sampling.py::test_choices_stream_side_by_side_with_texts_of_their_own",
     ),
-    Request(
-        fields="logprobs",
-        body={"logprobs": True},
-        how="The chosen tokens' own, in streams too.",
-        test=_SDK + "test_log_probabilities_fit_the_text",
-    ),
+    LOGPROBS(test=_SDK + "test_log_probabilities_fit_the_text"),
     Request(
         fields="top_logprobs",
         when="0",
@@ -88,7 +82,7 @@ SAMPLING = (
         test=_PARSE + "test_sampling",
     ),
     Request(fields="top_logprobs", when="1 to 20", body={"logprobs": True, "top_logprobs": 3}, test=_SOME_VALUES),
-    Request(fields="logit_bias", body={"logit_bias": {"1": 1}}, test=_NOT_SERVED),
+    LOGIT_BIAS(test=_NOT_SERVED),
     Request(
         fields="reasoning_effort verbosity",
         body={"reasoning_effort": "low", "verbosity": "low"},
@@ -105,24 +99,8 @@ STRUCTURE = (
         how="Any text.",
         test=_NEUTRAL,
     ),
-    Request(
-        fields="response_format response_format.type",
-        when="json_object",
-        body={"response_format": {"type": "json_object"}},
-        how="By a grammar: an object, unless cut off by length.",
-        test=_STRUCTURE + "test_json_mode_gives_an_object",
-    ),
-    Request(
-        fields="response_format response_format.type response_format.json_schema response_format.json_schema.name "
-        "response_format.json_schema.description response_format.json_schema.schema "
-        "response_format.json_schema.strict",
-        when="json_schema",
-        body={
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "s", "description": "It.", "schema": _SCHEMA, "strict": True},
-            }
-        },
+    JSON_OBJECT(test=_STRUCTURE + "test_json_mode_gives_an_object"),
+    JSON_SCHEMA(
         how="By a grammar, strict or not: valid, unless cut off by length. A schema that can't be held is refused.",
         test=_STRUCTURE + "test_sixteen_schemas_at_once_all_hold",
     ),
@@ -132,7 +110,7 @@ TOOLS = (
     Request(
         fields="tools tools[].type tools[].function tools[].function.name tools[].function.description "
         "tools[].function.parameters tools[].function.strict",
-        body={"tools": [_TOOL]},
+        body={"tools": [_STRICT_TOOL]},
         how="In the model's own format, found from its chat template; a grammar makes the arguments valid.",
         test=_STRUCTURE + "test_a_named_tool_is_called_with_arguments_of_its_schema",
     ),
@@ -144,27 +122,15 @@ TOOLS = (
         body={"tools": [_CUSTOM_TOOL]},
         test=_INSIDE,
     ),
-    Request(
-        fields="tool_choice",
-        when="none, auto, required",
-        body={"tools": [_TOOL], "tool_choice": "required"},
-        how="`required` holds for any model, by a grammar.",
-        test=_SDK + "test_a_tool_that_must_be_called",
-    ),
-    Request(
-        fields="tool_choice tool_choice.type tool_choice.function tool_choice.function.name",
-        when="function",
-        body={"tools": [_TOOL], "tool_choice": _NAMED},
-        how="Holds for any model, by a grammar.",
-        test=_SDK + "test_a_tool_that_must_be_called",
-    ),
+    TOOL_CHOICE(test=_SDK + "test_a_tool_that_must_be_called"),
+    TOOL_CHOICE_BY_NAME(test=_SDK + "test_a_tool_that_must_be_called"),
     Request(
         fields="tool_choice tool_choice.type tool_choice.allowed_tools tool_choice.allowed_tools.mode "
         "tool_choice.allowed_tools.tools",
         when="allowed_tools",
         body={
-            "tools": [_TOOL],
-            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [_NAMED]}},
+            "tools": [TOOL],
+            "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED_TOOL]}},
         },
         how="Only these are offered.",
         test=_PARSE + "test_fields",
@@ -177,26 +143,21 @@ TOOLS = (
     ),
     Request(
         fields="parallel_tool_calls",
-        body={"tools": [_TOOL], "parallel_tool_calls": False},
+        body={"tools": [TOOL], "parallel_tool_calls": False},
         how="false: one call at most.",
         test="tests/unit/test_answers.py::test_only_one_call_where_only_one_is_allowed",
     ),
     Request(
         fields="functions functions[].name functions[].description functions[].parameters function_call "
         "function_call.name",
-        body={"functions": [_FUNCTION], "function_call": {"name": "f"}},
+        body={"functions": [FUNCTION], "function_call": {"name": "f"}},
         how="As tools; the answer has the deprecated form.",
         test=_SDK + "test_a_function_that_must_be_called",
     ),
 )
 
 DELIVERY = (
-    Request(
-        fields="stream stream_options stream_options.include_usage",
-        body={"stream": True, "stream_options": {"include_usage": True}},
-        how="Server-sent events, ended by `[DONE]`.",
-        test=_SDK + "test_the_stream_helper",
-    ),
+    STREAM(how="Server-sent events, ended by `[DONE]`.", test=_SDK + "test_the_stream_helper"),
     Request(
         fields="stream_options stream_options.include_obfuscation",
         body={"stream": True, "stream_options": {"include_obfuscation": True}},
@@ -206,7 +167,8 @@ DELIVERY = (
     Request(
         fields="store metadata",
         body={"store": True, "metadata": {"a": "b"}},
-        how="Kept for a while: read, list, update and delete under `/v1/chat/completions/{id}`.",
+        how="Kept for a while: read, list, update and delete under `/v1/chat/completions/{id}`. "
+        "Finished even when its API replica dies; a client that leaves cancels it.",
         test=_ROUTES + "test_stored_completions",
     ),
     Request(

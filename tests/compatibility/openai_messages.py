@@ -2,15 +2,14 @@
 
 from typing import Any
 
+from tests.compatibility.common import CALL, USER
 from tests.compatibility.rows import Request
 
 _PARSE = "tests/unit/dialects/test_openai_parse.py::"
 _INSIDE = _PARSE + "test_what_is_not_served_inside_a_field_is_refused_by_path"
 _MODALITY = _PARSE + "test_a_modality_that_the_model_lacks_is_named"
 
-USER: dict[str, Any] = {"role": "user", "content": "Hello"}
 BREAKPOINT = {"mode": "explicit", "ttl": "30m"}
-_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 _CUSTOM_CALL = {"id": "c", "type": "custom", "custom": {"name": "g", "input": "x"}}
 
 
@@ -81,7 +80,7 @@ MESSAGES = (
         body={
             "messages": [
                 USER,
-                {"role": "assistant", "tool_calls": [_CALL]},
+                {"role": "assistant", "tool_calls": [CALL]},
                 {"role": "tool", "tool_call_id": "c", "content": "1"},
             ]
         },

@@ -1,8 +1,28 @@
 """OpenVINO Model Server's chat completions."""
 
-from typing import Any
-
 from api.dialects.ovms import ModelServer
+from tests.compatibility.common import (
+    CALL,
+    CONFIDENCE,
+    ERROR,
+    LOGPROBS,
+    MAX_COMPLETION_TOKENS,
+    MAX_TOKENS,
+    MODEL,
+    PENALTIES,
+    REASONING,
+    SEED,
+    SPECULATION,
+    STOP,
+    STREAM,
+    TEXT,
+    TOKEN_LOGPROBS,
+    TOOL,
+    TOOL_CALLS,
+    TOP_LOGPROBS,
+    USAGE,
+    USER,
+)
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _UNIT = "tests/unit/dialects/test_ovms.py::"
@@ -14,22 +34,17 @@ _MODEL = "tests/acceptance/test_ovms.py::"
 _STRUCTURE = "tests/acceptance/test_structured_output.py::"
 _ENGINE = "tests/acceptance/test_engine.py::"
 
-_USER: dict[str, Any] = {"role": "user", "content": "Hello"}
-_TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 _IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
 
 _MESSAGES = (
-    Request(
-        fields="model", how="A name that a worker serves; else 404.", test=_ROUTES + "test_refusals_have_openais_form"
-    ),
+    MODEL(test=_ROUTES + "test_refusals_have_openais_form"),
     Request(
         fields="messages messages[].role messages[].content messages[].content[].type messages[].content[].text "
         "messages[].tool_calls messages[].tool_call_id",
         body={
             "messages": [
                 {"role": "user", "content": [{"type": "text", "text": "Hello"}]},
-                {"role": "assistant", "tool_calls": [_CALL]},
+                {"role": "assistant", "tool_calls": [CALL]},
                 {"role": "tool", "tool_call_id": "c", "content": "1"},
             ]
         },
@@ -45,9 +60,7 @@ _MESSAGES = (
 )
 
 _GENERIC = (
-    Request(
-        fields="stop",
-        body={"stop": ["a", "b"]},
+    STOP(
         how="Up to 4, shown at the end of a stream.",
         test=_MODEL + "test_a_stop_string_ends_a_stream_and_is_shown_there",
     ),
@@ -63,36 +76,19 @@ _GENERIC = (
         body={"include_stop_str_in_output": False, "stream": True},
         test=_UNIT + "test_broken_rules_are_refused_by_name",
     ),
-    Request(
-        fields="stream stream_options stream_options.include_usage",
-        body={"stream": True, "stream_options": {"include_usage": True}},
+    STREAM(
         how="The first chunk comes with the first token: the role, and null for content.",
         test=_ROUTES + "test_a_streamed_answer_equals_the_whole_one",
     ),
-    Request(
-        fields="max_tokens",
-        body={"max_tokens": 5},
-        how="Left out: as long as the context allows.",
-        test=_SAMPLING,
-    ),
-    Request(
-        fields="max_completion_tokens",
-        body={"max_completion_tokens": 5},
-        how="The newer name, which the reference's examples use.",
-        test=_SAMPLING,
-    ),
+    MAX_TOKENS(how="Left out: as long as the context allows.", test=_SAMPLING),
+    MAX_COMPLETION_TOKENS(how="The newer name, which the reference's examples use.", test=_SAMPLING),
     Request(
         fields="ignore_eos",
         body={"ignore_eos": True},
         how="Goes on to the limit.",
         test=_MODEL + "test_ignoring_the_end_fills_the_limit",
     ),
-    Request(
-        fields="logprobs",
-        body={"logprobs": True},
-        how="The chosen tokens' own, in streams too.",
-        test=_MODEL + "test_log_probabilities_belong_to_the_text",
-    ),
+    LOGPROBS(test=_MODEL + "test_log_probabilities_belong_to_the_text"),
     Request(
         fields="skip_special_tokens",
         body={"skip_special_tokens": False},
@@ -101,7 +97,7 @@ _GENERIC = (
     ),
     Request(
         fields="tools tool_choice",
-        body={"tools": [_TOOL], "tool_choice": "required"},
+        body={"tools": [TOOL], "tool_choice": "required"},
         how="none, auto, required or a function; as under `/v1`.",
         test=_ROUTES + "test_the_raw_text_is_told_to_those_who_want_special_tokens",
     ),
@@ -140,18 +136,8 @@ _SAMPLED = (
         how="`top_k` is 40 unless set, and -1 means all.",
         test=_MODEL + "test_sampling_settings_reach_the_engine",
     ),
-    Request(
-        fields="frequency_penalty presence_penalty",
-        body={"frequency_penalty": 1, "presence_penalty": 1},
-        how="By the engine.",
-        test=_SAMPLING,
-    ),
-    Request(
-        fields="seed",
-        body={"seed": 7},
-        how="Random unless set.",
-        test=_MODEL + "test_the_interfaces_own_temperature_holds_where_nobody_sets_one",
-    ),
+    PENALTIES(test=_SAMPLING),
+    SEED(how="Random unless set.", test=_MODEL + "test_the_interfaces_own_temperature_holds_where_nobody_sets_one"),
 )
 
 _BEAMS = (
@@ -177,18 +163,10 @@ _BEAMS = (
 )
 
 _SPECULATION = (
-    Request(
-        fields="num_assistant_tokens max_ngram_size",
-        body={"num_assistant_tokens": 5, "max_ngram_size": 3},
-        how="5 and 3 unless set, with `--prompt-lookup` or a draft model. A worker without either refuses them.",
-        test=_ENGINE + "test_prompt_lookup_makes_the_same_text",
+    SPECULATION(
+        how="5 and 3 unless set, with `--prompt-lookup` or a draft model. A worker without either refuses them."
     ),
-    Request(
-        fields="assistant_confidence_threshold",
-        body={"assistant_confidence_threshold": 0.4},
-        how="With a draft model. A worker without one refuses it.",
-        test=_SAMPLING,
-    ),
+    CONFIDENCE(how="With a draft model. A worker without one refuses it."),
     Request(
         fields="num_assistant_tokens assistant_confidence_threshold",
         when="both",
@@ -215,16 +193,10 @@ _LISTED = (
 )
 """What the reference itself calls unsupported."""
 
-ERROR = Answer(
-    fields="error error.message error.type error.param error.code",
-    how="The reference describes none; these are OpenAI's.",
-    test=_ROUTES + "test_refusals_have_openais_form",
+MODEL_SERVER_ERROR = ERROR(
+    how="The reference describes none; these are OpenAI's.", test=_ROUTES + "test_refusals_have_openais_form"
 )
-USAGE = Answer(
-    fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens",
-    how="In streams, to those who ask for it.",
-    test=_UNIT + "test_the_usage_is_three_numbers",
-)
+MODEL_SERVER_USAGE = USAGE(how="In streams, to those who ask for it.", test=_UNIT + "test_the_usage_is_three_numbers")
 
 _ANSWERS = (
     Answer(
@@ -232,51 +204,29 @@ _ANSWERS = (
         how="`stop`, `length` or `tool_calls`; null in chunks before the last.",
         test=_MODEL + "test_an_answer_whole_and_streamed",
     ),
-    Answer(
-        fields="choices[].message choices[].message.role choices[].message.content choices[].delta "
-        "choices[].delta.role choices[].delta.content",
-        how="The text, whole or in pieces.",
-        test=_MODEL + "test_an_answer_whole_and_streamed",
-    ),
-    Answer(
-        fields="choices[].message.reasoning_content choices[].delta.reasoning_content",
-        how="What a model writes between its marks of reasoning.",
-        test="tests/integration/test_reasoning.py::test_the_model_server_and_azure_tell_it_too",
-    ),
-    Answer(
-        fields="choices[].message.tool_calls choices[].message.tool_calls[].id choices[].message.tool_calls[].type "
-        "choices[].message.tool_calls[].function choices[].message.tool_calls[].function.name "
-        "choices[].message.tool_calls[].function.arguments choices[].delta.tool_calls "
-        "choices[].delta.tool_calls[].index choices[].delta.tool_calls[].id choices[].delta.tool_calls[].type "
-        "choices[].delta.tool_calls[].function choices[].delta.tool_calls[].function.name "
-        "choices[].delta.tool_calls[].function.arguments",
-        how="Arguments stream as they are made.",
-        test=_ROUTES + "test_the_raw_text_is_told_to_those_who_want_special_tokens",
-    ),
-    Answer(
-        fields="choices[].logprobs choices[].logprobs.content choices[].logprobs.content[].token "
-        "choices[].logprobs.content[].logprob choices[].logprobs.content[].bytes",
-        how="In OpenAI's form, which the reference lists as unsupported; in streams too, where the model server has "
-        "none.",
+    TEXT(test=_MODEL + "test_an_answer_whole_and_streamed"),
+    REASONING(),
+    TOOL_CALLS(test=_ROUTES + "test_the_raw_text_is_told_to_those_who_want_special_tokens"),
+    TOKEN_LOGPROBS(
+        how=(
+            "In OpenAI's form, which the reference lists as unsupported; in streams too, where the model server has "
+            "none."
+        ),
         test=_MODEL + "test_log_probabilities_belong_to_the_text",
     ),
-    Answer(
-        fields="choices[].logprobs.content[].top_logprobs",
-        how="The engine tells the chosen token's alone.",
-        test=_CURRENT,
-    ),
+    TOP_LOGPROBS(test=_CURRENT),
     Answer(
         fields="choices[].message.refusal choices[].logprobs.refusal",
         how="Not in the reference; OpenAI's SDK expects them.",
         test=_CURRENT,
     ),
-    USAGE,
+    MODEL_SERVER_USAGE,
     Answer(
         fields="id system_fingerprint choices[].message.function_call",
         how="The reference does not have them.",
         test=_ROUTES + "test_a_streamed_answer_equals_the_whole_one",
     ),
-    ERROR,
+    MODEL_SERVER_ERROR,
 )
 
 MODEL_SERVER = Interface(
@@ -284,7 +234,7 @@ MODEL_SERVER = Interface(
     route="POST /v3/chat/completions",
     about="The reference, with what it lists as unsupported from OpenAI and vLLM.",
     dialect=lambda query, headers: ModelServer(),
-    plain={"model": "m", "messages": [_USER]},
+    plain={"model": "m", "messages": [USER]},
     requests=(
         *_MESSAGES,
         *_GENERIC,

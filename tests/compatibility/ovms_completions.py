@@ -1,7 +1,8 @@
 """OpenVINO Model Server's plain completions."""
 
 from api.dialects.ovms import ModelServerCompletions
-from tests.compatibility.ovms import ERROR, USAGE
+from tests.compatibility.common import CONFIDENCE, ECHO, PLAIN_LOGPROBS, PLAIN_TOP_LOGPROBS, SPECULATION, STREAM
+from tests.compatibility.ovms import MODEL_SERVER_ERROR, MODEL_SERVER_USAGE
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _UNIT = "tests/unit/dialects/test_ovms.py::"
@@ -27,12 +28,7 @@ _PLAIN_REQUESTS = (
         how="As in chats.",
         test=_PLAIN_SAMPLING,
     ),
-    Request(
-        fields="stream stream_options stream_options.include_usage",
-        body={"stream": True, "stream_options": {"include_usage": True}},
-        how="As in chats.",
-        test=_ROUTES + "test_plain_completions_are_served_too",
-    ),
+    STREAM(how="As in chats.", test=_ROUTES + "test_plain_completions_are_served_too"),
     Request(
         fields="logprobs",
         when="0 or 1",
@@ -41,12 +37,7 @@ _PLAIN_REQUESTS = (
         test=_MODEL + "test_a_plain_completion_writes_on",
     ),
     Request(fields="logprobs", when="2 or more", body={"logprobs": 2}, test=_PLAIN_REFUSED),
-    Request(
-        fields="echo",
-        body={"echo": True},
-        how="The prompt stands before the text.",
-        test="tests/acceptance/test_sampling.py::test_a_prompt_is_repeated_before_its_text",
-    ),
+    ECHO(how="The prompt stands before the text."),
     Request(
         fields="n best_of length_penalty",
         body={"n": 2, "best_of": 3, "length_penalty": 0.5},
@@ -68,18 +59,8 @@ _PLAIN_REQUESTS = (
         how="As in chats.",
         test=_PLAIN_SAMPLING,
     ),
-    Request(
-        fields="num_assistant_tokens max_ngram_size",
-        body={"num_assistant_tokens": 5, "max_ngram_size": 3},
-        how="As in chats.",
-        test=_ENGINE + "test_prompt_lookup_makes_the_same_text",
-    ),
-    Request(
-        fields="assistant_confidence_threshold",
-        body={"assistant_confidence_threshold": 0.4},
-        how="As in chats.",
-        test=_SAMPLING,
-    ),
+    SPECULATION(how="As in chats."),
+    CONFIDENCE(how="As in chats."),
     Request(fields="suffix", body={"suffix": "x"}, test=_PLAIN_REFUSED),
     Request(fields="user", body={"user": "me"}, test=_PLAIN_REFUSED),
     Request(fields="stop_token_ids", body={"stop_token_ids": [1]}, test=_PLAIN_REFUSED),
@@ -100,19 +81,10 @@ MODEL_SERVER_COMPLETIONS = Interface(
             how="`stop` or `length`; null in chunks before the last.",
             test=_PLAIN_FORM,
         ),
-        Answer(
-            fields="choices[].logprobs choices[].logprobs.tokens choices[].logprobs.token_logprobs "
-            "choices[].logprobs.text_offset",
-            how="One for each token of the text.",
-            test=_MODEL + "test_a_plain_completion_writes_on",
-        ),
-        Answer(
-            fields="choices[].logprobs.top_logprobs",
-            how="The engine tells the chosen token's alone.",
-            test=_CURRENT,
-        ),
-        USAGE,
+        PLAIN_LOGPROBS(test=_MODEL + "test_a_plain_completion_writes_on"),
+        PLAIN_TOP_LOGPROBS(test=_CURRENT),
+        MODEL_SERVER_USAGE,
         Answer(fields="id system_fingerprint", how="The reference does not have them.", test=_PLAIN_FORM),
-        ERROR,
+        MODEL_SERVER_ERROR,
     ),
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from worker.grammar.interface import Answer, Compile, Compiled, Faulty, GrammarOptions, GrammarsFailed, GrammarsReady
+from worker.asked import LoadFailed
+from worker.grammar.interface import Answer, Compile, Compiled, Faulty, GrammarOptions, GrammarsReady
 from worker.ipc import ChildChannel
 
 
@@ -20,7 +21,7 @@ def main() -> None:
     channel: ChildChannel[Compile, Answer] = ChildChannel.inherited(msgspec.msgpack.Decoder(Compile))
     folder = Path(options.path)
     if not folder.exists():
-        channel.send(GrammarsFailed("no such tokenizer"))
+        channel.send(LoadFailed("no such tokenizer"))
         return
     channel.send(GrammarsReady())
     while True:

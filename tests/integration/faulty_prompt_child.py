@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from worker.asked import LoadFailed
 from worker.ipc import ChildChannel
-from worker.prompt.interface import Answer, Prepare, Prepared, PromptLoadFailed, PromptOptions, PromptReady
+from worker.prompt.interface import Answer, Prepare, Prepared, PromptOptions, PromptReady
 
 
 def main() -> None:
@@ -19,7 +20,7 @@ def main() -> None:
     channel: ChildChannel[Prepare, Answer] = ChildChannel.inherited(msgspec.msgpack.Decoder(Prepare))
     note = Path(options.path) / "crashed"
     if options.context_length == 1:
-        channel.send(PromptLoadFailed("no such tokenizer"))
+        channel.send(LoadFailed("no such tokenizer"))
         return
     if options.context_length == 2:
         return

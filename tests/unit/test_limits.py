@@ -62,8 +62,8 @@ async def test_a_refused_request_takes_nothing(limiter: Limiter) -> None:
 
 
 async def test_tokens_come_back_with_time(limiter: Limiter) -> None:
-    slow = key(tokens_per_minute=600)
-    await reserve(limiter, slow, 600)
+    slow = key(tokens_per_minute=6000)
+    await reserve(limiter, slow, 6000)
     _, refusal, _ = await reserve(limiter, slow, 10)
     assert refusal is not None
     assert refusal.wait is not None

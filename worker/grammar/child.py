@@ -4,10 +4,12 @@ One grammar after the other. One that takes too long, or crashes the compiler, e
 """
 
 import sys
+from functools import partial
 
 import msgspec
 
-from worker.grammar.interface import Answer, Compile, Compiled, Faulty, GrammarOptions, GrammarsFailed, GrammarsReady
+from worker.asked import LoadFailed, answer_all
+from worker.grammar.interface import Answer, Compile, Compiled, Faulty, GrammarOptions, GrammarsReady
 from worker.grammar.scratch import GrammarError, ScratchPipeline
 from worker.ipc import ChildChannel
 
@@ -19,19 +21,17 @@ def main() -> int:
     try:
         pipeline = ScratchPipeline(options.path)
     except Exception as error:
-        channel.send(GrammarsFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
+        channel.send(LoadFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
         return 1
     channel.send(GrammarsReady())
-    while True:
-        try:
-            messages = channel.receive(None)
-        except EOFError:
-            return 0
-        for message in messages:
-            try:
-                channel.send(Compiled(message.number, pipeline.compile(message.constraint)))
-            except GrammarError as error:
-                channel.send(Faulty(message.number, str(error)))
+    return answer_all(channel, partial(_judge, pipeline))
+
+
+def _judge(pipeline: ScratchPipeline, message: Compile) -> Answer:
+    try:
+        return Compiled(message.number, pipeline.compile(message.constraint))
+    except GrammarError as error:
+        return Faulty(message.number, str(error))
 
 
 if __name__ == "__main__":

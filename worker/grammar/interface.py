@@ -7,6 +7,7 @@ one that fails or takes long would do so inside the engine's step, for everybody
 import msgspec
 
 from shared.request import Constraint
+from worker.asked import LoadFailed
 
 
 class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +41,4 @@ class GrammarsReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """The tokenizer is loaded."""
 
 
-class GrammarsFailed(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The tokenizer can't be loaded; the process ends."""
-
-    message: str
-
-
-Answer = Compiled | Faulty | GrammarsReady | GrammarsFailed
+Answer = Compiled | Faulty | GrammarsReady | LoadFailed

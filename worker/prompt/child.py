@@ -9,9 +9,10 @@ import sys
 import msgspec
 
 from shared.errors import Problem, ProblemKind, RequestRefused
+from worker.asked import LoadFailed, answer_all
 from worker.grammar.size import check_size
 from worker.ipc import ChildChannel
-from worker.prompt.interface import Answer, Prepare, Prepared, PromptLoadFailed, PromptOptions, PromptReady, Unfit
+from worker.prompt.interface import Answer, Prepare, Prepared, PromptOptions, PromptReady, Unfit
 from worker.prompt.maker import PromptMaker
 
 _log = logging.getLogger(__name__)
@@ -24,16 +25,10 @@ def main() -> int:
     try:
         maker = _load(options)
     except Exception as error:
-        channel.send(PromptLoadFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
+        channel.send(LoadFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
         return 1
     channel.send(PromptReady(options.context_length))
-    while True:
-        try:
-            messages = channel.receive(None)
-        except EOFError:
-            return 0
-        for message in messages:
-            channel.send(_answer(maker, message, options.schema_bytes))
+    return answer_all(channel, lambda message: _answer(maker, message, options.schema_bytes))
 
 
 def _load(options: PromptOptions) -> PromptMaker:

@@ -10,6 +10,7 @@ import msgspec
 
 from shared.errors import Problem
 from shared.request import ChatRequest
+from worker.asked import LoadFailed
 from worker.grammar.plan import Plan
 
 
@@ -54,10 +55,4 @@ class PromptReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
     context_length: int
 
 
-class PromptLoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The tokenizer can't be loaded; the process ends."""
-
-    message: str
-
-
-Answer = Prepared | Unfit | PromptReady | PromptLoadFailed
+Answer = Prepared | Unfit | PromptReady | LoadFailed

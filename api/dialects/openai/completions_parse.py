@@ -5,7 +5,7 @@ from typing import cast
 
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.completions_schema import DEFAULT_MAX_TOKENS, CompletionRequest
-from api.dialects.openai.parse import DEFAULTS, choose_tokens, stop_strings
+from api.dialects.openai.parse import DEFAULTS, sampling_of
 from api.dialects.openai.rules import switched_off
 from api.dialects.openai.unserved import (
     NO_BIAS,
@@ -17,7 +17,7 @@ from api.dialects.openai.unserved import (
 )
 from api.dialects.openai.validation import validate
 from shared.errors import ProblemKind, refuse
-from shared.request import ChatRequest, Prompt, Sampling
+from shared.request import ChatRequest, Prompt
 
 NOT_SERVED: dict[str, NotServed] = {
     "logit_bias": NotServed(NO_BIAS, neutral=({},)),
@@ -39,18 +39,12 @@ def translate_completion(request: CompletionRequest) -> ChatRequest:
     """
     _check(request)
     check_fields(request, NOT_SERVED, PARTLY_SERVED)
-    temperature, top_p = choose_tokens(temperature=request.temperature, top_p=request.top_p)
     return ChatRequest(
         model=request.model,
         prompts=_prompts(request),
-        sampling=Sampling(
+        sampling=sampling_of(
+            request,
             max_tokens=DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            frequency_penalty=request.frequency_penalty,
-            presence_penalty=request.presence_penalty,
-            seed=request.seed,
-            stop=stop_strings(request.stop),
             logprobs=request.logprobs is not None,
         ),
         defaults=DEFAULTS,

@@ -2,6 +2,7 @@
 
 from api.dialects.interface import MessagesMissing
 from api.dialects.openai.body import decode_object
+from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.conversation import translate_messages
 from api.dialects.openai.rules import check
 from api.dialects.openai.schema import (
@@ -9,7 +10,6 @@ from api.dialects.openai.schema import (
     JsonObjectResponse,
     JsonSchemaResponse,
     ResponseFormat,
-    Stop,
 )
 from api.dialects.openai.toolset import json_text, translate_tools
 from api.dialects.openai.unserved import check_served
@@ -48,7 +48,11 @@ def translate(request: ChatCompletionRequest) -> ChatRequest:
     return ChatRequest(
         model=request.model,
         messages=translate_messages(request.messages),
-        sampling=_sampling(request),
+        sampling=sampling_of(
+            request,
+            max_tokens=request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens,
+            logprobs=bool(request.logprobs),
+        ),
         defaults=DEFAULTS,
         n=request.n or 1,
         stream=bool(request.stream),
@@ -68,30 +72,21 @@ def translate(request: ChatCompletionRequest) -> ChatRequest:
     )
 
 
-def choose_tokens(*, temperature: float | None, top_p: float | None) -> tuple[float | None, float | None]:
-    """Return temperature and top_p for the engine, which wants a top_p above 0.
-
-    With a top_p of 0 only the likeliest token is left, as with a temperature of 0.
-    """
-    return (0.0, None) if top_p == 0 else (temperature, top_p)
-
-
-def stop_strings(stop: Stop | None) -> tuple[str, ...]:
-    """Return the stop strings as the internal request has them."""
-    return (stop,) if isinstance(stop, str) else tuple(stop or ())
-
-
-def _sampling(request: ChatCompletionRequest) -> Sampling:
-    temperature, top_p = choose_tokens(temperature=request.temperature, top_p=request.top_p)
+def sampling_of(
+    request: ChatCompletionRequest | CompletionRequest, *, max_tokens: int | None, logprobs: bool
+) -> Sampling:
+    """Return the sampling fields that chats and plain completions have in common, and the two that they tell apart."""
+    # The engine wants a top_p above 0. With 0 only the likeliest token is left, as with a temperature of 0.
+    greedy = request.top_p == 0
     return Sampling(
-        max_tokens=request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens,
-        temperature=temperature,
-        top_p=top_p,
+        max_tokens=max_tokens,
+        temperature=0.0 if greedy else request.temperature,
+        top_p=None if greedy else request.top_p,
         frequency_penalty=request.frequency_penalty,
         presence_penalty=request.presence_penalty,
         seed=request.seed,
-        stop=stop_strings(request.stop),
-        logprobs=bool(request.logprobs),
+        stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
+        logprobs=logprobs,
     )
 
 

@@ -105,7 +105,7 @@ _WORDS = st.sampled_from(
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_WORDS | st.text(max_size=8), inner, max_size=5),
-    max_leaves=12,
+    max_leaves=10,
 )
 _VALUES = _JSON | st.sampled_from(
     [
@@ -134,7 +134,7 @@ _MESSAGES = st.lists(
     max_size=4,
 )
 _FIELDS = st.dictionaries(
-    st.sampled_from(sorted(ChatCompletionRequest.model_fields)) | st.text(max_size=5), _VALUES, max_size=6
+    st.sampled_from(sorted(ChatCompletionRequest.model_fields)) | st.text(max_size=5), _VALUES, max_size=4
 )
 
 

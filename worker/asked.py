@@ -1,0 +1,256 @@
+"""A child process that is asked one question at a time, each bounded in time; replaced when it hangs or dies.
+
+:class:`AskedChild` is the supervisor's end, :func:`answer_all` the child's.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from worker.ipc import Child, ChildChannel
+
+_MOST_CRASHES = 2
+"""The first one may be no fault of the question: the child may have been dying already."""
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+Ready = TypeVar("Ready")
+
+
+class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The child's first and last message when it can't load its tokenizer."""
+
+    message: str
+
+
+class ChildUnavailable(Exception):
+    """The child can't be loaded, or has been stopped; that says nothing about the question."""
+
+
+class TooSlow(Exception):
+    """The answer did not come in time."""
+
+
+class Crashed(Exception):
+    """The child died of the question as many ``times`` as it was asked."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(f"the child process died of the question {times} times")
+        self.times = times
+
+
+class _Asked(Generic[Question, Answer]):
+    """A question on its way through the process."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.crashes = 0
+
+    def deliver(self, answer: Answer) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class AskedChild(Generic[Question, Answer, Ready]):
+    """Puts questions to a child process, one after the other, in order of arrival.
+
+    The child gets one question at a time, so the one in hand is known when it hangs or crashes. A question that takes
+    longer than ``deadline`` seconds is given up and the child replaced; after a crash it is asked once more. Those
+    behind it wait for the new child.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        options: msgspec.Struct,
+        decoder: msgspec.msgpack.Decoder[Answer],
+        *,
+        name: str,
+        ready: type[Ready],
+        deadline: float,
+        load_deadline: float = 120.0,
+        unavailable: type[ChildUnavailable] = ChildUnavailable,
+    ) -> None:
+        """``module`` gets ``options`` as JSON on its command line, and says ``ready`` or :class:`LoadFailed` first.
+
+        ``name`` is what errors call the child, ``unavailable`` what they are where it can't be asked at all, and
+        ``load_deadline`` how many seconds loading may take.
+        """
+        self._module = module
+        self._arguments = [msgspec.json.encode(options).decode()]
+        self._decoder = decoder
+        self._name = name
+        self._ready = ready
+        self._deadline = deadline
+        self._load_deadline = load_deadline
+        self._unavailable = unavailable
+        self._waiting: deque[_Asked[Question, Answer]] = deque()
+        self._in_hand: _Asked[Question, Answer] | None = None
+        self._arrived = asyncio.Event()
+        self._child: Child[Answer, Question] | None = None
+        self._loaded: asyncio.Future[Ready] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._failure: ChildUnavailable | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the present child, if there has been one."""
+        return self._child.pid if self._child else None
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started, and has neither failed nor been stopped since."""
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Start the process, for the first time or after a failure; returns at once.
+
+        Failures come out of :meth:`ready`, :meth:`ended` and :meth:`ask`.
+        """
+        self._failure = None
+        self._loaded = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(), name=self._name)
+
+    async def ready(self) -> Ready:
+        """Wait until the first child is loaded; return its message. Raises :class:`ChildUnavailable`."""
+        if self._loaded is None:
+            raise self._unavailable(f"the {self._name} has not been started")
+        return await asyncio.shield(self._loaded)
+
+    async def ended(self) -> None:
+        """Wait until no more questions can be asked. Raises :class:`ChildUnavailable` unless it has been stopped."""
+        if self._task is None:
+            raise self._unavailable(f"the {self._name} has not been started")
+        await asyncio.wait([self._task])
+        if self._failure is not None:
+            raise self._failure
+
+    async def ask(self, question: Question) -> Answer:
+        """Return the child's answer.
+
+        Raises :class:`TooSlow`, :class:`Crashed`, and :class:`ChildUnavailable` when no question can be asked.
+        """
+        if not self.running:
+            raise self._unavailable(f"the {self._name} is not running")
+        asked: _Asked[Question, Answer] = _Asked(question)
+        self._waiting.append(asked)
+        self._arrived.set()
+        return await asked.answer
+
+    async def stop(self) -> None:
+        """End the process; whoever still waits gets :class:`ChildUnavailable`."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        reason = self._unavailable(f"the {self._name} has been stopped")
+        try:
+            while True:
+                await self._serve_one_child()
+        except ChildUnavailable as error:
+            reason = self._failure = error
+        finally:
+            if self._child is not None:
+                await self._child.stop()
+            self._give_up(reason)
+
+    def _give_up(self, reason: ChildUnavailable) -> None:
+        if self._loaded is not None and not self._loaded.done():
+            self._loaded.set_exception(reason)
+            # Nobody need be waiting for it: then the exception is not lost, it comes out of ask().
+            self._loaded.exception()
+        if self._in_hand is not None:
+            self._in_hand.fail(reason)
+        while self._waiting:
+            self._waiting.popleft().fail(reason)
+
+    async def _serve_one_child(self) -> None:
+        """Start a child and ask it until it dies or is killed. Raises :class:`ChildUnavailable` if it does not load."""
+        self._child = Child(self._module, self._arguments, self._decoder)
+        try:
+            await self._child.start()
+        except OSError as error:
+            raise self._unavailable(f"the {self._name} can't be started: {error}") from error
+        messages = self._child.messages()
+        await self._load(messages)
+        incoming = asyncio.create_task(_next(messages))
+        try:
+            while not incoming.done():
+                asked = await self._next_asked(incoming)
+                if asked is None:
+                    break
+                self._child.send(asked.question)
+                self._in_hand = asked
+                await asyncio.wait([incoming], timeout=self._deadline)
+                self._in_hand = None
+                if not incoming.done():
+                    asked.fail(TooSlow(f"the {self._name} gave no answer within {self._deadline:g} s"))
+                    break
+                answer = incoming.result()
+                if answer is None:
+                    self._crashed(asked)
+                    break
+                asked.deliver(answer)
+                incoming = asyncio.create_task(_next(messages))
+        finally:
+            incoming.cancel()
+            self._child.kill()
+            await self._child.stop()
+
+    async def _load(self, messages: AsyncIterator[Answer]) -> None:
+        try:
+            first = await asyncio.wait_for(_next(messages), self._load_deadline)
+        except TimeoutError:
+            raise self._unavailable(f"the tokenizer was not loaded within {self._load_deadline:g} s") from None
+        if isinstance(first, LoadFailed):
+            raise self._unavailable(first.message)
+        if not isinstance(first, self._ready):
+            raise self._unavailable(f"the {self._name} died while it loaded the tokenizer")
+        if self._loaded is not None and not self._loaded.done():
+            self._loaded.set_result(first)
+
+    async def _next_asked(self, incoming: "asyncio.Task[Answer | None]") -> _Asked[Question, Answer] | None:
+        """Return the next question whose answer somebody still waits for, or None when the child dies first."""
+        while not incoming.done():
+            while self._waiting:
+                asked = self._waiting.popleft()
+                if not asked.answer.done():
+                    return asked
+            self._arrived.clear()
+            arrival = asyncio.create_task(self._arrived.wait())
+            try:
+                await asyncio.wait([incoming, arrival], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                arrival.cancel()
+        return None
+
+    def _crashed(self, asked: _Asked[Question, Answer]) -> None:
+        asked.crashes += 1
+        if asked.crashes < _MOST_CRASHES:
+            self._waiting.appendleft(asked)
+        else:
+            asked.fail(Crashed(asked.crashes))
+
+
+async def _next(messages: AsyncIterator[Answer]) -> Answer | None:
+    return await anext(messages, None)
+
+
+def answer_all(channel: ChildChannel[Question, Answer], answer: Callable[[Question], Answer]) -> int:
+    """In the child: answer questions until the parent closes the channel. Returns the exit code."""
+    while True:
+        try:
+            questions = channel.receive(None)
+        except EOFError:
+            return 0
+        for question in questions:
+            channel.send(answer(question))

@@ -13,8 +13,11 @@ import numpy
 import openvino
 import openvino_genai
 
+from shared.request import Sampling
 from worker.engine.openvino import load_pipeline
 from worker.engine.options import EngineOptions
+from worker.engine.speculation import apply as apply_speculation
+from worker.engine.speculation import speculation_of
 
 
 def main() -> int:
@@ -30,7 +33,11 @@ def main() -> int:
         for prompt in job["prompts"]:
             text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
             encoded.append(tokenizer.encode(text, add_special_tokens=False).input_ids)
-        print(json.dumps(_run(pipeline, encoded, job["tokens"], job["concurrency"], number)), flush=True)
+        config = pipeline.get_config()
+        config.do_sample = False
+        config.max_new_tokens = job["tokens"]
+        apply_speculation(config, Sampling(), speculation_of(options))
+        print(json.dumps(_run(pipeline, encoded, config, job["concurrency"], number)), flush=True)
         number += len(encoded)
     return 0
 
@@ -38,13 +45,10 @@ def main() -> int:
 def _run(
     pipeline: openvino_genai.ContinuousBatchingPipeline,
     prompts: list[openvino.Tensor],
-    tokens: int,
+    config: openvino_genai.GenerationConfig,
     concurrency: int,
     number: int,
 ) -> dict[str, object]:
-    config = pipeline.get_config()
-    config.do_sample = False
-    config.max_new_tokens = tokens
     waiting = [numpy.array(prompt.data) for prompt in prompts]
     running: list[openvino_genai.GenerationHandle] = []
     made = 0

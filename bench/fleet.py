@@ -27,6 +27,7 @@ class Process:
 
     def __init__(self, log: Path, *arguments: str, environment: dict[str, str]) -> None:
         self.log = log
+        self.arguments = arguments
         with log.open("wb") as output:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", "cli.main", *arguments],
@@ -94,6 +95,13 @@ class Fleet:
         process = self.start("worker", *(arguments or SIMULATED))
         self.until(lambda: len(self.workers("serving")) > before, "the worker to serve")
         return process
+
+    def add_workers(self, count: int, *arguments: str) -> None:
+        """Start ``count`` workers together, and wait until all serve."""
+        wanted = len(self.workers("serving")) + count
+        for _ in range(count):
+            self.start("worker", *arguments)
+        self.until(lambda: len(self.workers("serving")) >= wanted, f"{count} workers to serve")
 
     def workers(self, status: str | None = None) -> list[dict[str, Any]]:
         """What live workers advertise."""

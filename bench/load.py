@@ -10,8 +10,9 @@ import re
 import time
 from dataclasses import dataclass, field
 
-_CONTENT = b'"delta":{"content":"'
-_USAGE = re.compile(rb'"completion_tokens":(\d+)')
+_TEXT = re.compile(rb'"delta": ?\{(?:"role": ?(?:null|"assistant"), ?)?"content": ?"[^"]')
+"""The beginning of a chunk with text, as several servers write it; the opening of a choice has none."""
+_USAGE = re.compile(rb'"completion_tokens": ?(\d+)')
 _END = b"data: [DONE]"
 
 
@@ -23,11 +24,15 @@ class Stream:
     first: float = 0.0
     ended: float = 0.0
     tokens: int = 0
-    """Generated tokens, from the usage at the end."""
+    """Generated tokens, from the usage at the end; 0 where the server tells none."""
+    pieces: int = 0
+    """Chunks with text."""
     arrivals: list[float] = field(default_factory=list)
     """When data with content arrived."""
     complete: bool = False
     status: int = 0
+    raw: bytearray | None = None
+    """All that came, where it is kept."""
 
     @property
     def gaps(self) -> list[float]:
@@ -36,11 +41,10 @@ class Stream:
 
 
 class _Receiver(asyncio.Protocol):
-    def __init__(self, request: bytes) -> None:
+    def __init__(self, request: bytes, keep: bool) -> None:
         self._request = request
-        self._opened = False
         self._tail = b""
-        self.stream = Stream(began=time.perf_counter())
+        self.stream = Stream(began=time.perf_counter(), raw=bytearray() if keep else None)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -53,16 +57,15 @@ class _Receiver(asyncio.Protocol):
         stream = self.stream
         if not stream.status:
             stream.status = int(data[9:12])
-        chunks = data.count(_CONTENT)
-        if chunks:
-            # The opening chunk of a choice has the same form and no text.
-            if chunks > 1 or self._opened:
-                now = time.perf_counter()
-                stream.first = stream.first or now
-                stream.arrivals.append(now)
-            self._opened = True
+        if stream.raw is not None:
+            stream.raw += data
+        if pieces := len(_TEXT.findall(data)):
+            now = time.perf_counter()
+            stream.first = stream.first or now
+            stream.arrivals.append(now)
+            stream.pieces += pieces
         end = self._tail + data
-        self._tail = end[-400:]
+        self._tail = end[-1000:]
         if _END in end:
             usage = _USAGE.search(end)
             stream.tokens = int(usage[1]) if usage else 0
@@ -75,8 +78,11 @@ class _Receiver(asyncio.Protocol):
             self.done.set_result(None)
 
 
-async def chat(port: int, model: str, prompt: str, tokens: int) -> Stream:
-    """Stream one greedy chat of exactly ``tokens`` tokens, where the model does not end earlier."""
+async def chat(port: int, model: str, prompt: str, tokens: int, *, keep: bool = False) -> Stream:
+    """Stream one greedy chat of exactly ``tokens`` tokens, where the model does not end earlier.
+
+    With ``keep``, what came is in the result.
+    """
     body = json.dumps(
         {
             "model": model,
@@ -91,18 +97,29 @@ async def chat(port: int, model: str, prompt: str, tokens: int) -> Stream:
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
         b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
     ) + body
+    return await _exchange(port, request, keep)
+
+
+async def probe(port: int, path: str) -> Stream:
+    """GET ``path`` on a connection of its own; only times and status of the result are set."""
+    return await _exchange(port, b"GET %s HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n" % path.encode())
+
+
+async def _exchange(port: int, request: bytes, keep: bool = False) -> Stream:
     loop = asyncio.get_running_loop()
-    _, receiver = await loop.create_connection(lambda: _Receiver(request), "127.0.0.1", port)
+    _, receiver = await loop.create_connection(lambda: _Receiver(request, keep), "127.0.0.1", port)
     await receiver.done
     return receiver.stream
 
 
-async def chats(port: int, model: str, prompts: list[str], tokens: int, concurrency: int) -> list[Stream]:
+async def chats(
+    port: int, model: str, prompts: list[str], tokens: int, concurrency: int, *, keep: bool = False
+) -> list[Stream]:
     """Stream a chat for each of ``prompts``, at most ``concurrency`` at a time."""
     slots = asyncio.Semaphore(concurrency)
 
     async def one(prompt: str) -> Stream:
         async with slots:
-            return await chat(port, model, prompt, tokens)
+            return await chat(port, model, prompt, tokens, keep=keep)
 
     return await asyncio.gather(*map(one, prompts))

@@ -5,15 +5,11 @@ otherwise falls on both.
 """
 
 import asyncio
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from bench.alone import EngineAlone
 from bench.fleet import Fleet
 from bench.load import chats
 from bench.report import median_and_spread, percentile, save, table
@@ -26,36 +22,6 @@ CONCURRENCIES = (1, 4, 8, 16, 32, 64)
 _SUBJECTS = ("rivers", "mountains", "trains", "bread", "clocks", "birds", "bridges", "gardens")
 
 
-class _EngineAlone:
-    """The process of :mod:`bench.engine_alone`."""
-
-    def __init__(self, options: EngineOptions) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.engine_alone", msgspec.json.encode(options).decode()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._answer()
-
-    def run(self, prompts: list[str], tokens: int, concurrency: int) -> dict[str, Any]:
-        """Generate for every prompt."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"prompts": prompts, "tokens": tokens, "concurrency": concurrency}) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = self._answer()
-        return answer
-
-    def stop(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-
-    def _answer(self) -> Any:
-        assert self._process.stdout is not None
-        return json.loads(self._process.stdout.readline())
-
-
 def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURRENCIES) -> dict[str, Any]:
     """Measure, print the table, and return the result."""
     most = max(concurrencies)
@@ -63,7 +29,7 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
     model = resolve("default")
     options = EngineOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
     fleet = Fleet(folder)
-    engine = _EngineAlone(options)
+    engine = EngineAlone(options)
     try:
         fleet.worker("--max-batch", str(most))
         fleet.api()
@@ -76,13 +42,15 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
     return {"rows": rows}
 
 
-def _compare(fleet: Fleet, engine: _EngineAlone, model: str, concurrency: int, runs: int) -> dict[str, object]:
+def distinct_prompts(turn: int, count: int) -> list[str]:
+    """Prompts of one run that no other run has, or the prefix cache would spare one side its prefill."""
+    return [f"Write about {_SUBJECTS[at % len(_SUBJECTS)]}, number {turn * 1000 + at}." for at in range(count)]
+
+
+def _compare(fleet: Fleet, engine: EngineAlone, model: str, concurrency: int, runs: int) -> dict[str, object]:
     ratios, rates, added, gap_ratios = [], [], [], []
     for turn in range(runs + 1):
-        # Distinct prompts in every run, or the prefix cache would spare one side its prefill.
-        prompts = [
-            f"Write about {_SUBJECTS[at % len(_SUBJECTS)]}, number {turn * 1000 + at}." for at in range(concurrency)
-        ]
+        prompts = distinct_prompts(turn, concurrency)
         alone = engine.run(prompts, TOKENS, concurrency)
         streams = asyncio.run(chats(fleet.port, model, prompts, TOKENS, concurrency))
         assert all(stream.complete for stream in streams)

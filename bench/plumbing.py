@@ -1,7 +1,6 @@
 """plumbing: what a token costs the API, the worker's supervisor and the store, with an engine that only waits."""
 
 import asyncio
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,11 @@ from typing import Any
 from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.report import save, table
+from bench.usage import cpu, store_counts
 
 SLOTS = 64
 STEP = 0.02
 TOKENS = 400
-_TICK = os.sysconf("SC_CLK_TCK")
 
 
 def run(folder: Path, *, workers: tuple[int, ...] = (1, 2, 4), runs: int = 3) -> dict[str, Any]:
@@ -39,21 +38,21 @@ def _measure(fleet: Fleet, workers: int, runs: int) -> dict[str, object]:
     store = fleet.store.client()
     api = fleet.processes[-1].popen.pid
     supervisors = [process.popen.pid for process in fleet.processes[:-1]]
-    before, started = _store_counts(store), time.perf_counter()
-    api_cpu, supervisor_cpu = _cpu(api), sum(map(_cpu, supervisors))
+    before, started = store_counts(store), time.perf_counter()
+    api_cpu, supervisor_cpu = cpu(api), sum(map(cpu, supervisors))
     streams: list[Stream] = []
     for _ in range(runs):
         streams += asyncio.run(_load(fleet, workers))
     seconds = time.perf_counter() - started
-    after = _store_counts(store)
+    after = store_counts(store)
     tokens = sum(stream.tokens for stream in streams)
     steps = runs * workers * TOKENS
     return {
         "workers": workers,
         "streams": workers * SLOTS,
         "tokens/s": tokens / seconds,
-        "API µs/token": (_cpu(api) - api_cpu) / tokens * 1e6,
-        "supervisor µs/token": (sum(map(_cpu, supervisors)) - supervisor_cpu) / tokens * 1e6,
+        "API µs/token": (cpu(api) - api_cpu) / tokens * 1e6,
+        "supervisor µs/token": (sum(map(cpu, supervisors)) - supervisor_cpu) / tokens * 1e6,
         "store µs/token": (after["cpu"] - before["cpu"]) / tokens * 1e6,
         "publishes/step": (after["publish"] - before["publish"]) / steps,
         "commands/token": (after["commands"] - before["commands"]) / tokens,
@@ -67,19 +66,3 @@ async def _load(fleet: Fleet, workers: int) -> list[Stream]:
     )
     assert all(stream.complete for stream in streams)
     return list(streams)
-
-
-def _cpu(pid: int) -> float:
-    """CPU seconds that a process has used, its children not counted."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICK
-
-
-def _store_counts(store: Any) -> dict[str, float]:
-    info = store.info("all")
-    return {
-        "cpu": info["used_cpu_user"] + info["used_cpu_sys"],
-        "commands": info["total_commands_processed"],
-        "bytes": info["total_net_input_bytes"] + info["total_net_output_bytes"],
-        "publish": info.get("cmdstat_publish", {}).get("calls", 0),
-    }

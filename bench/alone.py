@@ -1,0 +1,40 @@
+"""The engine alone as a process of its own, for measurements beside it."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+
+from worker.engine.options import EngineOptions
+
+
+class EngineAlone:
+    """The process of :mod:`bench.engine_alone`."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.engine_alone", msgspec.json.encode(options).decode()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answer()
+
+    def run(self, prompts: list[str], tokens: int, concurrency: int) -> dict[str, Any]:
+        """Generate for every prompt."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"prompts": prompts, "tokens": tokens, "concurrency": concurrency}) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = self._answer()
+        return answer
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())

@@ -1,0 +1,265 @@
+"""capacity: what each call costs one store, and from that what large fleets would ask of it.
+
+A store, and this process in the place of all workers and replicas: it makes the calls that they make, in their rhythm.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from api.directory import REFRESH, Directory
+from api.keys import keyring
+from api.keys.store import stored_keys
+from bench.fleet import free_port
+from bench.listener import deaf
+from bench.report import save, table
+from bench.store import Store
+from bench.usage import store_counts
+from shared import keys
+from shared.events import Delta, encode_event
+from shared.queue import JobQueue, Publication
+from shared.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker
+from shared.request import ChatRequest, Job, Message, Sampling
+from shared.settings import WorkerSettings
+from shared.store import connect
+
+WORKERS = 1000
+REPLICAS = 100
+BATCH = 32
+STEP = 0.05
+"""Seconds of an engine's step in the model."""
+
+TOKENS = 128
+"""Tokens of an answer in the model."""
+
+CALLS = 1500
+SIDE_BY_SIDE = 16
+"""Calls under way at once: a busy store takes several in one go."""
+
+REPLAY = 8.0
+"""Seconds for which an idle fleet of the largest size is played."""
+
+FLEETS = ((32, 2), (100, 10), (1000, 10), (1000, 100))
+
+_LEASE: float = WorkerSettings.model_fields["lease"].default
+_POLL: float = WorkerSettings.model_fields["poll"].default
+_BEATS = 3
+"""Advertisements, renewals and looks for lapsed claims in the time of a lease."""
+
+_MODEL = "sim"
+_ONE_FRAME = f"step of {BATCH} jobs, 1 replica"
+_MANY_FRAMES = f"step of {BATCH} jobs, {BATCH} replicas"
+_DELTA = encode_event(Delta(0, (1,), " word"))
+_LANES = 4
+Call = Callable[[int], Awaitable[object]]
+
+
+def run(folder: Path) -> dict[str, Any]:
+    """Measure, print the tables, and return the result."""
+    store = Store(folder / "store", free_port())
+    store.start()
+    try:
+        costs, replay = asyncio.run(_measure(store))
+    finally:
+        store.kill()
+    units = [{"call": name, **cost} for name, cost in costs.items()]
+    fleets: list[dict[str, object]] = []
+    for workers, replicas in FLEETS:
+        parts = demand({name: cost["store µs"] for name, cost in costs.items()}, workers, replicas)
+        fleets.append({"workers": workers, "replicas": replicas, **parts, "together": sum(parts.values())})
+    print(table(f"capacity: what a call costs the store ({WORKERS} workers and {REPLICAS} replicas known)", units))
+    print(table(f"capacity: an idle fleet of {WORKERS} workers and {REPLICAS} replicas, played", [replay]))
+    print(table(f"capacity: cores of one store, computed: {BATCH} streams a worker, steps of {STEP * 1000:.0f} ms, "
+                f"{TOKENS} tokens an answer", fleets))  # fmt: skip
+    result = {"units": units, "replay": replay, "fleets": fleets}
+    save("capacity", result)
+    return result
+
+
+def demand(costs: dict[str, float], workers: int, replicas: int) -> dict[str, float]:
+    """Cores of the store that a busy fleet takes, by purpose, from the µs of store time of each call.
+
+    Each of a step's jobs belongs to any replica alike, so a step has frames for about R(1 - (1 - 1/R)^B) of R replicas.
+    """
+    frames = replicas * (1 - (1 - 1 / replicas) ** BATCH)
+    a_frame = (costs[_MANY_FRAMES] - costs[_ONE_FRAME]) / (BATCH - 1)
+    a_step = costs[_ONE_FRAME] - a_frame
+    requests = workers * BATCH / STEP / TOKENS
+    registry = costs["replica: read the registry"] * (workers + replicas) / (WORKERS + REPLICAS)
+    beats = costs["advertise"] + costs["look for lapsed claims"] + costs[f"renew {BATCH} claims"]
+    a_worker = _BEATS / _LEASE * beats + costs["look at an empty queue"] / _POLL
+    a_replica = (
+        _BEATS / _LEASE * (costs["advertise"] + costs["look for lapsed claims"])
+        + registry / REFRESH
+        + costs["replica: read the keys"] / keyring.REFRESH
+    )
+    return {
+        "workers' beats": workers * a_worker / 1e6,
+        "replicas' looks": replicas * a_replica / 1e6,
+        "requests": requests * (costs["queue a request"] + costs["claim a request"]) / 1e6,
+        "journals": workers / STEP * a_step / 1e6,
+        "frames": workers / STEP * frames * a_frame / 1e6,
+    }
+
+
+async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str, object]]:
+    redis = connect(store.url)
+    queue = JobQueue(redis, _MODEL)
+    watch = store.client()
+    for number in range(WORKERS):
+        await announce_worker(redis, _worker(number), lease=600)
+        await queue.claim(f"worker-{number}", used=0, slots=BATCH)
+    for number in range(REPLICAS):
+        await announce_replica(redis, _replica(number), lease=600)
+
+    async def advertise(turn: int) -> None:
+        await announce_worker(redis, _worker(turn % WORKERS), lease=600)
+
+    async def reap(_: int) -> None:
+        await queue.reap()
+
+    async def look(turn: int) -> None:
+        await queue.claim(f"worker-{turn % WORKERS}", used=0, slots=BATCH)
+
+    async def refresh(_: int) -> None:
+        # Not Directory.refresh by one and the same: that one looks once at a time.
+        await Directory(redis).refresh()
+
+    async def read_keys(_: int) -> None:
+        await stored_keys(redis)
+
+    async def enqueue(turn: int) -> None:
+        await queue.enqueue([_job(f"request-{turn}")], limit=1_000_000)
+
+    async def claim(turn: int) -> None:
+        await queue.claim(f"worker-{turn % WORKERS}", used=BATCH - 1, slots=BATCH)
+
+    async with AsyncExitStack() as listening:
+        # A queued request wakes a worker, and one without a subscription would be taken for dead.
+        workers = [keys.worker_channel(f"worker-{number}") for number in range(WORKERS)]
+        await listening.enter_async_context(deaf(store.port, *workers))
+        costs = {
+            "advertise": await _cost(watch, advertise),
+            "look for lapsed claims": await _cost(watch, reap),
+            "look at an empty queue": await _cost(watch, look),
+            "replica: read the registry": await _cost(watch, refresh, calls=100),
+            "replica: read the keys": await _cost(watch, read_keys),
+            "queue a request": await _cost(watch, enqueue),
+            "claim a request": await _cost(watch, claim),
+        }
+        for number in range(BATCH):
+            await listening.enter_async_context(deaf(store.port, keys.replica_channel(f"replica-{number}")))
+        for jobs, frames in ((8, 1), (BATCH, 1), (BATCH, BATCH)):
+            publications = [await _running(queue, f"stream-{jobs}-{frames}-{at}", at % frames) for at in range(jobs)]
+
+            async def step(_: int, publications: list[Publication] = publications) -> None:
+                await queue.emit("bench", publications)
+
+            name = f"step of {jobs} jobs, {frames} replica{'s' * (frames > 1)}"
+            costs[name] = await _cost(watch, step)
+            if jobs == BATCH and frames == 1:
+                claims = [(one.job, one.attempt) for one in publications]
+
+                async def renew(_: int, claims: list[tuple[str, int]] = claims) -> None:
+                    await queue.renew("bench", claims)
+
+                costs[f"renew {BATCH} claims"] = await _cost(watch, renew)
+    rhythm = [
+        (advertise, WORKERS + REPLICAS, _LEASE / _BEATS),
+        (reap, WORKERS, _LEASE / _BEATS),
+        (reap, REPLICAS, _LEASE / _BEATS),
+        (look, WORKERS, _POLL),
+        (refresh, REPLICAS, REFRESH),
+        (read_keys, REPLICAS, keyring.REFRESH),
+    ]
+    replay = await _play(watch, rhythm)
+    await redis.aclose(close_connection_pool=True)
+    return costs, replay
+
+
+async def _cost(watch: Any, call: Call, *, calls: int = CALLS) -> dict[str, float]:
+    """What one call takes of the store, of many that are made side by side."""
+    turns = iter(range(calls))
+
+    async def some() -> None:
+        for turn in turns:
+            await call(turn)
+
+    before = store_counts(watch)
+    await asyncio.gather(*(some() for _ in range(SIDE_BY_SIDE)))
+    after = store_counts(watch)
+    return {
+        "store µs": (after["cpu"] - before["cpu"]) / calls * 1e6,
+        "commands": (after["commands"] - before["commands"]) / calls,
+        "bytes": (after["bytes"] - before["bytes"]) / calls,
+    }
+
+
+async def _play(watch: Any, rhythm: Sequence[tuple[Call, int, float]]) -> dict[str, object]:
+    """Make calls in their rhythm, each by so many processes every so many seconds."""
+    made = 0
+
+    async def keep_on(call: Call, per_second: float) -> None:
+        nonlocal made
+        began = time.perf_counter()
+        for turn in range(int(REPLAY * per_second)):
+            await asyncio.sleep(began + turn / per_second - time.perf_counter())
+            await call(turn)
+            made += 1
+
+    before, began = store_counts(watch), time.perf_counter()
+    # Some lanes for each, so that a call need not wait for the one before.
+    await asyncio.gather(
+        *(keep_on(call, processes / every / _LANES) for call, processes, every in rhythm for _ in range(_LANES))
+    )
+    seconds, after = time.perf_counter() - began, store_counts(watch)
+    return {
+        "calls/s": made / seconds,
+        "wanted/s": sum(processes / every for _, processes, every in rhythm),
+        "store, cores": (after["cpu"] - before["cpu"]) / seconds,
+        "MB/s": (after["bytes"] - before["bytes"]) / seconds / 1e6,
+    }
+
+
+async def _running(queue: JobQueue, job: str, replica: int) -> Publication:
+    """Have a job claimed, and return what a step says about it."""
+    await queue.enqueue([_job(job)], limit=1_000_000)
+    claims, _ = await queue.claim("bench", used=0, slots=1)
+    return Publication(claims[0].job, claims[0].attempt, f"replica-{replica}", [_DELTA])
+
+
+def _job(job: str) -> Job:
+    request = ChatRequest(
+        model=_MODEL,
+        messages=(Message(role="user", content="What is the capital of France, and what is it known for?"),),
+        sampling=Sampling(max_tokens=TOKENS),
+    )
+    return Job(id=job, reply_to="replica-0", request=request)
+
+
+def _worker(number: int) -> WorkerInfo:
+    return WorkerInfo(
+        id=f"worker-{number}",
+        host=f"host-{number}.cluster.internal",
+        pid=1000 + number,
+        model=_MODEL,
+        status="serving",
+        engine="openvino",
+        device="CPU",
+        fingerprint="fp_0123456789",
+        started=1.7e9,
+        slots=BATCH,
+        used=number % BATCH,
+        context_length=8192,
+        tokens_per_second=640.0,
+        version="0.1.0",
+    )
+
+
+def _replica(number: int) -> ReplicaInfo:
+    return ReplicaInfo(
+        id=f"replica-{number}", host=f"api-{number}", pid=1000 + number, address="http://10.0.0.1:8000", started=1.7e9
+    )

@@ -1,0 +1,237 @@
+"""The way of a token from the engine to the client's bytes, walked in one process, a step at a time.
+
+Everything is the real thing but the processes' borders: the simulated engine, the supervisor's service and publisher,
+a real Valkey, the relay, and the writing of the stream. Nothing depends on the clock or on chance, so what is counted
+here is the same on a fast and on a slow machine.
+"""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import msgspec
+
+from api.answers.tally import Tally
+from api.answers.writing import stream
+from api.dialects.openai.render import ChatRendering
+from api.relay import Answer, Relay
+from bench.fleet import free_port
+from bench.store import Store
+from shared import keys
+from shared.queue import JobQueue
+from shared.request import ChatRequest, Job, Message, Sampling
+from shared.settings import EngineSettings
+from shared.store import connect
+from shared.tasks import cancel_all
+from worker.engine.interface import Report, Sequence, Stepped
+from worker.engine.options import EngineOptions
+from worker.engine.process import EngineProcess
+from worker.engine.simulated import SimulatedEngine
+from worker.prompt.interface import Prepared
+from worker.prompt.process import PromptProcess
+from worker.prompt.simulated import SimulatedPromptMaker
+from worker.publisher import Publisher
+from worker.service import ModelService
+
+STREAMS = 64
+TOKENS = 200
+_CONTEXT = 8192
+_REPLICA = "f" * 32
+_TURNS = 3
+"""Rounds of the event loop in which the streams take what a frame has brought."""
+
+
+@dataclass
+class Walk:
+    """What a walk counted."""
+
+    tokens: int = 0
+    steps: int = 0
+    engine_bytes: int = 0
+    """From the engine's process to the supervisor."""
+    supervisor_calls: int = 0
+    """Functions called by the supervisor from a step's report to its publication, in Python or built in."""
+    api_calls: int = 0
+    """The same from a frame to the bytes of the streams."""
+    client_bytes: int = 0
+    """Of the streams' bodies."""
+    queue_commands: int = 0
+    """The store's commands for queueing and claiming, those inside scripts too."""
+    emit: Counter[str] = field(default_factory=Counter)
+    """What the store did for publishing: ``commands``, ``scripts``, ``publishes``, ``bytes_in`` and ``bytes_out``."""
+
+
+def walk(folder: Path) -> Walk:
+    """Serve ``STREAMS`` chats of ``TOKENS`` tokens with a store in ``folder``, and count."""
+    store = Store(folder / "store", free_port())
+    store.start()
+    try:
+        return asyncio.run(_walk(store))
+    finally:
+        store.kill()
+
+
+async def _walk(store: Store) -> Walk:
+    redis, observer = connect(store.url), store.client()
+    counted = Walk()
+    with observer.pubsub(ignore_subscribe_messages=True) as subscription:  # type: ignore[no-untyped-call]
+        subscription.subscribe(keys.replica_channel(_REPLICA))
+        subscription.get_message(timeout=5)
+        queue = JobQueue(redis, "sim")
+        before = _store_counts(observer)
+        jobs = _jobs()
+        for job in jobs:
+            await queue.enqueue([job], limit=STREAMS)
+        claims, _ = await queue.claim("worker", used=0, slots=STREAMS)
+        counted.queue_commands = (_store_counts(observer) - before)["commands"]
+
+        settings = EngineSettings(engine="simulated", max_batch=STREAMS, sim_step=0, sim_tokens=TOKENS)
+        engine = _Engine(EngineOptions.from_settings(settings, path="", context_length=_CONTEXT))
+        publisher = Publisher(
+            queue, "worker", load=lambda: 1.0, on_stale=lambda jobs: None, on_orphaned=lambda replica: None
+        )
+        service = ModelService("worker", max_lapses=3, log_poison=False)
+        service.attach(publisher, cast(PromptProcess, _Prompts()), None)
+        service.use(cast(EngineProcess, engine), engine.facts)
+        known = {job.id: job for job in jobs}
+        tasks = {asyncio.create_task(service.serve(claim, known[claim.job])) for claim in claims}
+        tasks.add(asyncio.create_task(publisher.run()))
+        await asyncio.wait_for(engine.full.wait(), 10)
+
+        before = _store_counts(observer)
+        while len(engine):
+            report = engine.step(counted)
+            with _calls_counted() as calls:
+                service.on_stepped(engine.received(report))
+                await publisher.flushed()
+            counted.supervisor_calls += calls()
+        counted.emit = _store_counts(observer) - before
+        await cancel_all(tasks)
+        frames = _frames(subscription, counted.emit["publishes"])
+    await _relay(Relay(redis, _REPLICA), jobs, frames, counted)
+    observer.close()
+    await redis.aclose(close_connection_pool=True)
+    return counted
+
+
+async def _relay(relay: Relay, jobs: list[Job], frames: list[bytes], counted: Walk) -> None:
+    async def consume(job: Job) -> None:
+        answer = Answer([job.id], "sim")
+        relay.open(answer)
+        rendering = ChatRendering(job.request, answer_id=job.id, created=1_700_000_000, fingerprint="fp_simulated")
+        async for piece in stream(answer, job.request, rendering, Tally()):
+            counted.client_bytes += len(piece)
+
+    consumers = [asyncio.create_task(consume(job)) for job in jobs]
+    await asyncio.sleep(0)
+    for frame in frames:
+        with _calls_counted() as calls:
+            relay.route(frame)
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+        counted.api_calls += calls()
+    await asyncio.wait_for(asyncio.gather(*consumers), 10)
+
+
+def _jobs() -> list[Job]:
+    return [
+        Job(
+            id=f"{number:032x}",
+            reply_to=_REPLICA,
+            request=ChatRequest(
+                model="sim",
+                messages=(Message(role="user", content=f"question {number}"),),
+                sampling=Sampling(max_tokens=TOKENS, seed=number),
+            ),
+        )
+        for number in range(STREAMS)
+    ]
+
+
+def _frames(subscription: Any, count: int) -> list[bytes]:
+    """The frames that were published; they have waited in the connection."""
+    messages = [subscription.get_message(timeout=10) for _ in range(count)]
+    return [message["data"] for message in messages]
+
+
+def _store_counts(client: Any) -> Counter[str]:
+    """What the store has done since its start, as in :attr:`Walk.emit`."""
+    stats, commands = client.info("stats"), client.info("commandstats")
+
+    def calls(*names: str) -> int:
+        return sum(commands.get(f"cmdstat_{name}", {}).get("calls", 0) for name in names)
+
+    return Counter(
+        commands=stats["total_commands_processed"] - calls("info"),
+        scripts=calls("evalsha", "eval", "fcall"),
+        publishes=calls("publish", "spublish"),
+        bytes_in=stats["total_net_input_bytes"],
+        bytes_out=stats["total_net_output_bytes"],
+    )
+
+
+class _Prompts:
+    """The prompt process, without the process."""
+
+    def __init__(self) -> None:
+        self._maker = SimulatedPromptMaker(context_length=_CONTEXT)
+
+    async def prepare(self, request: ChatRequest) -> Prepared:
+        return Prepared(0, self._maker.prepare(request), self._maker.plan(request))
+
+
+class _Engine:
+    """The engine's process, without the process; what would pass between is encoded and decoded all the same."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._engine = SimulatedEngine(options, lambda stage: None)
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decoder: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
+        self.facts = self._engine.facts
+        self.full = asyncio.Event()
+
+    def __len__(self) -> int:
+        return self._engine.gauges().requests
+
+    def add(self, sequence: Sequence) -> None:
+        self._engine.add(sequence)
+        if len(self) == STREAMS:
+            self.full.set()
+
+    def cancel(self, number: int) -> None:
+        self._engine.cancel(number)
+
+    def step(self, counted: Walk) -> bytes:
+        outputs = self._engine.step()
+        report = self._encode(Stepped(tuple(outputs), self._engine.gauges()))
+        counted.steps += 1
+        counted.tokens += sum(len(output.tokens) for output in outputs)
+        counted.engine_bytes += len(report)
+        return report
+
+    def received(self, report: bytes) -> Stepped:
+        return cast(Stepped, self._decoder.decode(report))
+
+
+@contextmanager
+def _calls_counted() -> Iterator[Callable[[], int]]:
+    """Count the functions that this thread calls in the block, in Python or built in."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        if event in ("call", "c_call"):
+            count += 1
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield lambda: count
+    finally:
+        sys.setprofile(before)

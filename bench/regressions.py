@@ -1,0 +1,116 @@
+"""regressions: what a token costs in counts that are the same on every machine, held against a budget.
+
+``vinoqueue bench regressions`` shows the counts, a test in CI holds them against ``bench/regressions.json``, and
+``python -m bench.regressions --write`` makes today's counts the budget, with some room.
+"""
+
+import json
+import math
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench import hot_path
+from bench.hot_path import STREAMS, TOKENS, Walk
+from bench.report import save, table
+
+BUDGET = Path(__file__).with_suffix(".json")
+ROOM = 0.06
+"""The share by which a budget is above what was counted: smaller than a change worth a look, larger than what another
+patch release of Python or of a library makes."""
+
+REFRESH = "python -m bench.regressions --write"
+
+
+def run(folder: Path) -> dict[str, Any]:
+    """Count, print the table, and return the result."""
+    found = counts(hot_path.walk(folder))
+    budget = read_budget()
+    rows: list[dict[str, object]] = [
+        {
+            "count": name,
+            "now": value,
+            "budget": budget.get(name, ""),
+            "over": "yes" if over(value, budget, name) else "",
+        }
+        for name, value in found.items()
+    ]
+    print(table(f"regressions: {STREAMS} streams of {TOKENS} tokens, counted without a clock", rows))
+    for line in complaints(found, budget):
+        print(line)
+    save("regressions", {"rows": rows})
+    return {"rows": rows}
+
+
+def counts(walked: Walk) -> dict[str, float]:
+    """The counts that have budgets, by name."""
+    emit, tokens, steps = walked.emit, walked.tokens, walked.steps
+    return {
+        "store commands a job, queueing and claiming": walked.queue_commands / STREAMS,
+        "store commands a token": emit["commands"] / tokens,
+        "store script calls a step": emit["scripts"] / steps,
+        "publishes a step": emit["publishes"] / steps,
+        "bytes a token into the store": emit["bytes_in"] / tokens,
+        "bytes a token out of the store": emit["bytes_out"] / tokens,
+        "bytes a token from the engine to the supervisor": walked.engine_bytes / tokens,
+        "bytes a token to the client": walked.client_bytes / tokens,
+        "calls a token in the supervisor": walked.supervisor_calls / tokens,
+        "calls a token in the API": walked.api_calls / tokens,
+    }
+
+
+def complaints(found: dict[str, float], budget: dict[str, float]) -> list[str]:
+    """A sentence for each count that is over its budget, has none, or is gone."""
+    sentences = []
+    for name, value in found.items():
+        if name not in budget:
+            sentences.append(f"'{name}' has no budget in {BUDGET.name}: {REFRESH}")
+        elif over(value, budget, name):
+            sentences.append(
+                f"'{name}' is {value:.3f}, over its budget of {budget[name]:g} in bench/{BUDGET.name}. Take the cost "
+                f"out again, or, where it is worth it, say so in the commit and write new budgets: {REFRESH}"
+            )
+    gone = budget.keys() - found.keys()
+    return sentences + [f"'{name}' in {BUDGET.name} is counted no more: {REFRESH}" for name in sorted(gone)]
+
+
+def over(value: float, budget: dict[str, float], name: str) -> bool:
+    """Whether a count is above its budget."""
+    return name in budget and value > budget[name]
+
+
+def read_budget() -> dict[str, float]:
+    """The most that each count may be; empty where nothing has been written yet."""
+    if not BUDGET.exists():
+        return {}
+    budget: dict[str, float] = json.loads(BUDGET.read_text())
+    return budget
+
+
+def write_budget(found: dict[str, float]) -> None:
+    """Make ``found`` the budget, with :data:`ROOM`."""
+    BUDGET.write_text(json.dumps({name: _rounded_up(value * (1 + ROOM)) for name, value in found.items()}, indent=1))
+
+
+def _rounded_up(value: float) -> float:
+    return math.ceil(value * 100) / 100
+
+
+def main(arguments: list[str]) -> int:
+    """Count; with ``--write``, write the budget too. Returns the exit code: 1 when a count is over its budget."""
+    if arguments not in ([], ["--write"]):
+        print(f"'{' '.join(arguments)}' is not understood: give --write or nothing", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="vinoqueue-bench-") as folder:
+        if not arguments:
+            return (
+                1 if complaints({row["count"]: row["now"] for row in run(Path(folder))["rows"]}, read_budget()) else 0
+            )
+        write_budget(counts(hot_path.walk(Path(folder))))
+        print(f"written: {BUDGET}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""tuning: the pipeline's settings against each other, each in a process of its own, run in turns on the same prompts.
+
+``vinoqueue bench tuning`` tells what the defaults are worth on the machine at hand. A row's ratio is to the first one,
+which is the defaults.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.report import median_and_spread, save, table
+from bench.turns import rates_in_turns
+from shared.settings import EngineSettings
+from worker.engine.options import EngineOptions
+from worker.models import resolve
+
+TOKENS = 128
+BATCHES = (1, 8, 32)
+
+CANDIDATES: Mapping[str, Mapping[str, Any]] = {
+    "defaults": {},
+    "f32": {"plugin_config": '{"INFERENCE_PRECISION_HINT": "f32"}'},
+    "no dynamic quantisation": {"plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}'},
+    "dynamic quantisation by 128": {"plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": 128}'},
+    "KV cache in f16": {"plugin_config": '{"KV_CACHE_PRECISION": "f16"}'},
+    "KV cache in bf16": {"plugin_config": '{"KV_CACHE_PRECISION": "bf16"}'},
+    "threads not pinned": {"plugin_config": '{"ENABLE_CPU_PINNING": false}'},
+    "one thread": {"plugin_config": '{"INFERENCE_NUM_THREADS": 1}'},
+    "hint: throughput": {"plugin_config": '{"PERFORMANCE_HINT": "THROUGHPUT"}'},
+    "one thread samples": {"plugin_config": '{"sampler_num_threads": 1}'},
+    "no prefix caching": {"prefix_caching": False},
+    "cache that grows": {"cache_size": 0},
+    "cache of 1 GB": {"cache_size": 1},
+    "1,024 prompt tokens a step": {"prefill_tokens": 1024},
+    "prompt lookup": {"prompt_lookup": True},
+}
+
+_LOADED_AT_ONCE = 3
+"""Beside the first one; more would fill small hosts."""
+
+
+def run(folder: Path, *, runs: int = 5, candidates: Sequence[str] = tuple(CANDIDATES)) -> dict[str, Any]:
+    """Measure ``candidates`` (the first is what the others are compared with), print the table, return the result.
+
+    A few are loaded at a time, because each is a copy of the model in memory. ``folder`` is not used.
+    """
+    base, *others = candidates
+    rows = []
+    for first in range(0, len(others), _LOADED_AT_ONCE):
+        rows += _compare((base, *others[first : first + _LOADED_AT_ONCE]), runs)
+    print(table(f"tuning: tokens/s as ratios to '{base}', {TOKENS} tokens each, medians of {runs} turns", rows))
+    save("tuning", {"rows": rows})
+    return {"rows": rows}
+
+
+def _compare(names: Sequence[str], runs: int) -> list[dict[str, object]]:
+    model = resolve("default")
+    options = {
+        name: EngineOptions.from_settings(
+            EngineSettings(max_batch=max(BATCHES), **CANDIDATES[name]),
+            path=str(model.path),
+            context_length=model.context_length,
+        )
+        for name in names
+    }
+    rates = rates_in_turns(options, batches=BATCHES, tokens=TOKENS, runs=runs)
+    base = rates[names[0]]
+    return [
+        {"setting": name, **{f"at {batch}": _ratios(rates[name][batch], base[batch]) for batch in BATCHES}}
+        for name in names[1:]
+    ]
+
+
+def _ratios(rates: Sequence[float], base: Sequence[float]) -> str:
+    median, least, most = median_and_spread([rate / other for rate, other in zip(rates, base, strict=True)])
+    return f"{median:.2f} ({least:.2f}-{most:.2f})"

@@ -1,0 +1,39 @@
+"""What processes and the store have used: CPU seconds, memory, commands and bytes."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds that a process has used, its children not counted."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process's memory that are resident now."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its living descendants."""
+    found = [pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            found += map(int, task.read_text().split())
+    return found
+
+
+def store_counts(store: Any) -> dict[str, float]:
+    """What the store has done since its start: CPU seconds, commands (those inside scripts too), bytes, publishes."""
+    info = store.info("all")
+    return {
+        "cpu": info["used_cpu_user"] + info["used_cpu_sys"],
+        "commands": info["total_commands_processed"],
+        "bytes": info["total_net_input_bytes"] + info["total_net_output_bytes"],
+        "publish": info.get("cmdstat_publish", {}).get("calls", 0),
+    }

@@ -148,7 +148,9 @@ class EngineSettings(Settings):
         False, description="Guess tokens by looking the prompt up: faster for few requests at a time, slower for many."
     )
     draft_model: str = Field(
-        "", description="OpenVINO IR folder of a small model that guesses tokens for the large one; empty is none."
+        "",
+        description="OpenVINO IR folder of a small model that guesses tokens for the large one; empty is none. It does "
+        "without prefix caching.",
     )
     precision: Literal["fast", "exact"] = Field(
         "fast",
@@ -161,6 +163,14 @@ class EngineSettings(Settings):
     sim_context: PositiveInt = Field(8192, description="Simulated engine: context length in tokens.")
 
     _plugin_config_is_json = field_validator("plugin_config")(_check_plugin_config)
+
+    @property
+    def caches_prefixes(self) -> bool:
+        """Whether prompts' beginnings are kept: not beside a draft model.
+
+        Sampled tokens that turn a draft's down make OpenVINO GenAI 2026.4.1 throw in its prefix cache.
+        """
+        return self.prefix_caching and not self.draft_model
 
     @property
     def plugin_properties(self) -> dict[str, PluginValue]:

@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 from collections.abc import AsyncIterator
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
@@ -106,8 +106,8 @@ class _Ear(asyncio.Protocol, Generic[In]):
         self.ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not checked by isinstance: uvloop's transports don't say that they are any of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._messages += self._inbox.feed(data)

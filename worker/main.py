@@ -12,6 +12,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared import logs
+from shared.loops import run as run_loop
 from shared.queue import JobQueue
 from shared.settings import WorkerSettings
 from shared.store import connect, undivided
@@ -41,7 +42,7 @@ def run(settings: WorkerSettings) -> int:
     """Serve until SIGINT or SIGTERM; return the process's exit code."""
     logs.configure(settings.log_level)
     try:
-        return asyncio.run(_serve(settings))
+        return run_loop(_serve(settings))
     except (ModelError, EngineLoadError, PromptError) as error:
         logger.error("%s", error)
         return 1
@@ -60,7 +61,7 @@ class _Worker:
             self.id,
             max_lapses=settings.max_lapses,
             log_poison=settings.log_poison_requests,
-            prefills=Prefills() if settings.engine == "openvino" and settings.prefix_caching else None,
+            prefills=Prefills() if settings.engine == "openvino" and settings.caches_prefixes else None,
         )
         self.consumer = ChatWorker(
             redis, self.queue, self.id, self.service.serve, slots=settings.max_batch, poll=settings.poll

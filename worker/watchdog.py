@@ -18,6 +18,9 @@ _LONGEST_LOOK = 0.5
 """Seconds of silence that one look counts at most. Looks come more often than that; when they did not, this process was
 stopped or starved itself, and its engine with it."""
 
+_WORTH_ASKING = 0.1
+"""Seconds of silence from which on it is asked how many of them the engine had for itself."""
+
 _SETTLED = 2.0
 """Seconds of silence after which a new sequence can't be its cause; before, the engine may have begun it unheard."""
 
@@ -36,12 +39,21 @@ class Watchdog:
 
     Until steps have been seen, and while the engine takes in a prompt that is longer than all of the last ten minutes,
     it may be silent for ``bound`` seconds; otherwise for ten times its longest step of these minutes, though never
-    for less than 3 s nor more than ``bound``.
+    for less than 3 s nor more than ``bound``. Time in which it waited for a CPU is not silence: an engine on a crowded
+    machine is slow, not hung, and its requests are not to blame.
     """
 
-    def __init__(self, bound: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        bound: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        own_time: Callable[[float], float] = lambda elapsed: elapsed,
+    ) -> None:
+        """``own_time`` tells how many of the seconds since it was last asked the engine could use."""
         self._bound = bound
         self._clock = clock
+        self.own_time = own_time
         self._running: set[int] = set()
         self._beginning: dict[int, tuple[int, float]] = {}
         """Tokens of the sequences that have had no output yet, and the silence (seconds) into which each came."""
@@ -73,8 +85,10 @@ class Watchdog:
     def look(self) -> float:
         """The seconds for which the engine has had work and said nothing, as far as this process ran itself."""
         now = self._clock()
-        self._silence = self._silence + min(now - self._looked, _LONGEST_LOOK) if self._running else 0.0
-        self._looked = now
+        elapsed, self._looked = now - self._looked, now
+        if elapsed >= _WORTH_ASKING:
+            elapsed = self.own_time(elapsed)
+        self._silence = self._silence + min(elapsed, _LONGEST_LOOK) if self._running else 0.0
         return self._silence
 
     @property

@@ -19,15 +19,22 @@ local function wake_this(load_key, channel_prefix, worker)
   return false
 end
 
--- Wakes the least loaded worker that has a free slot and listens; returns it, or nil if there is none.
+-- Wakes the least loaded worker that has a free slot and listens, any of those that are loaded alike; returns it, or
+-- nil if there is none.
 local function wake(load_key, channel_prefix)
   for _ = 1, 8 do
-    local idle = redis.call('ZRANGEBYSCORE', load_key, '-inf', '(1', 'LIMIT', 0, 1)
-    if #idle == 0 then
+    local least = redis.call('ZRANGEBYSCORE', load_key, '-inf', '(1', 'WITHSCORES', 'LIMIT', 0, 1)
+    if #least == 0 then
       return nil
     end
-    if wake_this(load_key, channel_prefix, idle[1]) then
-      return idle[1]
+    local alike = redis.call('ZCOUNT', load_key, '-inf', least[2])
+    local worker = least[1]
+    if alike > 1 then
+      local any = tonumber(redis.call('TIME')[2]) % alike
+      worker = redis.call('ZRANGE', load_key, any, any)[1]
+    end
+    if wake_this(load_key, channel_prefix, worker) then
+      return worker
     end
   end
 end

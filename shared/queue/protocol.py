@@ -101,13 +101,15 @@ class JobQueue:
         model: str,
         *,
         prefix_routing: bool = False,
+        keep_ms: int = KEEP_MS,
         lease_ms: int = 2_000,
         job_ttl_ms: int = 6 * 3_600_000,
         journal_linger_ms: int = 60_000,
     ) -> None:
         """``prefix_routing`` has *enqueue* send jobs whose prompts begin alike to the same worker where its load
-        allows, and count them in ``routed``. ``lease_ms`` is how long a claim holds without renewal, ``job_ttl_ms``
-        how long a job may exist at all, ``journal_linger_ms`` how long the journal can be read after the end."""
+        allows, keep them for it for ``keep_ms``, and count them in ``routed``. ``lease_ms`` is how long a claim holds
+        without renewal, ``job_ttl_ms`` how long a job may exist at all, ``journal_linger_ms`` how long the journal can
+        be read after the end."""
         self.redis = redis
         self.model = model
         self._lease_ms = lease_ms
@@ -120,6 +122,7 @@ class JobQueue:
         self._prefixes = keys.prefixes(model)
         self._kept = keys.kept(model)
         self._prefix_routing = prefix_routing
+        self._keep_ms = keep_ms
         self.routed: Counter[Route] = Counter()
         self._reaped = keys.reaped(model)
         self._scripts = {name: redis.register_script(_source(name)) for name in _SCRIPTS}
@@ -150,7 +153,7 @@ class JobQueue:
                 limit,
                 band,
                 tenant,
-                KEEP_MS,
+                self._keep_ms,
                 *quadruples,
             ],
         )

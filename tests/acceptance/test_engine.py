@@ -1,6 +1,9 @@
 """The OpenVINO engine on the real model: the pipeline's own text, company that does not matter, clean ends."""
 
+import shutil
+import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy
 import openvino
@@ -22,8 +25,10 @@ TOPICS = (
 )  # fmt: skip
 
 
-def options(path: str, device: str = "CPU", prompt_lookup: bool = False) -> EngineOptions:
-    settings = EngineSettings(precision="exact", cache_size=1, device=device, max_batch=16, prompt_lookup=prompt_lookup)
+def options(path: str, *, prompt_lookup: bool = False, draft_model: str = "") -> EngineOptions:
+    settings = EngineSettings(
+        precision="exact", cache_size=1, max_batch=16, prompt_lookup=prompt_lookup, draft_model=draft_model
+    )
     return EngineOptions.from_settings(settings, path=path, context_length=CONTEXT)
 
 
@@ -168,6 +173,30 @@ def test_prompt_lookup_makes_the_same_text(bench: Bench) -> None:
     assert tokens_of(outputs) == tokens_of(expected)
     assert text_of(outputs) == text_of(expected)
     assert steps < len(tokens_of(outputs))
+
+
+def test_a_draft_model_serves_greedy_and_sampled_requests(bench: Bench, tmp_path: Path) -> None:
+    model = tmp_path / default_model().name
+    shutil.copy(default_model(), model)
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    openvino_genai.Tokenizer(str(model), enable_save_ov_model=True)
+    openvino_genai.LLMPipeline(str(model), "CPU", enable_save_ov_model=True)
+    for file in (*tmp_path.glob("*.xml"), *tmp_path.glob("*.bin")):
+        file.rename(draft / file.name)
+    engine = OpenVINOEngine(options(str(model), draft_model=str(draft)), lambda stage: None)
+    greedy = bench.sequence("Tell me about tea.", num_assistant_tokens=4)
+    sampled = [bench.sequence("Tell me a story.", temperature=0.9, seed=seed, max_tokens=20) for seed in range(2)]
+    outputs: list[Output] = []
+    for sequence in (greedy, *sampled):
+        engine.add(sequence)
+    while engine.busy():
+        outputs += engine.step()
+    assert engine.refused() == []
+    made = [one for one in outputs if one.number == greedy.number]
+    assert tokens_of(made) == tokens_of(bench.one("Tell me about tea."))
+    assert len(made) < len(tokens_of(made)), "no token of the draft was taken"
+    assert {one.number for one in outputs if one.reason} == {greedy.number, *(one.number for one in sampled)}
 
 
 def test_what_beam_search_would_ignore_is_refused(bench: Bench) -> None:
@@ -324,6 +353,21 @@ def test_what_the_engine_cannot_do_is_refused_by_name(bench: Bench) -> None:
             bench.engine.add(Sequence(number=999_999, prompt=prompt, sampling=sampling))
         assert caught.value.problem.kind is kind
     assert not bench.engine.busy()
+
+
+def test_the_time_between_steps_is_counted_apart_from_the_models(bench: Bench) -> None:
+    before = bench.engine.gauges()
+    began = time.perf_counter()
+    for number in range(2):
+        if number:
+            time.sleep(0.3)  # at rest, which is no time between steps
+        bench.one("Tell me about tea.", max_tokens=20)
+    elapsed = time.perf_counter() - began - 0.3
+    after = bench.engine.gauges()
+    computing, between = after.computing - before.computing, after.between - before.between
+    assert computing > 0
+    assert between > 0
+    assert computing + between <= elapsed
 
 
 def test_the_facts_agree_with_the_pipelines_own_numbers(bench: Bench) -> None:

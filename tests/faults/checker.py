@@ -1,10 +1,12 @@
 """The invariants: what must hold for every history and every fleet, whatever was done to it."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 
 import redis
 
+from shared import keys
 from tests.faults.history import Exchange, History
 from tests.faults.processes import Footprint
 from tests.faults.scenarios import Scenario
@@ -89,6 +91,24 @@ def check_keys(client: "redis.Redis") -> list[str]:
             wrong.append(f"key {key} is left")
         elif ttl > _LATENESS * 1000 and key.startswith("vinoqueue:state:"):
             wrong.append(f"key {key} is left for {ttl / 1000:.0f} s")
+    return wrong
+
+
+def check_stored(client: "redis.Redis", history: History, expected: dict[str, str]) -> list[str]:
+    """Return which accepted answers that were to be stored are not, or not as they should be."""
+    texts: dict[str, set[str]] = {}
+    for name in client.scan_iter(keys.stored("", "*")):
+        metadata, document = client.hmget(name, "metadata", "document")  # type: ignore[misc]
+        found = texts.setdefault(json.loads(metadata).get("request", ""), set())
+        found.add(json.loads(document)["choices"][0]["message"]["content"])
+    wrong = []
+    for exchange in history.exchanges:
+        if exchange.stored_as and exchange.accepted and exchange.outcome in ("completed", "cut"):
+            found = texts.get(exchange.stored_as, set())
+            if not found:
+                wrong.append(f"the answer to request {exchange.stored_as} is not stored")
+            elif found != {expected.get(exchange.prompt)}:
+                wrong.append(f"request {exchange.stored_as} is stored with another text")
     return wrong
 
 

@@ -16,7 +16,11 @@ async def chat(port: int, model: str, exchange: Exchange) -> None:
     writer = None
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(request_bytes(model, exchange.prompt, exchange.tokens, streamed=exchange.streamed))
+        writer.write(
+            request_bytes(
+                model, exchange.prompt, exchange.tokens, streamed=exchange.streamed, stored_as=exchange.stored_as
+            )
+        )
         exchange.status, length = await _read_head(reader, exchange)
         exchange.headers_at = time.monotonic()
         if exchange.status != 200:
@@ -38,17 +42,18 @@ async def chat(port: int, model: str, exchange: Exchange) -> None:
             writer.transport.abort()
 
 
-def request_bytes(model: str, prompt: str, tokens: int, *, streamed: bool) -> bytes:
-    """A chat completion as HTTP."""
-    body = json.dumps(
-        {
-            "model": model,
-            "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": tokens,
-            "temperature": 0,
-            "stream": streamed,
-        }
-    ).encode()
+def request_bytes(model: str, prompt: str, tokens: int, *, streamed: bool, stored_as: str = "") -> bytes:
+    """A chat completion as HTTP, to be stored under ``stored_as`` where that is given."""
+    value: dict[str, object] = {
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": tokens,
+        "temperature": 0,
+        "stream": streamed,
+    }
+    if stored_as:
+        value |= {"store": True, "metadata": {"request": stored_as}}
+    body = json.dumps(value).encode()
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: vinoqueue\r\nconnection: close\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"

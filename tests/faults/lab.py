@@ -11,7 +11,7 @@ from typing import Any
 import redis
 
 from tests.faults import processes
-from tests.faults.links import Links
+from tests.faults.links import Links, command
 from tests.faults.proxy import Proxy
 from tests.faults.scenarios import Scenario
 from tests.fleet import PATIENCE, Fleet, Process, free_port
@@ -47,6 +47,11 @@ class Lab:
 
     async def start(self) -> None:
         """Start the workers and the API replicas."""
+        if self.scenario.ballast:
+            await asyncio.to_thread(self._load_ballast)
+        if self.scenario.locked:
+            await self._start_locked_out()
+            return
         self.workers += await asyncio.gather(*(self.new_worker() for _ in range(self.scenario.workers)))
         self.apis += await asyncio.gather(*(self.new_api() for _ in range(self.scenario.apis)))
 
@@ -122,5 +127,33 @@ class Lab:
             await asyncio.sleep(0.05)
         return time.monotonic() - began
 
+    async def _start_locked_out(self) -> None:
+        """Start everybody while the store asks for a password that nobody has; then put it right."""
+        store = self.redis()
+        command(store, "CONFIG", "SET", "requirepass", "another")
+        starting = [
+            *(asyncio.create_task(self.new_worker()) for _ in range(self.scenario.workers)),
+            *(asyncio.create_task(self.new_api()) for _ in range(self.scenario.apis)),
+        ]
+        await asyncio.sleep(self.scenario.locked)
+        assert not any(one.done() for one in starting), "somebody is ready without the store"
+        assert all(one.popen.poll() is None for one in self.fleet.processes), f"somebody ended:\n{self.fleet.logs()}"
+        command(store, "CONFIG", "SET", "requirepass", "")
+        members = await asyncio.gather(*starting)
+        self.workers += members[: self.scenario.workers]
+        self.apis += members[self.scenario.workers :]
+
+    def _load_ballast(self) -> None:
+        """Write keys into a database that nobody looks at, and from there into the append-only file."""
+        with redis.Redis(port=self.fleet.store.port, db=1) as store:
+            command(store, "DEBUG", "POPULATE", str(self.scenario.ballast), "ballast", "16")
+            command(store, "BGREWRITEAOF")
+            while not _is_rewritten(store.info("persistence")):
+                time.sleep(0.05)
+
     def _start(self, *arguments: str, url: str) -> Process:
         return self.fleet.start(*arguments, VINOQUEUE_REDIS_URL=url, **self._environment)
+
+
+def _is_rewritten(persistence: Any) -> bool:
+    return not persistence["aof_rewrite_scheduled"] and not persistence["aof_rewrite_in_progress"]

@@ -77,10 +77,15 @@ class Clients:
                 exchange.client, exchange.number, exchange.prompt, exchange.tokens, streamed=exchange.streamed
             )
 
-    @staticmethod
-    def _exchange(client: int, number: int, prompt: str, tokens: int, *, streamed: bool = True) -> Exchange:
+    def _exchange(self, client: int, number: int, prompt: str, tokens: int, *, streamed: bool = True) -> Exchange:
         return Exchange(
-            client=client, number=number, prompt=prompt, tokens=tokens, streamed=streamed, sent=time.monotonic()
+            client=client,
+            number=number,
+            prompt=prompt,
+            tokens=tokens,
+            streamed=streamed,
+            sent=time.monotonic(),
+            stored_as=f"{client}/{number}" if self._load.stored else "",
         )
 
     async def _send(self, exchange: Exchange, stay: float | None) -> None:
@@ -106,6 +111,10 @@ class StuckClients:
         """Connect ``count`` of them."""
         self._sockets += [_stuck(lab, number) for number in range(count)]
 
+    def unserved(self) -> int:
+        """How many of them have not been sent the beginning of a stream. To be asked at the end: it reads."""
+        return sum(not _served(one) for one in self._sockets)
+
     def close(self) -> None:
         """Hang up."""
         for one in self._sockets:
@@ -118,3 +127,11 @@ def _stuck(lab: Lab, number: int) -> socket.socket:
     connection.connect(("127.0.0.1", lab.apis[number % len(lab.apis)].port))
     connection.sendall(request_bytes(lab.model, "[[tokens 6000]]", 6000, streamed=True))
     return connection
+
+
+def _served(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(64).startswith(b"HTTP/1.1 200")
+    except OSError:
+        return False

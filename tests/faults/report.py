@@ -38,11 +38,16 @@ adds 50 soaks to the scenarios. A seed sends the same requests and faults again,
 
 ## Limits
 
-- A hung engine is noticed after `--step-timeout`, 15 s if not set: a step with a long prompt may take seconds, too.
-- While the store is at its memory limit nothing moves, not even what would free memory; queued requests wait, and new
-  ones get 503. Give the store more memory than `--max-queue` times `--max-body`, or a lower `--max-queue`.
+- A hung engine is noticed after ten times its longest step of the last ten minutes, though not before 3 s. Until it has
+  made steps, and while it takes in a prompt that is longer than all of these minutes, it has `--step-timeout` (15 s if
+  not set): such a step may take seconds, too. Time in which the worker itself did not run does not count.
+- A worker that vanishes without a word is missed when its lease ends (2 s) and a replica looks for lapsed ones, which
+  happens eight times in a lease.
+- While the store is at its memory limit new requests get 503, and those that were accepted go on. What they journal
+  goes beyond the limit meanwhile, so leave the host some room above it.
 - Replication is asynchronous. What a killed master had not sent to the replica is lost; its requests end with an error.
-- Clients of a killed API replica see their connections end, and have to ask again.
+- Clients of a killed API replica see their connections end, and have to ask again. What they wanted stored
+  (`store: true`) is finished and stored by another replica, if there is one within a minute of the answer's end.
 """
 
 _COLUMNS = (

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from tests.faults.checker import check_footprints, check_history, check_keys
+from shared import keys
+from tests.faults.checker import check_footprints, check_history, check_keys, check_stored
 from tests.faults.faults import FAULTS
 from tests.faults.history import History
 from tests.faults.lab import Lab
@@ -72,17 +73,20 @@ async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
         before = lab.footprints()
         witness = Witness(lab)
         watching = asyncio.create_task(witness.run())
-        stuck.open(lab, scenario.stuck)
+        await asyncio.to_thread(stuck.open, lab, scenario.stuck)
         began = time.monotonic()
         await _under_load(lab, clients, history)
         result.seconds = time.monotonic() - began
         result.wrong += await _at_rest(lab, result)
         watching.cancel()
+        if unserved := stuck.unserved():
+            result.wrong.append(f"{unserved} of the clients that do not read were never served")
         after = lab.footprints()
         result.growth = max(
             (after[pid].megabytes - then.megabytes for pid, then in before.items() if pid in after), default=0
         )
         result.wrong += check_history(history, expected, scenario)
+        result.wrong += await asyncio.to_thread(check_stored, lab.redis(), history, expected)
         result.wrong += check_footprints(before, after)
         if not scenario.forgetful:
             result.wrong += witness.complaints
@@ -139,6 +143,8 @@ def _busy(lab: Lab) -> list[str]:
     claimed = client.zcard(f"vinoqueue:inflight:{lab.model}")
     busy = [f"{waiting} jobs wait"] if waiting else []
     busy += [f"{claimed} jobs are claimed"] if claimed else []
+    promises = sum(client.hlen(name) for name in client.scan_iter(keys.promises("*")))  # type: ignore[misc]
+    busy += [f"{promises} promises to store an answer are open"] if promises else []
     adverts = {one["pid"]: one for one in lab.adverts()}
     for worker in lab.workers:
         advert = adverts.get(worker.pid)

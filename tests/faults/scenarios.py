@@ -17,6 +17,8 @@ class Load:
     """Share of the requests that are streamed."""
     aborted: float = 0.0
     """Share of the requests that their clients leave at a random moment."""
+    stored: bool = False
+    """Whether the requests ask for their answers to be stored; then all that were accepted must be, in the end."""
     patience: float = 60.0
     """Seconds for which a client comes back with a request that was refused with 429 or 503, or met no server."""
 
@@ -67,6 +69,10 @@ class Scenario:
     """Clients beside the load that each send one request which kills every engine."""
     stuck: int = 0
     """Clients beside the load that open a stream and never read."""
+    ballast: int = 0
+    """Keys in another database of the store, so that it takes a while to load after a restart."""
+    locked: float = 0.0
+    """Seconds for which the store asks for a password that nobody has, from the start of the processes on."""
     ci: bool = False
     """Whether it is short enough to be part of ``make test``."""
 
@@ -155,10 +161,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="engine-hung",
-        what="SIGSTOP of an engine process for good; a step may take 2 s",
+        what="SIGSTOP of an engine process for good",
         load=BURST,
-        faults=(Fault(at=1, action="freeze_engine", seconds=20),),
-        worker_options=("--step-timeout", "2"),
+        faults=(Fault(at=1, action="freeze_engine", seconds=8),),
     ),
     Scenario(
         name="prompt-killed",
@@ -255,6 +260,20 @@ SCENARIOS: tuple[Scenario, ...] = (
         faults=(Fault(at=1, action="change_password", seconds=4),),
     ),
     Scenario(
+        name="store-locked",
+        what="the store's password wrong from the start of every process, put right after 5 s",
+        load=BURST,
+        locked=5,
+    ),
+    Scenario(
+        name="store-loading",
+        what="kill -9 and restart at once of a store that takes two seconds or more to load its append-only file",
+        load=BURST,
+        faults=(Fault(at=1, action="restart_store"),),
+        store=(*AOF_ALWAYS, "--enable-debug-command", "local"),
+        ballast=3_000_000,
+    ),
+    Scenario(
         name="store-failover",
         what="kill -9 of the master; a Sentinel promotes its replica",
         load=Load(clients=8, requests=8, tokens=80),
@@ -284,10 +303,11 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="stuck-clients",
-        what="100 clients that never read, beside 8 that do",
-        load=Load(clients=8, requests=10, tokens=60),
-        stuck=100,
-        slots=64,
+        what="1,000 clients that never read, beside 8 that do",
+        load=Load(clients=8, requests=6, tokens=25),
+        stuck=1000,
+        slots=520,
+        step=0.1,
         api_options=("--client-timeout", "3"),
     ),
     Scenario(
@@ -315,6 +335,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         workers=2,
         slots=8,
         worker_options=("--precision", "exact"),
+    ),
+    Scenario(
+        name="api-killed-storing",
+        what="kill -9 of one of two API replicas, while all answers are to be stored",
+        load=replace(BURST, stored=True),
+        faults=(Fault(at=1, action="kill_api"),),
+        apis=2,
+        broken_connections=True,
     ),
 )
 

@@ -1,9 +1,13 @@
 """The checker finds what is broken: an invariant that nothing can break shows nothing."""
 
-import pytest
+import json
 
+import pytest
+from fakeredis import FakeRedis
+
+from shared import keys
 from shared.events import Delta, Entry, Finished
-from tests.faults.checker import check_footprints, check_history
+from tests.faults.checker import check_footprints, check_history, check_stored
 from tests.faults.history import Exchange, History
 from tests.faults.processes import Footprint
 from tests.faults.scenarios import Scenario, soak
@@ -76,6 +80,22 @@ def test_only_the_errors_that_a_scenario_allows_are_excused() -> None:
     failed = whole(outcome="failed", error="engine_crash_loop")
     assert wrong(failed, scenario=allowing) == []
     assert wrong(whole(outcome="failed", error="internal_error"), scenario=allowing)
+
+
+def test_answers_that_are_not_stored_as_they_should_be_are_found() -> None:
+    client, history = FakeRedis(), History()
+    history.exchanges += [
+        whole(stored_as="0/0", outcome="cut"),
+        whole(stored_as="0/1"),
+        whole(stored_as="0/2", status=0, outcome="cut"),
+        whole(),
+    ]
+    for name, text in (("0/0", "one two three"), ("0/1", "one")):
+        document = json.dumps({"choices": [{"message": {"content": text}}]})
+        client.hset(keys.stored("", name), mapping={"metadata": json.dumps({"request": name}), "document": document})
+    assert check_stored(client, history, EXPECTED) == ["request 0/1 is stored with another text"]
+    client.flushall()
+    assert len(check_stored(client, history, EXPECTED)) == 2
 
 
 def test_a_gap_is_the_longest_silence_that_touches_the_time() -> None:

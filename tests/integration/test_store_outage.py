@@ -1,15 +1,18 @@
 """The store goes away and comes back: what clients see."""
 
+import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from tests.fleet import Fleet, fleet
+from tests.fleet import SIMULATED, Fleet, fleet
 
+MEGABYTE = 2**20
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -69,3 +72,53 @@ def test_in_an_outage_new_requests_are_told_to_come_back(small_fleet: Fleet) -> 
     small_fleet.store.start()
     small_fleet.until(lambda: small_fleet.status("/ready") == 200, "the service to be back by itself")
     assert small_fleet.client().chat.completions.create(model="sim", messages=HELLO, max_tokens=3)
+
+
+def test_a_store_full_of_our_own_queue_empties_itself(empty_fleet: Fleet) -> None:
+    options = ("--engine", "simulated", "--model", "sim", "--sim-context", "1000000", "--sim-step", "0.02")
+    empty_fleet.worker(*options, "--max-batch", "2")
+    empty_fleet.api()
+    store = empty_fleet.redis()
+    long = {"role": "user", "content": "[[tokens 100]]" + "x" * (MEGABYTE // 4)}
+    body = json.dumps({"model": "sim", "messages": [long], "max_tokens": 20})
+    store.config_set("maxmemory", store.info("memory")["used_memory"] + 8 * MEGABYTE)
+
+    def ask() -> tuple[int, dict[str, str], bytes]:
+        return empty_fleet.request("POST", "/v1/chat/completions", body)
+
+    with ThreadPoolExecutor(60) as clients:
+        asked = [clients.submit(ask) for _ in range(60)]
+        empty_fleet.until(lambda: any(one.done() and one.result()[0] == 503 for one in asked), "the store to be full")
+        # Now for good: nothing may depend on room that others make.
+        store.config_set("maxmemory", 1)
+        answers = [one.result() for one in asked]
+        assert empty_fleet.workers("serving"), "the worker vanished from the registry"
+        assert ask()[0] == 503
+    texts = [json.loads(answer)["choices"][0] for status, _, answer in answers if status == 200]
+    assert len(texts) > 2
+    assert {text["finish_reason"] for text in texts} == {"length"}
+    assert len({text["message"]["content"] for text in texts}) == 1
+    refused = [headers for status, headers, _ in answers if status != 200]
+    assert {status for status, _, _ in answers} == {200, 503}
+    assert all(headers["retry-after"] for headers in refused)
+    store.config_set("maxmemory", 0)
+    assert ask()[0] == 200
+
+
+def test_a_wrong_password_is_waited_out(empty_fleet: Fleet) -> None:
+    store = empty_fleet.redis()
+    store.config_set("requirepass", "another")
+    worker = empty_fleet.start("worker", *SIMULATED)
+    api = empty_fleet.api()
+    assert empty_fleet.status("/ready") == 503
+    status, headers, _ = empty_fleet.request(
+        "POST", "/v1/chat/completions", json.dumps({"model": "sim", "messages": HELLO})
+    )
+    assert status == 503
+    assert headers["retry-after"]
+    empty_fleet.until(lambda: "Authentication" in worker.log.read_text(), "the worker to say what is wrong")
+    assert worker.popen.poll() is None
+    assert api.popen.poll() is None
+    store.config_set("requirepass", "")
+    empty_fleet.until(lambda: empty_fleet.status("/ready") == 200, "the service to come up by itself")
+    assert empty_fleet.client().chat.completions.create(model="sim", messages=HELLO, max_tokens=3)

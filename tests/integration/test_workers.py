@@ -45,9 +45,10 @@ def test_without_a_worker_a_known_model_is_unavailable(small_fleet: Fleet) -> No
 
 
 def test_a_worker_added_while_requests_wait_takes_some(small_fleet: Fleet) -> None:
+    # Long enough for some to wait still when the second worker has started, on a slow machine too.
     answers: list[str] = []
     threads = [
-        threading.Thread(target=lambda: answers.append(text_of(stream(small_fleet, "[[tokens 400]]", 400))))
+        threading.Thread(target=lambda: answers.append(text_of(stream(small_fleet, "[[tokens 1500]]", 1500))))
         for _ in range(40)
     ]
     for thread in threads:
@@ -95,10 +96,21 @@ def test_a_request_that_kills_every_engine_is_refused(small_fleet: Fleet) -> Non
         text_of(stream(small_fleet, "[[crash]]"))
     small_fleet.until(lambda: small_fleet.workers("serving"), "the engine to come back")
     assert text_of(stream(small_fleet))
+    (line,) = (line for line in small_fleet.logs().splitlines() if "is refused" in line)
+    assert "1 messages" in line
+    assert "[[crash]]" not in small_fleet.logs()
+
+
+def test_a_request_that_kills_every_engine_is_logged_as_a_whole_where_that_is_wanted(empty_fleet: Fleet) -> None:
+    empty_fleet.worker(*SIMULATED, "--log-poison-requests")
+    empty_fleet.api()
+    with pytest.raises(openai.APIError):
+        text_of(stream(empty_fleet, "[[crash]]"))
+    assert "[[crash]]" in empty_fleet.logs()
 
 
 def test_a_hung_engine_is_replaced(empty_fleet: Fleet) -> None:
-    empty_fleet.worker(*SIMULATED, "--step-timeout", "1")
+    empty_fleet.worker()
     empty_fleet.api()
     assert text_of(stream(empty_fleet, "[[hang at 5]]", 30)).count(" ") >= 28
 

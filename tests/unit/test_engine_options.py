@@ -61,3 +61,9 @@ def test_device_properties_keep_their_types() -> None:
     assert properties == {"INFERENCE_NUM_THREADS": 4, "ENABLE_CPU_PINNING": False, "KV_CACHE_PRECISION": "f16"}
     assert [type(value) for value in properties.values()] == [int, bool, str]
     assert options().plugin_config == {}
+
+
+def test_there_is_no_prefix_caching_beside_a_draft_model() -> None:
+    assert options().prefix_caching
+    assert not options(draft_model="draft").prefix_caching
+    assert not options(prefix_caching=False).prefix_caching

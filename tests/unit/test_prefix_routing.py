@@ -11,7 +11,7 @@ from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
 from shared import keys
-from shared.queue import KEEP_MS, Claim, JobQueue
+from shared.queue import Claim, JobQueue
 from shared.request import ChatRequest, Job, Message, Tier
 from shared.tasks import cancel_all
 from worker.consumer import ChatWorker, Serve
@@ -34,14 +34,14 @@ async def redis() -> AsyncIterator[ArqRedis]:
 
 @pytest.fixture
 async def queue(redis: ArqRedis) -> JobQueue:
-    queue = JobQueue(redis, "tiny", prefix_routing=True, lease_ms=60_000)
+    queue = JobQueue(redis, "tiny", prefix_routing=True, keep_ms=3_600_000, lease_ms=60_000)
     await idle(queue)
     return queue
 
 
 async def idle(queue: JobQueue, **loads: float) -> None:
-    """Set the loads, 0 where none is given."""
-    await queue.redis.zadd(keys.load("tiny"), {**dict.fromkeys(WORKERS, 0.0), **loads})
+    """Set the loads; where none is given, next to none, and less for the first worker than for the second."""
+    await queue.redis.zadd(keys.load("tiny"), {"w1": 0.0, "w2": 0.01, "w3": 0.02, **loads})
 
 
 def job(name: str, beginning: str, *, tier: Tier | None = None) -> Job:
@@ -57,6 +57,13 @@ async def put(queue: JobQueue, name: str, beginning: str, *, tier: Tier | None =
         if kept == name:
             return worker
     return None
+
+
+async def end_keeping(queue: JobQueue) -> None:
+    """Let the time end for which jobs are kept."""
+    entries = await queue.redis.zrange(keys.kept("tiny"), 0, -1)
+    if entries:
+        await queue.redis.zadd(keys.kept("tiny"), dict.fromkeys(entries, 1.0))
 
 
 async def take(queue: JobQueue, worker: str, *, used: int = 0, slots: int = 8) -> list[str]:
@@ -105,7 +112,6 @@ async def test_among_busy_workers_the_factor_counts(queue: JobQueue) -> None:
 
 
 async def test_the_longest_beginning_decides_and_a_shorter_one_helps_where_the_load_forbids_it(queue: JobQueue) -> None:
-    await idle(queue, w2=0.1, w3=0.1)
     assert await put(queue, "short", "a") == "w1"
     messages = (Message(role="system", content="a" * 2000 + "b" * 8000),)
     request = ChatRequest(model="tiny", messages=messages)
@@ -121,7 +127,7 @@ async def test_the_longest_beginning_decides_and_a_shorter_one_helps_where_the_l
 
 
 async def test_a_holder_that_has_gone_is_not_waited_for(redis: ArqRedis, queue: JobQueue) -> None:
-    await redis.zadd(keys.load("tiny"), {"dead": 0.0, "w1": 0.1, "w2": 0.1, "w3": 0.1})
+    await redis.zadd(keys.load("tiny"), {"dead": 0.0, "w1": 0.1, "w2": 0.11, "w3": 0.12})
     async with redis.pubsub() as pubsub:
         await pubsub.subscribe(keys.worker_channel("dead"))
         await pubsub.get_message(timeout=1)
@@ -137,7 +143,7 @@ async def test_a_holder_that_has_gone_is_not_waited_for(redis: ArqRedis, queue: 
 async def test_a_kept_job_is_anybodys_after_its_time(queue: JobQueue) -> None:
     assert await put(queue, "a1", "a") == "w1"
     assert await queue.claim("w2", used=0, slots=8) == ([], 1)
-    await asyncio.sleep(KEEP_MS / 1000 + 0.02)
+    await end_keeping(queue)
     assert await take(queue, "w2") == ["a1"]
 
 
@@ -194,7 +200,7 @@ async def test_every_job_is_claimed_once_whatever_is_kept_for_whom(queue: JobQue
     for _ in range(3):
         for worker in WORKERS:
             seen += await take(queue, worker, slots=6)
-    await asyncio.sleep(KEEP_MS / 1000 + 0.02)
+    await end_keeping(queue)
     for worker in WORKERS:
         seen += await take(queue, worker, slots=100)
     assert sorted(seen) == sorted(names)
@@ -249,6 +255,9 @@ async def test_who_passed_over_a_kept_job_looks_again_when_it_is_free(queue: Job
         # The worker for which it is kept listens, but does nothing.
         assert await put(queue, "a1", "a") == "w1"
         consumer.wake()
+        await asyncio.sleep(0.05)
+        assert served.empty()
+        await end_keeping(queue)
         assert await asyncio.wait_for(served.get(), 30) == "a1"
 
 

@@ -45,7 +45,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             cache_size=default_cache_size(settings.device) if settings.cache_size == "auto" else settings.cache_size,
             prefill_tokens=settings.prefill_tokens,
             plugin_config=settings.plugin_properties,
-            prefix_caching=settings.prefix_caching,
+            prefix_caching=settings.caches_prefixes,
             prompt_lookup=settings.prompt_lookup,
             draft_model=settings.draft_model,
             precision=settings.precision,

@@ -23,6 +23,7 @@ from worker.engine.interface import (
 )
 from worker.engine.options import EngineOptions
 from worker.ipc import Child
+from worker.own_time import OwnTime
 from worker.watchdog import Watchdog
 
 
@@ -63,6 +64,8 @@ class EngineProcess:
     async def start(self) -> None:
         """Start the process. Raises :class:`OSError` when that fails."""
         await self._child.start()
+        if self.pid is not None:
+            self.watchdog.own_time = OwnTime(self.pid).of
 
     async def ready(self) -> Facts:
         """Wait until the model is loaded.

@@ -1,0 +1,74 @@
+"""Requests whose prompts begin alike find the same worker, through the API and a real store."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from shared import keys
+from tests.fleet import SIMULATED, Fleet
+
+NAMES = ("w1", "w2", "w3")
+
+
+class Asker:
+    """Sends long prompts to three workers, each with an answer that takes long."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.threads: list[threading.Thread] = []
+        self._store = fleet.redis()
+
+    def ask(self, beginning: str) -> str:
+        """Send a request; return the worker that takes it."""
+        known = self._claimed().keys()
+        messages = [{"role": "system", "content": f"{beginning} " * 500}, {"role": "user", "content": "[[tokens 400]]"}]
+        client = self.fleet.client()
+        thread = threading.Thread(
+            target=lambda: client.chat.completions.create(model="sim", messages=messages, max_tokens=400)  # type: ignore[arg-type]
+        )
+        thread.start()
+        self.threads.append(thread)
+        self.fleet.until(lambda: self._claimed().keys() - known, "a worker to take the request")
+        return next(worker for job, worker in self._claimed().items() if job not in known)
+
+    def _claimed(self) -> dict[bytes, str]:
+        """The jobs that workers hold."""
+        claims = {key: self._store.hget(key, "worker") for key in self._store.scan_iter(f"{keys.STATE_PREFIX}*")}
+        return {job: worker.decode() for job, worker in claims.items() if isinstance(worker, bytes)}
+
+
+@pytest.fixture
+def asker(empty_fleet: Fleet) -> Iterator[Asker]:
+    for name in NAMES:
+        # With few looks of their own, workers take what they are woken for, however slow the machine is.
+        empty_fleet.worker(*SIMULATED, "--worker-id", name, "--poll", "10")
+    asker = Asker(empty_fleet)
+    yield asker
+    for thread in asker.threads:
+        thread.join()
+
+
+def test_the_same_beginning_goes_to_the_same_worker(asker: Asker) -> None:
+    asker.fleet.api()
+    one, two = asker.ask("one"), asker.ask("two")
+    assert one != two
+    # The third worker is idle all the time.
+    assert (asker.ask("one"), asker.ask("two"), asker.ask("one")) == (one, two, one)
+    page = asker.fleet.request("GET", "/metrics")[2].decode()
+    assert 'vinoqueue_prefix_routed_jobs_total{model="sim",route="new"} 2.0' in page
+    assert 'vinoqueue_prefix_routed_jobs_total{model="sim",route="followed"} 3.0' in page
+
+
+def test_switched_off_every_request_goes_to_the_least_loaded(asker: Asker) -> None:
+    asker.fleet.api("--no-prefix-routing")
+    assert {asker.ask("one"), asker.ask("one"), asker.ask("one")} == set(NAMES)
+
+
+def test_when_the_worker_that_has_a_beginning_dies_another_takes_over(asker: Asker) -> None:
+    asker.fleet.api()
+    one = asker.ask("one")
+    asker.fleet.processes[NAMES.index(one)].kill()
+    other = asker.ask("one")
+    assert other != one
+    assert asker.ask("one") == other

@@ -1,0 +1,59 @@
+"""What a process had of a while, seen on real ones."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from worker.own_time import OwnTime
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+
+
+@contextmanager
+def running(code: str) -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{code}"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_sleeper_had_all_of_it() -> None:
+    with running("import time; time.sleep(60)") as pid:
+        time.sleep(0.1)
+        own = OwnTime(pid)
+        time.sleep(0.05)
+        assert own.of(0.05) == 0.05
+
+
+def test_a_stopped_process_had_all_of_it() -> None:
+    with running("while True: pass") as pid:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        own = OwnTime(pid)
+        time.sleep(0.05)
+        assert own.of(0.05) == 0.05
+
+
+def test_a_busy_process_had_what_it_computed() -> None:
+    with running("while True: pass") as pid:
+        own = OwnTime(pid)
+        time.sleep(0.1)
+        # However crowded the machine is, it had no hour.
+        assert own.of(3600) < 60
+
+
+def test_a_process_that_is_gone_can_wait_for_nothing() -> None:
+    with running("pass") as pid:
+        pass
+    assert OwnTime(pid).of(0.25) == 0.25

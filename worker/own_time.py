@@ -1,0 +1,47 @@
+"""How much of a while a process had for itself: on a crowded machine, less than the clock says."""
+
+import os
+from pathlib import Path
+
+_TICK: int = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+class OwnTime:
+    """Measures a process by what Linux tells of it; elsewhere every second of the clock counts."""
+
+    def __init__(self, pid: int) -> None:
+        self._folder = Path(f"/proc/{pid}")
+        self._used = self._cpu_seconds() or 0.0
+
+    def of(self, elapsed: float) -> float:
+        """Return how many of the ``elapsed`` seconds since the last call the process could use.
+
+        While it computes, those are its seconds of CPU time; while one of its threads waits for a CPU, none; while it
+        sleeps or is stopped, all.
+        """
+        used = self._cpu_seconds()
+        if used is None:
+            return elapsed
+        computed, self._used = used - self._used, used
+        if computed > 0:
+            return min(elapsed, computed)
+        return 0.0 if self._wants_cpu() else elapsed
+
+    def _cpu_seconds(self) -> float | None:
+        """CPU time of all threads, in steps of 10 ms; ``None`` where that can't be known."""
+        try:
+            fields = _fields(self._folder / "stat")
+        except (OSError, IndexError):
+            return None
+        return (int(fields[11]) + int(fields[12])) / _TICK
+
+    def _wants_cpu(self) -> bool:
+        try:
+            return any(_fields(thread / "stat")[0] == "R" for thread in (self._folder / "task").iterdir())
+        except (OSError, IndexError):
+            return False
+
+
+def _fields(stat: Path) -> list[str]:
+    """The fields after the name, which may hold blanks: state, parent, and so on (proc(5))."""
+    return stat.read_text().rpartition(")")[2].split()

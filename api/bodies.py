@@ -1,8 +1,10 @@
 """Reading request bodies within limits."""
 
 import asyncio
+from typing import cast
 
 from quart import Request
+from quart.wrappers.request import Body
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from shared.errors import ProblemKind, refuse
@@ -11,6 +13,19 @@ from shared.settings import ApiSettings
 DRAIN_FACTOR = 16
 """A body that is too large is still read (and dropped) up to this multiple of the limit, because many clients
 only look for the answer when they have sent everything."""
+
+
+class _ReadBody:
+    """Stands for a body that has been read: Quart's own, with its two events, would take 1.7 kB as long as a stream."""
+
+    def append(self, data: bytes) -> None:
+        """Take no more: the server tells only that the client has gone."""
+
+    def set_complete(self) -> None:
+        """Be told the end once more."""
+
+
+_READ = cast(Body, _ReadBody())
 
 
 async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
@@ -48,4 +63,5 @@ async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
         raise refuse(ProblemKind.TIMEOUT, "The request body came too slowly.") from error
     if size > limit:
         raise refuse(ProblemKind.TOO_LARGE, f"The request body is larger than the {limit} bytes that are allowed.")
+    request.body = _READ
     return b"".join(parts)

@@ -29,6 +29,7 @@ from api.relay import Relay
 from api.service import ChatService
 from api.stored import CompletionStore
 from shared import logs
+from shared.loops import run as run_loop
 from shared.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.settings import ApiSettings
 from shared.store import connect
@@ -51,22 +52,21 @@ KEEP_ALIVE = 75
 def run(settings: ApiSettings) -> int:
     """Serve until SIGINT or SIGTERM; return the process's exit code."""
     logs.configure(settings.log_level)
+    _allow_connections()
     try:
         listener = _listen(settings.host, settings.port, settings.client_timeout)
     except OSError as error:
         logger.error("can't listen on %s:%d: %s", settings.host, settings.port, error)
         return 1
     with listener:
-        factory = uvicorn.Config(app="", loop="auto", log_config=None).get_loop_factory()
-        with asyncio.Runner(loop_factory=factory) as runner:
-            try:
-                runner.run(_serve(settings, listener))
-            except KeyFileError as error:
-                logger.error("%s", error)
-                return 1
-            except Exception:
-                logger.exception("the API ends, because one of its parts has failed")
-                return 1
+        try:
+            run_loop(_serve(settings, listener))
+        except KeyFileError as error:
+            logger.error("%s", error)
+            return 1
+        except Exception:
+            logger.exception("the API ends, because one of its parts has failed")
+            return 1
     return 0
 
 
@@ -193,6 +193,15 @@ async def _announce(parts: Context, address: str) -> None:
         except (RedisError, OSError) as error:
             logger.debug("replica not announced: %s", error)
         await asyncio.sleep(parts.settings.lease / 3)
+
+
+def _allow_connections() -> None:
+    """Raise the soft limit on open files, often 1,024, to the hard one: each stream is one."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # there is none for Windows
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _listen(host: str, port: int, patience: float) -> socket.socket:

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 from api.answers.tally import Tally
 from api.directory import Directory
 from api.relay import Relay
+from api.service import ChatService
 from shared.errors import ProblemKind
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -23,9 +24,10 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 class Metrics:
     """Counters of one replica, and the page that shows them."""
 
-    def __init__(self, directory: Directory, relay: Relay) -> None:
+    def __init__(self, directory: Directory, relay: Relay, service: ChatService) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_FleetCollector(directory, relay))
+        self._registry.register(_RouteCollector(service))
         self._requests = Counter(
             "vinoqueue_requests", "Accepted requests by outcome.", ["model", "outcome"], registry=self._registry
         )
@@ -72,6 +74,22 @@ class Metrics:
     def page(self) -> bytes:
         """The metrics in Prometheus' text form."""
         return generate_latest(self._registry)
+
+
+class _RouteCollector(Collector):
+    """Reads the counts of the queues that this replica puts jobs into."""
+
+    def __init__(self, service: ChatService) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric."""
+        routed = CounterMetricFamily(
+            "vinoqueue_prefix_routed_jobs", "Texts with long prompts, by where they went.", labels=["model", "route"]
+        )
+        for model, route, count in self._service.routed():
+            routed.add_metric([model, route], count)
+        yield routed
 
 
 class _FleetCollector(Collector):

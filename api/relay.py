@@ -267,6 +267,7 @@ class Relay:
         """Route nothing more to ``answer``."""
         for job in answer.jobs:
             self._tracks.pop(job, None)
+        answer.bypass = None
         if not self._tracks:
             self._empty.set()
 
@@ -309,10 +310,12 @@ class Relay:
             logger.error("frame not understood: %s", error)
             return
         tracks = self._tracks
+        gaps = []
         for entry in entries:
             track = tracks.get(entry.job)
             if track is not None and not track.take(entry.attempt, entry.event):
-                self._recover([track])
+                gaps.append(track)
+        self._recover(gaps)
 
     def _recover(self, tracks: list[_Track]) -> None:
         if tracks:

@@ -108,7 +108,24 @@ class _FiniteRange(click.FloatRange):
         return number
 
 
+class _WordOrInteger(click.IntRange):
+    """A whole number within bounds, or one of a few words in its place."""
+
+    def __init__(self, words: tuple[str, ...], **bounds: Any) -> None:
+        super().__init__(**bounds)
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value in self._words else super().convert(value, param, ctx)
+
+
 def _type(name: str, field: FieldInfo) -> click.ParamType[Any]:
+    match get_args(field.annotation):
+        case (words, number) if get_origin(words) is Literal:
+            bounded = FieldInfo.from_annotation(number)
+            inner = _type(name, bounded)
+            if isinstance(inner, click.IntRange):
+                return _WordOrInteger(get_args(words), min=inner.min, max=inner.max)
     if get_origin(field.annotation) is Literal:
         return click.Choice(get_args(field.annotation))
     bounds: dict[str, Any] = {}

@@ -34,7 +34,9 @@ async def stream(
             yield piece
         return
     readers: dict[int, ChoiceReader] = {}
-    builders = [ChoiceBuilder(index, logprobs=request.sampling.logprobs) for index in range(len(answer.jobs))]
+    builders = [
+        ChoiceBuilder(index, logprobs=request.sampling.logprobs) for index in range(len(answer.jobs) if on_whole else 0)
+    ]
     whole: list[Choice] = []
     if write is not None and on_whole is None:
         answer.bypass = _bypass(readers, rendering, tally, write)

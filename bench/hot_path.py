@@ -121,12 +121,16 @@ async def _walk(store: Store) -> Walk:
 
 
 async def _relay(relay: Relay, jobs: list[Job], frames: list[bytes], counted: Walk) -> None:
+    def write(piece: bytes) -> bool:
+        counted.client_bytes += len(piece)
+        return True
+
     async def consume(job: Job) -> None:
         answer = Answer([job.id], "sim")
         relay.open(answer)
         rendering = ChatRendering(job.request, answer_id=job.id, created=1_700_000_000, fingerprint="fp_simulated")
-        async for piece in stream(answer, job.request, rendering, Tally()):
-            counted.client_bytes += len(piece)
+        async for piece in stream(answer, job.request, rendering, Tally(), write=write):
+            write(piece)
 
     consumers = [asyncio.create_task(consume(job)) for job in jobs]
     await asyncio.sleep(0)

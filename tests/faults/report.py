@@ -40,7 +40,8 @@ adds 50 soaks to the scenarios. A seed sends the same requests and faults again,
 
 - A hung engine is noticed after ten times its longest step of the last ten minutes, though not before 3 s. Until it has
   made steps, and while it takes in a prompt that is longer than all of these minutes, it has `--step-timeout` (15 s if
-  not set): such a step may take seconds, too. Time in which the worker itself did not run does not count.
+  not set): such a step may take seconds, too. Time in which the worker itself did not
+  run, or the engine waited for a CPU, does not count.
 - A worker that vanishes without a word is missed when its lease ends (2 s) and a replica looks for lapsed ones, which
   happens eight times in a lease.
 - While the store is at its memory limit new requests get 503, and those that were accepted go on. What they journal

@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from redis.exceptions import RedisError
@@ -18,9 +17,10 @@ from api.keys.secret import masked
 from api.limits import Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import rate_headers
 from shared.cost import answer_cost, prompt_cost
-from shared.errors import ProblemKind, RequestRefused, refuse
+from shared.errors import ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.request import ChatRequest, Tier
 from shared.settings import ApiSettings
+from shared.tasks import Errands
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Admission:
         self._keyring = keyring
         self._limiter = limiter
         self._settings = settings
-        self._settlements: set[asyncio.Task[None]] = set()
+        self._errands = Errands()
 
     async def identify(self, headers: Lookup) -> ApiKey | None:
         """Return the key in ``headers``; ``None`` where the service is open.
@@ -71,7 +71,7 @@ class Admission:
             try:
                 await self._keyring.refresh()
             except (RedisError, OSError) as error:
-                raise _store_unavailable() from error
+                raise store_unavailable() from error
         if self._keyring.open:
             return None
         secrets = _secrets(headers)
@@ -110,7 +110,7 @@ class Admission:
     def settle(self, reservation: Reservation, tally: Tally) -> None:
         """Put right the tokens of a request that is over, and free its place; returns at once."""
         if not tally.left_to_another:
-            self._run(self._settle(reservation, tally.prompt_tokens + tally.completion_tokens))
+            self._errands.run(self._settle(reservation, tally.prompt_tokens + tally.completion_tokens), "settle")
 
     def settle_for(self, key_id: str, name: str, tokens: int, tally: Tally) -> None:
         """Settle a reservation that another replica has made, if its key is still known; returns at once."""
@@ -120,8 +120,7 @@ class Admission:
 
     async def farewell(self) -> None:
         """Wait until the last settlements are sent, though not for a store that is away: what they free expires."""
-        if self._settlements:
-            await asyncio.wait(self._settlements, timeout=_FAREWELL)
+        await self._errands.finish(_FAREWELL)
 
     def _queue_timeout(self, key: ApiKey | None, headers: Lookup) -> float | None:
         allowed = key.queue_timeout if key is not None else None
@@ -146,10 +145,10 @@ class Admission:
         try:
             refusal, counts = await self._limiter.reserve(reservation)
         except (RedisError, OSError) as error:
-            raise _store_unavailable() from error
+            raise store_unavailable() from error
         except asyncio.CancelledError:
             # The reservation may have been made all the same.
-            self._run(self._settle(reservation, reservation.tokens))
+            self._errands.run(self._settle(reservation, reservation.tokens), "settle")
             raise
         return rate_headers(counts), refusal
 
@@ -158,11 +157,6 @@ class Admission:
             await self._limiter.settle(reservation, used)
         except (RedisError, OSError) as error:
             logger.warning("a request of %s is not settled, Redis does not answer: %s", reservation.key.id, error)
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name="settle")
-        self._settlements.add(task)
-        task.add_done_callback(self._settlements.discard)
 
 
 class LimitReached(RequestRefused):
@@ -216,11 +210,3 @@ def _counted_tokens(request: ChatRequest, key: ApiKey) -> int:
     if request.sampling.max_tokens is None and key.tokens_per_minute is not None:
         return min(counted, max(prompt_cost(request), key.tokens_per_minute))
     return counted
-
-
-def _store_unavailable() -> RequestRefused:
-    return refuse(
-        ProblemKind.STORE_UNAVAILABLE,
-        "The store behind this service can't be reached. Please try again.",
-        retry_after=_RETRY_SOON,
-    )

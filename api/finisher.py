@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
-from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -18,8 +16,8 @@ from api.promises import Promise, PromiseBook
 from api.relay import Answer
 from api.service import ChatService
 from api.stored import CompletionStore
-from shared.errors import ProblemKind, RequestRefused, refuse
-from shared.tasks import cancel_all
+from shared.errors import RequestRefused, store_unavailable
+from shared.tasks import Errands
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class Finisher:
         self._in_hand: set[str] = set()
         self._missing: dict[str, float] = {}
         self._took_over = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._errands = Errands()
 
     async def promise(self, promise: Promise, answer: Answer) -> None:
         """Promise to store ``answer``, which this replica relays; it must be told the :meth:`end`.
@@ -69,11 +67,7 @@ class Finisher:
         try:
             await self._book.add(promise)
         except (RedisError, OSError) as error:
-            raise refuse(
-                ProblemKind.STORE_UNAVAILABLE,
-                "The store behind this service can't be reached. Please try again.",
-                retry_after=_RETRY,
-            ) from error
+            raise store_unavailable() from error
         answer.promised = True
 
     async def store(self, promise: Promise, document: bytes) -> bool:
@@ -90,7 +84,7 @@ class Finisher:
         if self._service.leaves(answer):
             tally.left_to_another = True
         elif promise.answer_id in self._in_hand:
-            self._run(self._take_back(promise.answer_id), "take a promise back")
+            self._errands.run(self._take_back(promise.answer_id), "take a promise back")
 
     async def run(self) -> None:
         """Until cancelled: look for promises whose replica has gone, and fulfil them."""
@@ -105,9 +99,7 @@ class Finisher:
 
     async def farewell(self) -> None:
         """Wait until the last promises are taken back, though not for a store that is away: others drop them then."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_FAREWELL)
-        await cancel_all(self._tasks)
+        await self._errands.finish(_FAREWELL)
 
     async def _look(self) -> None:
         if self._service.draining:
@@ -125,7 +117,7 @@ class Finisher:
             for promise in await self._book.own(but=self._in_hand):
                 logger.info("answer %s is finished in place of a replica that has gone", promise.answer_id)
                 self._in_hand.add(promise.answer_id)
-                self._run(self._fulfil(promise), "fulfil a promise")
+                self._errands.run(self._fulfil(promise), "fulfil a promise")
             self._took_over = False
 
     async def _fulfil(self, promise: Promise) -> None:
@@ -175,8 +167,3 @@ class Finisher:
                 self._in_hand.discard(answer_id)
             except (RedisError, OSError):
                 await asyncio.sleep(_RETRY)
-
-    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from arq.connections import ArqRedis
@@ -15,11 +14,11 @@ from api.answers.tally import Tally
 from api.directory import Directory
 from api.relay import Answer, Relay
 from shared.cost import answer_cost, prompt_cost
-from shared.errors import Problem, ProblemKind, RequestRefused, refuse
+from shared.errors import Problem, ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.queue import REAPS_PER_LEASE, JobQueue, QueueFull, Route
 from shared.request import ChatRequest, Job
 from shared.settings import ApiSettings
-from shared.tasks import cancel_all
+from shared.tasks import Errands
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class ChatService:
         self._replica = replica
         self._settings = settings
         self._queues: dict[str, JobQueue] = {}
-        self._goodbyes: set[asyncio.Task[None]] = set()
+        self._errands = Errands()
         self._timers: dict[Answer, asyncio.TimerHandle] = {}
         self._leaving = False
         self.draining = False
@@ -72,7 +71,7 @@ class ChatService:
             raise self._full(request.model, full.ahead, full.ahead + len(jobs) - limit) from None
         except (RedisError, OSError) as error:
             self.close(answer)
-            raise _store_unavailable() from error
+            raise store_unavailable() from error
         except asyncio.CancelledError:
             self.close(answer)
             raise
@@ -94,7 +93,7 @@ class ChatService:
         """End an answer: nothing more is relayed, and jobs that are not over are cancelled, or left to others."""
         self._forget(answer)
         if (answer.abandoned or not answer.over) and not self.leaves(answer):
-            self._run(self._cancel(answer), "cancel jobs")
+            self._errands.run(self._cancel(answer), "cancel jobs")
 
     def leaves(self, answer: Answer) -> bool:
         """Whether ``answer`` is left to another replica to finish and to store, because this one ends."""
@@ -103,7 +102,7 @@ class ChatService:
     def charge(self, request: ChatRequest, tenant: str, tally: Tally) -> None:
         """Count what an accepted request of ``tenant`` took, in place of what the queue guessed; returns at once."""
         if not tally.left_to_another:
-            self._run(self._charge(request, tenant, tally.prompt_tokens + tally.completion_tokens), "charge")
+            self._errands.run(self._charge(request, tenant, tally.prompt_tokens + tally.completion_tokens), "charge")
 
     def queue(self, model: str) -> JobQueue:
         """The queue of ``model``."""
@@ -162,9 +161,7 @@ class ChatService:
     async def farewell(self) -> None:
         """Wait until the last cancellations are sent, though not for a store that is away: workers notice then that
         nobody listens."""
-        if self._goodbyes:
-            await asyncio.wait(self._goodbyes, timeout=_FAREWELL)
-        await cancel_all(self._goodbyes)
+        await self._errands.finish(_FAREWELL)
 
     def _queue_limit(self, model: str, jobs: int) -> int:
         """How many jobs may wait when ``jobs`` new ones have come, at the rate at which the workers get on.
@@ -189,7 +186,7 @@ class ChatService:
         """End ``answer`` if no worker has taken it, else in ``rest`` seconds if it is not over by then."""
         self._timers[answer] = asyncio.get_running_loop().call_later(rest, answer.fail, _TIMED_OUT)
         if all(track.attempt == 0 for track in answer.tracks):
-            self._run(self._end_wait_unless_claimed(answer), "end of a wait")
+            self._errands.run(self._end_wait_unless_claimed(answer), "end of a wait")
 
     async def _end_wait_unless_claimed(self, answer: Answer) -> None:
         """End ``answer`` if no worker has taken it. While Redis is away, its workers may well be at it."""
@@ -220,7 +217,7 @@ class ChatService:
             try:
                 await self._directory.refresh()
             except (RedisError, OSError) as error:
-                raise _store_unavailable() from error
+                raise store_unavailable() from error
             fleet = self._directory.fleet
         if model in fleet.serving():
             return
@@ -274,11 +271,6 @@ class ChatService:
         except (RedisError, OSError) as error:
             logger.warning("a request of %s is not charged, Redis does not answer: %s", tenant, error)
 
-    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._goodbyes.add(task)
-        task.add_done_callback(self._goodbyes.discard)
-
     async def _cancel(self, answer: Answer) -> None:
         """Cancel what is left of ``answer``. An outage is waited out: its workers would compute for nobody."""
         while True:
@@ -299,11 +291,3 @@ _WAITED_OUT = Problem(
     message="No worker was free for this request in the time that it may wait. Please try again later.",
     retry_after=_RETRY_NO_WORKER,
 )
-
-
-def _store_unavailable() -> RequestRefused:
-    return refuse(
-        ProblemKind.STORE_UNAVAILABLE,
-        "The store behind this service can't be reached. Please try again.",
-        retry_after=_RETRY_SOON,
-    )

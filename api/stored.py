@@ -10,7 +10,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared import keys
-from shared.errors import ProblemKind, refuse
+from shared.errors import store_unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -163,8 +163,4 @@ async def _told() -> AsyncIterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
-        raise refuse(
-            ProblemKind.STORE_UNAVAILABLE,
-            "The store behind this service can't be reached. Please try again.",
-            retry_after=1.0,
-        ) from error
+        raise store_unavailable() from error

@@ -15,12 +15,13 @@ from bench.fleet import Fleet
 from bench.listener import deaf
 from bench.report import percentile, save, table
 from bench.store import Store
-from bench.usage import cpu, store_counts
+from bench.usage import store_counts
 from shared import keys
 from shared.events import TERMINAL, Started, decode_frame
 from shared.queue import JobQueue
 from shared.request import ChatRequest, Job, Message, Sampling, Tier
 from shared.store import connect
+from worker.own_time import cpu_seconds
 
 WORKERS = (1, 8, 32)
 WAITING = (0, 100, 10_000)
@@ -81,7 +82,7 @@ def run(folder: Path) -> dict[str, Any]:
 def _watch_idle(fleet: Fleet, workers: int) -> dict[str, object]:
     store = fleet.redis()
     supervisors = [process.popen.pid for process in fleet.processes]
-    before, used, began = store_counts(store), sum(map(cpu, supervisors)), time.perf_counter()
+    before, used, began = store_counts(store), sum(map(cpu_seconds, supervisors)), time.perf_counter()
     time.sleep(IDLE)
     after, seconds = store_counts(store), time.perf_counter() - began
     return {
@@ -89,7 +90,7 @@ def _watch_idle(fleet: Fleet, workers: int) -> dict[str, object]:
         "commands/s": (after["commands"] - before["commands"]) / seconds,
         "kB/s": (after["bytes"] - before["bytes"]) / seconds / 1000,
         "store, % of a core": (after["cpu"] - before["cpu"]) / seconds * 100,
-        "a supervisor, % of a core": (sum(map(cpu, supervisors)) - used) / seconds / workers * 100,
+        "a supervisor, % of a core": (sum(map(cpu_seconds, supervisors)) - used) / seconds / workers * 100,
     }
 
 

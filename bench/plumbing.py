@@ -8,7 +8,8 @@ from typing import Any
 from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.report import save, table
-from bench.usage import cpu, store_counts
+from bench.usage import store_counts
+from worker.own_time import cpu_seconds
 
 SLOTS = 64
 STEP = 0.02
@@ -39,7 +40,7 @@ def _measure(fleet: Fleet, workers: int, runs: int) -> dict[str, object]:
     api = fleet.processes[-1].popen.pid
     supervisors = [process.popen.pid for process in fleet.processes[:-1]]
     before, started = store_counts(store), time.perf_counter()
-    api_cpu, supervisor_cpu = cpu(api), sum(map(cpu, supervisors))
+    api_cpu, supervisor_cpu = cpu_seconds(api), sum(map(cpu_seconds, supervisors))
     streams: list[Stream] = []
     for _ in range(runs):
         streams += asyncio.run(_load(fleet, workers))
@@ -51,8 +52,8 @@ def _measure(fleet: Fleet, workers: int, runs: int) -> dict[str, object]:
         "workers": workers,
         "streams": workers * SLOTS,
         "tokens/s": tokens / seconds,
-        "API µs/token": (cpu(api) - api_cpu) / tokens * 1e6,
-        "supervisor µs/token": (sum(map(cpu, supervisors)) - supervisor_cpu) / tokens * 1e6,
+        "API µs/token": (cpu_seconds(api) - api_cpu) / tokens * 1e6,
+        "supervisor µs/token": (sum(map(cpu_seconds, supervisors)) - supervisor_cpu) / tokens * 1e6,
         "store µs/token": (after["cpu"] - before["cpu"]) / tokens * 1e6,
         "publishes/step": (after["publish"] - before["publish"]) / steps,
         "commands/token": (after["commands"] - before["commands"]) / tokens,

@@ -10,7 +10,8 @@ from typing import Any
 from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.report import save, table
-from bench.usage import cpu, family
+from bench.usage import family
+from worker.own_time import cpu_seconds
 
 SLOTS = 64
 STEP = 0.1
@@ -87,10 +88,10 @@ def _used(fleet: Fleet) -> dict[str, float]:
     return {
         "replicas": _sum(apis),
         "workers": _sum(pid for worker in workers for pid in family(worker)),
-        "store": cpu(fleet.store.pid),
-        "client": cpu(os.getpid()),
+        "store": cpu_seconds(fleet.store.pid),
+        "client": cpu_seconds(os.getpid()),
     }
 
 
 def _sum(pids: Iterable[int]) -> float:
-    return sum(map(cpu, pids))
+    return sum(map(cpu_seconds, pids))

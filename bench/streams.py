@@ -16,7 +16,8 @@ from typing import Any
 from bench.fleet import Fleet
 from bench.load import Stream, chat, probe
 from bench.report import percentile, save, table
-from bench.usage import cpu, resident
+from bench.usage import resident
+from worker.own_time import cpu_seconds
 
 STREAMS = 5000
 WORKERS = 16
@@ -78,7 +79,7 @@ async def _warm_up(port: int) -> None:
 
 
 async def _open_streams(port: int, api: int) -> dict[str, object]:
-    memory, used = resident(api), cpu(api)
+    memory, used = resident(api), cpu_seconds(api)
 
     async def one(number: int) -> Stream:
         await asyncio.sleep(number * OPENING / STREAMS)
@@ -86,10 +87,10 @@ async def _open_streams(port: int, api: int) -> dict[str, object]:
 
     tasks = [asyncio.create_task(one(number)) for number in range(STREAMS)]
     await asyncio.sleep(OPENING + 3 * STEP)
-    opening = cpu(api) - used
-    began, used = time.perf_counter(), cpu(api)
+    opening = cpu_seconds(api) - used
+    began, used = time.perf_counter(), cpu_seconds(api)
     await asyncio.sleep(WATCHED)
-    ended, used = time.perf_counter(), cpu(api) - used
+    ended, used = time.perf_counter(), cpu_seconds(api) - used
     memory = resident(api) - memory
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     by_worker: list[list[list[float]]] = [[] for _ in range(WORKERS)]
@@ -115,7 +116,7 @@ async def _open_streams(port: int, api: int) -> dict[str, object]:
 
 async def _connect(exchange: Callable[[], Awaitable[Stream]], api: int) -> dict[str, object]:
     """Begin ``exchange`` at an even pace, whatever has become of the earlier ones."""
-    used, began = cpu(api), time.perf_counter()
+    used, began = cpu_seconds(api), time.perf_counter()
 
     async def one(number: int) -> Stream:
         await asyncio.sleep(began + number / CONNECTIONS - time.perf_counter())
@@ -131,7 +132,7 @@ async def _connect(exchange: Callable[[], Awaitable[Stream]], api: int) -> dict[
         "answered/s": len(answered) / (max(one.ended for one in answered) - began),
         "p50 ms": percentile(taken, 0.5),
         "p99 ms": percentile(taken, 0.99),
-        "API ms each": (cpu(api) - used) / count * 1000,
+        "API ms each": (cpu_seconds(api) - used) / count * 1000,
     }
 
 

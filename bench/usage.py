@@ -1,17 +1,10 @@
-"""What processes and the store have used: CPU seconds, memory, commands and bytes."""
+"""What processes and the store have used: memory, CPU seconds, commands and bytes."""
 
 import os
 from pathlib import Path
 from typing import Any
 
-_TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def cpu(pid: int) -> float:
-    """CPU seconds that a process has used, its children not counted."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def resident(pid: int) -> int:

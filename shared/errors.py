@@ -70,3 +70,12 @@ def refuse(
 ) -> RequestRefused:
     """Return the exception for a new problem, ready to be raised."""
     return RequestRefused(Problem(kind=kind, message=message, param=param, code=code, retry_after=retry_after))
+
+
+def store_unavailable() -> RequestRefused:
+    """Return the exception for a request that can't be served because the store does not answer."""
+    return refuse(
+        ProblemKind.STORE_UNAVAILABLE,
+        "The store behind this service can't be reached. Please try again.",
+        retry_after=1.0,
+    )

@@ -1,7 +1,7 @@
-"""Ending background tasks."""
+"""Background tasks, and how they end."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from typing import Any
 
 _PATIENCE = 0.5
@@ -20,3 +20,22 @@ async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_PATIENCE)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Errands:
+    """Small tasks that nobody waits for, until their owner ends."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Begin ``work``; returns at once."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self, patience: float) -> None:
+        """Wait up to ``patience`` seconds for what is under way, then cancel it."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience)
+        await cancel_all(self._tasks)

@@ -10,7 +10,7 @@ class OwnTime:
     """Measures a process by what Linux tells of it; elsewhere every second of the clock counts."""
 
     def __init__(self, pid: int) -> None:
-        self._folder = Path(f"/proc/{pid}")
+        self._pid = pid
         self._used = self._cpu_seconds() or 0.0
 
     def of(self, elapsed: float) -> float:
@@ -28,18 +28,25 @@ class OwnTime:
         return 0.0 if self._wants_cpu() else elapsed
 
     def _cpu_seconds(self) -> float | None:
-        """CPU time of all threads, in steps of 10 ms; ``None`` where that can't be known."""
         try:
-            fields = _fields(self._folder / "stat")
+            return cpu_seconds(self._pid)
         except (OSError, IndexError):
             return None
-        return (int(fields[11]) + int(fields[12])) / _TICK
 
     def _wants_cpu(self) -> bool:
         try:
-            return any(_fields(thread / "stat")[0] == "R" for thread in (self._folder / "task").iterdir())
+            return any(_fields(thread / "stat")[0] == "R" for thread in Path(f"/proc/{self._pid}/task").iterdir())
         except (OSError, IndexError):
             return False
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time that all threads of a process have used, in steps of 10 ms, its children not counted.
+
+    Raises :class:`OSError` when it is gone, or where there is no ``/proc``.
+    """
+    fields = _fields(Path(f"/proc/{pid}/stat"))
+    return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def _fields(stat: Path) -> list[str]:

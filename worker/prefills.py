@@ -21,7 +21,9 @@ _REMEMBERED = 4096
 class Prefills:
     """Which beginnings of prompts the engine has computed, and which it is computing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, caching: bool = True) -> None:
+        """An engine that is not ``caching`` prompts has nothing to wait for."""
+        self._caching = caching
         self._computing: dict[bytes, int] = {}
         self._blocks: dict[int, list[bytes]] = {}
         self._computed: OrderedDict[bytes, None] = OrderedDict()
@@ -33,7 +35,7 @@ class Prefills:
 
         :meth:`over` must follow.
         """
-        blocks = _digests(tokens)
+        blocks = _digests(tokens) if self._caching else []
         while first := self._first(blocks):
             ours = asyncio.get_running_loop().create_future()
             self._waiting[number] = (first, ours)

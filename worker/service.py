@@ -58,7 +58,7 @@ class ModelService:
         self._worker = worker
         self._max_lapses = max_lapses
         self._log_poison = log_poison
-        self._prefills = prefills
+        self._prefills = prefills or Prefills(caching=False)
         self._trials = Trials()
         self._numbers = itertools.count(1)
         self._by_job: dict[str, ActiveJob] = {}
@@ -84,8 +84,7 @@ class ModelService:
         self._engine = engine
         self.facts = facts
         self.gauges = _NO_GAUGES
-        if self._prefills is not None:
-            self._prefills.forget()
+        self._prefills.forget()
         if engine is None:
             self._engine_up.clear()
         else:
@@ -218,7 +217,7 @@ class ModelService:
         if self._trials.concerns(claim.crashes, claim.lapses):
             await self._trials.begin(active.job.id, len(generated))
             active.on_trial = True
-        if self._prefills is not None and not active.done.is_set():
+        if not active.done.is_set():
             await self._prefills.turn(active.number, prepared.tokens)
         # A claim can arrive just as the engine dies; it then waits for the next one.
         await self._engine_up.wait()
@@ -267,8 +266,7 @@ class ModelService:
 
     def _started(self, active: ActiveJob) -> Started:
         active.started = True
-        if self._prefills is not None:
-            self._prefills.over(active.number, computed=True)
+        self._prefills.over(active.number, computed=True)
         return Started(
             worker=self._worker,
             prompt_tokens=active.prompt_tokens,
@@ -286,16 +284,14 @@ class ModelService:
 
     def _stop_computing(self, active: ActiveJob) -> None:
         self._by_number.pop(active.number, None)
-        if self._prefills is not None:
-            self._prefills.over(active.number, computed=False)
+        self._prefills.over(active.number, computed=False)
         if active.added and self._engine is not None:
             self._engine.cancel(active.number)
 
     def _forget(self, active: ActiveJob) -> None:
         self._by_number.pop(active.number, None)
         self._by_job.pop(active.job.id, None)
-        if self._prefills is not None:
-            self._prefills.over(active.number, computed=False)
+        self._prefills.over(active.number, computed=False)
         if active.on_trial:
             self._trials.end(active.job.id)
 

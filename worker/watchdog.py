@@ -71,6 +71,11 @@ class Watchdog:
         self._running.discard(number)
         self._beginning.pop(number, None)
 
+    @property
+    def busy(self) -> bool:
+        """Whether the engine has a sequence."""
+        return bool(self._running)
+
     def heard(self, numbers: Iterable[int]) -> None:
         """The engine has made a step, with outputs for these sequences."""
         step = self.look()

@@ -9,7 +9,8 @@ import pytest
 
 from bench.capacity import BATCH, STEP, demand
 from bench.streams import lateness, line_below
-from bench.usage import cpu, family, resident
+from bench.usage import family, resident
+from worker.own_time import cpu_seconds
 
 COSTS = {
     "advertise": 20.0,
@@ -76,11 +77,11 @@ def test_what_replicas_read_grows_with_workers_and_replicas_together() -> None:
 
 
 def test_usage_of_this_process_and_its_children() -> None:
-    before = cpu(os.getpid())
+    before = cpu_seconds(os.getpid())
     until = time.process_time() + 0.1
     while time.process_time() < until:
         pass
-    assert cpu(os.getpid()) >= before + 0.05
+    assert cpu_seconds(os.getpid()) >= before + 0.05
     assert resident(os.getpid()) > 1_000_000
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         # Other tests' fleets may be alive beside it.

@@ -49,7 +49,6 @@ class EngineProcess:
         )
         self._messages = self._child.messages()
         self._on_loading = on_loading
-        self._running: set[int] = set()
         self.watchdog = Watchdog(step_timeout)
         self.idle_since: float | None = time.monotonic()
         """Since when it has had no sequence (monotonic seconds); None while it has one."""
@@ -87,7 +86,6 @@ class EngineProcess:
     def add(self, sequence: Sequence) -> None:
         """Start a sequence; its outputs, or its refusal, come with the reports."""
         self.watchdog.add(sequence.number, len(sequence.prompt) + len(sequence.generated))
-        self._running.add(sequence.number)
         self.idle_since = None
         self._child.send(Add(sequence))
 
@@ -132,6 +130,5 @@ class EngineProcess:
 
     def _discard(self, number: int) -> None:
         self.watchdog.discard(number)
-        self._running.discard(number)
-        if not self._running and self.idle_since is None:
+        if not self.watchdog.busy and self.idle_since is None:
             self.idle_since = time.monotonic()

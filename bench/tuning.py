@@ -19,18 +19,22 @@ BATCHES = (1, 8, 32)
 
 CANDIDATES: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
-    "f32": {"plugin_config": '{"INFERENCE_PRECISION_HINT": "f32"}'},
+    "the file's own weights": {"weights": "original"},
+    "the file's own weights in f32": {
+        "weights": "original",
+        "plugin_config": '{"INFERENCE_PRECISION_HINT": "f32"}',
+    },
+    "bf16": {"plugin_config": '{"INFERENCE_PRECISION_HINT": "bf16"}'},
     "no dynamic quantisation": {"plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}'},
-    "dynamic quantisation by 128": {"plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": 128}'},
+    "dynamic quantisation by 32": {"plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": 32}'},
+    "dynamic quantisation by 192": {"plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": 192}'},
     "KV cache in f16": {"plugin_config": '{"KV_CACHE_PRECISION": "f16"}'},
-    "KV cache in bf16": {"plugin_config": '{"KV_CACHE_PRECISION": "bf16"}'},
     "threads not pinned": {"plugin_config": '{"ENABLE_CPU_PINNING": false}'},
     "one thread": {"plugin_config": '{"INFERENCE_NUM_THREADS": 1}'},
     "hint: throughput": {"plugin_config": '{"PERFORMANCE_HINT": "THROUGHPUT"}'},
     "one thread samples": {"plugin_config": '{"sampler_num_threads": 1}'},
     "no prefix caching": {"prefix_caching": False},
     "cache that grows": {"cache_size": 0},
-    "cache of 1 GB": {"cache_size": 1},
     "1,024 prompt tokens a step": {"prefill_tokens": 1024},
     "prompt lookup": {"prompt_lookup": True},
 }

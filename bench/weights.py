@@ -24,7 +24,6 @@ FORMATS = (
     Weights(group=32),
     Weights(group=32, small_ends=True),
     Weights(group=64),
-    Weights(group=192),
     Weights(group=PER_CHANNEL),
 )
 _GGUF = "GGUF"
@@ -35,7 +34,8 @@ _LOADED_AT_ONCE = 3
 def run(folder: Path, *, runs: int = 5, formats: Sequence[Weights] = FORMATS) -> dict[str, Any]:
     """Convert to ``formats`` in ``folder``, measure, print the table, and return the result."""
     try:
-        check_tools(formats[0])
+        for weights in formats:
+            check_tools(weights)
     except ModelError as error:
         print(f"\nweights is left out. {error}")
         return {"rows": []}
@@ -54,7 +54,7 @@ def _compare(folder: Path, formats: Sequence[Weights], runs: int) -> list[dict[s
         for at, weights in enumerate(formats)
     }
     paths = {_GGUF: model.path} | {name: conversion.folder for name, conversion in done.items()}
-    settings = EngineSettings(max_batch=max(BATCHES))
+    settings = EngineSettings(max_batch=max(BATCHES), weights="original")
     options = {
         name: EngineOptions.from_settings(settings, path=str(path), context_length=model.context_length)
         for name, path in paths.items()

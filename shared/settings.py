@@ -152,6 +152,12 @@ class EngineSettings(Settings):
         description="OpenVINO IR folder of a small model that guesses tokens for the large one; empty is none. It does "
         "without prefix caching.",
     )
+    weights: Literal["auto", "int8", "original"] = Field(
+        "auto",
+        description="'int8' serves a GGUF file with int8 weights, made at the first start and kept in the user's cache "
+        "folder; 'auto' does so on CPUs for files of up to 256 MB, which it makes faster, but not with '--precision "
+        "exact'.",
+    )
     precision: Literal["fast", "exact"] = Field(
         "fast",
         description="'exact' computes in f32 without dynamic quantisation, so that a text does not depend on what "

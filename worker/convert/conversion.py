@@ -1,6 +1,5 @@
 """From a model source to an OpenVINO IR folder with weights in another format, compared with the original."""
 
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -8,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 import numpy
-import openvino
 from numpy.typing import NDArray
 
 from shared.settings import EngineSettings
+from worker.convert.folder import remake
 from worker.convert.original import MODEL_FILES, bring
 from worker.convert.perplexity import perplexity, sample_tokens
-from worker.convert.weights import Weights, check_tools, compress
+from worker.convert.weights import Weights, check_tools
 from worker.engine.model_files import model_bytes
 from worker.engine.openvino import load_pipeline
 from worker.engine.options import EngineOptions
@@ -72,7 +71,7 @@ def convert(
         progress(f"measuring the original on {len(tokens)} tokens of text")
         before = _measure(original.folder, original.served, tokens)
         progress(f"making weights: {weights}")
-        result = _remake(original.folder, weights, Path(scratch))
+        result = remake(original.folder, weights, Path(scratch))
         progress("measuring the result")
         after = _measure(result, result, tokens)
         conversion = Conversion(folder=folder, tokens=len(tokens), original=before, converted=after)
@@ -101,23 +100,11 @@ def _check_place(folder: Path, replace: bool) -> None:
         raise ModelError(f"{folder} is not replaced, as it is more than a model's IR folder: {reason}.")
 
 
-def _remake(original: Path, weights: Weights, scratch: Path) -> Path:
-    """Return a new IR folder in ``scratch``, like ``original`` but for its weights."""
-    result = scratch / "result"
-    result.mkdir()
-    for file in original.iterdir():
-        if file.name not in MODEL_FILES and file.suffix != ".gguf":
-            shutil.copyfile(file, result / file.name)
-    model = compress(openvino.Core().read_model(original / MODEL_FILES[0]), weights)
-    openvino.save_model(model, result / MODEL_FILES[0], compress_to_fp16=weights.format == "f16")
-    return result
-
-
 def _measure(folder: Path, served: Path, tokens: NDArray[numpy.int64]) -> Measured:
     """Measure an IR folder; ``served`` is what a worker would load."""
     options = EngineOptions.from_settings(EngineSettings(), path=str(served), context_length=len(tokens))
     started = time.perf_counter()
-    load_pipeline(options)
+    load_pipeline(options, served)
     load_seconds = time.perf_counter() - started
     size = model_bytes(served)
     return Measured(size=size, load_seconds=load_seconds, perplexity=perplexity(folder, tokens))

@@ -1,4 +1,4 @@
-"""The weights of an OpenVINO model in another format: unpacked to f16, then compressed by NNCF.
+"""The weights of an OpenVINO model in another format: unpacked to f16, then compressed: to int8 here, to int4 by NNCF.
 
 NNCF (https://github.com/openvinotoolkit/nncf) is the optional extra ``convert``: nothing else needs it.
 """
@@ -6,15 +6,19 @@ NNCF (https://github.com/openvinotoolkit/nncf) is the optional extra ``convert``
 import contextlib
 import importlib.util
 import logging
+import math
 import os
 import sys
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 import numpy
 import openvino
 from openvino import opset13 as opset
 
+from shared.settings import PluginValue
+from worker.convert.int8 import quantise_rows
 from worker.models import ModelError
 
 Format = Literal["int4", "int8", "f16"]
@@ -24,6 +28,9 @@ PER_CHANNEL = -1
 
 _SMALL = 64
 """Bytes up to which a constant is a parameter of an operation, not a weight."""
+
+_AT_ONCE = 1 << 26
+"""Weights that are unpacked at a time: in f32, 256 MB."""
 
 _PACKED = frozenset({"u1", "u2", "u3", "u4", "u6", "u8", "i4", "i8", "nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0"})
 _DECOMPRESSION = frozenset({"Constant", "Convert", "Subtract", "Multiply", "Reshape", "Transpose"})
@@ -50,60 +57,77 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_tools(weights: Weights) -> None:
     """Raise :class:`ModelError` when what makes ``weights`` is not installed."""
-    if weights.format != "f16" and importlib.util.find_spec("nncf") is None:
+    if weights.format == "int4" and importlib.util.find_spec("nncf") is None:
         raise ModelError(
             f"Compressing weights to {weights.format} needs NNCF, which is not installed. "
             "Install it with: pip install 'vinoqueue[worker,convert]'"
         )
 
 
-def compress(model: openvino.Model, weights: Weights) -> openvino.Model:
-    """Return ``model``, which is used up, with its weights in the format ``weights``.
+def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, dict[str, PluginValue]]:
+    """Return ``model``, which is used up, with its weights in the format ``weights``, and with which properties a CPU
+    serves it best; none are its defaults.
 
     Raises :class:`ModelError` when the model's shapes don't allow it or NNCF is not installed.
     """
     check_tools(weights)
     _unpack(model)
     if weights.format == "f16":
-        return model
+        return model, {}
+    if weights.format == "int8":
+        return model, quantise_rows(model)
     # NNCF reports each use to a statistics service unless this is set when it is imported. We report nothing.
     os.environ.setdefault("NNCF_CI", "1")
     import nncf
 
     nncf.set_log_level(logging.WARNING)
-    options: dict[str, Any] = {"mode": nncf.CompressWeightsMode.INT8_SYM}
-    if weights.format == "int4":
-        options = {
-            "mode": nncf.CompressWeightsMode.INT4_ASYM,
-            "group_size": weights.group,
-            "ratio": 1.0,
-            "all_layers": weights.small_ends,
-        }
     try:
         with contextlib.redirect_stdout(sys.stderr):  # its progress bars
-            compressed: openvino.Model = nncf.compress_weights(model, **options)
+            compressed: openvino.Model = nncf.compress_weights(
+                model,
+                mode=nncf.CompressWeightsMode.INT4_ASYM,
+                group_size=weights.group,
+                ratio=1.0,
+                all_layers=weights.small_ends,
+            )
     except (nncf.ValidationError, nncf.InvalidGroupSizeError, nncf.UnsupportedModelError) as error:
         raise ModelError(f"NNCF can't compress this model's weights to {weights}: {error}") from error
-    return compressed
+    return compressed, {}
 
 
 def _unpack(model: openvino.Model) -> None:
     """Replace weights that are packed already by their values in f16."""
-    core = openvino.Core()
+    packed: dict[str, openvino.Node] = {}
     for user in model.get_ordered_ops():
-        for port in user.inputs():
-            source = port.get_source_output()
-            node = source.get_node()
-            if user.get_type_name() in _DECOMPRESSION or not _is_packed_weight(node):
-                continue
-            values = core.compile_model(openvino.Model([node], []), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([])[0]
-            plain = opset.constant(values.astype(numpy.float16))
-            plain.set_friendly_name(f"{node.get_friendly_name()}/unpacked")
-            converted = opset.convert(plain, source.get_element_type().get_type_name())
-            converted.set_friendly_name(node.get_friendly_name())
-            for target in source.get_target_inputs():
-                target.replace_source_output(converted.output(0))
+        if user.get_type_name() in _DECOMPRESSION:
+            continue
+        nodes = (port.get_source_output().get_node() for port in user.inputs())
+        packed |= {node.get_name(): node for node in nodes if _is_packed_weight(node)}
+    waiting: list[openvino.Node] = []
+    for node in packed.values():
+        waiting.append(node)
+        # Compiling takes 30 ms however little there is to compute.
+        if sum(math.prod(one.shape) for one in waiting) > _AT_ONCE:
+            _unpack_all(waiting)
+            waiting.clear()
+    _unpack_all(waiting)
     model.validate_nodes_and_infer_types()
+
+
+def _unpack_all(nodes: Sequence[openvino.Node]) -> None:
+    """Compute the values of ``nodes``, which nothing but constants leads to, and put constants in their places."""
+    if not nodes:
+        return
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    values = openvino.Core().compile_model(openvino.Model(list(nodes), []), "CPU", exact)([])
+    for at, node in enumerate(nodes):
+        plain = opset.constant(values[at].astype(numpy.float16))
+        plain.set_friendly_name(f"{node.get_friendly_name()}/unpacked")
+        converted = opset.convert(plain, node.get_output_element_type(0).get_type_name())
+        converted.set_friendly_name(node.get_friendly_name())
+        for target in node.output(0).get_target_inputs():
+            if target.get_node().get_type_name() != "Result":
+                target.replace_source_output(converted.output(0))
 
 
 def _is_packed_weight(node: openvino.Node) -> bool:

@@ -1,7 +1,15 @@
-"""A model's identity, found from its files alone, so that it is the same on every host."""
+"""What a model's files tell of it: its identity, the same on every host, its size, and how to serve it."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
+
+from shared.settings import PluginValue
+
+_PROPERTIES = "vinoqueue.json"
+"""In an IR folder: by OpenVINO device, the properties that suit these weights."""
 
 _SAMPLE = 1 << 20
 """Bytes to read at each end of a file: weights of one size that differ, differ there too (headers, last layer)."""
@@ -27,3 +35,24 @@ def model_identity(path: Path) -> str:
 def model_bytes(path: Path) -> int:
     """Return the size in bytes of the model file, or of all files in the model folder."""
     return sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()) if file.is_file())
+
+
+def state_properties(folder: Path, properties: Mapping[str, Mapping[str, PluginValue]]) -> None:
+    """Write into an IR folder with which OpenVINO properties each device serves it best; none leaves no file."""
+    file = folder / _PROPERTIES
+    file.unlink(missing_ok=True)
+    if properties:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(properties)) + b"\n")
+
+
+def stated_properties(path: Path, device: str) -> dict[str, PluginValue]:
+    """Return the properties that :func:`state_properties` wrote for ``device``: none for a GGUF file.
+
+    Raises :class:`OSError` when the file can't be read and :class:`msgspec.DecodeError` when it is no such file.
+    """
+    file = path / _PROPERTIES
+    if not file.is_file():
+        return {}
+    return msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, PluginValue]]).get(
+        device.partition(".")[0], {}
+    )

@@ -12,6 +12,7 @@ import openvino_genai
 
 from shared.errors import Problem, ProblemKind
 from shared.request import Sampling
+from worker.convert.kept import serving_path
 from worker.defaults import stated_fields
 from worker.engine.beams import Beam, rank
 from worker.engine.generation import Generation
@@ -26,13 +27,14 @@ from worker.engine.interface import (
     Sequence,
     StopReason,
 )
-from worker.engine.model_files import model_bytes, model_identity
+from worker.engine.model_files import model_bytes, model_identity, stated_properties
 from worker.engine.options import EngineOptions
 from worker.engine.recovery import Recovery, Running, last_line
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import check_speculation, speculation_of
 from worker.engine.speculation import properties as speculation_properties
 from worker.engine.tokenizer_vocabulary import read_vocabulary
+from worker.models import ModelError
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f32"}
 """With these properties a text does not depend on what else is in the batch, nor on being resumed. A KV cache in f16
@@ -73,9 +75,10 @@ class OpenVINOEngine:
         self._between = 0.0
         self._computed_at: float | None = None
         """When the last step of the pipeline ended, if there was work ever since (``time.perf_counter`` seconds)."""
-        progress(f"loading {path.name} ({model_bytes(path) / 1e6:.0f} MB) on {options.device}")
         self._speculation = speculation_of(options)
-        self._pipeline = load_pipeline(options)
+        served = _serving_path(options, progress)
+        progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
+        self._pipeline = load_pipeline(options, served)
         self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
         progress("reading the tokenizer")
         tokenizer = self._pipeline.get_tokenizer()
@@ -90,7 +93,7 @@ class OpenVINOEngine:
         self.facts = Facts(
             context_length=options.context_length,
             cache_tokens=self._cache_tokens,
-            fingerprint=_fingerprint(path, options),
+            fingerprint=_fingerprint(path, options, converted=served != path),
             device=options.device,
             load_seconds=time.monotonic() - started,
             stated=tuple(sorted(stated_fields(path))),
@@ -330,8 +333,8 @@ class OpenVINOEngine:
         return round(_WARM_UP_TOKENS / share)
 
 
-def load_pipeline(options: EngineOptions) -> openvino_genai.ContinuousBatchingPipeline:
-    """Return the pipeline of the model at ``options.path``. Raises :class:`EngineLoadError`."""
+def load_pipeline(options: EngineOptions, path: Path) -> openvino_genai.ContinuousBatchingPipeline:
+    """Return the pipeline of the model at ``path``. Raises :class:`EngineLoadError`."""
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.cache_size = options.cache_size
     scheduler.max_num_seqs = options.max_batch
@@ -339,14 +342,24 @@ def load_pipeline(options: EngineOptions) -> openvino_genai.ContinuousBatchingPi
     scheduler.enable_prefix_caching = options.prefix_caching
     try:
         properties = (
-            options.plugin_config | speculation_properties(options) | (EXACT if options.precision == "exact" else {})
+            stated_properties(path, options.device)
+            | options.plugin_config
+            | speculation_properties(options)
+            | (EXACT if options.precision == "exact" else {})
         )
-        return openvino_genai.ContinuousBatchingPipeline(options.path, scheduler, options.device, properties)
+        return openvino_genai.ContinuousBatchingPipeline(str(path), scheduler, options.device, properties)
     except Exception as error:
-        raise EngineLoadError(f"OpenVINO can't load {options.path} on {options.device}: {last_line(error)}") from error
+        raise EngineLoadError(f"OpenVINO can't load {path} on {options.device}: {last_line(error)}") from error
 
 
-def _fingerprint(path: Path, options: EngineOptions) -> str:
+def _serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
+    try:
+        return serving_path(options, progress)
+    except (ModelError, OSError) as error:
+        raise EngineLoadError(str(error)) from error
+
+
+def _fingerprint(path: Path, options: EngineOptions, *, converted: bool) -> str:
     parts = (
         openvino.__version__,
         openvino_genai.__version__,
@@ -354,6 +367,7 @@ def _fingerprint(path: Path, options: EngineOptions) -> str:
         options.device,
         options.precision,
         str(sorted(options.plugin_config.items())),
+        "int8" if converted else "original",
     )
     return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
 

@@ -28,6 +28,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefix_caching: bool
     prompt_lookup: bool
     draft_model: str
+    weights: Literal["auto", "int8", "original"]
     precision: Literal["fast", "exact"]
     context_length: int
     sim_step: float
@@ -48,6 +49,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             prefix_caching=settings.caches_prefixes,
             prompt_lookup=settings.prompt_lookup,
             draft_model=settings.draft_model,
+            weights=settings.weights,
             precision=settings.precision,
             context_length=context_length,
             sim_step=settings.sim_step,

@@ -1,0 +1,113 @@
+"""Weights made at the first start: when, once, and what happens where they can't be."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.settings import EngineSettings
+from worker.convert import kept
+from worker.convert.kept import cache_folder, serving_path
+from worker.engine.model_files import state_properties, stated_properties
+from worker.engine.options import EngineOptions
+from worker.models import ModelError
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
+    """What was made, in place of the minutes that a model takes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made: list[Path] = []
+
+    def remake(original: Path, weights: object, scratch: Path) -> Path:
+        (scratch / "result").mkdir()
+        made.append(original)
+        return scratch / "result"
+
+    class Brought:
+        folder = Path("original")
+
+    monkeypatch.setattr(kept, "bring", lambda model, scratch: Brought)
+    monkeypatch.setattr(kept, "remake", remake)
+    return made
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    file = tmp_path / "small.gguf"
+    file.write_bytes(b"weights")
+    return file
+
+
+def _options(path: Path, **settings: Any) -> EngineOptions:
+    return EngineOptions.from_settings(EngineSettings(**settings), path=str(path), context_length=64)
+
+
+def _ignore(stage: str) -> None:
+    pass
+
+
+def test_they_are_made_once(gguf: Path, made: list[Path]) -> None:
+    stages: list[str] = []
+    first = serving_path(_options(gguf), stages.append)
+    assert first.parent == cache_folder()
+    assert stages == ["making int8 weights of small.gguf, once"]
+    assert serving_path(_options(gguf), stages.append) == first
+    assert (len(made), len(stages)) == (1, 1)
+    # Neither a lock that is held nor a scratch folder stays.
+    assert sorted(path.name for path in cache_folder().iterdir() if path.is_dir()) == [first.name]
+
+
+def test_another_file_of_the_same_name_is_another_model(gguf: Path) -> None:
+    first = serving_path(_options(gguf), _ignore)
+    gguf.write_bytes(b"other weights")
+    assert serving_path(_options(gguf), _ignore) != first
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"weights": "original"}, {"precision": "exact"}, {"device": "GPU"}],
+    ids=["not wanted", "rounding is forbidden", "not known to be better"],
+)
+def test_the_file_itself_is_served(gguf: Path, settings: dict[str, Any], made: list[Path]) -> None:
+    assert serving_path(_options(gguf, **settings), _ignore) == gguf
+    assert made == []
+
+
+def test_large_files_are_converted_only_when_told_to(
+    gguf: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_SMALL", 3)
+    assert serving_path(_options(gguf), _ignore) == gguf
+    assert serving_path(_options(gguf, weights="int8", device="GPU.1"), _ignore) != gguf
+
+
+def test_folders_are_served_as_they_are(tmp_path: Path) -> None:
+    assert serving_path(_options(tmp_path), _ignore) == tmp_path
+    with pytest.raises(ModelError, match="vinoqueue model convert"):
+        serving_path(_options(tmp_path, weights="int8"), _ignore)
+
+
+def test_without_room_the_file_itself_is_served_unless_int8_was_asked_for(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(kept, "remake", full)
+    with caplog.at_level(logging.WARNING):
+        assert serving_path(_options(gguf), _ignore) == gguf
+    assert "No space left on device" in caplog.text
+    with pytest.raises(OSError, match="No space"):
+        serving_path(_options(gguf, weights="int8"), _ignore)
+    assert [path for path in cache_folder().iterdir() if path.is_dir()] == []
+
+
+def test_a_folder_states_the_properties_that_suit_it(tmp_path: Path) -> None:
+    assert stated_properties(tmp_path, "CPU") == {}
+    state_properties(tmp_path, {"CPU": {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 64}})
+    assert stated_properties(tmp_path, "CPU") == {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 64}
+    assert stated_properties(tmp_path, "GPU.1") == {}
+    state_properties(tmp_path, {})
+    assert stated_properties(tmp_path, "CPU") == {}

@@ -1,0 +1,81 @@
+"""Weights in int8, a scale for each row: what a CPU multiplies fastest, with activations made int8 on the way.
+
+A row is all weights of one output. Its scale maps its largest weight to 127; there is no zero point. OpenVINO's CPU
+device multiplies such weights by its int8 instructions when it may make the activations int8, too ("dynamic
+quantisation", in groups along a row), which it does only while it computes in f32.
+"""
+
+import math
+
+import numpy
+import openvino
+from numpy.typing import NDArray
+from openvino import opset13 as opset
+
+from shared.settings import PluginValue
+
+_SMALLEST = 1 << 12
+"""Elements below which a matrix stays as it is: nothing would be won."""
+
+_GROUPS = (32, 128)
+"""Fewest and most activations that share a scale: fewer take time, and more cost quality (docs/performance.md)."""
+
+
+def quantise_rows(model: openvino.Model) -> dict[str, PluginValue]:
+    """Make the matrices that ``model`` multiplies by, and its tables, int8; they must be plain floats before.
+
+    Returns the properties with which a CPU serves it best.
+    """
+    done: dict[tuple[str, int], openvino.Node] = {}
+    common = 0
+    for user in model.get_ordered_ops():
+        for at, port in enumerate(user.inputs()):
+            axis = _row_axis(user, at)
+            node = port.get_source_output().get_node()
+            constant = node.input_value(0).get_node() if node.get_type_name() == "Convert" else node
+            if axis is None or not _is_matrix(constant):
+                continue
+            key = (constant.get_friendly_name(), axis)
+            if key not in done:
+                done[key] = _packed(constant, axis, node)
+            port.replace_source_output(done[key].output(0))
+            if user.get_type_name() == "MatMul":
+                common = math.gcd(common, constant.shape[axis])
+    model.validate_nodes_and_infer_types()
+    least, most = _GROUPS
+    group = max((size for size in range(least, most + 1) if common and common % size == 0), default=0)
+    return {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": group} if group else {}
+
+
+def _row_axis(user: openvino.Node, at: int) -> int | None:
+    """The axis along which a row of ``user``'s input number ``at`` lies; ``None`` if that takes no weights."""
+    match user.get_type_name(), at:
+        case "MatMul", 1:
+            return 1 if user.get_attributes()["transpose_b"] else 0
+        case "Gather", 0:
+            return 1
+    return None
+
+
+def _is_matrix(node: openvino.Node) -> bool:
+    return (
+        node.get_type_name() == "Constant"
+        and node.get_output_element_type(0).is_real()
+        and len(node.shape) == 2
+        and math.prod(node.shape) >= _SMALLEST
+    )
+
+
+def _packed(constant: openvino.Node, axis: int, replaced: openvino.Node) -> openvino.Node:
+    """The weights of ``constant`` in int8, unpacked by the operations that OpenVINO knows as compressed weights."""
+    values: NDArray[numpy.float32] = constant.data.astype(numpy.float32)
+    largest = numpy.abs(values).max(axis=axis, keepdims=True)
+    scale = (largest / 127).astype(numpy.float16)
+    scale[scale == 0] = 1
+    packed = numpy.rint(values / scale).clip(-127, 127).astype(numpy.int8)
+    whole = opset.constant(packed)
+    whole.set_friendly_name(f"{constant.get_friendly_name()}/int8")
+    unpacked = opset.multiply(opset.convert(whole, "f16"), opset.constant(scale))
+    node: openvino.Node = opset.convert(unpacked, replaced.get_output_element_type(0).get_type_name())
+    node.set_friendly_name(f"{replaced.get_friendly_name()}/unpacked")
+    return node

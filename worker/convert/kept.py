@@ -1,0 +1,84 @@
+"""Small models with the weights that a CPU computes fastest, made at the first start and kept in the user's cache.
+
+What is made of a GGUF file here stands for it from then on: with int8 rows the default model makes 1.2 to 1.8 times the
+tokens, and loads in less than half the time (docs/decisions/0009).
+"""
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import openvino
+import openvino_genai
+from filelock import FileLock
+
+from worker.convert.folder import remake
+from worker.convert.original import bring
+from worker.convert.weights import Weights
+from worker.engine.model_files import model_bytes, model_identity
+from worker.engine.options import EngineOptions
+from worker.models import LocalModel, ModelError
+
+logger = logging.getLogger(__name__)
+
+_SMALL = 256_000_000
+"""Bytes of a GGUF file up to which its weights are converted unasked. A large model is bound by the memory that its
+weights are read from at each step, of which int8 is twice as much as 4 bits."""
+
+_VERSION = "1"
+"""To change when other weights are made of the same file."""
+
+
+def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
+    """Return what to load for the model at ``options.path``: that, or a kept IR folder with int8 weights.
+
+    Raises :class:`ModelError` and :class:`OSError` when int8 weights were asked for and can't be made; where they
+    would only have been better, that is logged.
+    """
+    path = Path(options.path)
+    if options.weights == "original" or (options.weights == "auto" and not _suits(path, options)):
+        return path
+    if path.is_dir():
+        raise ModelError(
+            f"The weights of {path}, an OpenVINO IR folder, are served as they are. Make a folder with other weights: "
+            f"vinoqueue model convert {path} FOLDER --weights int8"
+        )
+    try:
+        return _kept(path, options.context_length, progress)
+    except (ModelError, OSError) as error:
+        if options.weights == "int8":
+            raise
+        logger.warning("%s is served with its own weights, which is slower: int8 can't be made. %s", path, error)
+        return path
+
+
+def cache_folder() -> Path:
+    """Where such weights are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vinoqueue" / "models"
+
+
+def _suits(path: Path, options: EngineOptions) -> bool:
+    """Whether int8 rows are known to be better: on CPUs, for small models, where rounding is not forbidden."""
+    on_cpu = options.device.partition(".")[0] == "CPU"
+    return on_cpu and options.precision == "fast" and path.is_file() and model_bytes(path) <= _SMALL
+
+
+def _kept(path: Path, context_length: int, progress: Callable[[str], None]) -> Path:
+    parts = (model_identity(path), openvino.__version__, openvino_genai.__version__, str(context_length), _VERSION)
+    name = f"{path.stem}-int8-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
+    folder = cache_folder() / name
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Of several workers that start at once, one makes it.
+    with FileLock(folder.with_name(f"{name}.lock")):
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
+                progress(f"making int8 weights of {path.name}, once")
+                model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
+                original = bring(model, Path(scratch))
+                remake(original.folder, Weights(format="int8"), Path(scratch)).rename(folder)
+    return folder

@@ -1,7 +1,8 @@
 """The pipeline by itself, driven in process: the physical limit that the service is measured against.
 
 ``python -m bench.engine_alone OPTIONS`` reads one JSON line for each run from standard input (prompts, tokens,
-concurrency) and answers with one (seconds, tokens, gaps).
+concurrency) and answers with one (seconds, tokens, gaps). The clock runs from the
+prompts' texts on, as it does for a client of the service.
 """
 
 import json
@@ -30,6 +31,7 @@ def main() -> int:
     number = 0
     for line in sys.stdin:
         job = json.loads(line)
+        began = time.perf_counter()
         encoded = []
         for prompt in job["prompts"]:
             text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
@@ -38,7 +40,7 @@ def main() -> int:
         config.do_sample = False
         config.max_new_tokens = job["tokens"]
         apply_speculation(config, Sampling(), speculation_of(options))
-        print(json.dumps(_run(pipeline, encoded, config, job["concurrency"], number)), flush=True)
+        print(json.dumps(_run(pipeline, encoded, config, job["concurrency"], number, began)), flush=True)
         number += len(encoded)
     return 0
 
@@ -49,12 +51,13 @@ def _run(
     config: openvino_genai.GenerationConfig,
     concurrency: int,
     number: int,
+    began: float,
 ) -> dict[str, object]:
     waiting = [numpy.array(prompt.data) for prompt in prompts]
     running: list[openvino_genai.GenerationHandle] = []
     made = 0
     gaps = []
-    began = last = time.perf_counter()
+    last = began
     first = 0.0
     while waiting or running:
         while waiting and len(running) < concurrency:

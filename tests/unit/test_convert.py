@@ -14,6 +14,7 @@ from openvino import opset13 as opset
 from cli.main import main
 from worker.convert import conversion, weights
 from worker.convert.conversion import convert
+from worker.convert.merge import merge_products
 from worker.convert.perplexity import perplexity
 from worker.convert.weights import PER_CHANNEL, Weights, compress
 from worker.models import ModelError
@@ -105,6 +106,23 @@ def test_int8_rows_are_close_to_their_values(transposed: bool) -> None:
     (found,) = openvino.Core().compile_model(packed, "CPU", exact)([numpy.eye(192, dtype=numpy.float32)]).values()
     off = numpy.abs(found.T - values).max(axis=1)
     assert (off <= numpy.abs(values).max(axis=1) / 127 * 0.56).all()
+
+
+def test_products_of_one_input_become_one() -> None:
+    rng = numpy.random.default_rng(5)
+    data = opset.parameter([-1, 64], openvino.Type.f32)
+    matrices = [rng.normal(size=(rows, 64)).astype(numpy.float32) for rows in (96, 64, 160)]
+    products = [opset.matmul(data, opset.constant(matrix), False, True) for matrix in matrices]
+    other = opset.matmul(products[0], opset.constant(matrices[0].T.copy()), False, True)
+    model = openvino.Model([*products, other], [data])
+    merge_products(model)
+    assert sum(node.get_type_name() == "MatMul" for node in model.get_ops()) == 2
+    rows = rng.normal(size=(3, 64)).astype(numpy.float32)
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    found = openvino.Core().compile_model(model, "CPU", exact)([rows])
+    expected = [rows @ matrix.T for matrix in matrices]
+    for at, one in enumerate([*expected, expected[0] @ matrices[0]]):
+        numpy.testing.assert_allclose(found[at], one, rtol=1e-4, atol=1e-3)
 
 
 def _layers(width: int) -> openvino.Model:

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as opset
 
 from shared.settings import PluginValue
-
-_SMALLEST = 1 << 12
-"""Elements below which a matrix stays as it is: nothing would be won."""
+from worker.convert.matrices import matrix_of
 
 _GROUPS = (32, 128)
 """Fewest and most activations that share a scale: fewer take time, and more cost quality (docs/performance.md)."""
@@ -31,16 +29,15 @@ def quantise_rows(model: openvino.Model) -> dict[str, PluginValue]:
     for user in model.get_ordered_ops():
         for at, port in enumerate(user.inputs()):
             axis = _row_axis(user, at)
-            node = port.get_source_output().get_node()
-            constant = node.input_value(0).get_node() if node.get_type_name() == "Convert" else node
-            if axis is None or not _is_matrix(constant):
+            matrix = matrix_of(port)
+            if axis is None or matrix is None:
                 continue
-            key = (constant.get_friendly_name(), axis)
+            key = (matrix.get_name(), axis)
             if key not in done:
-                done[key] = _packed(constant, axis, node)
+                done[key] = _packed(matrix, axis, port.get_source_output().get_node())
             port.replace_source_output(done[key].output(0))
             if user.get_type_name() == "MatMul":
-                common = math.gcd(common, constant.shape[axis])
+                common = math.gcd(common, matrix.shape[axis])
     model.validate_nodes_and_infer_types()
     least, most = _GROUPS
     group = max((size for size in range(least, most + 1) if common and common % size == 0), default=0)
@@ -57,24 +54,15 @@ def _row_axis(user: openvino.Node, at: int) -> int | None:
     return None
 
 
-def _is_matrix(node: openvino.Node) -> bool:
-    return (
-        node.get_type_name() == "Constant"
-        and node.get_output_element_type(0).is_real()
-        and len(node.shape) == 2
-        and math.prod(node.shape) >= _SMALLEST
-    )
-
-
-def _packed(constant: openvino.Node, axis: int, replaced: openvino.Node) -> openvino.Node:
-    """The weights of ``constant`` in int8, unpacked by the operations that OpenVINO knows as compressed weights."""
-    values: NDArray[numpy.float32] = constant.data.astype(numpy.float32)
+def _packed(matrix: openvino.Node, axis: int, replaced: openvino.Node) -> openvino.Node:
+    """The weights of ``matrix`` in int8, unpacked by the operations that OpenVINO knows as compressed weights."""
+    values: NDArray[numpy.float32] = matrix.data.astype(numpy.float32)
     largest = numpy.abs(values).max(axis=axis, keepdims=True)
     scale = (largest / 127).astype(numpy.float16)
     scale[scale == 0] = 1
     packed = numpy.rint(values / scale).clip(-127, 127).astype(numpy.int8)
     whole = opset.constant(packed)
-    whole.set_friendly_name(f"{constant.get_friendly_name()}/int8")
+    whole.set_friendly_name(f"{matrix.get_friendly_name()}/int8")
     unpacked = opset.multiply(opset.convert(whole, "f16"), opset.constant(scale))
     node: openvino.Node = opset.convert(unpacked, replaced.get_output_element_type(0).get_type_name())
     node.set_friendly_name(f"{replaced.get_friendly_name()}/unpacked")

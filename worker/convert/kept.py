@@ -28,7 +28,7 @@ _SMALL = 256_000_000
 """Bytes of a GGUF file up to which its weights are converted unasked. A large model is bound by the memory that its
 weights are read from at each step, of which int8 is twice as much as 4 bits."""
 
-_VERSION = "1"
+_VERSION = "2"
 """To change when other weights are made of the same file."""
 
 

@@ -19,6 +19,7 @@ from openvino import opset13 as opset
 
 from shared.settings import PluginValue
 from worker.convert.int8 import quantise_rows
+from worker.convert.merge import merge_products
 from worker.models import ModelError
 
 Format = Literal["int4", "int8", "f16"]
@@ -75,6 +76,7 @@ def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, d
     if weights.format == "f16":
         return model, {}
     if weights.format == "int8":
+        merge_products(model)
         return model, quantise_rows(model)
     # NNCF reports each use to a statistics service unless this is set when it is imported. We report nothing.
     os.environ.setdefault("NNCF_CI", "1")

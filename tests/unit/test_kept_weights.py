@@ -89,17 +89,18 @@ def test_folders_are_served_as_they_are(tmp_path: Path) -> None:
         serving_path(_options(tmp_path, weights="int8"), _ignore)
 
 
+@pytest.mark.parametrize("kind", [OSError, RuntimeError], ids=["Python's own", "OpenVINO's"])
 def test_without_room_the_file_itself_is_served_unless_int8_was_asked_for(
-    gguf: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    kind: type[Exception], gguf: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object) -> None:
-        raise OSError("No space left on device")
+        raise kind("No space left on device")
 
     monkeypatch.setattr(kept, "remake", full)
     with caplog.at_level(logging.WARNING):
         assert serving_path(_options(gguf), _ignore) == gguf
     assert "No space left on device" in caplog.text
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(kind, match="No space"):
         serving_path(_options(gguf, weights="int8"), _ignore)
     assert [path for path in cache_folder().iterdir() if path.is_dir()] == []
 

@@ -355,8 +355,8 @@ def load_pipeline(options: EngineOptions, path: Path) -> openvino_genai.Continuo
 def _serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
     try:
         return serving_path(options, progress)
-    except (ModelError, OSError) as error:
-        raise EngineLoadError(str(error)) from error
+    except (ModelError, OSError, RuntimeError) as error:
+        raise EngineLoadError(f"int8 weights of {options.path} can't be made: {error}") from error
 
 
 def _fingerprint(path: Path, options: EngineOptions, *, converted: bool) -> str:

@@ -73,11 +73,11 @@ def _kept(path: Path, context_length: int, progress: Callable[[str], None]) -> P
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # Of several workers that start at once, one makes it.
+    progress(f"making int8 weights of {path.name}, once")
+    # Of several workers that start at once, one makes it, and the others wait.
     with FileLock(folder.with_name(f"{name}.lock")):
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
-                progress(f"making int8 weights of {path.name}, once")
                 model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
                 original = bring(model, Path(scratch))
                 remake(original.folder, Weights(format="int8"), Path(scratch)).rename(folder)

@@ -1,8 +1,8 @@
 """The pipeline by itself, driven in process: the physical limit that the service is measured against.
 
 ``python -m bench.engine_alone OPTIONS`` reads one JSON line for each run from standard input (prompts, tokens,
-concurrency) and answers with one (seconds, tokens, gaps). The clock runs from the
-prompts' texts on, as it does for a client of the service.
+concurrency) and answers with one (seconds, tokens, gaps). The clock runs from the prompts' texts on, as it does for a
+client of the service.
 """
 
 import json

@@ -17,7 +17,7 @@ from typing import Any
 from arq.connections import ArqRedis
 
 from bench.fleet import Fleet
-from bench.report import median_and_spread, percentile, save, table
+from bench.report import median_and_spread, percentile, save, table, with_spread
 from shared import keys
 from shared.events import TERMINAL, Delta, Finished, Started, decode_frame
 from shared.queue import JobQueue
@@ -151,12 +151,12 @@ def report(pairs: list[tuple[Measured, Measured]]) -> dict[str, Any]:
                 "prompt tokens": turns[0].prompt_tokens,
             }
         )
-    ratios = {}
-    for share in (0.5, 0.99):
-        median, least, most = median_and_spread(
+    ratios = {
+        f"p{share * 100:.0f} on/off": with_spread(
             [percentile(on.seconds, share) / percentile(off.seconds, share) for on, off in pairs]
         )
-        ratios[f"p{share * 100:.0f} on/off"] = f"{median:.2f} ({least:.2f}-{most:.2f})"
+        for share in (0.5, 0.99)
+    }
     title = f"prefix: {GROUPS} groups of {REQUESTS} prompts over {WORKERS} workers, {CONCURRENCY} at a time"
     print(table(f"{title}, medians of {len(pairs)} alternating runs", rows))
     print(", ".join(f"TTFT {name}: {ratio}" for name, ratio in ratios.items()))

@@ -15,6 +15,17 @@ def median_and_spread(values: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(values), min(values), max(values)
 
 
+def with_spread(values: Sequence[float]) -> str:
+    """The median, with the least and the most behind it."""
+    median, least, most = median_and_spread(values)
+    return f"{median:.2f} ({least:.2f}-{most:.2f})"
+
+
+def ratios(values: Sequence[float], base: Sequence[float]) -> str:
+    """``values`` as shares of those of ``base`` in the same turns: their median and spread."""
+    return with_spread([value / other for value, other in zip(values, base, strict=True)])
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The value below which ``share`` (0 to 1) of ``values`` lie; 0 of none."""
     ordered = sorted(values)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.report import median_and_spread, save, table
+from bench.report import ratios, save, table
 from bench.turns import rates_in_turns
 from shared.settings import EngineSettings
 from worker.engine.options import EngineOptions
@@ -70,11 +70,6 @@ def _compare(names: Sequence[str], runs: int) -> list[dict[str, object]]:
     rates = rates_in_turns(options, batches=BATCHES, tokens=TOKENS, runs=runs)
     base = rates[names[0]]
     return [
-        {"setting": name, **{f"at {batch}": _ratios(rates[name][batch], base[batch]) for batch in BATCHES}}
+        {"setting": name, **{f"at {batch}": ratios(rates[name][batch], base[batch]) for batch in BATCHES}}
         for name in names[1:]
     ]
-
-
-def _ratios(rates: Sequence[float], base: Sequence[float]) -> str:
-    median, least, most = median_and_spread([rate / other for rate, other in zip(rates, base, strict=True)])
-    return f"{median:.2f} ({least:.2f}-{most:.2f})"

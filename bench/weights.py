@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.report import median_and_spread, save, table
+from bench.report import ratios, save, table
 from bench.turns import rates_in_turns
 from shared.settings import EngineSettings
 from worker.convert.conversion import Conversion, convert
@@ -72,7 +72,5 @@ def _row(name: str, conversion: Conversion, rates: dict[str, dict[int, list[floa
         "perplexity": round(conversion.perplexity_ratio, 3),
     }
     for batch in BATCHES:
-        ratios = [mine / base for mine, base in zip(rates[name][batch], rates[_GGUF][batch], strict=True)]
-        median, least, most = median_and_spread(ratios)
-        row[f"at {batch}"] = f"{median:.2f} ({least:.2f}-{most:.2f})"
+        row[f"at {batch}"] = ratios(rates[name][batch], rates[_GGUF][batch])
     return row

@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shared.user_cache import user_cache
+
 _STAMP = ".complete"
 _LAST_LINES = 6
 
@@ -31,8 +33,7 @@ class Environment:
     @property
     def folder(self) -> Path:
         """Where it is installed."""
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return cache / "vinoqueue" / "bench" / self.name
+        return user_cache() / "bench" / self.name
 
     def program(self, name: str) -> Path:
         """The path of one of its commands."""

@@ -28,17 +28,11 @@ def running(code: str) -> Iterator[int]:
         process.stdout.close()
 
 
-def test_a_sleeper_had_all_of_it() -> None:
-    with running("import time; time.sleep(60)") as pid:
-        time.sleep(0.1)
-        own = OwnTime(pid)
-        time.sleep(0.05)
-        assert own.of(0.05) == 0.05
-
-
-def test_a_stopped_process_had_all_of_it() -> None:
-    with running("while True: pass") as pid:
-        os.kill(pid, signal.SIGSTOP)
+@pytest.mark.parametrize(("code", "stop"), [("import time; time.sleep(60)", False), ("while True: pass", True)])
+def test_one_that_wants_no_cpu_had_all_of_it(code: str, stop: bool) -> None:
+    with running(code) as pid:
+        if stop:
+            os.kill(pid, signal.SIGSTOP)
         time.sleep(0.1)
         own = OwnTime(pid)
         time.sleep(0.05)

@@ -6,7 +6,6 @@ tokens, and loads in less than half the time (docs/decisions/0009).
 
 import hashlib
 import logging
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import openvino
 import openvino_genai
 from filelock import FileLock
 
+from shared.user_cache import user_cache
 from worker.convert.folder import remake
 from worker.convert.original import bring
 from worker.convert.weights import Weights
@@ -57,7 +57,7 @@ def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Pat
 
 def cache_folder() -> Path:
     """Where such weights are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vinoqueue" / "models"
+    return user_cache() / "models"
 
 
 def _suits(path: Path, options: EngineOptions) -> bool:

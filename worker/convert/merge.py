@@ -5,6 +5,7 @@ numbers, one behind the other.
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy
 import openvino
@@ -12,22 +13,26 @@ from openvino import opset13 as opset
 
 from worker.convert.matrices import matrix_of
 
+_ROWS = {"transpose_a": False, "transpose_b": True}
+
 
 def merge_products(model: openvino.Model) -> None:
     """Merge what ``model`` multiplies one input by: matrices of plain floats, of which each row is an output."""
-    by_input: dict[tuple[str, int], list[openvino.Node]] = defaultdict(list)
+    by_input: dict[tuple[str, int], list[tuple[openvino.Node, openvino.Node]]] = defaultdict(list)
     for node in model.get_ordered_ops():
-        if node.get_type_name() == "MatMul" and node.get_attributes()["transpose_b"] and matrix_of(node.input(1)):
+        if node.get_type_name() != "MatMul" or node.get_attributes() != _ROWS:
+            continue
+        if (matrix := matrix_of(node.input(1))) is not None:
             source = node.input_value(0)
-            by_input[source.get_node().get_name(), source.get_index()].append(node)
-    for products in by_input.values():
-        if len(products) > 1 and not any(product.get_attributes()["transpose_a"] for product in products):
-            _merge(products)
+            by_input[source.get_node().get_name(), source.get_index()].append((node, matrix))
+    for found in by_input.values():
+        if len(found) > 1:
+            _merge(*zip(*found, strict=True))
     model.validate_nodes_and_infer_types()
 
 
-def _merge(products: list[openvino.Node]) -> None:
-    matrices = [matrix for product in products if (matrix := matrix_of(product.input(1))) is not None]
+def _merge(products: Sequence[openvino.Node], matrices: Sequence[openvino.Node]) -> None:
+    """Put one product in the place of ``products``, each of which multiplies the same by its own of ``matrices``."""
     whole = opset.constant(numpy.concatenate([matrix.data for matrix in matrices]))
     whole.set_friendly_name("+".join(matrix.get_friendly_name() for matrix in matrices))
     first = products[0]

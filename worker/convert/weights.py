@@ -106,12 +106,14 @@ def _unpack(model: openvino.Model) -> None:
         nodes = (port.get_source_output().get_node() for port in user.inputs())
         packed |= {node.get_name(): node for node in nodes if _is_packed_weight(node)}
     waiting: list[openvino.Node] = []
+    size = 0
     for node in packed.values():
         waiting.append(node)
+        size += math.prod(node.shape)
         # Compiling takes 30 ms however little there is to compute.
-        if sum(math.prod(one.shape) for one in waiting) > _AT_ONCE:
+        if size > _AT_ONCE:
             _unpack_all(waiting)
-            waiting.clear()
+            waiting, size = [], 0
     _unpack_all(waiting)
     model.validate_nodes_and_infer_types()
 

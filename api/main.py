@@ -32,7 +32,7 @@ from shared import logs
 from shared.loops import run as run_loop
 from shared.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.settings import ApiSettings
-from shared.store import connect
+from shared.store import connect, line
 from shared.tasks import cancel_all
 from shared.version import VERSION
 
@@ -103,7 +103,7 @@ async def running(parts: Context, address: str) -> AsyncIterator[list[asyncio.Ta
     tasks = [
         asyncio.create_task(work, name=name)
         for name, work in (
-            ("relay", parts.relay.run()),
+            ("relay", parts.relay.run(line(parts.settings.redis_url))),
             ("sweep", parts.relay.sweep()),
             ("directory", parts.directory.run()),
             ("keys", parts.keyring.run()),

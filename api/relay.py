@@ -17,7 +17,8 @@ from redis.exceptions import RedisError
 from shared import keys
 from shared.errors import Problem, ProblemKind, RequestRefused
 from shared.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started, decode_frame, decode_journal
-from shared.subscription import subscribed
+from shared.line import Line
+from shared.subscription import hear
 from shared.tasks import cancel_all
 
 logger = logging.getLogger(__name__)
@@ -271,15 +272,11 @@ class Relay:
         if not self._tracks:
             self._empty.set()
 
-    async def run(self) -> None:
-        """Listen until cancelled; after each reconnection, read the journals for what was missed."""
+    async def run(self, line: Line) -> None:
+        """Listen on ``line`` until cancelled; after each reconnection, read the journals for what was missed."""
         while True:
             try:
-                async with subscribed(self._redis, keys.replica_channel(self._replica)) as subscription:
-                    self._subscribed.set()
-                    self._recover(list(self._tracks.values()))
-                    while True:
-                        self.route(await subscription.hear())
+                await hear(line, keys.replica_channel(self._replica), self.route, on_subscribed=self._begin)
             except (RedisError, OSError) as error:
                 logger.warning("frames not heard, Redis does not answer: %s", error)
                 await asyncio.sleep(_RECONNECT_PAUSE)
@@ -316,6 +313,10 @@ class Relay:
             if track is not None and not track.take(entry.attempt, entry.event):
                 gaps.append(track)
         self._recover(gaps)
+
+    def _begin(self) -> None:
+        self._subscribed.set()
+        self._recover(list(self._tracks.values()))
 
     def _recover(self, tracks: list[_Track]) -> None:
         if tracks:

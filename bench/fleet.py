@@ -61,11 +61,12 @@ class Process:
 class Fleet:
     """One store with any number of workers and API replicas."""
 
-    def __init__(self, folder: Path, *store_options: str) -> None:
+    def __init__(self, folder: Path, *store_options: str, local: bool = False) -> None:
+        """``store_options`` are Valkey's own. With ``local``, all meet at its Unix socket, as under ``up``."""
         self.folder = folder
         self.store = Store(folder / "store", free_port(), *store_options)
         self.store.start()
-        self.url = self.store.url
+        self.url = self.store.local_url if local else self.store.url
         self.processes: list[Process] = []
         self.port = 0
 

@@ -27,7 +27,7 @@ from shared import keys
 from shared.queue import JobQueue
 from shared.request import ChatRequest, Job, Message, Sampling
 from shared.settings import EngineSettings
-from shared.store import connect
+from shared.store import connect, line
 from shared.tasks import cancel_all
 from worker.engine.interface import Report, Sequence, Stepped
 from worker.engine.options import EngineOptions
@@ -94,7 +94,12 @@ async def _walk(store: Store) -> Walk:
         settings = EngineSettings(engine="simulated", max_batch=STREAMS, sim_step=0, sim_tokens=TOKENS)
         engine = _Engine(EngineOptions.from_settings(settings, path="", context_length=_CONTEXT))
         publisher = Publisher(
-            queue, "worker", load=lambda: 1.0, on_stale=lambda jobs: None, on_orphaned=lambda replica: None
+            queue,
+            line(store.url),
+            "worker",
+            load=lambda: 1.0,
+            on_stale=lambda jobs: None,
+            on_orphaned=lambda replica: None,
         )
         service = ModelService("worker", max_lapses=3, log_poison=False)
         service.attach(publisher, cast(PromptProcess, _Prompts()), None)

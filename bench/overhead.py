@@ -28,7 +28,7 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
     settings = EngineSettings(max_batch=most)
     model = resolve("default")
     options = EngineOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
-    fleet = Fleet(folder)
+    fleet = Fleet(folder, local=True)
     engine = EngineAlone(options)
     try:
         fleet.worker("--max-batch", str(most))

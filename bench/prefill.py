@@ -30,7 +30,7 @@ _WORDS = ("river", "mountain", "train", "bread", "clock", "bird", "bridge", "gar
 def run(folder: Path, *, runs: int = 5, step_tokens: Sequence[int] = STEP_TOKENS) -> dict[str, Any]:
     """Measure, print the table, and return the result."""
     path = resolve("default").path
-    fleet = Fleet(folder)
+    fleet = Fleet(folder, local=True)
     try:
         for tokens in step_tokens:
             fleet.worker("--model", f"prefill-{tokens}={path}", "--prefill-tokens", str(tokens), "--cache-size", "1")

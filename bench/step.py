@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import median_and_spread, save, table
+from bench.reports import reports_of
 from shared.request import Sampling
 from shared.settings import EngineSettings
 from worker.engine.interface import Gauges, Refused, Sequence
@@ -71,7 +72,7 @@ class _Load:
 
     def __init__(self, engine: EngineProcess) -> None:
         self._engine = engine
-        self._reports = engine.reports()
+        self._reports = reports_of(engine)
         self._numbers = itertools.count(1)
         self._before = Gauges(0, 0, 0.0, 0, 0, 0)
 

@@ -15,6 +15,8 @@ class Store:
         """``options`` are the server's own, such as ``--appendonly yes``."""
         self.port = port
         self.url = f"redis://127.0.0.1:{port}/0"
+        self.local_url = f"unix://{folder.absolute() / 'valkey.sock'}"
+        """The same server by its Unix socket."""
         self._folder = folder
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
@@ -24,7 +26,10 @@ class Store:
         """Start it and wait until it answers."""
         with (self._folder / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [get_binary_path(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *self._options],
+                [
+                    *(get_binary_path(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
+                    *("--unixsocket", self.local_url.removeprefix("unix://"), *self._options),
+                ],
                 cwd=self._folder,
                 stdout=log,
                 stderr=log,

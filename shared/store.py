@@ -1,9 +1,11 @@
 """The connection to Redis or Valkey."""
 
 import socket
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import redis.sentinel
 from arq.connections import ArqRedis
 from redis.asyncio import BlockingConnectionPool, ConnectionPool
 from redis.asyncio.retry import Retry
@@ -12,6 +14,7 @@ from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
 
 from shared.connections import lean
+from shared.line import Line
 
 CONNECT_TIMEOUT = 3.0
 """Seconds to wait for a connection."""
@@ -23,6 +26,8 @@ SENTINEL_PORT = 26379
 
 _RETRIES = 2
 
+_SENTINEL = "+sentinel://"
+
 
 def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
     """Return a client for ``url``; nothing is sent yet.
@@ -32,50 +37,75 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
     Silent peers are found by keep-alive and health checks; a command that fails for the connection's sake is tried
     twice more, within half a second. Raises :class:`ValueError` for a malformed URL.
     """
-    options: dict[str, Any] = {
+    options = _options(url) | {
         "max_connections": max_connections,
-        "socket_connect_timeout": CONNECT_TIMEOUT,
-        "socket_timeout": READ_TIMEOUT,
         "health_check_interval": 15,
         "retry": Retry(ExponentialWithJitterBackoff(cap=0.25, base=0.02), _RETRIES),
         "retry_on_error": [ConnectionError, TimeoutError, BusyLoadingError],
     }
-    if not url.startswith("unix://"):
-        options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive()}
-    if "+sentinel://" in url:
-        pool: ConnectionPool = _sentinel_pool(url, options)
+    pool: ConnectionPool
+    if _SENTINEL in url:
+        known = _Sentinels.of(url, options)
+        sentinel = Sentinel(known.addresses, sentinel_kwargs=known.reach)  # type: ignore[no-untyped-call]
+        pool = SentinelConnectionPool(known.service, sentinel, **known.options)  # type: ignore[no-untyped-call]
     else:
         pool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
     pool.connection_class = lean(pool.connection_class)
     return ArqRedis(pool_or_conn=pool)
 
 
-def undivided(client: ArqRedis) -> ArqRedis:
-    """Return a client that keeps one connection of ``client``'s pool to itself, and so sends cheaper; one command at a
-    time. To be closed before ``client`` is."""
-    return ArqRedis(pool_or_conn=client.connection_pool, single_connection_client=True)
+def line(url: str) -> Line:
+    """Return a line to the store at ``url``, which is as for :func:`connect`; not open yet. Raises :class:`ValueError`
+    for a malformed URL."""
+    options = _options(url)
+    if _SENTINEL in url:
+        known = _Sentinels.of(url, options)
+        sentinel = redis.sentinel.Sentinel(known.addresses, sentinel_kwargs=known.reach)  # type: ignore[no-untyped-call]
+        pool = redis.sentinel.SentinelConnectionPool(known.service, sentinel, **known.options)  # type: ignore[no-untyped-call]
+        return Line(pool)
+    return Line(redis.ConnectionPool.from_url(url, **options))
 
 
-def _sentinel_pool(url: str, options: dict[str, Any]) -> SentinelConnectionPool:
-    scheme, _, rest = url.partition("+sentinel://")
-    if scheme not in ("redis", "rediss"):
-        raise ValueError(f"'{scheme}+sentinel' is no URL scheme: use redis+sentinel:// or rediss+sentinel://")
-    authority, _, path = rest.partition("/")
-    credentials, _, hosts = authority.rpartition("@")
-    service, _, database = path.partition("?")[0].partition("/")
-    if not hosts or not service:
-        raise ValueError("a Sentinel URL needs hosts and a service: redis+sentinel://host:26379,host2:26379/mymaster/0")
-    if database and not database.isdecimal():
-        raise ValueError(f"'{database}' is no database number")
-    if credentials:
-        user, _, password = credentials.partition(":")
-        options |= {"username": unquote(user) or None, "password": unquote(password) or None}
-    sentinels = [_address(host) for host in hosts.split(",")]
-    reach = {name: options[name] for name in ("socket_connect_timeout", "socket_timeout", "socket_keepalive")}
-    sentinel = Sentinel(sentinels, sentinel_kwargs=reach)  # type: ignore[no-untyped-call]
-    return SentinelConnectionPool(  # type: ignore[no-untyped-call]
-        service, sentinel, db=int(database or 0), ssl=scheme == "rediss", **options
-    )
+def _options(url: str) -> dict[str, Any]:
+    options: dict[str, Any] = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": READ_TIMEOUT}
+    if not url.startswith("unix://"):
+        options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive()}
+    return options
+
+
+@dataclass(frozen=True)
+class _Sentinels:
+    """What a URL of Sentinels says: where they are, how to reach them, and how to reach the master of ``service``."""
+
+    service: str
+    addresses: list[tuple[str, int]]
+    reach: dict[str, Any]
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, url: str, options: dict[str, Any]) -> "_Sentinels":
+        """Read ``url``; ``options`` are those of every connection. Raises :class:`ValueError` when it is malformed."""
+        scheme, _, rest = url.partition(_SENTINEL)
+        if scheme not in ("redis", "rediss"):
+            raise ValueError(f"'{scheme}+sentinel' is no URL scheme: use redis+sentinel:// or rediss+sentinel://")
+        authority, _, path = rest.partition("/")
+        credentials, _, hosts = authority.rpartition("@")
+        service, _, database = path.partition("?")[0].partition("/")
+        if not hosts or not service:
+            raise ValueError(
+                "a Sentinel URL needs hosts and a service: redis+sentinel://host:26379,host2:26379/mymaster/0"
+            )
+        if database and not database.isdecimal():
+            raise ValueError(f"'{database}' is no database number")
+        if credentials:
+            user, _, password = credentials.partition(":")
+            options = options | {"username": unquote(user) or None, "password": unquote(password) or None}
+        return cls(
+            service,
+            [_address(host) for host in hosts.split(",")],
+            {name: options[name] for name in ("socket_connect_timeout", "socket_timeout", "socket_keepalive")},
+            options | {"db": int(database or 0), "ssl": scheme == "rediss"},
+        )
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -1,55 +1,75 @@
 """Hearing one channel of Redis or Valkey for as long as the connection holds."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
 
-from arq.connections import ArqRedis
-from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, ResponseError
+
+from shared.line import Line
 
 PING_AFTER = 5.0
 """Seconds of silence after which the store is asked whether it is still there; as many again may pass until it
 answers. Keep-alive finds a host that has gone; this finds a store that hangs."""
 
 
-class Subscription:
-    """What comes on a channel. redis-py's own reader would open a new connection after each silence of the time limit
-    for answers, deaf while it does."""
+async def hear(
+    line: Line, channel: str, on_message: Callable[[bytes], None], *, on_subscribed: Callable[[], None]
+) -> NoReturn:
+    """Subscribe to ``channel`` on ``line``, and call ``on_message`` with each message, until cancelled.
 
-    def __init__(self, connection: AbstractConnection) -> None:
-        self._connection = connection
-
-    async def hear(self) -> bytes:
-        """Wait for the next message. Raises :class:`redis.exceptions.RedisError` or :class:`OSError` when the
-        connection is broken; messages may be lost then."""
-        asked = False
-        while True:
-            response = await self._connection.read_response(timeout=PING_AFTER, push_request=True)
-            if response is None:
-                if asked:
-                    raise ConnectionError("the store does not answer")
-                asked = True
-                await self._connection.send_command("PING", check_health=False)
-                continue
-            asked = False
-            if response[0] == b"message":
-                message: bytes = response[2]
-                return message
-
-
-@asynccontextmanager
-async def subscribed(redis: ArqRedis, channel: str) -> AsyncIterator[Subscription]:
-    """Subscribe to ``channel`` for the time of a block, on a connection of its own.
-
-    Raises what redis-py raises when the store can't be reached or forbids it.
+    ``on_subscribed`` is called once, when nothing can be missed any more. Raises what redis-py raises, or
+    :class:`OSError`, when the store can't be reached, forbids it, or stops answering; messages may be lost then.
     """
-    pool = redis.connection_pool
-    connection = await pool.get_connection()
+    await line.open()
     try:
-        await connection.send_command("SUBSCRIBE", channel)
-        await connection.read_response()
-        yield Subscription(connection)
+        ear = _Ear(line, on_message, on_subscribed)
+        line.watch(ear.take)
+        line.send("SUBSCRIBE", channel)
+        await ear.broken()
     finally:
-        # Nobody else may get a connection that is subscribed.
-        await connection.disconnect(nowait=True)
-        await pool.release(connection)
+        line.close()
+    raise AssertionError("a line does not end without an error")
+
+
+class _Ear:
+    """Hands on what comes, within the event loop's own call: a task that is woken for each message costs more than most
+    messages do."""
+
+    def __init__(self, line: Line, on_message: Callable[[bytes], None], on_subscribed: Callable[[], None]) -> None:
+        self._line = line
+        self._on_message = on_message
+        self._on_subscribed = on_subscribed
+        self._loop = asyncio.get_running_loop()
+        self._broken: asyncio.Future[None] = self._loop.create_future()
+        self._heard = self._loop.time()
+
+    def take(self) -> None:
+        """Hand on what has come."""
+        try:
+            for answer in self._line.answers():
+                self._heard = self._loop.time()
+                if isinstance(answer, ResponseError):
+                    raise answer
+                if answer[0] == b"message":
+                    self._on_message(answer[2])
+                elif answer[0] == b"subscribe":
+                    self._on_subscribed()
+        except Exception as error:
+            self._line.unwatch()
+            if not self._broken.done():
+                self._broken.set_exception(error)
+
+    async def broken(self) -> None:
+        """Wait for the end, which is always an error; ask the store in long silences."""
+        while not self._broken.done():
+            heard = self._heard
+            silence = self._loop.time() - heard
+            if silence < PING_AFTER:
+                await asyncio.wait([self._broken], timeout=PING_AFTER - silence)
+                continue
+            self._line.send("PING")
+            await asyncio.wait([self._broken], timeout=PING_AFTER)
+            if self._heard == heard and not self._broken.done():
+                raise ConnectionError("the store does not answer")
+        self._broken.result()

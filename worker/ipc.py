@@ -12,7 +12,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar, cast
 
 import msgspec
@@ -96,13 +96,16 @@ class ChildChannel(Generic[In, Out]):
 
 
 class _Ear(asyncio.Protocol, Generic[In]):
-    """The parent's end: gathers messages for the one who iterates, and has the child wait when he is far behind."""
+    """The parent's end: hands messages to a listener as they come, or gathers them for the one who iterates, and has
+    the child wait when he is far behind."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[In]) -> None:
         self._inbox = Inbox(decoder)
         self._arrived = asyncio.Event()
         self._transport: asyncio.Transport | None = None
         self._messages: list[In] = []
+        self._listener: Callable[[In], None] | None = None
+        self._error: Exception | None = None
         self.ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -110,8 +113,11 @@ class _Ear(asyncio.Protocol, Generic[In]):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._messages += self._inbox.feed(data)
-        if self._messages:
+        messages = self._inbox.feed(data)
+        if self._listener is not None:
+            self._hand_over(messages, self._listener)
+        elif messages:
+            self._messages += messages
             self._arrived.set()
             if len(self._messages) > _FAR_BEHIND and self._transport is not None:
                 self._transport.pause_reading()
@@ -129,6 +135,27 @@ class _Ear(asyncio.Protocol, Generic[In]):
         if len(messages) > _FAR_BEHIND and self._transport is not None and not self.ended:
             self._transport.resume_reading()
         return messages
+
+    async def listen(self, listener: Callable[[In], None]) -> None:
+        """Call ``listener`` with each message until the child closes its end, or raise what ``listener`` raises."""
+        self._listener = listener
+        messages, self._messages = self._messages, []
+        self._hand_over(messages, listener)
+        while not self.ended and self._error is None:
+            self._arrived.clear()
+            await self._arrived.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _hand_over(self, messages: list[In], listener: Callable[[In], None]) -> None:
+        if self._error is not None:
+            return
+        try:
+            for message in messages:
+                listener(message)
+        except Exception as error:
+            self._error = error
+            self._arrived.set()
 
 
 class Child(Generic[In, Out]):
@@ -180,11 +207,19 @@ class Child(Generic[In, Out]):
 
         Raises :class:`RuntimeError` when the child was not started.
         """
-        if self._ear is None:
-            raise RuntimeError("the child process has not been started")
-        while messages := await self._ear.messages():
+        ear = self._ear_of_started()
+        while messages := await ear.messages():
             for message in messages:
                 yield message
+
+    async def listen(self, listener: Callable[[In], None]) -> None:
+        """Call ``listener`` with each message until the child closes its end or dies: cheaper than :meth:`messages`,
+        because no task wakes for a message.
+
+        Raises what ``listener`` raises, after which nothing more is handed over, and :class:`RuntimeError` when the
+        child was not started.
+        """
+        await self._ear_of_started().listen(listener)
 
     async def stop(self, patience: float = 2.0) -> int:
         """End the process: by itself when it sees the channel closed, else killed after ``patience`` seconds.
@@ -205,6 +240,11 @@ class Child(Generic[In, Out]):
         """End the process at once."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
+
+    def _ear_of_started(self) -> _Ear[In]:
+        if self._ear is None:
+            raise RuntimeError("the child process has not been started")
+        return self._ear
 
 
 def die_with_parent() -> None:

@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 
 from shared.queue import JobQueue
 from worker.consumer import ChatWorker
-from worker.engine.interface import EngineLoadError, Refused, Stepped
+from worker.engine.interface import EngineLoadError
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 from worker.service import ModelService
@@ -115,11 +115,7 @@ class EngineKeeper:
     async def _watch(self, engine: EngineProcess) -> None:
         watchdog = asyncio.create_task(self._watchdog(engine), name="engine watchdog")
         try:
-            async for report in engine.reports():
-                if isinstance(report, Stepped):
-                    self._service.on_stepped(report)
-                elif isinstance(report, Refused):
-                    self._service.on_refused(report)
+            await engine.run(self._service.on_stepped, self._service.on_refused)
         finally:
             watchdog.cancel()
 

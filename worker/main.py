@@ -15,7 +15,7 @@ from shared import logs
 from shared.loops import run as run_loop
 from shared.queue import JobQueue
 from shared.settings import WorkerSettings
-from shared.store import connect, undivided
+from shared.store import connect, line
 from shared.tasks import cancel_all
 from worker.consumer import ChatWorker
 from worker.engine.interface import EngineLoadError
@@ -66,9 +66,9 @@ class _Worker:
         self.consumer = ChatWorker(
             redis, self.queue, self.id, self.service.serve, slots=settings.max_batch, poll=settings.poll
         )
-        self.line = undivided(redis)
         self.publisher = Publisher(
-            JobQueue(self.line, name, lease_ms=lease_ms),
+            self.queue,
+            line(settings.redis_url),
             self.id,
             load=lambda: self.service.active / settings.max_batch,
             on_stale=self.service.abandon_these,
@@ -109,7 +109,7 @@ class _Worker:
             asyncio.create_task(work, name=name)
             for name, work in (
                 ("presence", self.presence.beat()),
-                ("wake-ups", self.presence.listen()),
+                ("wake-ups", self.presence.listen(line(self.settings.redis_url))),
                 ("publisher", self.publisher.run()),
                 ("consumer", self.consumer.main()),
             )
@@ -132,7 +132,6 @@ class _Worker:
             with suppress(TimeoutError, RedisError, OSError):
                 async with asyncio.timeout(_FAREWELL):
                     await self.presence.withdraw()
-            await self.line.aclose()
 
     async def _load(self) -> None:
         await self.prompts.start()

@@ -11,10 +11,11 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared import keys
+from shared.line import Line
 from shared.queue import JobQueue
 from shared.registry import WorkerInfo, WorkerStatus, announce_worker, withdraw_worker
 from shared.settings import WorkerSettings
-from shared.subscription import subscribed
+from shared.subscription import hear
 from shared.version import VERSION
 from worker.consumer import ChatWorker
 from worker.keeper import EngineKeeper
@@ -78,14 +79,11 @@ class Presence:
         for job in await self._queue.reap() or ():
             logger.warning("request %s lost its worker and waits again", job)
 
-    async def listen(self) -> None:
-        """Hear what is addressed to this worker, until cancelled; after an outage, look at the queue."""
+    async def listen(self, line: Line) -> None:
+        """Hear on ``line`` what is addressed to this worker, until cancelled; after an outage, look at the queue."""
         while True:
             try:
-                async with subscribed(self._redis, keys.worker_channel(self._worker)) as subscription:
-                    self._consumer.wake()
-                    while True:
-                        self._hear(await subscription.hear())
+                await hear(line, keys.worker_channel(self._worker), self._hear, on_subscribed=self._consumer.wake)
             except (RedisError, OSError) as error:
                 logger.warning("wake-ups not heard, Redis does not answer: %s", error)
                 await asyncio.sleep(0.5)

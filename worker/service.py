@@ -186,7 +186,7 @@ class ModelService:
             if output.alternatives:
                 events.append(Alternatives(output.alternatives))
                 active.done.set()
-                publisher.post(active.job.id, active.attempt, active.job.reply_to, *events)
+                publisher.add(active.job.id, active.attempt, active.job.reply_to, events)
                 continue
             if output.tokens or output.text:
                 events.append(Delta(output.position, output.tokens, output.text, output.logprobs, output.pieces))
@@ -196,7 +196,8 @@ class ModelService:
             elif active.on_trial:
                 self._trials.progressed(active.job.id, output.position + len(output.tokens))
             if events:
-                publisher.post(active.job.id, active.attempt, active.job.reply_to, *events)
+                publisher.add(active.job.id, active.attempt, active.job.reply_to, events)
+        publisher.flush()
 
     def on_refused(self, report: Refused) -> None:
         """Tell the client that the engine does not take its request."""

@@ -68,7 +68,7 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
     with ExitStack() as stack:
         engine = EngineAlone(options)
         stack.callback(engine.stop)
-        fleet = Fleet(folder)
+        fleet = Fleet(folder, local=True)
         stack.callback(fleet.stop)
         fleet.worker("--max-batch", str(most))
         fleet.api()

@@ -10,6 +10,7 @@ import msgspec
 from arq.connections import ArqRedis
 from arq.jobs import serialize_job
 from arq.utils import timestamp_ms
+from redis.exceptions import RedisError
 
 from shared import keys
 from shared.cost import answer_cost, prompt_cost
@@ -42,7 +43,7 @@ _BANDS: dict[Tier, int] = {"priority": -2, "default": -1, "auto": -1, "flex": 0}
 """The band of each tier; lower ones go first. Scores are far below the current time in ms, because arq takes a score in
 the future for a job that must not run yet; nor is a score ever 0, which arq takes for a job that has gone."""
 
-_SCRIPTS = ("enqueue", "charge", "claim", "emit", "cancel", "renew", "release", "reap")
+_SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "reap")
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -126,6 +127,10 @@ class JobQueue:
         self.routed: Counter[Route] = Counter()
         self._reaped = keys.reaped(model)
         self._scripts = {name: redis.register_script(_source(name)) for name in _SCRIPTS}
+        source = _source("emit")
+        emit = redis.register_script(source)
+        self.emission_script = ("SCRIPT", "LOAD", source)
+        self._emission_head = ("EVALSHA", emit.sha, 2, self._inflight, self._load, *_PREFIXES)
 
     async def enqueue(self, jobs: Sequence[Job], *, limit: int) -> int:
         """Queue the ``jobs`` of one request and wake workers; return how many jobs are ahead of them.
@@ -193,14 +198,12 @@ class JobQueue:
         ]
         return claims, int(left)
 
-    async def emit(
+    def emission(
         self, worker: str, publications: Iterable[Publication], *, load: float | None = None
-    ) -> dict[str, int]:
-        """Journal the publications and send each API replica its own in one frame, atomically.
-
-        Returns how many receivers the frame of each replica had: 0 means that the replica is gone.
-        Raises :class:`StaleClaims`, having done nothing, when a claim has moved to another worker.
-        """
+    ) -> tuple[tuple[str | bytes | int | float, ...], tuple[str, ...]]:
+        """Return the command that journals the publications and sends each API replica its own in one frame,
+        atomically, and the replicas. :attr:`emission_script` must have run before on the same store, and
+        :meth:`receipt` reads the answer."""
         plain: list[str | bytes | int] = []
         others: list[str | bytes | int] = []
         entries: dict[str, list[tuple[str, int, bytes]]] = {}
@@ -216,23 +219,46 @@ class JobQueue:
                 others += (job, attempt, int(one.final), len(events), *events)
             else:
                 plain += (job, attempt, events[0])
-        arguments: list[str | bytes | int | float] = [
-            *_PREFIXES,
+        frames: list[str | bytes] = []
+        for replica, frame in entries.items():
+            frames += (keys.replica_channel(replica), encode_frame(frame))
+        command = (
+            *self._emission_head,
             worker,
             "" if load is None else load,
             self._job_ttl_ms,
             self._journal_linger_ms,
             len(entries),
             len(plain) // 3,
-        ]
-        for replica, frame in entries.items():
-            arguments += (keys.replica_channel(replica), encode_frame(frame))
-        arguments += plain
-        arguments += others
-        reply = await self._run("emit", [self._inflight, self._load], arguments)
-        if reply[0] == 0:
-            raise StaleClaims(frozenset(job.decode() for job in reply[1:]))
-        return dict(zip(entries, reply[1:], strict=True))
+            *frames,
+            *plain,
+            *others,
+        )
+        return command, tuple(entries)
+
+    @staticmethod
+    def receipt(answer: Any) -> Sequence[int]:
+        """Return how many receivers the frame of each replica had: 0 means that the replica is gone.
+
+        Raises :class:`StaleClaims`, nothing having been done, when a claim has moved to another worker, and
+        :class:`redis.exceptions.RedisError` when that is the answer.
+        """
+        if isinstance(answer, RedisError):
+            raise answer
+        if answer[0] == 0:
+            raise StaleClaims(frozenset(job.decode() for job in answer[1:]))
+        receivers: list[int] = answer[1:]
+        return receivers
+
+    async def emit(
+        self, worker: str, publications: Iterable[Publication], *, load: float | None = None
+    ) -> dict[str, int]:
+        """Publish as :meth:`emission` says, for those who have no line of their own; return the number of receivers of
+        each replica's frame, or raise, as :meth:`receipt` does."""
+        command, replicas = self.emission(worker, publications, load=load)
+        redis = cast("Any", self.redis)
+        await redis.execute_command(*self.emission_script)
+        return dict(zip(replicas, self.receipt(await redis.execute_command(*command)), strict=True))
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
         """Renew the leases of ``(job, attempt)`` claims; return the jobs that ``worker`` must stop computing."""

@@ -70,6 +70,7 @@ def test_without_a_valid_key_nothing_is_told(closed_fleet: tuple[Fleet, str]) ->
     fleet, secret = closed_fleet
     for path in ("/v1/models", "/v3/models", "/v1/nothing", "/info?api-version=2024-05-01-preview"):
         assert fleet.request("GET", path)[0] == 401, path
+    fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
     assert [fleet.status(path) for path in ("/live", "/ready", "/health", "/metrics", "/openapi.json")] == [200] * 5
     status, headers, answer = post(fleet, "sk-wrong-and-long-xyz")
     assert (status, headers["www-authenticate"]) == (401, "Bearer")

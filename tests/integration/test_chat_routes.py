@@ -148,6 +148,7 @@ def test_unknown_routes_and_methods_are_told_in_the_dialects_form(session_fleet:
 
 
 def test_probes_metrics_and_description(session_fleet: Fleet) -> None:
+    session_fleet.until(lambda: session_fleet.status("/ready") == 200, "readiness")
     assert [session_fleet.status(path) for path in ("/live", "/ready", "/health")] == [200, 200, 200]
     document = json.loads(session_fleet.request("GET", "/openapi.json")[2])
     assert "/v1/chat/completions" in document["paths"]

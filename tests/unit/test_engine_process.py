@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from bench.reports import reports_of
 from shared.request import Sampling
 from shared.settings import EngineSettings
 from worker.engine.interface import EngineLoadError, Output, Refused, Sequence, Stepped
@@ -49,7 +50,7 @@ async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: EngineP
     assert engine.idle_since is None
     outputs: list[Output] = []
     refused: list[int] = []
-    async for report in engine.reports():
+    async for report in reports_of(engine):
         if isinstance(report, Refused):
             refused.append(report.number)
         else:
@@ -65,7 +66,7 @@ async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: EngineP
 
 async def test_a_cancelled_sequence_says_no_more(engine: EngineProcess) -> None:
     engine.add(sequence(1, "[[tokens 100000]]"))
-    async for report in engine.reports():
+    async for report in reports_of(engine):
         assert isinstance(report, Stepped)
         if report.outputs and engine.idle_since is None:
             engine.cancel(1)
@@ -76,7 +77,7 @@ async def test_a_cancelled_sequence_says_no_more(engine: EngineProcess) -> None:
 
 async def test_a_crash_ends_the_reports_after_all_that_was_made_before(engine: EngineProcess) -> None:
     engine.add(sequence(1, "[[crash at 3]]"))
-    made = [output async for report in engine.reports() if isinstance(report, Stepped) for output in report.outputs]
+    made = [output async for report in reports_of(engine) if isinstance(report, Stepped) for output in report.outputs]
     assert [output.position for output in made] == [0, 1, 2]
     assert engine.exit_description == "was killed by SIGKILL"
 
@@ -85,7 +86,7 @@ async def test_a_sequence_that_crashed_an_engine_goes_on_behind_the_crash(engine
     prompt = encode("[[crash at 3]] [[say abcdef]]")
     engine.add(Sequence(number=1, prompt=prompt, generated=encode("abc"), sampling=Sampling()))
     text = ""
-    async for report in engine.reports():
+    async for report in reports_of(engine):
         assert isinstance(report, Stepped)
         text += "".join(output.text for output in report.outputs)
         if report.outputs and report.outputs[0].reason:
@@ -102,7 +103,7 @@ async def test_a_hang_shows_as_silence_and_can_be_killed(engine: EngineProcess) 
         engine.kill()
 
     watching = asyncio.create_task(watchdog())
-    made = [output async for report in engine.reports() if isinstance(report, Stepped) for output in report.outputs]
+    made = [output async for report in reports_of(engine) if isinstance(report, Stepped) for output in report.outputs]
     await watching
     assert len(made) == 2
     assert engine.exit_code == -9

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import msgspec
 
@@ -30,8 +30,8 @@ from worker.watchdog import Watchdog
 class EngineProcess:
     """One engine process, from start to end.
 
-    Call :meth:`start`, :meth:`ready`, then iterate over :meth:`reports` in one task while others
-    :meth:`add` and :meth:`cancel`; at last :meth:`stop`, whatever happened before.
+    Call :meth:`start`, :meth:`ready`, then :meth:`run` in one task while others :meth:`add` and :meth:`cancel`; at last
+    :meth:`stop`, whatever happened before.
     """
 
     def __init__(
@@ -47,13 +47,12 @@ class EngineProcess:
         self._child: Child[Report, Command] = Child(
             "worker.engine.child", [msgspec.json.encode(options).decode()], decoder
         )
-        self._messages = self._child.messages()
         self._on_loading = on_loading
         self.watchdog = Watchdog(step_timeout)
         self.idle_since: float | None = time.monotonic()
         """Since when it has had no sequence (monotonic seconds); None while it has one."""
         self.exit_code: int | None = None
-        """Set when :meth:`reports` has ended or :meth:`stop` was called; negative: the signal that ended it."""
+        """Set when :meth:`run` has ended or :meth:`stop` was called; negative: the signal that ended it."""
 
     @property
     def pid(self) -> int | None:
@@ -71,7 +70,8 @@ class EngineProcess:
 
         Raises :class:`EngineLoadError` when it can't be, or when the process ends before.
         """
-        async for report in self._messages:
+        # What it says next answers commands, and none has been sent yet: nothing comes behind the facts.
+        async for report in self._child.messages():
             match report:
                 case Loading(stage):
                     if self._on_loading is not None:
@@ -94,20 +94,23 @@ class EngineProcess:
         self._child.send(Cancel(number))
         self._discard(number)
 
-    async def reports(self) -> AsyncIterator[Stepped | Refused]:
-        """Yield what the engine says after :meth:`ready`; ends when the process does, by itself or by force."""
-        async for report in self._messages:
-            match report:
-                case Stepped(outputs, _):
-                    self.watchdog.heard(output.number for output in outputs)
-                    for output in outputs:
-                        if output.reason is not None:
-                            self._discard(output.number)
-                    yield report
-                case Refused(number, _):
-                    self.watchdog.heard(())
-                    self._discard(number)
-                    yield report
+    async def run(self, on_stepped: Callable[[Stepped], None], on_refused: Callable[[Refused], None]) -> None:
+        """Call one or the other with what the engine says after :meth:`ready`, until the process ends, by itself or by
+        force. Raises what they raise."""
+
+        def hear(report: Report) -> None:
+            if isinstance(report, Stepped):
+                self.watchdog.heard(report.outputs)
+                for output in report.outputs:
+                    if output.reason is not None:
+                        self._discard(output.number)
+                on_stepped(report)
+            elif isinstance(report, Refused):
+                self.watchdog.heard(())
+                self._discard(report.number)
+                on_refused(report)
+
+        await self._child.listen(hear)
         await self.stop()
 
     async def stop(self, patience: float = 2.0) -> None:
@@ -116,7 +119,7 @@ class EngineProcess:
         self.exit_code = await self._child.stop(patience)
 
     def kill(self) -> None:
-        """End the process at once; :meth:`reports` ends then."""
+        """End the process at once; :meth:`run` ends then."""
         self._child.kill()
 
     @property

@@ -1,0 +1,26 @@
+"""An engine's reports for those who would rather wait for them one by one than be called."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from worker.engine.interface import Refused, Stepped
+from worker.engine.process import EngineProcess
+
+
+async def reports_of(engine: EngineProcess) -> AsyncIterator[Stepped | Refused]:
+    """Yield what ``engine`` says after it is ready, until its process ends."""
+    heard: asyncio.Queue[Stepped | Refused | None] = asyncio.Queue()
+
+    async def listen() -> None:
+        try:
+            await engine.run(heard.put_nowait, heard.put_nowait)
+        finally:
+            heard.put_nowait(None)
+
+    listening = asyncio.create_task(listen())
+    try:
+        while (report := await heard.get()) is not None:
+            yield report
+        await listening
+    finally:
+        listening.cancel()

@@ -1,0 +1,217 @@
+"""Publishing over a line that the tests hold the other end of."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import pytest
+from arq.connections import ArqRedis
+from fakeredis import FakeAsyncRedis
+from redis.exceptions import ConnectionError, ResponseError
+
+import worker.publisher
+from shared import keys
+from shared.events import Delta, Finished, decode_frame
+from shared.line import Line
+from shared.queue import JobQueue
+from tests.unit.test_queue import REPLICA
+from worker.publisher import Publisher
+
+PATIENCE = 10.0
+
+
+class HeldLine:
+    """Keeps what is sent, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+        self.waiting: list[Any] = []
+        self.opened = 0
+        self.is_open = False
+        self.broken = False
+        self._callback: Callable[[], None] | None = None
+
+    @property
+    def watched(self) -> bool:
+        return self._callback is not None
+
+    async def open(self, *commands: tuple[str, ...]) -> None:
+        self.opened += 1
+        self.is_open, self.broken = True, False
+
+    def send(self, *command: Any) -> None:
+        if self.broken:
+            raise ConnectionError("broken")
+        self.sent.append(command)
+
+    def answers(self) -> list[Any]:
+        if self.broken:
+            raise ConnectionError("broken")
+        answers, self.waiting = self.waiting, []
+        return answers
+
+    def answer(self, answer: Any) -> None:
+        """Have an answer arrive."""
+        self.waiting.append(answer)
+        if self._callback is not None:
+            self._callback()
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def unwatch(self) -> None:
+        self._callback = None
+
+    def close(self) -> None:
+        self.is_open, self._callback = False, None
+
+    def frames(self) -> list[list[tuple[str, int]]]:
+        """The jobs and positions of each call's only frame."""
+        channel = keys.replica_channel(REPLICA)
+        return [
+            [
+                (entry.job, getattr(entry.event, "position", -1))
+                for entry in decode_frame(command[command.index(channel) + 1])
+            ]
+            for command in self.sent
+        ]
+
+
+class Rig:
+    """A publisher at work, with what it has told its worker."""
+
+    def __init__(self) -> None:
+        self.line = HeldLine()
+        self.stale: list[frozenset[str]] = []
+        self.orphaned: list[str] = []
+        redis = ArqRedis(pool_or_conn=FakeAsyncRedis().connection_pool)
+        self.publisher = Publisher(
+            JobQueue(redis, "tiny"),
+            cast(Line, self.line),
+            "w1",
+            load=lambda: 0.5,
+            on_stale=self.stale.append,
+            on_orphaned=self.orphaned.append,
+        )
+
+    def step(self, position: int, *jobs: str) -> None:
+        """Publish a token of each job."""
+        for job in jobs:
+            self.publisher.add(job, 1, REPLICA, [Delta(position, (7,), "x")])
+        self.publisher.flush()
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not reached():  # noqa: ASYNC110 - what is waited for is state
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    monkeypatch.setattr(worker.publisher, "_RETRY_DELAYS", (0.01,))
+    rig = Rig()
+    running = asyncio.create_task(rig.publisher.run())
+    await rig.until(lambda: rig.line.is_open)
+    yield rig
+    running.cancel()
+
+
+async def test_a_step_is_one_call_and_its_answer_is_taken_with_the_next(rig: Rig) -> None:
+    rig.step(0, "a", "b")
+    rig.line.waiting.append([1, 1])
+    rig.step(1, "a", "b")
+    assert rig.line.frames() == [[("a", 0), ("b", 0)], [("a", 1), ("b", 1)]]
+    assert not rig.line.watched
+
+
+async def test_what_comes_while_the_store_is_slow_goes_together_as_soon_as_it_answers(rig: Rig) -> None:
+    rig.step(0, "a")
+    rig.step(1, "a", "b")
+    rig.step(2, "b")
+    assert len(rig.line.sent) == 1
+    rig.line.answer([1, 1])
+    assert rig.line.frames()[1] == [("a", 1), ("b", 1), ("b", 2)]
+
+
+async def test_the_last_answer_is_looked_for_though_nothing_follows(rig: Rig) -> None:
+    rig.step(0, "a")
+    await rig.until(lambda: rig.line.watched)
+    rig.line.answer([0, b"a"])
+    assert rig.stale == [frozenset({"a"})]
+    async with asyncio.timeout(PATIENCE):
+        await rig.publisher.flushed()
+    assert len(rig.line.sent) == 1
+
+
+async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
+    rig.publisher.post("a", 1, REPLICA, Finished(0, "stop"))
+    flushing = asyncio.create_task(rig.publisher.flushed())
+    await rig.until(lambda: bool(rig.line.sent))
+    assert not flushing.done()
+    rig.line.answer([1, 1])
+    async with asyncio.timeout(PATIENCE):
+        await flushing
+
+
+async def test_the_load_is_told_with_a_jobs_end(rig: Rig) -> None:
+    rig.step(0, "a")
+    rig.line.waiting.append([1, 1])
+    rig.publisher.discard("a", 1, REPLICA)
+    await rig.until(lambda: len(rig.line.sent) == 2)
+    rig.line.waiting.append([1])
+    rig.step(0, "b")
+    assert [0.5 in command for command in rig.line.sent] == [False, True, False]
+
+
+async def test_of_a_call_with_stale_claims_the_rest_is_sent_again(rig: Rig) -> None:
+    rig.step(0, "a", "b")
+    rig.step(1, "a", "b")
+    rig.line.answer([0, b"a"])
+    assert rig.stale == [frozenset({"a"})]
+    assert rig.line.frames()[1] == [("b", 0)]
+    rig.line.answer([1, 1])
+    assert rig.line.frames()[2] == [("b", 1)]
+
+
+@pytest.mark.parametrize("refusal", [None, ResponseError("OOM"), ResponseError("NOSCRIPT")])
+async def test_what_was_not_confirmed_is_sent_again_on_a_new_line(rig: Rig, refusal: ResponseError | None) -> None:
+    rig.publisher.add("a", 1, REPLICA, [Finished(0, "stop")])
+    rig.publisher.flush()
+    if refusal is None:
+        rig.line.broken = True
+    else:
+        rig.line.waiting.append(refusal)
+    rig.step(0, "b")
+    await rig.until(lambda: len(rig.line.sent) == 2)
+    assert rig.line.opened == 2
+    assert [0.5 in command for command in rig.line.sent] == [True, True]
+    rig.line.answer([1, 1])
+    await rig.until(lambda: len(rig.line.sent) == 3)
+    assert rig.line.frames()[2] == [("b", 0)]
+
+
+async def test_a_store_that_says_nothing_is_left_for_a_new_line(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker.publisher, "READ_TIMEOUT", 0.02)
+    rig.step(0, "a")
+    await rig.until(lambda: rig.line.opened == 2)
+    assert rig.line.frames() == [[("a", 0)], [("a", 0)]]
+
+
+async def test_what_is_dropped_before_it_is_sent_is_never_said(rig: Rig) -> None:
+    rig.step(0, "a")
+    rig.publisher.add("b", 1, REPLICA, [Delta(0, (7,), "x")])
+    rig.publisher.drop("b")
+    rig.line.answer([1, 1])
+    rig.publisher.flush()
+    assert len(rig.line.sent) == 1
+
+
+async def test_a_replica_that_nobody_hears_for_long_is_orphaned(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.step(0, "a")
+    rig.line.waiting.append([1, 0])
+    rig.step(1, "a")
+    assert rig.orphaned == []
+    monkeypatch.setattr(worker.publisher, "ORPHAN_GRACE", 0.0)
+    rig.line.waiting.append([1, 0])
+    rig.step(2, "a")
+    assert rig.orphaned == [REPLICA]

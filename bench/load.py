@@ -9,6 +9,7 @@ import json
 import re
 import time
 from dataclasses import dataclass, field
+from typing import cast
 
 _TEXT = re.compile(rb'"delta": ?\{(?:"role": ?(?:null|"assistant"), ?)?"content": ?"[^"]')
 """The beginning of a chunk with text, as several servers write it; the opening of a choice has none."""
@@ -48,10 +49,10 @@ class _Receiver(asyncio.Protocol):
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not checked by isinstance: uvloop's transports don't say that they are any of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         self.stream.began = time.perf_counter()
-        transport.write(self._request)
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         stream = self.stream

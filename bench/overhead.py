@@ -4,7 +4,6 @@ The same prompts, the same engine settings, both loaded at once and run in turns
 otherwise falls on both.
 """
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from bench.alone import EngineAlone
 from bench.fleet import Fleet
 from bench.load import chats
 from bench.report import median_and_spread, percentile, save, table
+from shared.loops import run as run_loop
 from shared.settings import EngineSettings
 from worker.engine.options import EngineOptions
 from worker.models import resolve
@@ -52,7 +52,7 @@ def _compare(fleet: Fleet, engine: EngineAlone, model: str, concurrency: int, ru
     for turn in range(runs + 1):
         prompts = distinct_prompts(turn, concurrency)
         alone = engine.run(prompts, TOKENS, concurrency)
-        streams = asyncio.run(chats(fleet.port, model, prompts, TOKENS, concurrency))
+        streams = run_loop(chats(fleet.port, model, prompts, TOKENS, concurrency))
         assert all(stream.complete for stream in streams)
         if turn == 0:
             continue

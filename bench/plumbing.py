@@ -9,6 +9,7 @@ from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.report import save, table
 from bench.usage import store_counts
+from shared.loops import run as run_loop
 from worker.own_time import cpu_seconds
 
 SLOTS = 64
@@ -26,7 +27,7 @@ def run(folder: Path, *, workers: tuple[int, ...] = (1, 2, 4), runs: int = 3) ->
                 fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", str(SLOTS),
                              "--sim-step", str(STEP), "--sim-tokens", str(TOKENS))  # fmt: skip
             fleet.api()
-            asyncio.run(_load(fleet, count))
+            run_loop(_load(fleet, count))
             rows.append(_measure(fleet, count, runs))
         finally:
             fleet.stop()
@@ -43,7 +44,7 @@ def _measure(fleet: Fleet, workers: int, runs: int) -> dict[str, object]:
     api_cpu, supervisor_cpu = cpu_seconds(api), sum(map(cpu_seconds, supervisors))
     streams: list[Stream] = []
     for _ in range(runs):
-        streams += asyncio.run(_load(fleet, workers))
+        streams += run_loop(_load(fleet, workers))
     seconds = time.perf_counter() - started
     after = store_counts(store)
     tokens = sum(stream.tokens for stream in streams)

@@ -14,6 +14,7 @@ from typing import Any
 from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.report import percentile, save, table
+from shared.loops import run as run_loop
 from worker.models import resolve
 
 STREAMS = 8
@@ -38,7 +39,7 @@ def run(folder: Path, *, runs: int = 5, step_tokens: Sequence[int] = STEP_TOKENS
         turns: dict[int, list[dict[str, float]]] = {tokens: [] for tokens in step_tokens}
         for turn in range(runs):
             for tokens in step_tokens if turn % 2 else reversed(step_tokens):
-                turns[tokens].append(asyncio.run(_turn(fleet.port, f"prefill-{tokens}", turn)))
+                turns[tokens].append(run_loop(_turn(fleet.port, f"prefill-{tokens}", turn)))
     finally:
         fleet.stop()
     rows: list[dict[str, object]] = [

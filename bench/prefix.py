@@ -20,6 +20,7 @@ from bench.fleet import Fleet
 from bench.report import median_and_spread, percentile, save, table, with_spread
 from shared import keys
 from shared.events import TERMINAL, Delta, Finished, Started, decode_frame
+from shared.loops import run as run_loop
 from shared.queue import JobQueue
 from shared.request import ChatRequest, Job, Message, Sampling
 from shared.store import connect
@@ -132,7 +133,7 @@ def run(folder: Path, *, runs: int = 5) -> dict[str, Any]:
     try:
         for _ in range(WORKERS):
             fleet.worker("--log-level", "warning")
-        pairs = asyncio.run(_pairs(fleet.url, runs))
+        pairs = run_loop(_pairs(fleet.url, runs))
     finally:
         fleet.stop()
     return report(pairs)

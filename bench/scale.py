@@ -11,6 +11,7 @@ from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.report import save, table
 from bench.usage import family
+from shared.loops import run as run_loop
 from worker.own_time import cpu_seconds
 
 SLOTS = 64
@@ -39,9 +40,9 @@ def run(folder: Path) -> dict[str, Any]:
             fleet.add_workers(workers - running, "--engine", "simulated", "--model", "sim", "--max-batch", str(SLOTS),
                               "--sim-step", str(STEP), "--sim-tokens", "1000000")  # fmt: skip
             running = workers
-            rows.append(asyncio.run(_measure(fleet, ports[:1], workers)))
+            rows.append(run_loop(_measure(fleet, ports[:1], workers)))
             if workers >= TWO_REPLICAS_FROM:
-                rows.append(asyncio.run(_measure(fleet, ports, workers)))
+                rows.append(run_loop(_measure(fleet, ports, workers)))
     finally:
         fleet.stop()
     print(table(f"scale: {SLOTS} streams a worker, steps of {STEP * 1000:.0f} ms, {os.cpu_count()} cores", rows))

@@ -17,6 +17,7 @@ from bench.fleet import Fleet
 from bench.load import Stream, chat, probe
 from bench.report import percentile, save, table
 from bench.usage import resident
+from shared.loops import run as run_loop
 from worker.own_time import cpu_seconds
 
 STREAMS = 5000
@@ -48,10 +49,10 @@ def run(folder: Path) -> dict[str, Any]:
         fleet.start("worker", "--engine", "simulated", "--model", "short", "--sim-step", "0", "--max-batch", "256")
         fleet.until(lambda: len(fleet.workers("serving")) > WORKERS, "the workers to serve")
         api = fleet.api("--max-queue", str(STREAMS)).popen.pid
-        asyncio.run(_warm_up(fleet.port))
+        run_loop(_warm_up(fleet.port))
         # The client's own collector would stop it for long enough to be seen.
         gc.disable()
-        streams = asyncio.run(_open_streams(fleet.port, api))
+        streams = run_loop(_open_streams(fleet.port, api))
         gc.enable()
 
         async def one_chat() -> Stream:
@@ -61,8 +62,8 @@ def run(folder: Path) -> dict[str, Any]:
             return await probe(fleet.port, "/live")
 
         connections = [
-            {"each sends": "GET /live", **asyncio.run(_connect(one_probe, api))},
-            {"each sends": "a chat of one token", **asyncio.run(_connect(one_chat, api))},
+            {"each sends": "GET /live", **run_loop(_connect(one_probe, api))},
+            {"each sends": "a chat of one token", **run_loop(_connect(one_chat, api))},
         ]
     finally:
         fleet.stop()

@@ -5,8 +5,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -94,8 +94,11 @@ class AskedChild(Generic[Question, Answer, Ready]):
         self._unavailable = unavailable
         self._waiting: deque[_Asked[Question, Answer]] = deque()
         self._in_hand: _Asked[Question, Answer] | None = None
-        self._arrived = asyncio.Event()
+        self._patience: asyncio.TimerHandle | None = None
+        """Runs while there is a question in hand."""
         self._child: Child[Answer, Question] | None = None
+        self._listening = False
+        """Whether the present child is loaded, and takes questions."""
         self._loaded: asyncio.Future[Ready] | None = None
         self._task: asyncio.Task[None] | None = None
         self._failure: ChildUnavailable | None = None
@@ -142,7 +145,7 @@ class AskedChild(Generic[Question, Answer, Ready]):
             raise self._unavailable(f"the {self._name} is not running")
         asked: _Asked[Question, Answer] = _Asked(question)
         self._waiting.append(asked)
-        self._arrived.set()
+        self._ask_next()
         return await asked.answer
 
     async def stop(self) -> None:
@@ -169,69 +172,84 @@ class AskedChild(Generic[Question, Answer, Ready]):
             # Nobody need be waiting for it: then the exception is not lost, it comes out of ask().
             self._loaded.exception()
         if self._in_hand is not None:
-            self._in_hand.fail(reason)
+            self._put_down(self._in_hand).fail(reason)
         while self._waiting:
             self._waiting.popleft().fail(reason)
 
     async def _serve_one_child(self) -> None:
         """Start a child and ask it until it dies or is killed. Raises :class:`ChildUnavailable` if it does not load."""
-        self._child = Child(self._module, self._arguments, self._decoder)
+        child: Child[Answer, Question] = Child(self._module, self._arguments, self._decoder)
+        self._child = child
         try:
-            await self._child.start()
+            await child.start()
         except OSError as error:
             raise self._unavailable(f"the {self._name} can't be started: {error}") from error
-        messages = self._child.messages()
-        await self._load(messages)
-        incoming = asyncio.create_task(_next(messages))
+        first: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def hear(answer: Answer) -> None:
+            if not first.done():
+                first.set_result(answer)
+            else:
+                self._answered(answer)
+
+        life = asyncio.create_task(child.listen(hear))
         try:
-            while not incoming.done():
-                asked = await self._next_asked(incoming)
-                if asked is None:
-                    break
-                self._child.send(asked.question)
-                self._in_hand = asked
-                await asyncio.wait([incoming], timeout=self._deadline)
-                self._in_hand = None
-                if not incoming.done():
-                    asked.fail(TooSlow(f"the {self._name} gave no answer within {self._deadline:g} s"))
-                    break
-                answer = incoming.result()
-                if answer is None:
-                    self._crashed(asked)
-                    break
-                asked.deliver(answer)
-                incoming = asyncio.create_task(_next(messages))
+            await self._load(first, life)
+            self._listening = True
+            self._ask_next()
+            await life
+            if self._in_hand is not None:
+                self._crashed(self._put_down(self._in_hand))
         finally:
-            incoming.cancel()
-            self._child.kill()
-            await self._child.stop()
+            self._listening = False
+            life.cancel()
+            child.kill()
+            await child.stop()
 
-    async def _load(self, messages: AsyncIterator[Answer]) -> None:
-        try:
-            first = await asyncio.wait_for(_next(messages), self._load_deadline)
-        except TimeoutError:
-            raise self._unavailable(f"the tokenizer was not loaded within {self._load_deadline:g} s") from None
-        if isinstance(first, LoadFailed):
-            raise self._unavailable(first.message)
-        if not isinstance(first, self._ready):
-            raise self._unavailable(f"the {self._name} died while it loaded the tokenizer")
+    async def _load(self, first: "asyncio.Future[Answer]", life: "asyncio.Task[None]") -> None:
+        either: list[asyncio.Future[Any]] = [first, life]
+        await asyncio.wait(either, timeout=self._load_deadline, return_when=asyncio.FIRST_COMPLETED)
+        if not first.done():
+            if life.done():
+                raise self._unavailable(f"the {self._name} died while it loaded the tokenizer")
+            raise self._unavailable(f"the tokenizer was not loaded within {self._load_deadline:g} s")
+        message = first.result()
+        if isinstance(message, LoadFailed):
+            raise self._unavailable(message.message)
+        if not isinstance(message, self._ready):
+            raise self._unavailable(f"the {self._name} said {type(message).__name__} before it was ready")
         if self._loaded is not None and not self._loaded.done():
-            self._loaded.set_result(first)
+            self._loaded.set_result(message)
 
-    async def _next_asked(self, incoming: "asyncio.Task[Answer | None]") -> _Asked[Question, Answer] | None:
-        """Return the next question whose answer somebody still waits for, or None when the child dies first."""
-        while not incoming.done():
-            while self._waiting:
-                asked = self._waiting.popleft()
-                if not asked.answer.done():
-                    return asked
-            self._arrived.clear()
-            arrival = asyncio.create_task(self._arrived.wait())
-            try:
-                await asyncio.wait([incoming, arrival], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                arrival.cancel()
-        return None
+    def _ask_next(self) -> None:
+        """Give the child the next question whose answer somebody still waits for, unless it has one in hand."""
+        if not self._listening or self._in_hand is not None or self._child is None:
+            return
+        while self._waiting:
+            asked = self._waiting.popleft()
+            if not asked.answer.done():
+                self._in_hand = asked
+                self._patience = asyncio.get_running_loop().call_later(self._deadline, self._too_slow, asked)
+                self._child.send(asked.question)
+                return
+
+    def _answered(self, answer: Answer) -> None:
+        # One that was given up may answer while it is being killed.
+        if self._in_hand is not None:
+            self._put_down(self._in_hand).deliver(answer)
+            self._ask_next()
+
+    def _too_slow(self, asked: _Asked[Question, Answer]) -> None:
+        self._put_down(asked).fail(TooSlow(f"the {self._name} gave no answer within {self._deadline:g} s"))
+        self._listening = False
+        if self._child is not None:
+            self._child.kill()
+
+    def _put_down(self, asked: _Asked[Question, Answer]) -> _Asked[Question, Answer]:
+        self._in_hand = None
+        if self._patience is not None:
+            self._patience.cancel()
+        return asked
 
     def _crashed(self, asked: _Asked[Question, Answer]) -> None:
         asked.crashes += 1
@@ -239,10 +257,6 @@ class AskedChild(Generic[Question, Answer, Ready]):
             self._waiting.appendleft(asked)
         else:
             asked.fail(Crashed(asked.crashes))
-
-
-async def _next(messages: AsyncIterator[Answer]) -> Answer | None:
-    return await anext(messages, None)
 
 
 def answer_all(channel: ChildChannel[Question, Answer], answer: Callable[[Question], Answer]) -> int:

@@ -8,6 +8,7 @@ its crash recovery (leases) and its results (there are none: a job's outcome is 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -80,10 +81,10 @@ class ChatWorker(Worker):
             except (RedisError, OSError) as error:
                 logger.warning("no look at the queue, Redis does not answer: %s", error)
                 await asyncio.sleep(min(self.poll_delay_s, 1.0))
-            try:
-                await asyncio.wait_for(self._look.wait(), self.poll_delay_s)
-            except TimeoutError:
-                pass
+            # Not wait_for(): before Python 3.12 it makes a task, which each new job would wait for.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.poll_delay_s):
+                    await self._look.wait()
             self._look.clear()
 
     async def drained(self) -> None:

@@ -13,16 +13,13 @@ import socket
 import struct
 import sys
 from collections.abc import AsyncIterator, Callable
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import msgspec
 
 _LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
 _CHANNEL_VARIABLE = "VINOQUEUE_CHANNEL_FD"
-
-_FAR_BEHIND = 1024
-"""Messages from a child that may wait before no more are read."""
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -96,21 +93,15 @@ class ChildChannel(Generic[In, Out]):
 
 
 class _Ear(asyncio.Protocol, Generic[In]):
-    """The parent's end: hands messages to a listener as they come, or gathers them for the one who iterates, and has
-    the child wait when he is far behind."""
+    """The parent's end: hands messages to a listener as they come, or gathers them for the one who iterates."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[In]) -> None:
         self._inbox = Inbox(decoder)
         self._arrived = asyncio.Event()
-        self._transport: asyncio.Transport | None = None
         self._messages: list[In] = []
         self._listener: Callable[[In], None] | None = None
         self._error: Exception | None = None
         self.ended = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not checked by isinstance: uvloop's transports don't say that they are any of asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         messages = self._inbox.feed(data)
@@ -119,8 +110,6 @@ class _Ear(asyncio.Protocol, Generic[In]):
         elif messages:
             self._messages += messages
             self._arrived.set()
-            if len(self._messages) > _FAR_BEHIND and self._transport is not None:
-                self._transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.ended = True
@@ -132,8 +121,6 @@ class _Ear(asyncio.Protocol, Generic[In]):
             self._arrived.clear()
             await self._arrived.wait()
         messages, self._messages = self._messages, []
-        if len(messages) > _FAR_BEHIND and self._transport is not None and not self.ended:
-            self._transport.resume_reading()
         return messages
 
     async def listen(self, listener: Callable[[In], None]) -> None:

@@ -24,7 +24,7 @@ ORPHAN_GRACE = 5.0
 
 _RETRY_DELAYS = (0.05, 0.1, 0.25, 0.5, 1.0)
 
-_LOOK = 0.05
+_LOOK = 0.1
 """Seconds after which an answer is looked for though there is no more to say."""
 
 

@@ -24,6 +24,7 @@ from bench.peers import PEERS
 from bench.peers.counting import TokenCounter
 from bench.peers.environment import Unavailable
 from bench.report import RESULTS, median_and_spread, save, table
+from shared.loops import run as run_loop
 from shared.settings import EngineSettings
 from worker.engine.options import EngineOptions
 from worker.models import resolve
@@ -143,7 +144,7 @@ def _served(port: int, model: str, prompts: list[str], tokens: int, *, counter: 
         return await asyncio.wait_for(requests, _LONGEST)
 
     try:
-        streams = asyncio.run(load())
+        streams = run_loop(load())
     except TimeoutError:
         raise Unavailable(f"no end within {_LONGEST:.0f} s") from None
     except OSError as error:

@@ -167,7 +167,6 @@ class _Track:
             and not self.ended
         ):
             # The usual case, once a token.
-            self.heard = time.monotonic()
             self.position += len(event.tokens)
             self.answer.put(self.choice, event, last=False)
             return True
@@ -176,7 +175,6 @@ class _Track:
             return True
         if self.ended or attempt < self.attempt:
             return True
-        self.heard = time.monotonic()
         first = attempt > self.attempt
         at = self.position if isinstance(event, Started | Rejected) else getattr(event, "position", self.position)
         if at > self.position or (first and not isinstance(event, Started | Rejected | Failed)):
@@ -307,11 +305,14 @@ class Relay:
             logger.error("frame not understood: %s", error)
             return
         tracks = self._tracks
+        now = time.monotonic()
         gaps = []
         for entry in entries:
             track = tracks.get(entry.job)
-            if track is not None and not track.take(entry.attempt, entry.event):
-                gaps.append(track)
+            if track is not None:
+                track.heard = now
+                if not track.take(entry.attempt, entry.event):
+                    gaps.append(track)
         self._recover(gaps)
 
     def _begin(self) -> None:

@@ -67,17 +67,17 @@ class Walk:
     """What the store did for publishing: ``commands``, ``scripts``, ``publishes``, ``bytes_in`` and ``bytes_out``."""
 
 
-def walk(folder: Path) -> Walk:
-    """Serve ``STREAMS`` chats of ``TOKENS`` tokens with a store in ``folder``, and count."""
+def walk(folder: Path, streams: int = STREAMS) -> Walk:
+    """Serve ``streams`` chats of ``TOKENS`` tokens at once with a store in ``folder``, and count."""
     store = Store(folder / "store", free_port())
     store.start()
     try:
-        return asyncio.run(_walk(store))
+        return asyncio.run(_walk(store, streams))
     finally:
         store.kill()
 
 
-async def _walk(store: Store) -> Walk:
+async def _walk(store: Store, streams: int) -> Walk:
     redis, observer = connect(store.url), store.client()
     counted = Walk()
     with observer.pubsub(ignore_subscribe_messages=True) as subscription:  # type: ignore[no-untyped-call]
@@ -85,13 +85,13 @@ async def _walk(store: Store) -> Walk:
         subscription.get_message(timeout=5)
         queue = JobQueue(redis, "sim")
         before = _store_counts(observer)
-        jobs = _jobs()
+        jobs = _jobs(streams)
         for job in jobs:
-            await queue.enqueue([job], limit=STREAMS)
-        claims, _ = await queue.claim("worker", used=0, slots=STREAMS)
+            await queue.enqueue([job], limit=streams)
+        claims, _ = await queue.claim("worker", used=0, slots=streams)
         counted.queue_commands = (_store_counts(observer) - before)["commands"]
 
-        settings = EngineSettings(engine="simulated", max_batch=STREAMS, sim_step=0, sim_tokens=TOKENS)
+        settings = EngineSettings(engine="simulated", max_batch=streams, sim_step=0, sim_tokens=TOKENS)
         engine = _Engine(EngineOptions.from_settings(settings, path="", context_length=_CONTEXT))
         publisher = Publisher(
             queue,
@@ -148,7 +148,7 @@ async def _relay(relay: Relay, jobs: list[Job], frames: list[bytes], counted: Wa
     await asyncio.wait_for(asyncio.gather(*consumers), 10)
 
 
-def _jobs() -> list[Job]:
+def _jobs(streams: int) -> list[Job]:
     return [
         Job(
             id=f"{number:032x}",
@@ -159,7 +159,7 @@ def _jobs() -> list[Job]:
                 sampling=Sampling(max_tokens=TOKENS, seed=number),
             ),
         )
-        for number in range(STREAMS)
+        for number in range(streams)
     ]
 
 
@@ -203,6 +203,7 @@ class _Engine:
         self._encode = msgspec.msgpack.Encoder().encode
         self._decoder: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
         self.facts = self._engine.facts
+        self._most = options.max_batch
         self.full = asyncio.Event()
 
     def __len__(self) -> int:
@@ -210,7 +211,7 @@ class _Engine:
 
     def add(self, sequence: Sequence) -> None:
         self._engine.add(sequence)
-        if len(self) == STREAMS:
+        if len(self) == self._most:
             self.full.set()
 
     def cancel(self, number: int) -> None:

@@ -25,7 +25,7 @@ REFRESH = "python -m bench.regressions --write"
 
 def run(folder: Path) -> dict[str, Any]:
     """Count, print the table, and return the result."""
-    found = counts(hot_path.walk(folder))
+    found = count(folder)
     budget = read_budget()
     rows: list[dict[str, object]] = [
         {
@@ -43,8 +43,13 @@ def run(folder: Path) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def counts(walked: Walk) -> dict[str, float]:
-    """The counts that have budgets, by name."""
+def count(folder: Path) -> dict[str, float]:
+    """Walk the hot path, with stores in ``folder``, and return the counts that have budgets."""
+    return counts(hot_path.walk(folder / "many"), hot_path.walk(folder / "one", 1))
+
+
+def counts(walked: Walk, alone: Walk) -> dict[str, float]:
+    """The counts that have budgets, by name: of a walk with many streams, and of one with a single stream."""
     emit, tokens, steps = walked.emit, walked.tokens, walked.steps
     return {
         "store commands a job, queueing and claiming": walked.queue_commands / STREAMS,
@@ -57,6 +62,9 @@ def counts(walked: Walk) -> dict[str, float]:
         "bytes a token to the client": walked.client_bytes / tokens,
         "calls a token in the supervisor": walked.supervisor_calls / tokens,
         "calls a token in the API": walked.api_calls / tokens,
+        "calls a step in the supervisor, one stream": alone.supervisor_calls / alone.steps,
+        "calls a step in the API, one stream": alone.api_calls / alone.steps,
+        "bytes a step into the store, one stream": alone.emit["bytes_in"] / alone.steps,
     }
 
 
@@ -107,7 +115,7 @@ def main(arguments: list[str]) -> int:
             return (
                 1 if complaints({row["count"]: row["now"] for row in run(Path(folder))["rows"]}, read_budget()) else 0
             )
-        write_budget(counts(hot_path.walk(Path(folder))))
+        write_budget(count(Path(folder)))
         print(f"written: {BUDGET}")
     return 0
 

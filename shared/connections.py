@@ -1,7 +1,8 @@
-"""redis-py's connections to Redis or Valkey, made cheaper for commands that are sent a hundred times a second.
+"""redis-py's connections to Redis or Valkey, made cheaper: every request needs a few commands before its first token.
 
-A step's publication has hundreds of arguments, which redis-py packs one by one in Python, and it starts a task for each
-command to bound the time of sending. Here hiredis packs, and only a connection that is clogged is waited for.
+redis-py packs arguments one by one in Python, starts a task for each command to bound the time of sending, and begins
+with a read that is cancelled at once. Here hiredis packs, only a connection that is clogged is waited for, and nothing
+is read that has not been asked for. What is said or heard with each token has :mod:`shared.line`.
 """
 
 import asyncio
@@ -30,6 +31,15 @@ class LeanConnection(AbstractConnection):
         """
         self.next_health_check = asyncio.get_running_loop().time() + self.health_check_interval
         await super().on_connect()
+
+    async def can_read_destructive(self) -> bool:
+        """Whether the connection is of no more use: the peer has closed it.
+
+        redis-py asks before each command, and answers by a read that a timer cancels. There is nothing else to find:
+        who leaves an answer unread closes the connection.
+        """
+        reader: asyncio.StreamReader | None = self._reader
+        return reader is None or reader.at_eof()
 
     def pack_command(self, *args: Any) -> list[bytes]:
         """Return a command's bytes. Raises :class:`DataError` for an argument that is no text, bytes or number."""

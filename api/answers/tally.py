@@ -30,13 +30,14 @@ class Tally:
             self.cached_tokens += event.cached_tokens
 
     def delta(self, event: Delta) -> None:
-        """Count new tokens."""
-        self.generated(len(event.tokens))
-
-    def generated(self, tokens: int) -> None:
-        """Count so many new tokens."""
+        """Count new tokens. Runs once a token."""
         if self.first_token is None:
             self.first_token = time.monotonic()
+        self.completion_tokens += len(event.tokens)
+
+    def generated(self, tokens: int) -> None:
+        """Count the ``tokens`` of an answer that comes as a whole."""
+        self.first_token = self.first_token or time.monotonic()
         self.completion_tokens += tokens
 
     def usage(self) -> Usage:

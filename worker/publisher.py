@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 ORPHAN_GRACE = 5.0
 """Seconds for which an API replica may not listen before its jobs count as orphaned."""
 
-_RETRY_DELAYS = (0.05, 0.1, 0.25, 0.5, 1.0)
+_RETRY_DELAYS = (0.05, 0.1, 0.2, 0.4)
 
 _LOOK = 0.1
 """Seconds after which an answer is looked for though there is no more to say."""

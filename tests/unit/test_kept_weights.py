@@ -1,6 +1,7 @@
 """Weights made at the first start: when, once, and what happens where they can't be."""
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,17 @@ def test_another_file_of_the_same_name_is_another_model(gguf: Path) -> None:
     first = serving_path(_options(gguf), _ignore)
     gguf.write_bytes(b"other weights")
     assert serving_path(_options(gguf), _ignore) != first
+
+
+def test_what_nobody_has_loaded_for_long_makes_room(gguf: Path) -> None:
+    used, unused = (gguf.with_name(name) for name in ("used.gguf", "unused.gguf"))
+    for file in (used, unused):
+        file.write_bytes(file.name.encode())
+        long_ago = serving_path(_options(file), _ignore)
+        os.utime(long_ago, (0, 0))
+    kept_used = serving_path(_options(used), _ignore)
+    made_now = serving_path(_options(gguf), _ignore)
+    assert sorted(path for path in cache_folder().iterdir() if path.is_dir()) == sorted([kept_used, made_now])
 
 
 @pytest.mark.parametrize(

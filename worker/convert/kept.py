@@ -6,8 +6,12 @@ tokens, and loads in less than half the time (docs/decisions/0009).
 
 import hashlib
 import logging
+import os
+import shutil
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import openvino
@@ -27,6 +31,9 @@ logger = logging.getLogger(__name__)
 _SMALL = 256_000_000
 """Bytes of a GGUF file up to which its weights are converted unasked. A large model is bound by the memory that its
 weights are read from at each step, of which int8 is twice as much as 4 bits."""
+
+_UNUSED = 90 * 86_400
+"""Seconds for which kept weights that nobody loads stay: those of an older OpenVINO, or of a file that has gone."""
 
 _VERSION = "2"
 """To change when other weights are made of the same file."""
@@ -71,6 +78,8 @@ def _kept(path: Path, context_length: int, progress: Callable[[str], None]) -> P
     name = f"{path.stem}-int8-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
     folder = cache_folder() / name
     if folder.is_dir():
+        with suppress(OSError):  # a cache that one may only read is tidied by nobody
+            os.utime(folder)
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     progress(f"making int8 weights of {path.name}, once")
@@ -81,4 +90,14 @@ def _kept(path: Path, context_length: int, progress: Callable[[str], None]) -> P
                 model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
                 original = bring(model, Path(scratch))
                 remake(original.folder, Weights(format="int8"), Path(scratch)).rename(folder)
+            _tidy(folder.parent)
     return folder
+
+
+def _tidy(cache: Path) -> None:
+    """Remove what has not been loaded for :data:`_UNUSED` seconds; loading it renews its time."""
+    for folder in cache.glob("*-int8-*"):
+        if folder.is_dir() and time.time() - folder.stat().st_mtime > _UNUSED:
+            logger.info("%s has not been used for long and is removed", folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)

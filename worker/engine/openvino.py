@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from worker.defaults import stated_fields
 from worker.engine.beams import Beam, rank
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
+from worker.engine.huge_pages import use_huge_pages
 from worker.engine.interface import (
     EngineLoadError,
     EngineRefusal,
@@ -88,6 +90,9 @@ class OpenVINOEngine:
         self._context_length = options.context_length
         progress("warming up")
         measured = self._warm_up()
+        if options.device.partition(".")[0] == "CPU":
+            # It takes a second, in which the engine may well work: nothing is moved as a program sees it.
+            threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
         # A cache of size 0 grows as needed: it holds all that the batch can ask for.
         self._cache_tokens = measured if options.cache_size else options.context_length * options.max_batch
         self.facts = Facts(
@@ -316,12 +321,17 @@ class OpenVINOEngine:
         self._refused.append(Refused(generation.sequence.number, Problem(kind=kind, message=message)))
 
     def _warm_up(self) -> int:
-        """Run one request; return how many tokens the KV cache holds at its present size."""
+        """Run one request; return how many tokens the KV cache holds at its present size.
+
+        It makes two tokens: a prompt and a step after it use different kernels, each with a form of the weights.
+        """
         config = self._pipeline.get_config()
         config.do_sample = False
-        config.max_new_tokens = 1
+        config.max_new_tokens = 2
+        config.ignore_eos = True
         apply_speculation(config, Sampling(), self._speculation)
-        prompt = tuple(index % len(self._vocabulary) for index in range(_WARM_UP_TOKENS))
+        # The last token that is made is in no cache: with the one before it, the prompt fills its blocks.
+        prompt = tuple(index % len(self._vocabulary) for index in range(_WARM_UP_TOKENS - 1))
         handle = self._pipeline.add_request(next(self._request_ids), _tensor(prompt), config)
         while self._pipeline.has_non_finished_requests():
             self._pipeline.step()
@@ -366,7 +376,7 @@ def _fingerprint(path: Path, options: EngineOptions, *, converted: bool) -> str:
         model_identity(path),
         options.device,
         options.precision,
-        str(sorted(options.plugin_config.items())),
+        str(sorted((stated_properties(path, options.device) | options.plugin_config).items())),
         "int8" if converted else "original",
     )
     return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from api.drain import DrainRate
 from shared import keys
-from shared.registry import ModelInfo, ReplicaInfo, WorkerInfo, known_models, live_replicas, live_workers
+from shared.registry import ModelInfo, ReplicaInfo, WorkerInfo, survey
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +66,7 @@ class Directory:
     async def refresh(self) -> None:
         """Look now. Raises what redis-py raises when the store can't be reached."""
         async with self._looking:
-            models = await known_models(self._redis)
-            workers = await live_workers(self._redis)
-            replicas = await live_replicas(self._redis)
+            workers, replicas, models = await survey(self._redis)
             depths = await self._depths(models)
             self.fleet = Fleet(tuple(workers), tuple(replicas), models, depths)
             now = time.monotonic()

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from cli.options import option
 from shared.queue import JobQueue
-from shared.registry import ReplicaInfo, WorkerInfo, known_models, live_replicas, live_workers
+from shared.registry import ReplicaInfo, WorkerInfo, survey
 from shared.settings import Settings
 from shared.store import connect
 
@@ -74,8 +74,8 @@ def look(redis_url: str) -> Snapshot:
 async def _look(redis_url: str) -> Snapshot:
     redis = connect(redis_url, max_connections=2)
     try:
-        workers, replicas = await live_workers(redis), await live_replicas(redis)
-        models = sorted({*(worker.model for worker in workers), *await known_models(redis)})
+        workers, replicas, known = await survey(redis)
+        models = sorted({*(worker.model for worker in workers), *known})
         queues = []
         for model in models:
             waiting, in_flight = await JobQueue(redis, model).depth()

@@ -4,14 +4,17 @@ An advertisement is renewed every third of the lease and lapses with it, so a pr
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from importlib.resources import files
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 from redis.asyncio import Redis
 
 from shared import keys
+
+_REMEMBERED = 60.0
+"""Seconds after which the id of one whose advertisement has lapsed is forgotten."""
 
 WorkerStatus = Literal["loading", "serving", "draining", "failing"]
 
@@ -109,20 +112,30 @@ async def withdraw_replica(redis: Redis, replica_id: str) -> None:
         await pipe.execute()
 
 
-async def live_workers(redis: Redis) -> list[WorkerInfo]:
-    """The workers whose advertisement holds, by id."""
-    return await _live(redis, keys.WORKERS, keys.worker, WorkerInfo)
+class Survey(NamedTuple):
+    """The workers and API replicas whose advertisements hold, by id, and every model that was ever served, by name."""
+
+    workers: list[WorkerInfo]
+    replicas: list[ReplicaInfo]
+    models: dict[str, ModelInfo]
 
 
-async def live_replicas(redis: Redis) -> list[ReplicaInfo]:
-    """The API replicas whose advertisement holds, by id."""
-    return await _live(redis, keys.REPLICAS, keys.replica, ReplicaInfo)
-
-
-async def known_models(redis: Redis) -> dict[str, ModelInfo]:
-    """Every model that a worker ever served here, by name."""
-    stored: dict[bytes, bytes] = await redis.hgetall(keys.MODELS)  # type: ignore[misc]
-    return {name.decode(): msgspec.json.decode(info, type=ModelInfo) for name, info in stored.items()}
+async def survey(redis: Redis) -> Survey:
+    """Read the registry, in two round trips: every replica does it each second, beside an engine perhaps."""
+    lapsed = time.time() - _REMEMBERED
+    async with redis.pipeline(transaction=False) as pipe:
+        for index in (keys.WORKERS, keys.REPLICAS):
+            pipe.zremrangebyscore(index, "-inf", lapsed)
+            pipe.zrange(index, 0, -1)
+        pipe.hgetall(keys.MODELS)
+        _, workers, _, replicas, models = await pipe.execute()
+    names = [keys.worker(one.decode()) for one in workers] + [keys.replica(one.decode()) for one in replicas]
+    advertised = await redis.mget(names) if names else []
+    return Survey(
+        _read(advertised[: len(workers)], WorkerInfo),
+        _read(advertised[len(workers) :], ReplicaInfo),
+        {name.decode(): msgspec.json.decode(info, type=ModelInfo) for name, info in models.items()},
+    )
 
 
 async def _announce(
@@ -136,10 +149,5 @@ async def _announce(
     await redis.register_script(_ANNOUNCE)(keys=names, args=arguments)
 
 
-async def _live(redis: Redis, index: str, key: Callable[[str], str], kind: type[_Info]) -> list[_Info]:
-    await redis.zremrangebyscore(index, "-inf", time.time() - 60)
-    ids = [entry.decode() for entry in await redis.zrange(index, 0, -1)]
-    if not ids:
-        return []
-    stored = await redis.mget([key(entry) for entry in ids])
-    return sorted((msgspec.json.decode(info, type=kind) for info in stored if info), key=lambda info: info.id)
+def _read(advertised: Sequence[bytes | None], kind: type[_Info]) -> list[_Info]:
+    return sorted((msgspec.json.decode(info, type=kind) for info in advertised if info), key=lambda info: info.id)

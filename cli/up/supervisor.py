@@ -16,7 +16,7 @@ from cli.options import variable
 from cli.up.children import Child, ending
 from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
-from shared.registry import WorkerInfo, live_replicas, live_workers
+from shared.registry import Survey, WorkerInfo, survey
 from shared.settings import ApiSettings, Settings, UpSettings, WorkerSettings
 from shared.store import connect
 
@@ -29,7 +29,10 @@ API_MARGIN = 3.0
 """Seconds beyond the drain time that the API has to end; the worker has them too, at the same time."""
 
 LOOK = 0.25
-"""Seconds between two looks at who is there."""
+"""Seconds between two looks at who is there, until all are."""
+
+LOOK_LATER = 2.0
+"""The same afterwards, beside an engine that wants every core."""
 
 
 def run(settings: UpSettings) -> int:
@@ -130,16 +133,16 @@ class _Supervisor:
         try:
             while True:
                 try:
-                    replicas, workers = await live_replicas(redis), await live_workers(redis)
+                    found = await survey(redis)
                 except (RedisError, OSError):
-                    replicas, workers = [], []
-                worker = next((one for one in workers if self._is_ours(one)), None)
+                    found = Survey([], [], {})
+                worker = next((one for one in found.workers if self._is_ours(one)), None)
                 if worker and worker.status in ("loading", "failing"):
                     self._progress.loading(worker)
-                elif worker and worker.status == "serving" and any(one.pid == self._api.pid for one in replicas):
+                elif worker and worker.status == "serving" and any(one.pid == self._api.pid for one in found.replicas):
                     self._ready = True
                     self._progress.serving(worker, address, store)
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(LOOK_LATER if self._ready else LOOK)
         finally:
             await redis.aclose()
 

@@ -6,6 +6,7 @@ here is the same on a fast and on a slow machine.
 """
 
 import asyncio
+import select
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -43,6 +44,9 @@ STREAMS = 64
 TOKENS = 200
 _CONTEXT = 8192
 _REPLICA = "f" * 32
+_PATIENCE = 10.0
+"""Seconds that the store may take to answer."""
+
 _TURNS = 3
 """Rounds of the event loop in which the streams take what a frame has brought."""
 
@@ -56,7 +60,8 @@ class Walk:
     engine_bytes: int = 0
     """From the engine's process to the supervisor."""
     supervisor_calls: int = 0
-    """Functions called by the supervisor from a step's report to its publication, in Python or built in."""
+    """Functions called by the supervisor for a step's report and its publication, and to take the answer to the last
+    one, in Python or built in."""
     api_calls: int = 0
     """The same from a frame to the bytes of the streams."""
     client_bytes: int = 0
@@ -93,9 +98,10 @@ async def _walk(store: Store, streams: int) -> Walk:
 
         settings = EngineSettings(engine="simulated", max_batch=streams, sim_step=0, sim_tokens=TOKENS)
         engine = _Engine(EngineOptions.from_settings(settings, path="", context_length=_CONTEXT))
+        wire = line(store.url)
         publisher = Publisher(
             queue,
-            line(store.url),
+            wire,
             "worker",
             load=lambda: 1.0,
             on_stale=lambda jobs: None,
@@ -107,15 +113,22 @@ async def _walk(store: Store, streams: int) -> Walk:
         known = {job.id: job for job in jobs}
         tasks = {asyncio.create_task(service.serve(claim, known[claim.job])) for claim in claims}
         tasks.add(asyncio.create_task(publisher.run()))
-        await asyncio.wait_for(engine.full.wait(), 10)
+        await asyncio.wait_for(engine.full.wait(), _PATIENCE)
+        async with asyncio.timeout(_PATIENCE):
+            while not wire.is_open:  # noqa: ASYNC110 - a line has no event for it
+                await asyncio.sleep(0.001)
 
         before = _store_counts(observer)
         while len(engine):
             report = engine.step(counted)
             with _calls_counted() as calls:
                 service.on_stepped(engine.received(report))
-                await publisher.flushed()
             counted.supervisor_calls += calls()
+            # The next step finds the answer, as it does in use. The event loop does not wait for it, or its own timers
+            # would take it first on a slow machine.
+            select.select([wire], [], [], _PATIENCE)
+            await asyncio.sleep(0)
+        await publisher.flushed()
         counted.emit = _store_counts(observer) - before
         await cancel_all(tasks)
         frames = _frames(subscription, counted.emit["publishes"])

@@ -40,6 +40,11 @@ class Line:
         """Whether there is a connection, as far as we know."""
         return self._socket is not None
 
+    def fileno(self) -> int:
+        """The socket's number, which lets ``select`` wait for a line. Raises :class:`ConnectionError` when it is not
+        open."""
+        return self._open_socket().fileno()
+
     async def open(self, *commands: tuple[str | bytes, ...]) -> None:
         """Connect, greet the store and run ``commands``, in a thread; what was open is closed before.
 
@@ -69,7 +74,7 @@ class Line:
         sent = self._try_send(packed)
         if sent < len(packed):
             self._unsent = packed[sent:]
-            asyncio.get_running_loop().add_writer(self._open_socket().fileno(), self._send_rest)
+            asyncio.get_running_loop().add_writer(self.fileno(), self._send_rest)
 
     def answers(self) -> list[Any]:
         """Take what has come, whole answers in order, without waiting. One of type :class:`ResponseError` is how the
@@ -100,7 +105,7 @@ class Line:
     def watch(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called whenever there is something to take, until :meth:`unwatch`. Raises
         :class:`ConnectionError` when the line is not open."""
-        asyncio.get_running_loop().add_reader(self._open_socket().fileno(), callback)
+        asyncio.get_running_loop().add_reader(self.fileno(), callback)
         self._watched = True
 
     def unwatch(self) -> None:

@@ -171,8 +171,8 @@ class AskedChild(Generic[Question, Answer, Ready]):
             self._loaded.set_exception(reason)
             # Nobody need be waiting for it: then the exception is not lost, it comes out of ask().
             self._loaded.exception()
-        if self._in_hand is not None:
-            self._put_down(self._in_hand).fail(reason)
+        if (asked := self._put_down()) is not None:
+            asked.fail(reason)
         while self._waiting:
             self._waiting.popleft().fail(reason)
 
@@ -198,8 +198,8 @@ class AskedChild(Generic[Question, Answer, Ready]):
             self._listening = True
             self._ask_next()
             await life
-            if self._in_hand is not None:
-                self._crashed(self._put_down(self._in_hand))
+            if (asked := self._put_down()) is not None:
+                self._crashed(asked)
         finally:
             self._listening = False
             life.cancel()
@@ -229,24 +229,26 @@ class AskedChild(Generic[Question, Answer, Ready]):
             asked = self._waiting.popleft()
             if not asked.answer.done():
                 self._in_hand = asked
-                self._patience = asyncio.get_running_loop().call_later(self._deadline, self._too_slow, asked)
+                self._patience = asyncio.get_running_loop().call_later(self._deadline, self._too_slow)
                 self._child.send(asked.question)
                 return
 
     def _answered(self, answer: Answer) -> None:
         # One that was given up may answer while it is being killed.
-        if self._in_hand is not None:
-            self._put_down(self._in_hand).deliver(answer)
+        if (asked := self._put_down()) is not None:
+            asked.deliver(answer)
             self._ask_next()
 
-    def _too_slow(self, asked: _Asked[Question, Answer]) -> None:
-        self._put_down(asked).fail(TooSlow(f"the {self._name} gave no answer within {self._deadline:g} s"))
+    def _too_slow(self) -> None:
+        if (asked := self._put_down()) is not None:
+            asked.fail(TooSlow(f"the {self._name} gave no answer within {self._deadline:g} s"))
         self._listening = False
         if self._child is not None:
             self._child.kill()
 
-    def _put_down(self, asked: _Asked[Question, Answer]) -> _Asked[Question, Answer]:
-        self._in_hand = None
+    def _put_down(self) -> _Asked[Question, Answer] | None:
+        """Return the question in hand, which is in hand no more."""
+        asked, self._in_hand = self._in_hand, None
         if self._patience is not None:
             self._patience.cancel()
         return asked

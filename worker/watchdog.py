@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from worker.engine.interface import Output
-
 SLOWER = 10.0
 """Times the longest of the engine's recent steps after which a step counts as hung."""
 
@@ -78,16 +76,15 @@ class Watchdog:
         """Whether the engine has a sequence."""
         return bool(self._running)
 
-    def heard(self, outputs: Iterable[Output]) -> None:
-        """The engine has made a step, with these outputs."""
+    def heard(self, numbers: Iterable[int]) -> None:
+        """The engine has made a step, with outputs for these sequences."""
         step = self.look()
         self._silence = 0.0
         minute = self._this_minute()
-        if step > minute.step:
-            minute.step = step
+        minute.step = max(minute.step, step)
         if self._beginning:
-            for output in outputs:
-                minute.prompt = max(minute.prompt, self._beginning.pop(output.number, (0, 0.0))[0])
+            for number in numbers:
+                minute.prompt = max(minute.prompt, self._beginning.pop(number, (0, 0.0))[0])
             self._beginning = {number: (tokens, 0.0) for number, (tokens, _) in self._beginning.items()}
 
     def look(self) -> float:
@@ -102,7 +99,7 @@ class Watchdog:
     @property
     def patience(self) -> float:
         """The seconds for which the engine may be silent now."""
-        oldest = int(self._clock() // 60) - MEMORY
+        oldest = self._minute_number() - MEMORY
         minutes = [minute for minute in self._minutes if minute.number > oldest]
         longest_prompt = max((minute.prompt for minute in minutes), default=0)
         if any(tokens > longest_prompt and since < _SETTLED for tokens, since in self._beginning.values()):
@@ -111,9 +108,12 @@ class Watchdog:
         return min(self._bound, max(LEAST_PATIENCE, SLOWER * longest_step))
 
     def _this_minute(self) -> _Minute:
-        number = int(self._looked // 60)
+        number = self._minute_number()
         if not self._minutes or self._minutes[-1].number != number:
             self._minutes.append(_Minute(number))
             while self._minutes[0].number <= number - MEMORY:
                 self._minutes.popleft()
         return self._minutes[-1]
+
+    def _minute_number(self) -> int:
+        return int(self._clock() // 60)

@@ -43,7 +43,7 @@ _BANDS: dict[Tier, int] = {"priority": -2, "default": -1, "auto": -1, "flex": 0}
 """The band of each tier; lower ones go first. Scores are far below the current time in ms, because arq takes a score in
 the future for a job that must not run yet; nor is a score ever 0, which arq takes for a job that has gone."""
 
-_SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "reap")
+_SCRIPTS = ("enqueue", "charge", "claim", "emit", "cancel", "renew", "release", "reap")
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -127,10 +127,10 @@ class JobQueue:
         self.routed: Counter[Route] = Counter()
         self._reaped = keys.reaped(model)
         self._scripts = {name: redis.register_script(_source(name)) for name in _SCRIPTS}
-        source = _source("emit")
-        emit = redis.register_script(source)
-        self.emission_script = ("SCRIPT", "LOAD", source)
-        self._emission_head = ("EVALSHA", emit.sha, 2, self._inflight, self._load, *_PREFIXES)
+        emit: Any = self._scripts["emit"]
+        self.emission_script = ("SCRIPT", "LOAD", emit.script)
+        self._emit_keys = (self._inflight, self._load)
+        self._emission_head = ("EVALSHA", emit.sha, len(self._emit_keys), *self._emit_keys)
 
     async def enqueue(self, jobs: Sequence[Job], *, limit: int) -> int:
         """Queue the ``jobs`` of one request and wake workers; return how many jobs are ahead of them.
@@ -204,37 +204,8 @@ class JobQueue:
         """Return the command that journals the publications and sends each API replica its own in one frame,
         atomically, and the replicas. :attr:`emission_script` must have run before on the same store, and
         :meth:`receipt` reads the answer."""
-        plain: list[str | bytes | int] = []
-        others: list[str | bytes | int] = []
-        entries: dict[str, list[tuple[str, int, bytes]]] = {}
-        for one in publications:
-            job, attempt, events = one.job, one.attempt, one.events
-            if events:
-                frame = entries.get(one.reply_to)
-                if frame is None:
-                    frame = entries[one.reply_to] = []
-                for event in events:
-                    frame.append((job, attempt, event))
-            if one.final or len(events) != 1:
-                others += (job, attempt, int(one.final), len(events), *events)
-            else:
-                plain += (job, attempt, events[0])
-        frames: list[str | bytes] = []
-        for replica, frame in entries.items():
-            frames += (keys.replica_channel(replica), encode_frame(frame))
-        command = (
-            *self._emission_head,
-            worker,
-            "" if load is None else load,
-            self._job_ttl_ms,
-            self._journal_linger_ms,
-            len(entries),
-            len(plain) // 3,
-            *frames,
-            *plain,
-            *others,
-        )
-        return command, tuple(entries)
+        arguments, replicas = self._emission(worker, publications, load)
+        return (*self._emission_head, *arguments), replicas
 
     @staticmethod
     def receipt(answer: Any) -> Sequence[int]:
@@ -255,10 +226,8 @@ class JobQueue:
     ) -> dict[str, int]:
         """Publish as :meth:`emission` says, for those who have no line of their own; return the number of receivers of
         each replica's frame, or raise, as :meth:`receipt` does."""
-        command, replicas = self.emission(worker, publications, load=load)
-        redis = cast("Any", self.redis)
-        await redis.execute_command(*self.emission_script)
-        return dict(zip(replicas, self.receipt(await redis.execute_command(*command)), strict=True))
+        arguments, replicas = self._emission(worker, publications, load)
+        return dict(zip(replicas, self.receipt(await self._run("emit", self._emit_keys, arguments)), strict=True))
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
         """Renew the leases of ``(job, attempt)`` claims; return the jobs that ``worker`` must stop computing."""
@@ -308,6 +277,39 @@ class JobQueue:
             pipe.zcard(self._inflight)
             waiting, claimed = await pipe.execute()
         return waiting, claimed
+
+    def _emission(
+        self, worker: str, publications: Iterable[Publication], load: float | None
+    ) -> tuple[list[str | bytes | int | float], tuple[str, ...]]:
+        plain: list[str | bytes | int] = []
+        others: list[str | bytes | int] = []
+        entries: dict[str, list[tuple[str, int, bytes]]] = {}
+        for one in publications:
+            job, attempt, events = one.job, one.attempt, one.events
+            if events:
+                frame = entries.get(one.reply_to)
+                if frame is None:
+                    frame = entries[one.reply_to] = []
+                for event in events:
+                    frame.append((job, attempt, event))
+            if one.final or len(events) != 1:
+                others += (job, attempt, int(one.final), len(events), *events)
+            else:
+                plain += (job, attempt, events[0])
+        arguments: list[str | bytes | int | float] = [
+            *_PREFIXES,
+            worker,
+            "" if load is None else load,
+            self._job_ttl_ms,
+            self._journal_linger_ms,
+            len(entries),
+            len(plain) // 3,
+        ]
+        for replica, frame in entries.items():
+            arguments += (keys.replica_channel(replica), encode_frame(frame))
+        arguments += plain
+        arguments += others
+        return arguments, tuple(entries)
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[str | bytes | int | float]) -> Any:
         return await self._scripts[script](keys=names, args=arguments)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from worker.engine.interface import Output
 from worker.watchdog import LEAST_PATIENCE, MEMORY, Watchdog
 
 BOUND = 15.0
@@ -36,13 +35,9 @@ def watch(watchdog: Watchdog, clock: Clock, seconds: float) -> float:
     return watchdog.look()
 
 
-def heard(watchdog: Watchdog, *numbers: int) -> None:
-    watchdog.heard([Output(number, 0, (7,), "") for number in numbers])
-
-
 def step(watchdog: Watchdog, clock: Clock, seconds: float, *numbers: int) -> None:
     watch(watchdog, clock, seconds)
-    heard(watchdog, *numbers)
+    watchdog.heard(numbers)
 
 
 def test_before_anything_is_known_a_step_has_the_whole_time(watchdog: Watchdog, clock: Clock) -> None:
@@ -110,7 +105,7 @@ def test_what_comes_after_the_engine_fell_silent_is_no_excuse(watchdog: Watchdog
     watchdog.add(2, 4000)
     assert watchdog.patience == LEAST_PATIENCE
     # It was only slow: now the new one may be in the next step.
-    heard(watchdog, 1)
+    watchdog.heard([1])
     assert watchdog.patience == BOUND
 
 
@@ -128,7 +123,7 @@ def test_time_in_which_the_supervisor_was_stopped_is_not_the_engines(watchdog: W
     step(watchdog, clock, 0.25, 1)
     clock.now += 60
     assert watchdog.look() < watchdog.patience
-    heard(watchdog, 1)
+    watchdog.heard([1])
     assert watchdog.patience < BOUND
 
 

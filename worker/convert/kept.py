@@ -22,6 +22,7 @@ from shared.user_cache import user_cache
 from worker.convert.folder import remake
 from worker.convert.original import bring
 from worker.convert.weights import Weights
+from worker.engine.devices import device_kind
 from worker.engine.model_files import model_bytes, model_identity
 from worker.engine.options import EngineOptions
 from worker.models import LocalModel, ModelError
@@ -69,7 +70,7 @@ def cache_folder() -> Path:
 
 def _suits(path: Path, options: EngineOptions) -> bool:
     """Whether int8 rows are known to be better: on CPUs, for small models, where rounding is not forbidden."""
-    on_cpu = options.device.partition(".")[0] == "CPU"
+    on_cpu = device_kind(options.device) == "CPU"
     return on_cpu and options.precision == "fast" and path.is_file() and model_bytes(path) <= _SMALL
 
 

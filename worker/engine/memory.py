@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from worker.engine.devices import device_kind
+
 _GB = 2**30
 _SHARE = 4
 """One of so many parts of the free memory goes to the cache: the model comes first, and other workers may share the
@@ -17,7 +19,7 @@ def default_cache_size(device: str) -> int:
     Only the CPU's cache lies in the memory that is looked at here. For other devices the pipeline's own way is left as
     it is: it grows the cache within what the device has.
     """
-    if device.partition(".")[0] != "CPU":
+    if device_kind(device) != "CPU":
         return 0
     return max(_LEAST, min(free_memory() // (_SHARE * _GB), _MOST))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from shared.settings import PluginValue
+from worker.engine.devices import device_kind
 
 _PROPERTIES = "vinoqueue.json"
 """In an IR folder: by OpenVINO device, the properties that suit these weights."""
@@ -53,6 +54,4 @@ def stated_properties(path: Path, device: str) -> dict[str, PluginValue]:
     file = path / _PROPERTIES
     if not file.is_file():
         return {}
-    return msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, PluginValue]]).get(
-        device.partition(".")[0], {}
-    )
+    return msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, PluginValue]]).get(device_kind(device), {})

@@ -16,6 +16,7 @@ from shared.request import Sampling
 from worker.convert.kept import serving_path
 from worker.defaults import stated_fields
 from worker.engine.beams import Beam, rank
+from worker.engine.devices import device_kind
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
 from worker.engine.huge_pages import use_huge_pages
@@ -90,7 +91,7 @@ class OpenVINOEngine:
         self._context_length = options.context_length
         progress("warming up")
         measured = self._warm_up()
-        if options.device.partition(".")[0] == "CPU":
+        if device_kind(options.device) == "CPU":
             # It takes a second, in which the engine may well work: nothing is moved as a program sees it.
             threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
         # A cache of size 0 grows as needed: it holds all that the batch can ask for.

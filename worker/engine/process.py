@@ -100,7 +100,7 @@ class EngineProcess:
 
         def hear(report: Report) -> None:
             if isinstance(report, Stepped):
-                self.watchdog.heard(report.outputs)
+                self.watchdog.heard(output.number for output in report.outputs)
                 for output in report.outputs:
                     if output.reason is not None:
                         self._discard(output.number)

@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 
 from api.drain import DrainRate
 from shared import keys
+from shared.pace import until_beat
 from shared.registry import ModelInfo, ReplicaInfo, WorkerInfo, survey
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class Directory:
                 if self.reachable:
                     logger.warning("registry not read, Redis does not answer: %s", error)
                 self.reachable = False
-            await asyncio.sleep(REFRESH)
+            await asyncio.sleep(until_beat(REFRESH))
 
     async def refresh(self) -> None:
         """Look now. Raises what redis-py raises when the store can't be reached."""
@@ -93,11 +94,8 @@ class Directory:
         return time.monotonic() - seen if seen is not None else float("inf")
 
     async def _depths(self, models: dict[str, ModelInfo]) -> dict[str, Depth]:
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for model in models:
-                pipe.zcard(keys.queue(model))
-                pipe.zcard(keys.inflight(model))
-            counts = await pipe.execute()
+        indexes = (index(model) for model in models for index in (keys.queue, keys.inflight))
+        counts = await asyncio.gather(*map(self._redis.zcard, indexes))
         return {
             model: Depth(waiting, claimed)
             for model, waiting, claimed in zip(models, counts[::2], counts[1::2], strict=True)

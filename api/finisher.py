@@ -17,6 +17,7 @@ from api.relay import Answer
 from api.service import ChatService
 from api.stored import CompletionStore
 from shared.errors import RequestRefused, store_unavailable
+from shared.pace import until_beat
 from shared.tasks import Errands
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class Finisher:
     async def run(self) -> None:
         """Until cancelled: look for promises whose replica has gone, and fulfil them."""
         while True:
-            await asyncio.sleep(self._lease / 3)
+            await asyncio.sleep(until_beat(self._lease / 3))
             try:
                 await self._look()
             except (RedisError, OSError) as error:

@@ -30,6 +30,7 @@ from api.service import ChatService
 from api.stored import CompletionStore
 from shared import logs
 from shared.loops import run as run_loop
+from shared.pace import until_beat
 from shared.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.settings import ApiSettings
 from shared.store import connect, line
@@ -44,6 +45,9 @@ SEND_BUFFER = 128 * 1024
 
 _FAREWELL = 2.0
 """Seconds that leaving the registry may take."""
+
+_DATE_AGE = 1.0
+"""Seconds for which the Date header is good."""
 
 KEEP_ALIVE = 75
 """Seconds that an idle connection is kept; longer than the 60 s that load balancers usually keep theirs."""
@@ -131,9 +135,26 @@ async def running(parts: Context, address: str) -> AsyncIterator[list[asyncio.Ta
 class _Server(uvicorn.Server):
     """Uvicorn without its own reaction to signals: streams in flight end first."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def end(self) -> None:
+        """Have :meth:`main_loop` return."""
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """Keep the Date header current until the end. uvicorn's own loop wakes ten times as often, to see whether it
+        is to end."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until_beat(_DATE_AGE)):
+                    await self._ending.wait()
 
 
 async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
@@ -169,7 +190,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
             logger.info("shutting down; answers in flight have %.0f s", settings.drain)
         await parts.service.drain(settings.drain if stopping.is_set() else 0)
         stopped.cancel()
-        server.should_exit = True
+        server.end()
         await serving
         for task in background:
             if task.done():
@@ -192,7 +213,7 @@ async def _announce(parts: Context, address: str) -> None:
             await announce_replica(parts.redis, info, lease=parts.settings.lease)
         except (RedisError, OSError) as error:
             logger.debug("replica not announced: %s", error)
-        await asyncio.sleep(parts.settings.lease / 3)
+        await asyncio.sleep(until_beat(parts.settings.lease / 3))
 
 
 def _allow_connections() -> None:

@@ -14,6 +14,7 @@ from arq.connections import ArqRedis
 
 from shared import keys
 from shared.request import ChatRequest
+from shared.scripts import Script
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class PromiseBook:
         self._replica = replica
         self._own = keys.promises(replica)
         self._ttl_ms = int((longest + LINGER) * 1000)
-        self._take_over = redis.register_script((files("api") / "take_over.lua").read_text())
+        self._take_over = Script(redis, (files("api") / "take_over.lua").read_text())
 
     def entry(self, answer_id: str) -> tuple[str, str]:
         """The key and the field in which this replica's promise of an answer lies."""
@@ -81,8 +82,8 @@ class PromiseBook:
     async def take_over(self, gone: str) -> int:
         """Make some promises of ``gone`` this replica's own; return how many. None are while it is in the registry."""
         moved = await self._take_over(
-            keys=[keys.promises(gone), self._own, keys.PROMISERS, keys.replica(gone)],
-            args=[gone, self._replica, _MOST_TAKEN, self._ttl_ms],
+            [keys.promises(gone), self._own, keys.PROMISERS, keys.replica(gone)],
+            [gone, self._replica, _MOST_TAKEN, self._ttl_ms],
         )
         return int(moved)
 

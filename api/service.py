@@ -15,7 +15,8 @@ from api.directory import Directory
 from api.relay import Answer, Relay
 from shared.cost import answer_cost, prompt_cost
 from shared.errors import Problem, ProblemKind, RequestRefused, refuse, store_unavailable
-from shared.queue import REAPS_PER_LEASE, JobQueue, QueueFull, Route
+from shared.pace import until_beat
+from shared.queue import JobQueue, QueueFull, Route
 from shared.request import ChatRequest, Job
 from shared.settings import ApiSettings
 from shared.tasks import Errands
@@ -26,6 +27,9 @@ _RETRY_SOON = 1.0
 _RETRY_NO_WORKER = 5.0
 _FAREWELL = 3.0
 """Seconds that the last cancellations may take when the replica shuts down."""
+
+_REAP_PAUSE = 0.02
+"""Seconds that lie at least between two looks for lapsed jobs."""
 
 _RETRY_BOUNDS = (0.1, 60.0)
 """Least and most seconds after which to come back to a full queue."""
@@ -125,21 +129,21 @@ class ChatService:
     async def watch(self) -> None:
         """Until cancelled: end answers whose model has lost all workers."""
         while True:
-            await asyncio.sleep(self._settings.lease / 3)
+            await asyncio.sleep(until_beat(self._settings.lease / 3))
             if self._directory.reachable:
                 self._end_hopeless()
 
     async def reap(self) -> None:
-        """Until cancelled: put lapsed jobs back; less often while another replica does."""
-        often, seldom = self._settings.lease / REAPS_PER_LEASE, self._settings.lease / 3
-        pause = often
+        """Until cancelled: put lapsed jobs back, three times a lease and whenever one has not been renewed in time."""
+        soonest = self._settings.lease
         while True:
-            await asyncio.sleep(pause)
-            pause = often
+            await asyncio.sleep(min(until_beat(self._settings.lease / 3), max(soonest, _REAP_PAUSE)))
+            soonest = self._settings.lease
             try:
                 for model in self._directory.fleet.models:
-                    if await self.queue(model).reap() is None:
-                        pause = seldom
+                    _, end = await self.queue(model).reap()
+                    if end is not None:
+                        soonest = min(soonest, end)
             except (RedisError, OSError) as error:
                 logger.debug("lapsed jobs not looked for: %s", error)
 

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 
 from shared import keys
 from shared.errors import store_unavailable
+from shared.scripts import Script
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class CompletionStore:
         self._redis = redis
         self._ttl = ttl
         self._limit = limit
-        self._tag = redis.register_script(_TAG)
+        self._tag = Script(redis, _TAG)
 
     async def save(self, owner: str, completion: StoredCompletion, *, fulfils: tuple[str, str] | None = None) -> bool:
         """Keep ``completion``, and return whether that was possible: failures are logged only.
@@ -101,7 +102,7 @@ class CompletionStore:
     async def tag(self, owner: str, completion_id: str, metadata: Mapping[str, str]) -> bool:
         """Replace a completion's metadata; return whether there is one."""
         async with _told():
-            found = await self._tag(keys=[keys.stored(owner, completion_id)], args=[msgspec.json.encode(metadata)])
+            found = await self._tag([keys.stored(owner, completion_id)], [msgspec.json.encode(metadata)])
         return bool(found)
 
     async def delete(self, owner: str, completion_id: str) -> bool:

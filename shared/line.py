@@ -12,8 +12,8 @@ from socket import socket
 from typing import Any
 
 import hiredis
-from redis.connection import ConnectionPool
-from redis.exceptions import ConnectionError, InvalidResponse, ResponseError
+from redis.connection import ConnectionPool, DefaultParser
+from redis.exceptions import ConnectionError, InvalidResponse
 
 _NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _READ = 64 * 1024
@@ -60,7 +60,7 @@ class Line:
             raise
         self._connection, self._socket = connection, connection._sock
         connection._sock.setblocking(False)
-        self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=ResponseError)
+        self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=DefaultParser.parse_error)
 
     def send(self, *command: str | bytes | int | float) -> None:
         """Send a command; what the socket does not take at once follows as soon as it does.
@@ -77,8 +77,8 @@ class Line:
             asyncio.get_running_loop().add_writer(self.fileno(), self._send_rest)
 
     def answers(self) -> list[Any]:
-        """Take what has come, whole answers in order, without waiting. One of type :class:`ResponseError` is how the
-        store refuses a command.
+        """Take what has come, whole answers in order, without waiting. An exception among them, of the type that
+        redis-py has for it, is how the store refuses a command.
 
         Raises :class:`ConnectionError` when the line is not open or has broken, and :class:`InvalidResponse` when the
         peer is no store.

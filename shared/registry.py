@@ -3,6 +3,7 @@
 An advertisement is renewed every third of the lease and lapses with it, so a process that dies needs no farewell.
 """
 
+import asyncio
 import time
 from collections.abc import Sequence
 from importlib.resources import files
@@ -12,6 +13,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from shared import keys
+from shared.scripts import Script
 
 _REMEMBERED = 60.0
 """Seconds after which the id of one whose advertisement has lapsed is forgotten."""
@@ -122,13 +124,11 @@ class Survey(NamedTuple):
 
 async def survey(redis: Redis) -> Survey:
     """Read the registry, in two round trips: every replica does it each second, beside an engine perhaps."""
-    lapsed = time.time() - _REMEMBERED
-    async with redis.pipeline(transaction=False) as pipe:
-        for index in (keys.WORKERS, keys.REPLICAS):
-            pipe.zremrangebyscore(index, "-inf", lapsed)
-            pipe.zrange(index, 0, -1)
-        pipe.hgetall(keys.MODELS)
-        _, workers, _, replicas, models = await pipe.execute()
+    workers, replicas, models = await asyncio.gather(
+        redis.zrange(keys.WORKERS, 0, -1),
+        redis.zrange(keys.REPLICAS, 0, -1),
+        redis.hgetall(keys.MODELS),  # type: ignore[arg-type] # its stub tells of no client in particular
+    )
     names = [keys.worker(one.decode()) for one in workers] + [keys.replica(one.decode()) for one in replicas]
     advertised = await redis.mget(names) if names else []
     return Survey(
@@ -145,8 +145,9 @@ async def _announce(
     lease: float,
     served: list[str | bytes] | None = None,
 ) -> None:
-    arguments = [info.id, msgspec.json.encode(info), int(lease * 1000), time.time() + lease, *(served or ())]
-    await redis.register_script(_ANNOUNCE)(keys=names, args=arguments)
+    now = time.time()
+    arguments = (info.id, msgspec.json.encode(info), int(lease * 1000), now + lease, now - _REMEMBERED, *(served or ()))
+    await Script(redis, _ANNOUNCE)(names, arguments)
 
 
 def _read(advertised: Sequence[bytes | None], kind: type[_Info]) -> list[_Info]:

@@ -13,6 +13,7 @@ from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
 
+from shared.asking import Asker, LineRedis
 from shared.connections import lean
 from shared.line import Line
 
@@ -40,7 +41,7 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
     options = _options(url) | {
         "max_connections": max_connections,
         "health_check_interval": 15,
-        "retry": Retry(ExponentialWithJitterBackoff(cap=0.25, base=0.02), _RETRIES),
+        "retry": _retry(_RETRIES),
         "retry_on_error": [ConnectionError, TimeoutError, BusyLoadingError],
     }
     pool: ConnectionPool
@@ -51,7 +52,8 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
     else:
         pool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
     pool.connection_class = lean(pool.connection_class)
-    return ArqRedis(pool_or_conn=pool)
+    # A command's first try is outside of this.
+    return LineRedis(pool, Asker(line(url), patience=READ_TIMEOUT), again=_retry(_RETRIES - 1))
 
 
 def line(url: str) -> Line:
@@ -64,6 +66,10 @@ def line(url: str) -> Line:
         pool = redis.sentinel.SentinelConnectionPool(known.service, sentinel, **known.options)  # type: ignore[no-untyped-call]
         return Line(pool)
     return Line(redis.ConnectionPool.from_url(url, **options))
+
+
+def _retry(times: int) -> Retry:
+    return Retry(ExponentialWithJitterBackoff(cap=0.25, base=0.02), times)
 
 
 def _options(url: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NoReturn
 
-from redis.exceptions import ConnectionError, ResponseError
+from redis.exceptions import ConnectionError, RedisError
 
 from shared.line import Line
 
@@ -49,7 +49,7 @@ class _Ear:
         try:
             for answer in self._line.answers():
                 self._heard = self._loop.time()
-                if isinstance(answer, ResponseError):
+                if isinstance(answer, RedisError):
                     raise answer
                 if answer[0] == b"message":
                     self._on_message(answer[2])

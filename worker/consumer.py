@@ -19,6 +19,7 @@ from arq.worker import Worker, func
 from redis.exceptions import RedisError
 
 from shared import keys
+from shared.pace import until_beat
 from shared.queue import JOB_FUNCTION, KEEP_MS, Claim, JobQueue
 from shared.request import Job, decode_job
 
@@ -83,7 +84,7 @@ class ChatWorker(Worker):
                 await asyncio.sleep(min(self.poll_delay_s, 1.0))
             # Not wait_for(): before Python 3.12 it makes a task, which each new job would wait for.
             with suppress(TimeoutError):
-                async with asyncio.timeout(self.poll_delay_s):
+                async with asyncio.timeout(until_beat(self.poll_delay_s)):
                     await self._look.wait()
             self._look.clear()
 

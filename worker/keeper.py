@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from redis.exceptions import RedisError
 
+from shared.pace import until_beat
 from shared.queue import JobQueue
 from worker.consumer import ChatWorker
 from worker.engine.interface import EngineLoadError
@@ -16,7 +17,7 @@ from worker.service import ModelService
 
 logger = logging.getLogger(__name__)
 
-LOOK = 0.25
+LOOK = 1 / 3
 """Seconds between two looks at the engine's silence."""
 
 FIRST_PAUSE = 0.5
@@ -121,7 +122,7 @@ class EngineKeeper:
 
     async def _watchdog(self, engine: EngineProcess) -> None:
         while True:
-            await asyncio.sleep(min(LOOK, self._step_timeout / 10))
+            await asyncio.sleep(until_beat(min(LOOK, self._step_timeout / 10)))
             silence, patience = engine.watchdog.look(), engine.watchdog.patience
             if silence > patience:
                 logger.error("the engine has made no step for %.1f s and is replaced", silence)

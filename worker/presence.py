@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from shared import keys
 from shared.line import Line
+from shared.pace import until_beat
 from shared.queue import JobQueue
 from shared.registry import WorkerInfo, WorkerStatus, announce_worker, withdraw_worker
 from shared.settings import WorkerSettings
@@ -61,7 +62,7 @@ class Presence:
             except (RedisError, OSError) as error:
                 logger.warning("presence not renewed, Redis does not answer: %s", type(error).__name__)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), interval)
+                await asyncio.wait_for(self._hurry.wait(), until_beat(interval))
             self._hurry.clear()
 
     def hurry(self) -> None:
@@ -76,7 +77,8 @@ class Presence:
             for job in await self._queue.renew(self._worker, claims):
                 logger.info("request %s is no longer ours", job)
                 self._service.abandon(job)
-        for job in await self._queue.reap() or ():
+        lapsed, _ = await self._queue.reap()
+        for job in lapsed:
             logger.warning("request %s lost its worker and waits again", job)
 
     async def listen(self, line: Line) -> None:

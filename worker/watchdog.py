@@ -91,9 +91,12 @@ class Watchdog:
         """The seconds for which the engine has had work and said nothing, as far as this process ran itself."""
         now = self._clock()
         elapsed, self._looked = now - self._looked, now
+        if not self._running:
+            self._silence = 0.0
+            return 0.0
         if elapsed >= _WORTH_ASKING:
             elapsed = self.own_time(elapsed)
-        self._silence = self._silence + min(elapsed, _LONGEST_LOOK) if self._running else 0.0
+        self._silence += min(elapsed, _LONGEST_LOOK)
         return self._silence
 
     @property

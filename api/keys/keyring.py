@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from api.keys.record import ApiKey, KeyFile
 from api.keys.secret import digest
 from api.keys.store import decoded, stored_keys
+from shared.pace import until_beat
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class Keyring:
                 await self.refresh()
             except (RedisError, OSError) as error:
                 logger.debug("keys not read, Redis does not answer: %s", error)
-            await asyncio.sleep(REFRESH)
+            await asyncio.sleep(until_beat(REFRESH))
 
     async def refresh(self) -> None:
         """Look at the file and at Redis now. Raises what redis-py raises when the store can't be reached."""

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from api.keys.record import ApiKey
 from shared import keys
+from shared.scripts import Script
 
 LimitName = Literal["requests", "tokens", "concurrency"]
 
@@ -49,8 +50,8 @@ class Limiter:
         """``longest`` is the most seconds that a request can be in flight: places of dead replicas free then."""
         self._longest_ms = int(longest * 1000)
         folder = files("api.limits")
-        self._reserve = redis.register_script((folder / "reserve.lua").read_text())
-        self._settle = redis.register_script((folder / "settle.lua").read_text())
+        self._reserve = Script(redis, (folder / "reserve.lua").read_text())
+        self._settle = Script(redis, (folder / "settle.lua").read_text())
 
     @staticmethod
     def new_name() -> str:
@@ -93,5 +94,5 @@ class Limiter:
             ["" if limit is None else limit, used - reservation.tokens, reservation.name],
         )
 
-    async def _call(self, script: Any, key: ApiKey, arguments: Sequence[str | int]) -> Any:
-        return await script(keys=[keys.buckets(key.id), keys.admitted(key.id)], args=arguments)
+    async def _call(self, script: Script, key: ApiKey, arguments: Sequence[str | int]) -> Any:
+        return await script([keys.buckets(key.id), keys.admitted(key.id)], arguments)

@@ -7,7 +7,6 @@ this module and say what they take and return. Times inside them come from Redis
 from shared.queue.protocol import (
     JOB_FUNCTION,
     KEEP_MS,
-    REAPS_PER_LEASE,
     Claim,
     JobQueue,
     Publication,
@@ -19,7 +18,6 @@ from shared.queue.protocol import (
 __all__ = [
     "JOB_FUNCTION",
     "KEEP_MS",
-    "REAPS_PER_LEASE",
     "Claim",
     "JobQueue",
     "Publication",

@@ -17,14 +17,12 @@ from shared.cost import answer_cost, prompt_cost
 from shared.events import Event, decode_journal, encode_frame
 from shared.prefix import prefix_digests
 from shared.request import Job, Tier, encode_job
+from shared.scripts import Script
 
 JOB_FUNCTION = "chat"
 """Name of the arq function that serves a job."""
 
 REAP_LIMIT = 256
-
-REAPS_PER_LEASE = 8
-"""How many times in a lease to look for lapsed ones: what the wait for the last one adds to it."""
 
 KEEP_MS = 100
 """For how long (ms) a job is kept for the worker that was woken for it: longer than a busy one takes to look."""
@@ -126,11 +124,11 @@ class JobQueue:
         self._keep_ms = keep_ms
         self.routed: Counter[Route] = Counter()
         self._reaped = keys.reaped(model)
-        self._scripts = {name: redis.register_script(_source(name)) for name in _SCRIPTS}
-        emit: Any = self._scripts["emit"]
-        self.emission_script = ("SCRIPT", "LOAD", emit.script)
+        self._scripts = {name: Script(redis, _source(name)) for name in _SCRIPTS}
+        emit = self._scripts["emit"]
+        self.emission_script = ("SCRIPT", "LOAD", emit.text)
         self._emit_keys = (self._inflight, self._load)
-        self._emission_head = ("EVALSHA", emit.sha, len(self._emit_keys), *self._emit_keys)
+        self._emission_head = ("EVALSHA", emit.digest, len(self._emit_keys), *self._emit_keys)
 
     async def enqueue(self, jobs: Sequence[Job], *, limit: int) -> int:
         """Queue the ``jobs`` of one request and wake workers; return how many jobs are ahead of them.
@@ -248,9 +246,9 @@ class JobQueue:
             arguments += (job, attempt, int(job in blamed))
         return int(await self._run("release", [self._queue, self._inflight, self._load], arguments))
 
-    async def reap(self) -> list[str] | None:
-        """Put jobs whose lease has lapsed back into the queue; return their ids, or ``None`` when somebody else has
-        done it just now: less than half of the time ago after which it is due.
+    async def reap(self) -> tuple[list[str], float | None]:
+        """Put jobs whose lease has lapsed back into the queue; return their ids, and in how many seconds the next lease
+        ends if it is not renewed, ``None`` where there is none.
 
         To be called more than twice in a lease: after a longer pause, the store was away, and leases that lapsed
         meanwhile hold for once more.
@@ -258,8 +256,8 @@ class JobQueue:
         arguments: list[str | int] = [
             *_PREFIXES, keys.WORKER_CHANNEL_PREFIX, REAP_LIMIT, self._lease_ms, self._job_ttl_ms
         ]  # fmt: skip
-        reply = await self._run("reap", [self._queue, self._inflight, self._load, self._reaped], arguments)
-        return None if reply is None else [job.decode() for job in reply]
+        holds, *back = await self._run("reap", [self._queue, self._inflight, self._load, self._reaped], arguments)
+        return [job.decode() for job in back], holds / 1000 if holds >= 0 else None
 
     async def journal(self, job: str) -> list[Event]:
         """What has been published for ``job``, in order; empty when it is unknown or long over."""
@@ -312,7 +310,7 @@ class JobQueue:
         return arguments, tuple(entries)
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[str | bytes | int | float]) -> Any:
-        return await self._scripts[script](keys=names, args=arguments)
+        return await self._scripts[script](names, arguments)
 
 
 _PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)

@@ -4,18 +4,14 @@
 -- back. That the store was away shows in the time since anybody reaped.
 -- KEYS: queue, inflight, load, last reaped
 -- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, most jobs, lease (ms), TTL of the time (ms)
--- Returns the ids that wait again; nil, having done nothing, when somebody has reaped just now.
+-- Returns how long (ms) the lease that ends first still holds, -1 where none is held, and then the ids that wait again.
 local now, lease = now_ms(), tonumber(ARGV[6])
-local pause = now - tonumber(redis.call('GET', KEYS[4]) or now - lease / 2)
-if pause >= 0 and pause < lease / 16 then
-  return false
-end
-local blind = pause > lease / 2
+local blind = now - tonumber(redis.call('GET', KEYS[4]) or now) > lease / 2
 redis.call('SET', KEYS[4], string.format('%.0f', now), 'PX', ARGV[7])
 
 local lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[5])
 local lease_end = string.format('%.0f', now + lease)
-local back = {}
+local back = {-1}
 for at = 1, #lapsed, 2 do
   local job, state = lapsed[at], ARGV[2] .. lapsed[at]
   local claim = redis.call('HMGET', state, 'worker', 'spared')
@@ -27,7 +23,11 @@ for at = 1, #lapsed, 2 do
     back[#back + 1] = job
   end
 end
-for _ = 1, #back do
+for _ = 2, #back do
   wake(KEYS[3], ARGV[4])
+end
+local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+if first[2] then
+  back[1] = math.max(0, math.ceil(tonumber(first[2]) - now))
 end
 return back

@@ -13,7 +13,8 @@ CERTIFICATE = Path(__file__).with_name("localhost.pem")
 
 
 class LittleStore:
-    """Answers ``ECHO``, ``REFUSE`` with an error, ``HANG UP`` by doing so, and anything else with OK."""
+    """Answers ``ECHO``, ``REFUSE`` and ``WRITE`` with errors, ``HANG UP`` by doing so, ``HANG UP ONCE`` by doing so the
+    first time, and anything else with OK."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -45,7 +46,11 @@ class LittleStore:
                 writer.write(b"$%d\r\n%b\r\n" % (len(text), text))
             case [b"REFUSE"]:
                 writer.write(b"-NOPERM you may not\r\n")
+            case [b"WRITE"]:
+                writer.write(b"-READONLY You can't write against a read only replica.\r\n")
             case [b"HANG", b"UP"]:
+                writer.close()
+            case [b"HANG", b"UP", b"ONCE"] if self.heard.count(command) == 1:
                 writer.close()
             case [b"SUBSCRIBE", channel]:
                 writer.write(b"*3\r\n$9\r\nsubscribe\r\n$%d\r\n%b\r\n:1\r\n" % (len(channel), channel))

@@ -134,7 +134,7 @@ async def test_a_lapsed_claim_goes_back_to_its_old_place(redis: ArqRedis) -> Non
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     await queue.emit("w1", [Publication("a", 1, REPLICA, [encode_event(Delta(0, (7,), "Hi"))])])
     await asyncio.sleep(0.01)
-    assert await queue.reap() == ["a"]
+    assert (await queue.reap())[0] == ["a"]
     (again,), left = await queue.claim("w2", used=0, slots=1)
     assert (claim.job, again.job, again.attempt, left) == ("a", "a", 2, 1)
     assert again.history() == [Delta(0, (7,), "Hi")]
@@ -198,7 +198,7 @@ async def test_a_cancelled_job_is_not_given_to_another_worker(redis: ArqRedis) -
     await queue.claim("w1", used=0, slots=1)
     await queue.cancel(["a"])
     await asyncio.sleep(0.01)
-    assert await queue.reap() == []
+    assert (await queue.reap())[0] == []
     assert await queue.depth() == (0, 0)
     assert await redis.exists(keys.payload("a"), keys.state("a")) == 0
 
@@ -259,7 +259,7 @@ async def test_leases_that_lapsed_while_the_store_was_away_hold_once_more(redis:
     await queue.reap()
     await queue.claim("w1", used=0, slots=1)
     await asyncio.sleep(0.1)
-    assert await queue.reap() == []
+    assert (await queue.reap())[0] == []
     assert await queue.renew("w1", [("a", 1)]) == []
 
 
@@ -269,14 +269,24 @@ async def test_a_worker_that_does_not_come_back_with_the_store_loses_its_claims(
     await queue.reap()
     await queue.claim("w1", used=0, slots=1)
     await asyncio.sleep(0.1)
-    assert await queue.reap() == []
+    assert (await queue.reap())[0] == []
     await asyncio.sleep(0.1)
-    assert await queue.reap() == ["a"]
+    assert (await queue.reap())[0] == ["a"]
 
 
-async def test_who_reaps_just_after_another_one_is_told(queue: JobQueue) -> None:
-    assert await queue.reap() == []
-    assert await queue.reap() is None
+async def test_who_reaps_is_told_when_the_next_lease_ends(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
+    await enqueue(queue, "a", "b")
+    assert await queue.reap() == ([], None)
+    await queue.claim("w1", used=0, slots=1)
+    _, first = await queue.reap()
+    assert first is not None
+    assert 50 < first <= 60
+    short = JobQueue(redis, "tiny", lease_ms=30_000)
+    await short.claim("w2", used=0, slots=1)
+    _, second = await queue.reap()
+    assert second is not None
+    assert 20 < second <= 30
 
 
 async def test_a_clock_that_is_set_back_does_not_stop_the_reaping(redis: ArqRedis) -> None:
@@ -285,4 +295,4 @@ async def test_a_clock_that_is_set_back_does_not_stop_the_reaping(redis: ArqRedi
     await queue.claim("w1", used=0, slots=1)
     await asyncio.sleep(0.01)
     await redis.set(keys.reaped("tiny"), int(time.time() * 1000) + 3_600_000)
-    assert await queue.reap() == ["a"]
+    assert (await queue.reap())[0] == ["a"]

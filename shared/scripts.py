@@ -1,0 +1,26 @@
+"""Lua scripts that the store runs."""
+
+from collections.abc import Sequence
+from hashlib import sha1
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
+
+
+class Script:
+    """A script that is sent to the store when that does not know it, and called by its digest from then on."""
+
+    def __init__(self, redis: Redis, text: str) -> None:
+        self._redis: Any = redis
+        self.text = text
+        self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+    async def __call__(self, keys: Sequence[str], arguments: Sequence[str | bytes | int | float] = ()) -> Any:
+        """Return what the script returns. Raises what redis-py raises."""
+        command = ("EVALSHA", self.digest, len(keys), *keys, *arguments)
+        try:
+            return await self._redis.execute_command(*command)
+        except NoScriptError:
+            await self._redis.execute_command("SCRIPT LOAD", self.text)
+            return await self._redis.execute_command(*command)

@@ -1,0 +1,122 @@
+"""Many questions over one line, and redis-py's commands on top of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.exceptions import ConnectionError, NoPermissionError, TimeoutError
+
+from shared.asking import Asker
+from shared.store import connect, line
+from tests.unit.little_store import LittleStore, little_store
+
+PATIENCE = 10.0
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[LittleStore]:
+    async with little_store(tls=False) as running:
+        yield running
+
+
+@pytest.fixture
+async def asker(store: LittleStore) -> AsyncIterator[Asker]:
+    made = Asker(line(store.url), patience=PATIENCE)
+    yield made
+    made.close()
+
+
+async def until_heard(store: LittleStore, *command: bytes) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while list(command) not in store.heard:  # noqa: ASYNC110 - what goes over the wire has no event
+            await asyncio.sleep(0.001)
+
+
+async def test_each_gets_the_answer_to_its_own_question_over_one_connection(store: LittleStore, asker: Asker) -> None:
+    texts = [b"%d" % number for number in range(100)]
+    assert await asyncio.gather(*(asker.ask("ECHO", text) for text in texts)) == texts
+    assert len(store.connections) == 1
+
+
+async def test_an_error_is_for_the_one_who_caused_it(asker: Asker) -> None:
+    before, refused, after = await asyncio.gather(
+        asker.ask("ECHO", "before"), asker.ask("REFUSE"), asker.ask("ECHO", "after"), return_exceptions=True
+    )
+    assert (before, after) == (b"before", b"after")
+    assert isinstance(refused, NoPermissionError)
+
+
+async def test_a_question_that_is_given_up_leaves_the_others_their_answers(store: LittleStore, asker: Asker) -> None:
+    await asker.ask("ECHO", "open")
+    store.silent = True
+    given_up = asyncio.create_task(asker.ask("ECHO", "given up"))
+    await until_heard(store, b"ECHO", b"given up")
+    given_up.cancel()
+    store.silent = False
+    # The answer that is due comes after all.
+    store.connections[0].write(b"$5\r\nlate!\r\n")
+    assert await asker.ask("ECHO", "next") == b"next"
+    assert given_up.cancelled()
+
+
+async def test_whoever_waits_is_told_that_the_store_has_gone_and_the_next_one_finds_it_again(
+    store: LittleStore, asker: Asker
+) -> None:
+    results = await asyncio.gather(asker.ask("HANG", "UP"), asker.ask("QUEUED"), return_exceptions=True)
+    assert [type(result) for result in results] == [ConnectionError, ConnectionError]
+    assert await asker.ask("ECHO", "again") == b"again"
+    assert len(store.connections) == 2
+
+
+async def test_a_store_that_says_nothing_is_given_up(store: LittleStore) -> None:
+    asker = Asker(line(store.url), patience=0.05)
+    assert await asker.ask("ECHO", "open") == b"open"
+    store.silent = True
+    with pytest.raises(TimeoutError):
+        await asker.ask("ECHO", "nothing")
+    store.silent = False
+    assert await asker.ask("ECHO", "again") == b"again"
+    asker.close()
+
+
+async def test_a_line_is_opened_once_for_all_and_all_hear_when_that_fails(store: LittleStore) -> None:
+    host, _, _ = store.url.rpartition(":")
+    asker = Asker(line(f"{host}:1/0"), patience=PATIENCE)
+    results = await asyncio.gather(*(asker.ask("ECHO", "x") for _ in range(10)), return_exceptions=True)
+    assert all(isinstance(result, ConnectionError) for result in results)
+    assert len({id(result) for result in results}) == 1
+
+
+async def test_a_store_that_is_no_master_any_more_is_left(store: LittleStore, asker: Asker) -> None:
+    results = await asyncio.gather(asker.ask("WRITE"), asker.ask("QUEUED"), return_exceptions=True)
+    assert [type(result) for result in results] == [ConnectionError, ConnectionError]
+    assert await asker.ask("ECHO", "found") == b"found"
+    assert len(store.connections) == 2
+
+
+async def test_who_waits_when_it_is_closed_is_told(store: LittleStore, asker: Asker) -> None:
+    await asker.ask("ECHO", "open")
+    store.silent = True
+    waiting = asyncio.create_task(asker.ask("ECHO", "x"))
+    await until_heard(store, b"ECHO", b"x")
+    asker.close()
+    with pytest.raises(ConnectionError):
+        await waiting
+
+
+async def test_the_client_tries_again_where_a_connection_broke(store: LittleStore) -> None:
+    redis = connect(store.url)
+    assert await redis.execute_command("HANG UP ONCE") == b"OK"
+    assert store.heard.count([b"HANG", b"UP", b"ONCE"]) == 2
+    with pytest.raises(ConnectionError):
+        await redis.execute_command("HANG UP")
+    await redis.aclose()
+
+
+async def test_the_client_hands_out_answers_as_redis_py_does(store: LittleStore) -> None:
+    redis = connect(store.url)
+    assert await redis.set("name", "value") is True
+    assert await redis.echo("text") == b"text"
+    with pytest.raises(NoPermissionError):
+        await redis.execute_command("REFUSE")
+    await redis.aclose()

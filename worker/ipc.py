@@ -19,6 +19,8 @@ import msgspec
 
 _LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
+_READ = 1 << 16
+"""Bytes that a child asks for at once; memory for many more would be had from the system anew each time."""
 _CHANNEL_VARIABLE = "VINOQUEUE_CHANNEL_FD"
 
 In = TypeVar("In")
@@ -85,7 +87,7 @@ class ChildChannel(Generic[In, Out]):
             ready, _, _ = select.select([self._connection], [], [], timeout)
             if not ready:
                 return []
-            data = self._connection.recv(1 << 20)
+            data = self._connection.recv(_READ)
             if not data:
                 raise EOFError("the parent process has closed the channel")
             messages = self._inbox.feed(data)

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import ratios, save, table
-from bench.turns import rates_in_turns
+from bench.turns import rates_in_turns, steps_in_turns
 from shared.settings import EngineSettings
 from worker.engine.options import EngineOptions
 from worker.models import resolve
 
 TOKENS = 128
 BATCHES = (1, 8, 32)
+LONG_BATCH, LONG_WORDS = 4, 400
+"""Answers at once behind long prompts, and the words of these: about 1,300 tokens."""
 
 CANDIDATES: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
@@ -54,7 +56,11 @@ def run(folder: Path, *, runs: int = 5, candidates: Sequence[str] = tuple(CANDID
     rows = []
     for first in range(0, len(others), _LOADED_AT_ONCE):
         rows += _compare((base, *others[first : first + _LOADED_AT_ONCE]), runs)
-    print(table(f"tuning: tokens/s as ratios to '{base}', {TOKENS} tokens each, medians of {runs} turns", rows))
+    title = (
+        f"tuning: tokens/s as ratios to '{base}', {TOKENS} tokens each, medians of {runs} turns; "
+        f"long: steps/s behind prompts of {LONG_WORDS} words"
+    )
+    print(table(title, rows))
     save("tuning", {"rows": rows})
     return {"rows": rows}
 
@@ -70,8 +76,13 @@ def _compare(names: Sequence[str], runs: int) -> list[dict[str, object]]:
         for name in names
     }
     rates = rates_in_turns(options, batches=BATCHES, tokens=TOKENS, runs=runs)
-    base = rates[names[0]]
+    steps = steps_in_turns(options, batch=LONG_BATCH, tokens=TOKENS, runs=runs, words=LONG_WORDS)
+    base = names[0]
     return [
-        {"setting": name, **{f"at {batch}": ratios(rates[name][batch], base[batch]) for batch in BATCHES}}
+        {
+            "setting": name,
+            **{f"at {batch}": ratios(rates[name][batch], rates[base][batch]) for batch in BATCHES},
+            f"at {LONG_BATCH}, long": ratios(steps[name], steps[base]),
+        }
         for name in names[1:]
     ]

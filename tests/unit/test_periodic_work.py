@@ -1,0 +1,79 @@
+"""What an API replica does again and again, with the time to the next beat in the tests' hands."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+import uvicorn
+from arq.connections import ArqRedis
+from fakeredis import FakeAsyncRedis
+
+import api.main
+import api.service
+from api.directory import Directory
+from api.main import _Server
+from api.relay import Relay
+from api.service import ChatService
+from shared.queue import JobQueue
+from shared.registry import announce_worker
+from shared.settings import ApiSettings
+from tests.unit.test_directory import WORKER
+from tests.unit.test_queue import enqueue
+
+PATIENCE = 10.0
+LEASE = 0.3
+NEVER = 1000.0
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[ArqRedis]:
+    fake = FakeAsyncRedis()
+    yield ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
+    await fake.aclose()
+
+
+async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(
+    redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Directory(redis)
+    service = ChatService(redis, Relay(redis, "r"), directory, "r", ApiSettings(lease=LEASE))
+    await announce_worker(redis, WORKER, lease=60)
+    await directory.refresh()
+    queue = JobQueue(redis, WORKER.model, lease_ms=int(LEASE * 1000))
+    await enqueue(queue, "a")
+    await queue.claim("gone", used=0, slots=1)
+    # Only the first beat comes, and the lease still holds then. (For want of others, the store seems to have been away
+    # when it ends, and it holds once more.)
+    beats = iter([0.0])
+    monkeypatch.setattr(api.service, "until_beat", lambda period: next(beats, NEVER))
+    reaping = asyncio.create_task(service.reap())
+    async with asyncio.timeout(PATIENCE):
+        while await queue.depth() != (1, 0):  # noqa: ASYNC110 - the queue has no event
+            await asyncio.sleep(0.01)
+    reaping.cancel()
+
+
+async def test_the_date_is_kept_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def app(scope: object, receive: object, send: object) -> None: ...
+
+    config = uvicorn.Config(app, lifespan="off", log_config=None)
+    config.load()
+    server = _Server(config)
+    asked: list[float] = []
+
+    def until_beat(period: float) -> float:
+        asked.append(period)
+        return 0.001 if len(asked) < 3 else NEVER
+
+    monkeypatch.setattr(api.main, "until_beat", until_beat)
+    moments = iter([0.0, 0.0, 3600.0, 3600.0])
+    monkeypatch.setattr(time, "time", lambda: next(moments, 3600.0))
+    serving = asyncio.create_task(server.main_loop())
+    async with asyncio.timeout(PATIENCE):
+        while len(asked) < 3:  # noqa: ASYNC110 - nor has the loop
+            await asyncio.sleep(0.001)
+        assert dict(server.server_state.default_headers)[b"date"] == b"Thu, 01 Jan 1970 01:00:00 GMT"
+        server.end()
+        await serving

@@ -12,9 +12,11 @@ from typing import Any
 from arq.connections import ArqRedis
 from redis.asyncio import ConnectionPool
 from redis.asyncio.retry import Retry
-from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, TimeoutError
+from redis.exceptions import ConnectionError, InvalidResponse, ReadOnlyError, RedisError, TimeoutError
 
 from shared.line import Line
+
+_CLOSED = "the connection to the store was closed"
 
 
 class Asker:
@@ -54,7 +56,7 @@ class Asker:
         """Close the line; whoever still waits gets a :class:`ConnectionError`."""
         if self._opening is not None:
             self._opening.cancel()
-        self._break(ConnectionError("the connection to the store was closed"))
+        self._break(ConnectionError(_CLOSED))
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -64,7 +66,13 @@ class Asker:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="line to the store")
             self._opening.add_done_callback(self._end_opening)
-        await asyncio.shield(self._opening)
+        opening = self._opening
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():
+                raise ConnectionError(_CLOSED) from None
+            raise
 
     async def _open(self) -> None:
         await self._line.open()
@@ -83,6 +91,9 @@ class Asker:
             self._break(error)
             return
         for answer in answers:
+            if not self._asked:
+                self._break(InvalidResponse("the store says what it was not asked"))
+                return
             asked, _ = self._asked.popleft()
             if asked.done():
                 continue  # given up

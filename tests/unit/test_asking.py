@@ -1,7 +1,7 @@
 """Many questions over one line, and redis-py's commands on top of it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, TimeoutError
@@ -26,9 +26,9 @@ async def asker(store: LittleStore) -> AsyncIterator[Asker]:
     made.close()
 
 
-async def until_heard(store: LittleStore, *command: bytes) -> None:
+async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while list(command) not in store.heard:  # noqa: ASYNC110 - what goes over the wire has no event
+        while not condition():  # noqa: ASYNC110 - what goes over the wire has no event
             await asyncio.sleep(0.001)
 
 
@@ -50,7 +50,7 @@ async def test_a_question_that_is_given_up_leaves_the_others_their_answers(store
     await asker.ask("ECHO", "open")
     store.silent = True
     given_up = asyncio.create_task(asker.ask("ECHO", "given up"))
-    await until_heard(store, b"ECHO", b"given up")
+    await until(lambda: [b"ECHO", b"given up"] in store.heard)
     given_up.cancel()
     store.silent = False
     # The answer that is due comes after all.
@@ -98,10 +98,29 @@ async def test_who_waits_when_it_is_closed_is_told(store: LittleStore, asker: As
     await asker.ask("ECHO", "open")
     store.silent = True
     waiting = asyncio.create_task(asker.ask("ECHO", "x"))
-    await until_heard(store, b"ECHO", b"x")
+    await until(lambda: [b"ECHO", b"x"] in store.heard)
     asker.close()
     with pytest.raises(ConnectionError):
         await waiting
+
+
+async def test_who_waits_for_the_line_when_it_is_closed_is_told(store: LittleStore) -> None:
+    store.silent = True
+    asker = Asker(line(store.url), patience=PATIENCE)
+    waiting = asyncio.create_task(asker.ask("ECHO", "x"))
+    await until(lambda: store.heard)
+    asker.close()
+    with pytest.raises(ConnectionError):
+        await waiting
+    # Or the thread that connects would wait for the store a little longer.
+    store.connections[0].close()
+
+
+async def test_a_store_that_says_what_it_was_not_asked_is_left(store: LittleStore, asker: Asker) -> None:
+    assert await asker.ask("ECHO", "open") == b"open"
+    store.connections[0].write(b"+unasked\r\n")
+    await until(store.connections[0].is_closing)
+    assert await asker.ask("ECHO", "again") == b"again"
 
 
 async def test_the_client_tries_again_where_a_connection_broke(store: LittleStore) -> None:

@@ -16,6 +16,8 @@ import openvino_genai
 
 from shared.request import Sampling
 from worker.convert.kept import serving_path
+from worker.engine.devices import device_kind
+from worker.engine.huge_pages import use_huge_pages
 from worker.engine.openvino import load_pipeline
 from worker.engine.options import EngineOptions
 from worker.engine.speculation import apply as apply_speculation
@@ -41,6 +43,8 @@ def main() -> int:
         config.max_new_tokens = job["tokens"]
         apply_speculation(config, Sampling(), speculation_of(options))
         print(json.dumps(_run(pipeline, encoded, config, job["concurrency"], number, began)), flush=True)
+        if not number and device_kind(options.device) == "CPU":
+            use_huge_pages()
         number += len(encoded)
     return 0
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from worker.engine.beams import Beam, rank
 from worker.engine.devices import device_kind
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
+from worker.engine.huge_pages import use_huge_pages
 from worker.engine.interface import (
     EngineLoadError,
     EngineRefusal,
@@ -94,6 +96,9 @@ class OpenVINOEngine:
         self._context_length = options.context_length
         progress("warming up")
         measured = self._warm_up()
+        if device_kind(options.device) == "CPU":
+            # It takes a second, in which the engine may well work: nothing is moved as a program sees it.
+            threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
         # A cache of size 0 grows as needed: it holds all that the batch can ask for.
         self._cache_tokens = measured if options.cache_size else options.context_length * options.max_batch
         self.facts = Facts(
@@ -364,8 +369,7 @@ def load_pipeline(options: EngineOptions, path: Path) -> openvino_genai.Continuo
 
 def _properties(path: Path, options: EngineOptions) -> dict[str, PluginValue]:
     """The device's properties: ours, over them those that suit the model's weights, over them the operator's."""
-    # An exact engine's cache is in f32, where there is nothing to scale.
-    ours = _PROPERTIES.get(device_kind(options.device), {}) if options.precision == "fast" else {}
+    ours = _PROPERTIES.get(device_kind(options.device), {})
     return ours | stated_properties(path, options.device) | options.plugin_config
 
 

@@ -13,7 +13,7 @@ import pytest
 from shared.errors import ProblemKind
 from shared.request import Constraint, Sampling
 from shared.settings import EngineSettings
-from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Refused, Sequence
+from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Sequence
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.models import default_model
@@ -291,52 +291,6 @@ def test_a_cancelled_neighbour_changes_nothing(bench: Bench) -> None:
     after = bench.finish()
     assert {output.number for output in after} == {stays.number}
     assert tokens_of([output for output in outputs + after if output.number == stays.number]) == alone
-
-
-BROKEN = Constraint(kind="json_schema", value='{"type": "nonsense"}')
-
-
-def drain(bench: Bench) -> tuple[list[Output], list[Refused]]:
-    outputs: list[Output] = []
-    refused: list[Refused] = []
-    while bench.engine.busy():
-        outputs += bench.engine.step()
-        refused += bench.engine.refused()
-    return outputs, refused
-
-
-def test_a_grammar_that_breaks_the_pipeline_leaves_the_others_as_they_were(bench: Bench) -> None:
-    topics = TOPICS[:4]
-    alone = [tokens_of(bench.one(f"Tell me about {topic}.")) for topic in topics]
-    old = [bench.sequence(f"Tell me about {topic}.") for topic in topics[:2]]
-    new = [bench.sequence(f"Tell me about {topic}.") for topic in topics[2:]]
-    broken = [bench.sequence("Say hi.", constraint=BROKEN) for _ in range(2)]
-    for sequence in old:
-        bench.engine.add(sequence)
-    outputs = [output for _ in range(8) for output in bench.engine.step()]
-    for sequence in (new[0], broken[0], new[1], broken[1]):
-        bench.engine.add(sequence)
-    later, refused = drain(bench)
-    outputs += later
-    assert [one.number for one in refused] == [one.number for one in broken]
-    assert all(one.problem.kind is ProblemKind.INVALID for one in refused)
-    made = [tokens_of([one for one in outputs if one.number == sequence.number]) for sequence in old + new]
-    assert made == alone
-    assert bench.engine.gauges().requests == 0
-
-
-def test_a_constrained_answer_survives_its_neighbours_broken_grammar(bench: Bench) -> None:
-    schema = '{"type":"object","properties":{"city":{"type":"string","maxLength":20}},"required":["city"]}'
-    good = Constraint(kind="json_schema", value=schema)
-    alone = text_of(bench.one("Name a city as JSON.", constraint=good, max_tokens=30))
-    survivor = bench.sequence("Name a city as JSON.", constraint=good, max_tokens=30)
-    bench.engine.add(survivor)
-    outputs = [output for _ in range(6) for output in bench.engine.step()]
-    bench.engine.add(bench.sequence("Say hi.", constraint=BROKEN))
-    later, refused = drain(bench)
-    assert len(refused) == 1
-    assert text_of(outputs + later) == alone
-    assert [one.position for one in outputs + later] == list(range(len(outputs + later)))
 
 
 def test_what_the_engine_cannot_do_is_refused_by_name(bench: Bench) -> None:

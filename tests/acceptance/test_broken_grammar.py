@@ -1,0 +1,91 @@
+"""Grammars that break the pipeline, in a process of its own: ``python -m tests.acceptance.test_broken_grammar CASE``.
+
+When a step throws, GenAI's own threads now and then corrupt the heap of the process ("malloc_consolidate(): unaligned
+fastbin chunk detected", or a segmentation fault), more often on a busy machine. A worker survives that, because its
+engine is a process that is replaced, and it checks grammars in another one before; a test run would not. So a death by
+a signal is tried again here; whatever else goes wrong fails at once.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from shared.errors import ProblemKind
+from shared.request import Constraint
+from tests.acceptance.test_engine import TOPICS, Bench, text_of, tokens_of
+from worker.engine.interface import Output, Refused
+
+TRIES = 4
+PATIENCE = 120
+
+
+BROKEN = Constraint(kind="json_schema", value='{"type": "nonsense"}')
+
+
+def drain(bench: Bench) -> tuple[list[Output], list[Refused]]:
+    outputs: list[Output] = []
+    refused: list[Refused] = []
+    while bench.engine.busy():
+        outputs += bench.engine.step()
+        refused += bench.engine.refused()
+    return outputs, refused
+
+
+def leaves_the_others_as_they_were(bench: Bench) -> None:
+    topics = TOPICS[:4]
+    alone = [tokens_of(bench.one(f"Tell me about {topic}.")) for topic in topics]
+    old = [bench.sequence(f"Tell me about {topic}.") for topic in topics[:2]]
+    new = [bench.sequence(f"Tell me about {topic}.") for topic in topics[2:]]
+    broken = [bench.sequence("Say hi.", constraint=BROKEN) for _ in range(2)]
+    for sequence in old:
+        bench.engine.add(sequence)
+    outputs = [output for _ in range(8) for output in bench.engine.step()]
+    for sequence in (new[0], broken[0], new[1], broken[1]):
+        bench.engine.add(sequence)
+    later, refused = drain(bench)
+    outputs += later
+    assert [one.number for one in refused] == [one.number for one in broken]
+    assert all(one.problem.kind is ProblemKind.INVALID for one in refused)
+    made = [tokens_of([one for one in outputs if one.number == sequence.number]) for sequence in old + new]
+    assert made == alone
+    assert bench.engine.gauges().requests == 0
+
+
+def a_constrained_neighbour_survives(bench: Bench) -> None:
+    schema = '{"type":"object","properties":{"city":{"type":"string","maxLength":20}},"required":["city"]}'
+    good = Constraint(kind="json_schema", value=schema)
+    alone = text_of(bench.one("Name a city as JSON.", constraint=good, max_tokens=30))
+    survivor = bench.sequence("Name a city as JSON.", constraint=good, max_tokens=30)
+    bench.engine.add(survivor)
+    outputs = [output for _ in range(6) for output in bench.engine.step()]
+    bench.engine.add(bench.sequence("Say hi.", constraint=BROKEN))
+    later, refused = drain(bench)
+    assert len(refused) == 1
+    assert text_of(outputs + later) == alone
+    assert [one.position for one in outputs + later] == list(range(len(outputs + later)))
+
+
+CASES: dict[str, Callable[[Bench], None]] = {
+    one.__name__: one for one in (leaves_the_others_as_they_were, a_constrained_neighbour_survives)
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_broken_grammar(case: str) -> None:
+    for _ in range(TRIES):
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.acceptance.test_broken_grammar", case],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        if ended.returncode >= 0:
+            break
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+if __name__ == "__main__":
+    CASES[sys.argv[1]](Bench())

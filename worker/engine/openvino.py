@@ -369,7 +369,8 @@ def load_pipeline(options: EngineOptions, path: Path) -> openvino_genai.Continuo
 
 def _properties(path: Path, options: EngineOptions) -> dict[str, PluginValue]:
     """The device's properties: ours, over them those that suit the model's weights, over them the operator's."""
-    ours = _PROPERTIES.get(device_kind(options.device), {})
+    # An exact engine's cache is in f32, where there is nothing to scale.
+    ours = _PROPERTIES.get(device_kind(options.device), {}) if options.precision == "fast" else {}
     return ours | stated_properties(path, options.device) | options.plugin_config
 
 

@@ -32,6 +32,15 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
+async def unanswered(store: LittleStore, asker: Asker) -> asyncio.Task[bytes]:
+    """A question that the store has heard and says nothing to."""
+    await asker.ask("ECHO", "open")
+    store.silent = True
+    waiting = asyncio.create_task(asker.ask("ECHO", "x"))
+    await until(lambda: [b"ECHO", b"x"] in store.heard)
+    return waiting
+
+
 async def test_each_gets_the_answer_to_its_own_question_over_one_connection(store: LittleStore, asker: Asker) -> None:
     texts = [b"%d" % number for number in range(100)]
     assert await asyncio.gather(*(asker.ask("ECHO", text) for text in texts)) == texts
@@ -47,10 +56,7 @@ async def test_an_error_is_for_the_one_who_caused_it(asker: Asker) -> None:
 
 
 async def test_a_question_that_is_given_up_leaves_the_others_their_answers(store: LittleStore, asker: Asker) -> None:
-    await asker.ask("ECHO", "open")
-    store.silent = True
-    given_up = asyncio.create_task(asker.ask("ECHO", "given up"))
-    await until(lambda: [b"ECHO", b"given up"] in store.heard)
+    given_up = await unanswered(store, asker)
     given_up.cancel()
     store.silent = False
     # The answer that is due comes after all.
@@ -95,10 +101,7 @@ async def test_a_store_that_is_no_master_any_more_is_left(store: LittleStore, as
 
 
 async def test_who_waits_when_it_is_closed_is_told(store: LittleStore, asker: Asker) -> None:
-    await asker.ask("ECHO", "open")
-    store.silent = True
-    waiting = asyncio.create_task(asker.ask("ECHO", "x"))
-    await until(lambda: [b"ECHO", b"x"] in store.heard)
+    waiting = await unanswered(store, asker)
     asker.close()
     with pytest.raises(ConnectionError):
         await waiting

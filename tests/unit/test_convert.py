@@ -13,6 +13,7 @@ from openvino import opset13 as opset
 
 from cli.main import main
 from worker.convert import conversion, weights
+from worker.convert.activations import fast_properties
 from worker.convert.conversion import convert
 from worker.convert.merge import merge_products
 from worker.convert.perplexity import perplexity
@@ -147,6 +148,41 @@ def _layers(width: int) -> openvino.Model:
 def test_weights_get_the_format_asked_for(form: Weights, expected: set[str]) -> None:
     types = _constant_types(compress(_layers(128), form)[0])
     assert types & {"f32", "i4", "u4", "i8", "u8"} == expected
+
+
+@pytest.mark.parametrize(
+    ("lengths", "group"),
+    [
+        ((576, 1536), 96),
+        ((2048, 5632), 128),
+        ((896, 4864), 128),
+        ((576, 1536, 32), 32),
+        ((4096, 64), 64),
+        ((600, 1200), None),  # 40, 60 and 120 divide them, and are no multiples of 16
+        ((40,), None),
+        ((), None),
+    ],
+)
+def test_activations_share_a_scale_in_the_largest_groups_that_suit_all_weights(
+    lengths: tuple[int, ...], group: int | None
+) -> None:
+    stated = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": group}
+    assert fast_properties(lengths) == (stated if group else {})
+
+
+@pytest.mark.parametrize(
+    ("form", "group"),
+    [
+        (Weights(group=32), 32),
+        (Weights(group=64), 64),
+        (Weights(group=PER_CHANNEL), 128),
+        (Weights(format="f16"), None),
+    ],
+)
+def test_a_model_states_groups_of_activations_no_longer_than_those_of_its_weights(
+    form: Weights, group: int | None
+) -> None:
+    assert compress(_layers(256), form)[1].get("DYNAMIC_QUANTIZATION_GROUP_SIZE") == group
 
 
 def test_groups_that_do_not_fit_are_told() -> None:

@@ -1,34 +1,22 @@
 """Weights in int8, a scale for each row: what a CPU multiplies fastest, with activations made int8 on the way.
 
-A row is all weights of one output. Its scale maps its largest weight to 127; there is no zero point. OpenVINO's CPU
-device multiplies such weights by its int8 instructions when it may make the activations int8, too ("dynamic
-quantisation", in groups along a row), which it does only while it computes in f32.
+A row is all weights of one output. Its scale maps its largest weight to 127; there is no zero point.
 """
-
-import math
 
 import numpy
 import openvino
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
-from shared.settings import PluginValue
-from worker.convert.matrices import matrix_of
-
-_GROUPS = (32, 128)
-"""Fewest and most activations that share a scale: fewer take time, and more cost quality (docs/performance.md)."""
+from worker.convert.matrices import matrix_of, row_axis
 
 
-def quantise_rows(model: openvino.Model) -> dict[str, PluginValue]:
-    """Make the matrices that ``model`` multiplies by, and its tables, int8; they must be plain floats before.
-
-    Returns the properties with which a CPU serves it best.
-    """
+def quantise_rows(model: openvino.Model) -> None:
+    """Make the matrices that ``model`` multiplies by, and its tables, int8; they must be plain floats before."""
     done: dict[tuple[str, int], openvino.Node] = {}
-    common = 0
     for user in model.get_ordered_ops():
         for at, port in enumerate(user.inputs()):
-            axis = _row_axis(user, at)
+            axis = row_axis(user, at)
             matrix = matrix_of(port)
             if axis is None or matrix is None:
                 continue
@@ -36,22 +24,7 @@ def quantise_rows(model: openvino.Model) -> dict[str, PluginValue]:
             if key not in done:
                 done[key] = _packed(matrix, axis, port.get_source_output().get_node())
             port.replace_source_output(done[key].output(0))
-            if user.get_type_name() == "MatMul":
-                common = math.gcd(common, matrix.shape[axis])
     model.validate_nodes_and_infer_types()
-    least, most = _GROUPS
-    group = max((size for size in range(least, most + 1) if common and common % size == 0), default=0)
-    return {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": group} if group else {}
-
-
-def _row_axis(user: openvino.Node, at: int) -> int | None:
-    """The axis along which a row of ``user``'s input number ``at`` lies; ``None`` if that takes no weights."""
-    match user.get_type_name(), at:
-        case "MatMul", 1:
-            return 1 if user.get_attributes()["transpose_b"] else 0
-        case "Gather", 0:
-            return 1
-    return None
 
 
 def _packed(matrix: openvino.Node, axis: int, replaced: openvino.Node) -> openvino.Node:

@@ -1,6 +1,7 @@
 """The matrices among a model's constants."""
 
 import math
+from collections.abc import Iterator
 
 import openvino
 
@@ -15,3 +16,25 @@ def matrix_of(port: openvino.Input) -> openvino.Node | None:
     if constant.get_type_name() != "Constant" or not constant.get_output_element_type(0).is_real():
         return None
     return constant if len(constant.shape) == 2 and math.prod(constant.shape) >= _SMALLEST else None
+
+
+def row_axis(user: openvino.Node, at: int) -> int | None:
+    """The axis along which a row of ``user``'s input number ``at`` lies; ``None`` if that takes no weights.
+
+    A row is all weights of one output, or of one entry of a table.
+    """
+    match user.get_type_name(), at:
+        case "MatMul", 1:
+            return 1 if user.get_attributes()["transpose_b"] else 0
+        case "Gather", 0:
+            return 1
+    return None
+
+
+def factor_lengths(model: openvino.Model) -> Iterator[int]:
+    """The lengths of the rows by which ``model`` multiplies; its matrices must be plain floats."""
+    for user in model.get_ordered_ops():
+        for at, port in enumerate(user.inputs()):
+            axis, matrix = row_axis(user, at), matrix_of(port)
+            if user.get_type_name() == "MatMul" and axis is not None and matrix is not None:
+                yield matrix.shape[axis]

@@ -18,7 +18,9 @@ import openvino
 from openvino import opset13 as opset
 
 from shared.settings import PluginValue
+from worker.convert.activations import fast_properties
 from worker.convert.int8 import quantise_rows
+from worker.convert.matrices import factor_lengths
 from worker.convert.merge import merge_products
 from worker.models import ModelError
 
@@ -49,6 +51,11 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     group: int = DEFAULT_GROUP
     small_ends: bool = False
 
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The length of the groups, if they are not whole rows."""
+        return () if self.format != "int4" or self.group == PER_CHANNEL else (self.group,)
+
     def __str__(self) -> str:
         if self.format != "int4":
             return self.format
@@ -75,9 +82,11 @@ def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, d
     _unpack(model)
     if weights.format == "f16":
         return model, {}
+    merge_products(model)
+    properties = fast_properties([*factor_lengths(model), *weights.groups])
     if weights.format == "int8":
-        merge_products(model)
-        return model, quantise_rows(model)
+        quantise_rows(model)
+        return model, properties
     # NNCF reports each use to a statistics service unless this is set when it is imported. We report nothing.
     os.environ.setdefault("NNCF_CI", "1")
     import nncf
@@ -94,7 +103,7 @@ def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, d
             )
     except (nncf.ValidationError, nncf.InvalidGroupSizeError, nncf.UnsupportedModelError) as error:
         raise ModelError(f"NNCF can't compress this model's weights to {weights}: {error}") from error
-    return compressed, {}
+    return compressed, properties
 
 
 def _unpack(model: openvino.Model) -> None:

@@ -20,7 +20,7 @@ from bench.store import Store
 from bench.usage import store_counts
 from shared import keys
 from shared.events import Delta, encode_event
-from shared.queue import JobQueue, Publication
+from shared.queue import Holding, JobQueue
 from shared.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker
 from shared.request import ChatRequest, Job, Message, Sampling
 from shared.settings import WorkerSettings
@@ -153,15 +153,16 @@ async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str,
         for number in range(BATCH):
             await listening.enter_async_context(deaf(store.port, keys.replica_channel(f"replica-{number}")))
         for jobs, frames in ((8, 1), (BATCH, 1), (BATCH, BATCH)):
-            publications = [await _running(queue, f"stream-{jobs}-{frames}-{at}", at % frames) for at in range(jobs)]
+            held = [await _running(queue, f"stream-{jobs}-{frames}-{at}", at % frames) for at in range(jobs)]
+            events = {holding: [_DELTA] for holding in held}
 
-            async def step(_: int, publications: list[Publication] = publications) -> None:
-                await queue.emit("bench", publications)
+            async def step(_: int, events: dict[Holding, list[bytes]] = events) -> None:
+                await queue.emit("bench", events)
 
             name = f"step of {jobs} jobs, {frames} replica{'s' * (frames > 1)}"
             costs[name] = await _cost(watch, step)
             if jobs == BATCH and frames == 1:
-                claims = [(one.job, one.attempt) for one in publications]
+                claims = [(one.job, one.attempt) for one in held]
 
                 async def renew(_: int, claims: list[tuple[str, int]] = claims) -> None:
                     await queue.renew("bench", claims)
@@ -224,11 +225,11 @@ async def _play(watch: Any, rhythm: Sequence[tuple[Call, int, float]]) -> dict[s
     }
 
 
-async def _running(queue: JobQueue, job: str, replica: int) -> Publication:
-    """Have a job claimed, and return what a step says about it."""
+async def _running(queue: JobQueue, job: str, replica: int) -> Holding:
+    """Have a job claimed."""
     await queue.enqueue([_job(job)], limit=1_000_000)
     claims, _ = await queue.claim("bench", used=0, slots=1)
-    return Publication(claims[0].job, claims[0].attempt, f"replica-{replica}", [_DELTA])
+    return Holding(claims[0].job, claims[0].attempt, f"replica-{replica}")
 
 
 def _job(job: str) -> Job:

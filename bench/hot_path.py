@@ -30,7 +30,7 @@ from shared.request import ChatRequest, Job, Message, Sampling
 from shared.settings import EngineSettings
 from shared.store import connect, line
 from shared.tasks import cancel_all
-from worker.engine.interface import Report, Sequence, Stepped
+from worker.engine.interface import Heard, PassedOn, Sequence, Stepped
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 from worker.engine.simulated import SimulatedEngine
@@ -214,7 +214,7 @@ class _Engine:
     def __init__(self, options: EngineOptions) -> None:
         self._engine = SimulatedEngine(options, lambda stage: None)
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decoder: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
+        self._decoder: msgspec.msgpack.Decoder[Heard] = msgspec.msgpack.Decoder(Heard)
         self.facts = self._engine.facts
         self._most = options.max_batch
         self.full = asyncio.Event()
@@ -234,12 +234,12 @@ class _Engine:
         outputs = self._engine.step()
         report = self._encode(Stepped(tuple(outputs), self._engine.gauges()))
         counted.steps += 1
-        counted.tokens += sum(len(output.tokens) for output in outputs)
+        counted.tokens += sum(len(output.news.tokens) for output in outputs if output.news)
         counted.engine_bytes += len(report)
         return report
 
-    def received(self, report: bytes) -> Stepped:
-        return cast(Stepped, self._decoder.decode(report))
+    def received(self, report: bytes) -> PassedOn:
+        return cast(PassedOn, self._decoder.decode(report))
 
 
 @contextmanager

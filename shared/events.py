@@ -5,7 +5,7 @@ Order for one attempt: ``Started``, any number of ``Delta``, then ``Finished`` o
 Encoded events are arrays without field names: they are written once a token and read once a token.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -105,10 +105,17 @@ def encode_event(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
-def encode_frame(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
-    """Return a frame of ``(job, attempt, encoded event)`` triples as MessagePack bytes: of each an :class:`Entry`."""
-    raw = msgspec.Raw
-    return _encoder.encode([(job, attempt, raw(event)) for job, attempt, event in entries])
+def entry_head(job: str, attempt: int) -> bytes:
+    """Return how the entries of a job's attempt begin; an encoded event behind it makes an :class:`Entry`."""
+    return b"\x93" + _encoder.encode(job) + _encoder.encode(attempt)
+
+
+def encode_frame(entries: Sequence[bytes]) -> bytes:
+    """Return a frame as MessagePack bytes: of each entry its head and its encoded event, one behind the other."""
+    count = len(entries) // 2
+    # An array of up to 15 items has its length in the one byte that tells the type, a longer one in four more.
+    size = bytes((0x90 | count,)) if count < 16 else b"\xdd" + count.to_bytes(4, "big")
+    return b"".join((size, *entries))
 
 
 def decode_frame(data: bytes) -> list[Entry]:

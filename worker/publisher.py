@@ -8,13 +8,13 @@ process anyway, and a second time each step would cost as much again.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from redis.exceptions import RedisError, TimeoutError
 
-from shared.events import TERMINAL, Delta, Event, encode_event
+from shared.events import Event, encode_event
 from shared.line import Line
-from shared.queue import JobQueue, Publication, StaleClaims
+from shared.queue import Holding, JobQueue, StaleClaims
 from shared.store import READ_TIMEOUT
 
 logger = logging.getLogger(__name__)
@@ -49,12 +49,16 @@ class Publisher:
         self._load = load
         self._on_stale = on_stale
         self._on_orphaned = on_orphaned
-        self._pending: dict[str, Publication] = {}
+        self._pending: dict[Holding, list[bytes]] = {}
+        self._ended: set[Holding] = set()
+        """The jobs that end with what waits."""
         self._flush_due = False
-        self._ending = False
-        """Whether a job ends with what waits, so that the load has changed."""
-        self._sent: dict[str, Publication] = {}
+        self._load_due = False
+        """Whether the load has changed without a job that ends with what waits."""
+        self._sent: dict[Holding, list[bytes]] = {}
         """What the store has not confirmed yet. It is sent again when the line breaks."""
+        self._sent_ended: set[Holding] = set()
+        """The jobs that end with that."""
         self._replicas: tuple[str, ...] = ()
         """To whom it goes, in the order of the answer."""
         self._sent_at = 0.0
@@ -65,30 +69,34 @@ class Publisher:
         self._idle.set()
         self._deaf_since: dict[str, float] = {}
 
-    def post(self, job: str, attempt: int, reply_to: str, *events: Event) -> None:
-        """Have ``events`` published soon; the last one of a job is terminal."""
-        self.add(job, attempt, reply_to, events)
+    def add(self, holding: Holding, event: bytes) -> None:
+        """Have an encoded event published with the next :meth:`flush`. The hot path: runs once a token."""
+        events = self._pending.get(holding)
+        if events is None:
+            self._pending[holding] = [event]
+        else:
+            events.append(event)
+
+    def end(self, holding: Holding, event: Event) -> None:
+        """Have the last event of a job published with the next :meth:`flush`."""
+        self.add(holding, encode_event(event))
+        self._ended.add(holding)
+
+    def end_soon(self, holding: Holding, event: Event) -> None:
+        """Have the last event of a job published within this round of the event loop."""
+        self.end(holding, event)
         self._flush_soon()
 
-    def add(self, job: str, attempt: int, reply_to: str, events: Iterable[Event]) -> None:
-        """Have ``events`` published with the next :meth:`flush`."""
-        pending = self._pending.get(job)
-        if pending is None:
-            pending = self._pending[job] = Publication(job, attempt, reply_to, [])
-        for event in events:
-            pending.events.append(encode_event(event))
-            if type(event) is not Delta and isinstance(event, TERMINAL):
-                pending.final = self._ending = True
-
-    def discard(self, job: str, attempt: int, reply_to: str) -> None:
+    def discard(self, holding: Holding) -> None:
         """End the job in silence: its client has gone."""
-        self._pending[job] = Publication(job, attempt, reply_to, [], final=True)
-        self._ending = True
+        self._pending[holding] = []
+        self._ended.add(holding)
         self._flush_soon()
 
-    def drop(self, job: str) -> None:
+    def drop(self, holding: Holding) -> None:
         """Forget what waits to be said about a job: it is no longer ours."""
-        self._pending.pop(job, None)
+        self._pending.pop(holding, None)
+        self._ended.discard(holding)
 
     def flush(self) -> None:
         """Send all that waits, unless the store still owes an answer: it then goes as soon as that is here."""
@@ -97,8 +105,9 @@ class Publisher:
             self._idle.clear()
             return
         if self._pending:
-            batch, self._pending = self._pending, {}
-            self._send(batch)
+            self._sent, self._pending = self._pending, {}
+            self._sent_ended, self._ended = self._ended, set()
+            self._send()
         else:
             self._idle.set()
 
@@ -115,8 +124,8 @@ class Publisher:
             while True:
                 await self._connect()
                 if self._sent:
-                    self._ending = True  # or it may have been lost with the line that a job ended
-                    self._send(self._sent)
+                    self._load_due = True  # or it may have been lost with the line that a job ended
+                    self._send()
                 else:
                     self.flush()
                 await self._broken.wait()
@@ -144,12 +153,13 @@ class Publisher:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self.flush)
 
-    def _send(self, batch: dict[str, Publication]) -> None:
+    def _send(self) -> None:
+        """Send what is to be confirmed."""
         self._idle.clear()
-        load = self._load() if self._ending else None
-        self._ending = False
-        command, self._replicas = self._queue.emission(self._worker, batch.values(), load=load)
-        self._sent = batch
+        ended = self._sent_ended
+        load = self._load() if ended or self._load_due else None
+        self._load_due = False
+        command, self._replicas = self._queue.emission(self._worker, self._sent, ended=ended, load=load)
         self._sent_at = time.monotonic()
         try:
             self._line.send(*command)
@@ -171,15 +181,15 @@ class Publisher:
             self._line.unwatch()
             receivers = self._queue.receipt(answers[0])
         except StaleClaims as stale:
-            batch = {job: publication for job, publication in self._sent.items() if job not in stale.jobs}
-            self._sent = {}
-            for job in stale.jobs:
-                self._pending.pop(job, None)
+            for holding in [holding for holding in self._sent if holding.job in stale.jobs]:
+                del self._sent[holding]
+                self._sent_ended.discard(holding)
+                self.drop(holding)
             self._on_stale(stale.jobs)
-            self._ending = True
-            if batch:
-                self._send(batch)
-            return not batch
+            self._load_due = True
+            if self._sent:
+                self._send()
+            return not self._sent
         except RedisError as error:
             self._break(error)
             return False

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.events import Alternatives, Delta, Event, Failed, Finished, FinishReason, Rejected, Started
-from shared.queue import Claim
+from shared.events import Alternatives, Failed, Finished, FinishReason, Rejected, Started, encode_event
+from shared.queue import Claim, Holding
 from shared.request import Job, Sampling
 from worker.defaults import fill_in
-from worker.engine.interface import Facts, Gauges, Output, Refused, Sequence, Stepped
+from worker.engine.interface import NO_NEWS, Facts, Gauges, Output, PassedOn, Refused, Sequence
 from worker.engine.process import EngineProcess
 from worker.grammar.plan import Plan
 from worker.grammar.process import GrammarProcess
@@ -38,7 +38,7 @@ class ActiveJob:
     """A claimed job on its way through this worker."""
 
     job: Job
-    attempt: int
+    holding: Holding
     number: int
     done: asyncio.Event = field(default_factory=asyncio.Event)
     prompt_tokens: int = 0
@@ -97,17 +97,18 @@ class ModelService:
 
     def claims(self) -> list[tuple[str, int]]:
         """The (job, attempt) claims held."""
-        return [(job, active.attempt) for job, active in self._by_job.items()]
+        return [(job, active.holding.attempt) for job, active in self._by_job.items()]
 
     async def serve(self, claim: Claim, job: Job) -> None:
         """Run one job to its end. Whatever goes wrong ends in an event for its client."""
-        active = ActiveJob(job=job, attempt=claim.attempt, number=next(self._numbers))
+        holding = Holding(job.id, claim.attempt, job.reply_to)
+        active = ActiveJob(job=job, holding=holding, number=next(self._numbers))
         self._by_job[job.id] = active
         self._by_number[active.number] = active
         self.requests += 1
         try:
             if self._gone.pop(job.id, None) is not None:
-                self._publisher_of().discard(job.id, active.attempt, job.reply_to)
+                self._publisher_of().discard(holding)
             elif claim.crashes >= CRASHES_OF_POISON or claim.lapses >= self._max_lapses:
                 logger.error(
                     "request %s is refused: %d engines and %d workers died of it (%s)",
@@ -137,7 +138,7 @@ class ModelService:
             self._remember_gone(job)
             return
         self._stop_computing(active)
-        self._publisher_of().discard(job, active.attempt, active.job.reply_to)
+        self._publisher_of().discard(active.holding)
         active.done.set()
 
     def abandon(self, job: str) -> None:
@@ -145,7 +146,7 @@ class ModelService:
         active = self._by_job.get(job)
         if active is not None:
             self._stop_computing(active)
-            self._publisher_of().drop(job)
+            self._publisher_of().drop(active.holding)
             active.done.set()
 
     def abandon_these(self, jobs: Iterable[str]) -> None:
@@ -174,7 +175,7 @@ class ModelService:
         for job in orphans:
             self.cancel(job)
 
-    def on_stepped(self, report: Stepped) -> None:
+    def on_stepped(self, report: PassedOn) -> None:
         """Turn a step's outputs into events. The hot path: runs once a step, its loop once a token."""
         self.gauges = report.gauges
         publisher = self._publisher_of()
@@ -182,21 +183,15 @@ class ModelService:
             active = self._by_number.get(output.number)
             if active is None:
                 continue
-            events: list[Event] = [] if active.started else [self._started(active)]
-            if output.alternatives:
-                events.append(Alternatives(output.alternatives))
-                active.done.set()
-                publisher.add(active.job.id, active.attempt, active.job.reply_to, events)
-                continue
-            if output.tokens or output.text:
-                events.append(Delta(output.position, output.tokens, output.text, output.logprobs, output.pieces))
+            if not active.started:
+                publisher.add(active.holding, encode_event(self._started(active)))
+            if len(output.news) > NO_NEWS:
+                publisher.add(active.holding, bytes(output.news))
             if output.reason is not None:
-                events.append(_ending(output))
+                publisher.end(active.holding, _ending(output))
                 active.done.set()
             elif active.on_trial:
-                self._trials.progressed(active.job.id, output.position + len(output.tokens))
-            if events:
-                publisher.add(active.job.id, active.attempt, active.job.reply_to, events)
+                self._trials.progressed(active.job.id, output.end)
         publisher.flush()
 
     def on_refused(self, report: Refused) -> None:
@@ -278,10 +273,8 @@ class ModelService:
         )
 
     def _fail(self, active: ActiveJob, problem: Problem) -> None:
-        self._publish(active, Failed(problem) if active.started else Rejected(problem))
-
-    def _publish(self, active: ActiveJob, *events: Event) -> None:
-        self._publisher_of().post(active.job.id, active.attempt, active.job.reply_to, *events)
+        event = Failed(problem) if active.started else Rejected(problem)
+        self._publisher_of().end_soon(active.holding, event)
 
     def _stop_computing(self, active: ActiveJob) -> None:
         self._by_number.pop(active.number, None)
@@ -308,10 +301,11 @@ class ModelService:
         return self._publisher
 
 
-def _ending(output: Output) -> Finished | Failed:
-    position = output.position + len(output.tokens)
+def _ending(output: Output[msgspec.Raw]) -> Finished | Failed | Alternatives:
+    if output.alternatives:
+        return Alternatives(output.alternatives)
     if output.reason in _REASONS:
-        return Finished(position, _REASONS[output.reason])
+        return Finished(output.end, _REASONS[output.reason])
     return Failed(
         Problem(
             kind=ProblemKind.CACHE_EXHAUSTED,

@@ -1,7 +1,7 @@
 """Python's side of the queue scripts."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal, cast
@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from shared import keys
 from shared.cost import answer_cost, prompt_cost
-from shared.events import Event, decode_journal, encode_frame
+from shared.events import Event, decode_journal, encode_frame, entry_head
 from shared.prefix import prefix_digests
 from shared.request import Job, Tier, encode_job
 from shared.scripts import Script
@@ -64,15 +64,17 @@ class Claim:
         return decode_journal(self.journal)
 
 
-class Publication(msgspec.Struct):
-    """What a worker has to say about one job, to the API replica ``reply_to``: encoded events, and whether the job
-    ends with them."""
+class Holding:
+    """A claim that a worker holds: ``attempt`` of ``job``, for the API replica ``reply_to``, who gets the answer."""
 
-    job: str
-    attempt: int
-    reply_to: str
-    events: list[bytes]
-    final: bool = False
+    __slots__ = ("attempt", "entry", "job", "reply_to")
+
+    def __init__(self, job: str, attempt: int, reply_to: str) -> None:
+        self.job = job
+        self.attempt = attempt
+        self.reply_to = reply_to
+        self.entry = entry_head(job, attempt)
+        """How its entries in frames begin."""
 
 
 class QueueFull(Exception):
@@ -197,12 +199,17 @@ class JobQueue:
         return claims, int(left)
 
     def emission(
-        self, worker: str, publications: Iterable[Publication], *, load: float | None = None
+        self,
+        worker: str,
+        events: Mapping[Holding, Sequence[bytes]],
+        *,
+        ended: Container[Holding] = (),
+        load: float | None = None,
     ) -> tuple[tuple[str | bytes | int | float, ...], tuple[str, ...]]:
-        """Return the command that journals the publications and sends each API replica its own in one frame,
-        atomically, and the replicas. :attr:`emission_script` must have run before on the same store, and
-        :meth:`receipt` reads the answer."""
-        arguments, replicas = self._emission(worker, publications, load)
+        """Return the command that journals encoded ``events`` and sends each API replica its own in one frame,
+        atomically, and the replicas; the jobs among ``ended`` end with them. :attr:`emission_script` must have run
+        before on the same store, and :meth:`receipt` reads the answer."""
+        arguments, replicas = self._emission(worker, events, ended, load)
         return (*self._emission_head, *arguments), replicas
 
     @staticmethod
@@ -220,11 +227,16 @@ class JobQueue:
         return receivers
 
     async def emit(
-        self, worker: str, publications: Iterable[Publication], *, load: float | None = None
+        self,
+        worker: str,
+        events: Mapping[Holding, Sequence[bytes]],
+        *,
+        ended: Container[Holding] = (),
+        load: float | None = None,
     ) -> dict[str, int]:
         """Publish as :meth:`emission` says, for those who have no line of their own; return the number of receivers of
         each replica's frame, or raise, as :meth:`receipt` does."""
-        arguments, replicas = self._emission(worker, publications, load)
+        arguments, replicas = self._emission(worker, events, ended, load)
         return dict(zip(replicas, self.receipt(await self._run("emit", self._emit_keys, arguments)), strict=True))
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
@@ -277,23 +289,28 @@ class JobQueue:
         return waiting, claimed
 
     def _emission(
-        self, worker: str, publications: Iterable[Publication], load: float | None
+        self,
+        worker: str,
+        said: Mapping[Holding, Sequence[bytes]],
+        ended: Container[Holding],
+        load: float | None,
     ) -> tuple[list[str | bytes | int | float], tuple[str, ...]]:
+        """The script's arguments, and the replicas. The hot path: its loop runs once a token."""
         plain: list[str | bytes | int] = []
         others: list[str | bytes | int] = []
-        entries: dict[str, list[tuple[str, int, bytes]]] = {}
-        for one in publications:
-            job, attempt, events = one.job, one.attempt, one.events
+        entries: dict[str, list[bytes]] = {}
+        for holding, events in said.items():
             if events:
-                frame = entries.get(one.reply_to)
+                frame = entries.get(holding.reply_to)
                 if frame is None:
-                    frame = entries[one.reply_to] = []
+                    frame = entries[holding.reply_to] = []
                 for event in events:
-                    frame.append((job, attempt, event))
-            if one.final or len(events) != 1:
-                others += (job, attempt, int(one.final), len(events), *events)
+                    frame += (holding.entry, event)
+            final = holding in ended
+            if final or len(events) != 1:
+                others += (holding.job, holding.attempt, int(final), len(events), *events)
             else:
-                plain += (job, attempt, events[0])
+                plain += (holding.job, holding.attempt, events[0])
         arguments: list[str | bytes | int | float] = [
             *_PREFIXES,
             worker,

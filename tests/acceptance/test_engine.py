@@ -13,7 +13,8 @@ import pytest
 from shared.errors import ProblemKind
 from shared.request import Constraint, Sampling
 from shared.settings import EngineSettings
-from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Sequence
+from tests.outputs import news_of, text_of, tokens_of
+from worker.engine.interface import EngineLoadError, EngineRefusal, Made, Sequence
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.models import default_model
@@ -55,13 +56,13 @@ class Bench:
             alternatives=alternatives,
         )
 
-    def finish(self) -> list[Output]:
-        outputs: list[Output] = []
+    def finish(self) -> list[Made]:
+        outputs: list[Made] = []
         while self.engine.busy():
             outputs += self.engine.step()
         return outputs
 
-    def run(self, sequences: Iterable[Sequence]) -> list[list[Output]]:
+    def run(self, sequences: Iterable[Sequence]) -> list[list[Made]]:
         numbers = []
         for sequence in sequences:
             self.engine.add(sequence)
@@ -69,7 +70,7 @@ class Bench:
         outputs = self.finish()
         return [[output for output in outputs if output.number == number] for number in numbers]
 
-    def one(self, text: str, **fields: object) -> list[Output]:
+    def one(self, text: str, **fields: object) -> list[Made]:
         return self.run([self.sequence(text, **fields)])[0]  # type: ignore[arg-type]
 
 
@@ -78,14 +79,6 @@ def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
     assert bench.engine.gauges().requests == 0
-
-
-def text_of(outputs: list[Output]) -> str:
-    return "".join(output.text for output in outputs)
-
-
-def tokens_of(outputs: list[Output]) -> tuple[int, ...]:
-    return tuple(token for output in outputs for token in output.tokens)
 
 
 def own_text(bench: Bench, sequence: Sequence) -> str:
@@ -114,7 +107,7 @@ def test_greedy_text_is_the_pipelines_own(bench: Bench, text: str) -> None:
     (outputs,) = bench.run([sequence])
     assert text_of(outputs) == own_text(bench, sequence)
     assert "\ufffd" not in text_of(outputs)
-    assert [output.position for output in outputs] == list(range(len(outputs)))
+    assert [delta.position for delta in news_of(outputs)] == list(range(len(outputs)))
 
 
 def test_the_vocabulary_decodes_as_the_tokenizer_does(bench: Bench) -> None:
@@ -165,7 +158,7 @@ def test_prompt_lookup_makes_the_same_text(bench: Bench) -> None:
     engine = OpenVINOEngine(options(str(default_model()), prompt_lookup=True), lambda stage: None)
     sequence = bench.sequence(text, max_ngram_size=2)
     engine.add(sequence)
-    outputs: list[Output] = []
+    outputs: list[Made] = []
     steps = 0
     while engine.busy():
         outputs += engine.step()
@@ -187,7 +180,7 @@ def test_a_draft_model_serves_greedy_and_sampled_requests(bench: Bench, tmp_path
     engine = OpenVINOEngine(options(str(model), draft_model=str(draft)), lambda stage: None)
     greedy = bench.sequence("Tell me about tea.", num_assistant_tokens=4)
     sampled = [bench.sequence("Tell me a story.", temperature=0.9, seed=seed, max_tokens=20) for seed in range(2)]
-    outputs: list[Output] = []
+    outputs: list[Made] = []
     for sequence in (greedy, *sampled):
         engine.add(sequence)
     while engine.busy():
@@ -258,7 +251,7 @@ def test_ignore_eos_goes_on_but_heeds_other_stop_tokens(bench: Bench) -> None:
 
 def test_logprobs_run_parallel_to_tokens(bench: Bench) -> None:
     outputs = bench.one("Say hi.", logprobs=True, max_tokens=8)
-    logprobs = [value for output in outputs for value in output.logprobs]
+    logprobs = [value for delta in news_of(outputs) for value in delta.logprobs]
     assert len(logprobs) == len(tokens_of(outputs))
     assert all(value <= 0 for value in logprobs)
     assert any(value < 0 for value in logprobs)

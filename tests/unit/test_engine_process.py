@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from bench.reports import reports_of
+from shared.events import Delta
 from shared.request import Sampling
 from shared.settings import EngineSettings
-from worker.engine.interface import EngineLoadError, Output, Refused, Sequence, Stepped
+from tests.outputs import news_of, text_of
+from worker.engine.interface import EngineLoadError, Made, Output, PassedOn, Refused, Sequence, Stepped
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 from worker.engine.simulated_vocabulary import encode
@@ -21,6 +24,12 @@ def options(path: str = "") -> EngineOptions:
 
 def sequence(number: int, text: str) -> Sequence:
     return Sequence(number=number, prompt=encode(text), sampling=Sampling())
+
+
+def unpacked(report: PassedOn) -> list[Made]:
+    """The outputs as the engine made them."""
+    decode = msgspec.msgpack.Decoder[Delta | None](Delta | None).decode
+    return [Output(one.number, one.end, decode(one.news), one.reason) for one in report.outputs]
 
 
 @pytest.fixture
@@ -48,16 +57,16 @@ async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: EngineP
     engine.add(sequence(1, "[[say hey]]"))
     engine.add(sequence(2, "[[refuse]]"))
     assert engine.idle_since is None
-    outputs: list[Output] = []
+    outputs: list[Made] = []
     refused: list[int] = []
     async for report in reports_of(engine):
         if isinstance(report, Refused):
             refused.append(report.number)
         else:
-            outputs += report.outputs
+            outputs += unpacked(report)
             if report.gauges.requests == 0 and not report.outputs:
                 break
-    assert "".join(output.text for output in outputs) == "hey"
+    assert text_of(outputs) == "hey"
     assert outputs[-1].reason == "stop"
     assert refused == [2]
     assert engine.idle_since is not None
@@ -77,8 +86,8 @@ async def test_a_cancelled_sequence_says_no_more(engine: EngineProcess) -> None:
 
 async def test_a_crash_ends_the_reports_after_all_that_was_made_before(engine: EngineProcess) -> None:
     engine.add(sequence(1, "[[crash at 3]]"))
-    made = [output async for report in reports_of(engine) if isinstance(report, Stepped) for output in report.outputs]
-    assert [output.position for output in made] == [0, 1, 2]
+    made = [output async for report in reports_of(engine) if isinstance(report, Stepped) for output in unpacked(report)]
+    assert [delta.position for delta in news_of(made)] == [0, 1, 2]
     assert engine.exit_description == "was killed by SIGKILL"
 
 
@@ -88,7 +97,7 @@ async def test_a_sequence_that_crashed_an_engine_goes_on_behind_the_crash(engine
     text = ""
     async for report in reports_of(engine):
         assert isinstance(report, Stepped)
-        text += "".join(output.text for output in report.outputs)
+        text += text_of(unpacked(report))
         if report.outputs and report.outputs[0].reason:
             break
     assert text == "def"

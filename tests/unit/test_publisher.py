@@ -11,9 +11,9 @@ from redis.exceptions import ConnectionError, ResponseError
 
 import worker.publisher
 from shared import keys
-from shared.events import Delta, Finished, decode_frame
+from shared.events import Delta, Finished, decode_frame, encode_event
 from shared.line import Line
-from shared.queue import JobQueue
+from shared.queue import Holding, JobQueue
 from tests.unit.test_queue import REPLICA
 from worker.publisher import Publisher
 
@@ -84,6 +84,7 @@ class Rig:
         self.line = HeldLine()
         self.stale: list[frozenset[str]] = []
         self.orphaned: list[str] = []
+        self.holdings: dict[str, Holding] = {}
         redis = ArqRedis(pool_or_conn=FakeAsyncRedis().connection_pool)
         self.publisher = Publisher(
             JobQueue(redis, "tiny"),
@@ -97,8 +98,12 @@ class Rig:
     def step(self, position: int, *jobs: str) -> None:
         """Publish a token of each job."""
         for job in jobs:
-            self.publisher.add(job, 1, REPLICA, [Delta(position, (7,), "x")])
+            self.publisher.add(self.holding(job), encode_event(Delta(position, (7,), "x")))
         self.publisher.flush()
+
+    def holding(self, job: str) -> Holding:
+        """The first attempt of a job."""
+        return self.holdings.setdefault(job, Holding(job, 1, REPLICA))
 
     async def until(self, reached: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -144,7 +149,7 @@ async def test_the_last_answer_is_looked_for_though_nothing_follows(rig: Rig) ->
 
 
 async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
-    rig.publisher.post("a", 1, REPLICA, Finished(0, "stop"))
+    rig.publisher.end_soon(rig.holding("a"), Finished(0, "stop"))
     flushing = asyncio.create_task(rig.publisher.flushed())
     await rig.until(lambda: bool(rig.line.sent))
     assert not flushing.done()
@@ -156,7 +161,7 @@ async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
 async def test_the_load_is_told_with_a_jobs_end(rig: Rig) -> None:
     rig.step(0, "a")
     rig.line.waiting.append([1, 1])
-    rig.publisher.discard("a", 1, REPLICA)
+    rig.publisher.discard(rig.holding("a"))
     await rig.until(lambda: len(rig.line.sent) == 2)
     rig.line.waiting.append([1])
     rig.step(0, "b")
@@ -175,7 +180,7 @@ async def test_of_a_call_with_stale_claims_the_rest_is_sent_again(rig: Rig) -> N
 
 @pytest.mark.parametrize("refusal", [None, ResponseError("OOM"), ResponseError("NOSCRIPT")])
 async def test_what_was_not_confirmed_is_sent_again_on_a_new_line(rig: Rig, refusal: ResponseError | None) -> None:
-    rig.publisher.add("a", 1, REPLICA, [Finished(0, "stop")])
+    rig.publisher.end(rig.holding("a"), Finished(0, "stop"))
     rig.publisher.flush()
     if refusal is None:
         rig.line.broken = True
@@ -190,6 +195,19 @@ async def test_what_was_not_confirmed_is_sent_again_on_a_new_line(rig: Rig, refu
     assert rig.line.frames()[2] == [("b", 0)]
 
 
+async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_again(rig: Rig) -> None:
+    rig.step(0, "a")
+    rig.publisher.end(rig.holding("a"), Finished(1, "stop"))
+    rig.publisher.flush()
+    rig.line.answer(ResponseError("NOSCRIPT"))
+    await rig.until(lambda: len(rig.line.sent) == 2)
+    rig.line.answer([1, 1])
+    await rig.until(lambda: len(rig.line.sent) == 3)
+    # A job that goes on is told as (id, attempt, event), one that ends as (id, attempt, 1, number of events, event).
+    endings = [command[-5:-1] == ("a", 1, 1, 1) for command in rig.line.sent]
+    assert endings == [False, False, True]
+
+
 async def test_a_store_that_says_nothing_is_left_for_a_new_line(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker.publisher, "READ_TIMEOUT", 0.02)
     rig.step(0, "a")
@@ -199,8 +217,8 @@ async def test_a_store_that_says_nothing_is_left_for_a_new_line(rig: Rig, monkey
 
 async def test_what_is_dropped_before_it_is_sent_is_never_said(rig: Rig) -> None:
     rig.step(0, "a")
-    rig.publisher.add("b", 1, REPLICA, [Delta(0, (7,), "x")])
-    rig.publisher.drop("b")
+    rig.publisher.add(rig.holding("b"), encode_event(Delta(0, (7,), "x")))
+    rig.publisher.drop(rig.holding("b"))
     rig.line.answer([1, 1])
     rig.publisher.flush()
     assert len(rig.line.sent) == 1

@@ -11,7 +11,7 @@ from fakeredis import FakeAsyncRedis
 
 from shared import keys
 from shared.events import Delta, Finished, decode_frame, encode_event
-from shared.queue import JobQueue, Publication, QueueFull, StaleClaims
+from shared.queue import Holding, JobQueue, QueueFull, StaleClaims
 from shared.request import ChatRequest, Job, Message
 
 REPLICA = "api-1"
@@ -101,7 +101,7 @@ async def test_a_step_is_published_and_journalled_together(queue: JobQueue, redi
         await pubsub.subscribe(keys.replica_channel(REPLICA))
         await pubsub.get_message(timeout=1)
         event = encode_event(Delta(0, (7,), "Hi"))
-        assert await queue.emit("w1", [Publication("a", claim.attempt, REPLICA, [event])]) == {REPLICA: 1}
+        assert await queue.emit("w1", {Holding("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 1}
         message = await pubsub.get_message(timeout=1)
     assert message is not None
     assert decode_frame(message["data"])[0].event == Delta(0, (7,), "Hi")
@@ -112,14 +112,15 @@ async def test_nobody_listening_is_told(queue: JobQueue) -> None:
     await enqueue(queue, "a")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     event = encode_event(Delta(0, (7,), "Hi"))
-    assert await queue.emit("w1", [Publication("a", claim.attempt, REPLICA, [event])]) == {REPLICA: 0}
+    assert await queue.emit("w1", {Holding("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 0}
 
 
 async def test_the_end_leaves_nothing_but_an_expiring_journal(queue: JobQueue, redis: ArqRedis) -> None:
     await enqueue(queue, "a")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     last = encode_event(Finished(0, "stop"))
-    await queue.emit("w1", [Publication("a", claim.attempt, REPLICA, [last], final=True)], load=0.0)
+    held = Holding("a", claim.attempt, REPLICA)
+    await queue.emit("w1", {held: [last]}, ended={held}, load=0.0)
     assert await queue.depth() == (0, 0)
     left = {keys.journal("a"), keys.load("tiny"), keys.shares("tiny")}
     assert set(await redis.keys("*")) == {name.encode() for name in left}
@@ -132,7 +133,7 @@ async def test_a_lapsed_claim_goes_back_to_its_old_place(redis: ArqRedis) -> Non
     await asyncio.sleep(0.002)
     await enqueue(queue, "b")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
-    await queue.emit("w1", [Publication("a", 1, REPLICA, [encode_event(Delta(0, (7,), "Hi"))])])
+    await queue.emit("w1", {Holding("a", 1, REPLICA): [encode_event(Delta(0, (7,), "Hi"))]})
     await asyncio.sleep(0.01)
     assert (await queue.reap())[0] == ["a"]
     (again,), left = await queue.claim("w2", used=0, slots=1)
@@ -150,7 +151,7 @@ async def test_a_worker_that_lost_its_claim_can_publish_nothing(redis: ArqRedis)
     (kept,), _ = await queue.claim("w1", used=0, slots=2)
     moved = "lost" if kept.job == "kept" else "kept"
     event = encode_event(Delta(0, (7,), "Hi"))
-    both = [Publication(moved, 1, REPLICA, [event]), Publication(kept.job, kept.attempt, REPLICA, [event])]
+    both = {Holding(moved, 1, REPLICA): [event], Holding(kept.job, kept.attempt, REPLICA): [event]}
     with pytest.raises(StaleClaims) as stale:
         await queue.emit("w1", both)
     assert stale.value.jobs == {moved}

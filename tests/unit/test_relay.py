@@ -10,7 +10,7 @@ from fakeredis import FakeAsyncRedis
 from api.relay import Answer, Relay
 from shared import keys
 from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.events import Delta, Event, Failed, Finished, Rejected, Started, encode_event, encode_frame
+from shared.events import Delta, Event, Failed, Finished, Rejected, Started, encode_event, encode_frame, entry_head
 
 STARTED = Started("w1", 3, "fp")
 END = Finished(3, "stop")
@@ -29,6 +29,12 @@ def delta(position: int, text: str, tokens: int = 1) -> Delta:
 
 def feed(answer: Answer, *events: tuple[int, Event]) -> list[bool]:
     return [answer.tracks[0].take(attempt, event) for attempt, event in events]
+
+
+def frame_of(*entries: tuple[str, int, Event]) -> bytes:
+    return encode_frame(
+        [part for job, attempt, event in entries for part in (entry_head(job, attempt), encode_event(event))]
+    )
 
 
 async def text_of(answer: Answer) -> str:
@@ -109,9 +115,9 @@ async def test_frames_are_routed_and_lost_ones_recovered(redis: ArqRedis) -> Non
     for event in (STARTED, delta(0, "a"), delta(1, "b")):
         await redis.rpush(keys.journal("a"), encode_event(event))
     # The first frame was lost on its way.
-    relay.route(encode_frame([("a", 1, encode_event(delta(1, "b"))), ("unknown", 1, encode_event(END))]))
+    relay.route(frame_of(("a", 1, delta(1, "b")), ("unknown", 1, END)))
     await relay.recovered()
-    relay.route(encode_frame([("a", 1, encode_event(delta(2, "c"))), ("a", 1, encode_event(END))]))
+    relay.route(frame_of(("a", 1, delta(2, "c")), ("a", 1, END)))
     assert await text_of(answer) == "abc"
 
 
@@ -119,7 +125,7 @@ async def test_a_job_that_the_store_has_forgotten_ends_with_an_error(redis: ArqR
     relay = Relay(redis, "api-1")
     answer = Answer(["a"], "tiny")
     relay.open(answer)
-    relay.route(encode_frame([("a", 1, encode_event(delta(1, "b")))]))
+    relay.route(frame_of(("a", 1, delta(1, "b"))))
     await relay.recovered()
     with pytest.raises(RequestRefused, match="lost"):
         await answer.verdict()
@@ -136,7 +142,7 @@ async def test_a_job_that_is_on_its_way_to_the_queue_is_not_taken_for_lost(redis
     answer = Answer(["a"], "tiny")
     answer.arriving = True
     relay.open(answer)
-    relay.route(encode_frame([("a", 1, encode_event(delta(1, "b")))]))
+    relay.route(frame_of(("a", 1, delta(1, "b"))))
     await relay.recovered()
     answer.tracks[0].fill([STARTED, delta(0, "a"), delta(1, "b"), Finished(2, "stop")])
     assert await text_of(answer) == "ab"

@@ -6,8 +6,9 @@ import pytest
 from shared.errors import ProblemKind
 from shared.request import Constraint, Sampling
 from shared.settings import EngineSettings
+from tests.outputs import news_of, text_of, tokens_of
 from worker.engine import directives
-from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Sequence
+from worker.engine.interface import EngineLoadError, EngineRefusal, Made, Output, Sequence
 from worker.engine.options import EngineOptions
 from worker.engine.simulated import SimulatedEngine
 from worker.engine.simulated_vocabulary import END, decode, encode, vocabulary
@@ -28,23 +29,15 @@ def sequence(text: str, number: int = 1, generated: tuple[int, ...] = (), **samp
     )
 
 
-def run(*sequences: Sequence) -> dict[int, list[Output]]:
+def run(*sequences: Sequence) -> dict[int, list[Made]]:
     machine = engine()
-    outputs: dict[int, list[Output]] = {one.number: [] for one in sequences}
+    outputs: dict[int, list[Made]] = {one.number: [] for one in sequences}
     for one in sequences:
         machine.add(one)
     while machine.busy():
         for output in machine.step():
             outputs[output.number].append(output)
     return outputs
-
-
-def text_of(outputs: list[Output]) -> str:
-    return "".join(output.text for output in outputs)
-
-
-def tokens_of(outputs: list[Output]) -> tuple[int, ...]:
-    return tuple(token for output in outputs for token in output.tokens)
 
 
 def test_the_same_prompt_gets_the_same_words_in_any_company() -> None:
@@ -56,7 +49,7 @@ def test_the_same_prompt_gets_the_same_words_in_any_company() -> None:
 
 def test_positions_count_tokens_and_only_the_last_output_has_a_reason() -> None:
     outputs = run(sequence("hello"))[1]
-    assert [output.position for output in outputs] == list(range(12))
+    assert [delta.position for delta in news_of(outputs)] == list(range(12))
     assert [output.reason for output in outputs] == [None] * 11 + ["stop"]
     assert tokens_of(outputs)[-1] == END
     assert "<|end|>" not in text_of(outputs)
@@ -89,7 +82,7 @@ def test_a_resumed_sequence_goes_on_with_the_same_answer(cut: int) -> None:
 def test_a_sequence_that_was_complete_when_it_was_interrupted_ends_at_once() -> None:
     whole = run(sequence("hello"))[1]
     outputs = run(sequence("hello", generated=tokens_of(whole)))[1]
-    assert outputs == [Output(1, 12, (), "", (), "stop")]
+    assert outputs == [Output(1, 12, None, "stop")]
 
 
 def test_held_back_text_of_an_answer_cut_by_length_is_not_lost_on_resumption() -> None:
@@ -112,13 +105,13 @@ def test_min_tokens_and_ignore_eos_put_the_end_off() -> None:
 
 
 def test_logprobs_run_parallel_to_tokens_only_when_asked_for() -> None:
-    assert all(len(output.logprobs) == len(output.tokens) for output in run(sequence("hi", logprobs=True))[1])
-    assert not any(output.logprobs or output.pieces for output in run(sequence("hi"))[1])
+    assert all(len(delta.logprobs) == len(delta.tokens) for delta in news_of(run(sequence("hi", logprobs=True))[1]))
+    assert not any(delta.logprobs or delta.pieces for delta in news_of(run(sequence("hi"))[1]))
 
 
 def test_pieces_are_the_bytes_of_the_text() -> None:
     outputs = run(sequence("hi", logprobs=True))[1]
-    assert b"".join(piece for output in outputs for piece in output.pieces).decode() == text_of(outputs)
+    assert b"".join(piece for delta in news_of(outputs) for piece in delta.pieces).decode() == text_of(outputs)
 
 
 def test_a_cancelled_sequence_is_gone_before_the_next_step() -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from shared.errors import Problem, ProblemKind
-from shared.events import Alternative
+from shared.events import Alternative, Delta, FinishReason
 from worker.engine.generation import Generation
-from worker.engine.interface import EngineRefusal, Output, Sequence
+from worker.engine.interface import EngineRefusal, Made, Output, Sequence
 
 MOST_BEAMS = 64
 
@@ -21,23 +21,16 @@ class Beam(msgspec.Struct, frozen=True):
     score: float
 
 
-def rank(sequence: Sequence, beams: Iterable[Beam], make: Callable[[Sequence], Generation]) -> Output:
+def rank(sequence: Sequence, beams: Iterable[Beam], make: Callable[[Sequence], Generation]) -> Made:
     """Return the output of a beam search: the best ``sequence.alternatives`` of ``beams``, best first."""
     best = sorted(beams, key=lambda beam: beam.score, reverse=True)[: sequence.alternatives]
     alternatives = []
     for beam in best:
         output = make(sequence).take(beam.tokens, beam.logprobs, "length" if beam.cut_by_length else "stop")
-        alternatives.append(
-            Alternative(
-                output.tokens,
-                output.text,
-                "length" if output.reason == "length" else "stop",
-                beam.score,
-                output.logprobs,
-                output.pieces,
-            )
-        )
-    return Output(sequence.number, 0, (), "", reason="stop", alternatives=tuple(alternatives))
+        made = output.news or Delta(0, (), "")
+        reason: FinishReason = "length" if output.reason == "length" else "stop"
+        alternatives.append(Alternative(made.tokens, made.text, reason, beam.score, made.logprobs, made.pieces))
+    return Output(sequence.number, 0, None, "stop", tuple(alternatives))
 
 
 def check_beams(sequence: Sequence) -> None:

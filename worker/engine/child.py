@@ -25,13 +25,13 @@ from worker.engine.interface import (
     Quit,
     Ready,
     Refused,
-    Report,
+    Said,
     Stepped,
 )
 from worker.engine.options import EngineOptions
 from worker.ipc import ChildChannel
 
-Channel = ChildChannel[Command, Report]
+Channel = ChildChannel[Command, Said]
 
 _LONGEST_SILENCE = 0.25
 """Seconds of stepping without outputs after which a report is due all the same: a long prompt is no hang."""

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from collections.abc import Sequence as Series
 
-from worker.engine.interface import Output, Sequence, StopReason
+from shared.events import Delta
+from worker.engine.interface import Made, Output, Sequence, StopReason
 from worker.engine.text import TextStream, Vocabulary
 
 
@@ -52,7 +53,7 @@ class Generation:
         text = b"".join(map(self._vocabulary.piece, self.tokens))
         return any(_has_begun(text, marker.encode()) for marker in sequence.free_until)
 
-    def take(self, tokens: Series[int], logprobs: Series[float], reason: StopReason | None = None) -> Output:
+    def take(self, tokens: Series[int], logprobs: Series[float], reason: StopReason | None = None) -> Made:
         """Take a step's tokens. Those behind the end are left out; ``logprobs`` may be longer than ``tokens``.
 
         ``reason`` is set if the engine says that they are the last ones. With no tokens it ends the sequence.
@@ -63,17 +64,13 @@ class Generation:
         if self.complete is not None:
             text += self._stream.finish()
         taken = tuple(tokens[: len(self.tokens) - position])
-        if not self.sequence.sampling.logprobs:
-            return Output(self.sequence.number, position, taken, text, (), self.complete)
-        return Output(
-            self.sequence.number,
-            position,
-            taken,
-            text,
-            tuple(logprobs[: len(taken)]),
-            self.complete,
-            tuple(self._stream.piece(token) for token in taken),
-        )
+        news: Delta | None = None
+        if self.sequence.sampling.logprobs and taken:
+            pieces = tuple(self._stream.piece(token) for token in taken)
+            news = Delta(position, taken, text, tuple(logprobs[: len(taken)]), pieces)
+        elif taken or text:
+            news = Delta(position, taken, text)
+        return Output(self.sequence.number, len(self.tokens), news, self.complete)
 
     def _push(self, tokens: Iterable[int]) -> str:
         text = ""

@@ -5,12 +5,12 @@ pair: commands one way, reports the other. Numbers name sequences here, because 
 numbers; the supervisor maps them to jobs and never uses one twice in a process's life.
 """
 
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
 from shared.errors import Problem
-from shared.events import Alternative
+from shared.events import Alternative, Delta
 from shared.request import Constraint, Sampling
 
 StopReason = Literal["stop", "length", "exhausted", "cancelled"]
@@ -38,24 +38,29 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alternatives: int = 1
 
 
-class Output(msgspec.Struct, frozen=True, array_like=True):
+News = TypeVar("News")
+"""What is new of a sequence: a :class:`~shared.events.Delta` or ``None`` in the engine's process, the encoding of that,
+to be passed on unread, in the supervisor's."""
+
+
+class Output(msgspec.Struct, Generic[News], frozen=True, array_like=True):
     """What one step made of one sequence.
 
-    ``position`` is the index of the first of ``tokens`` in the whole generation. ``text`` is what may be
-    shown now: complete characters, and nothing that could yet turn out to be a stop string.
-    ``reason`` is set with the last output.
+    ``end`` is the number of tokens in the whole generation so far. The text in ``news`` is what may be shown now:
+    complete characters, and nothing that could yet turn out to be a stop string. ``reason`` is set with the last
+    output.
     """
 
     number: int
-    position: int
-    tokens: tuple[int, ...]
-    text: str
-    logprobs: tuple[float, ...] = ()
+    end: int
+    news: News
     reason: StopReason | None = None
-    pieces: tuple[bytes, ...] = ()
-    """Each token's bytes, where log probabilities were asked for; none for a token that the text leaves out."""
     alternatives: tuple[Alternative, ...] = ()
     """The texts of a beam search, best first; it has one output, at its end, with nothing else in it."""
+
+
+Made = Output[Delta | None]
+"""An output as the engine makes it."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +121,7 @@ class Engine(Protocol):
     def cancel(self, number: int) -> None:
         """Drop a sequence: it takes no part in the next step, and its KV cache is free after it."""
 
-    def step(self) -> list[Output]:
+    def step(self) -> list[Made]:
         """Advance every sequence; return what is new, at most one output a sequence. Cheap when idle.
 
         Raises :class:`EngineBroken` when no sequence can go on.
@@ -174,13 +179,13 @@ class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=3):
     message: str
 
 
-class Stepped(msgspec.Struct, frozen=True, array_like=True, tag=4):
+class Stepped(msgspec.Struct, Generic[News], frozen=True, array_like=True, tag=4):
     """A step is done that had outputs, or a quarter of a second of steps without any (long prompts).
 
     Also sent once when the engine becomes idle, so that the gauges come to rest; before, they may be a little old.
     """
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[Output[News], ...]
     gauges: Gauges
 
 
@@ -191,4 +196,14 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=5):
     problem: Problem
 
 
-Report = Loading | Ready | LoadFailed | Stepped | Refused
+PassedOn = Stepped[msgspec.Raw]
+"""A step as the supervisor hears of it."""
+
+Said = Loading | Ready | LoadFailed | Stepped[Delta | None] | Refused
+"""A report as the engine's process sends it."""
+
+Heard = Loading | Ready | LoadFailed | PassedOn | Refused
+"""A report as the supervisor receives it."""
+
+NO_NEWS = len(msgspec.msgpack.encode(None))
+"""Bytes that encoded news have when there are none; a delta has more."""

@@ -26,7 +26,7 @@ from worker.engine.interface import (
     EngineRefusal,
     Facts,
     Gauges,
-    Output,
+    Made,
     Refused,
     Sequence,
     StopReason,
@@ -130,7 +130,7 @@ class OpenVINOEngine:
         self._recovery.cancel(number)
         self._complete = [complete for complete in self._complete if complete.sequence.number != number]
 
-    def step(self) -> list[Output]:
+    def step(self) -> list[Made]:
         """Advance every sequence; return what is new.
 
         Raises :class:`~worker.engine.interface.EngineBroken` when the pipeline can't be brought back to work.
@@ -245,9 +245,9 @@ class OpenVINOEngine:
         running.handle.cancel()
         self._clearing = _CLEARING_STEPS
 
-    def _read(self) -> list[Output]:
+    def _read(self) -> list[Made]:
         """Take what the pipeline has made. This runs between any two steps: keep it short."""
-        outputs: list[Output] = []
+        outputs: list[Made] = []
         for number, running in tuple(self._running.items()):
             handle = running.handle
             if running.beams > 1:
@@ -274,14 +274,14 @@ class OpenVINOEngine:
             if running.repeated and not self._repeats(running, tokens, logprobs):
                 continue
             output = running.generation.take(tokens, logprobs, reason)
-            self._tokens += len(output.tokens)
+            self._tokens += len(output.news.tokens) if output.news else 0
             outputs.append(output)
             if output.reason is not None:
                 del self._running[number]
                 self._drop(running)
         return outputs
 
-    def _read_beams(self, number: int, running: Running) -> list[Output]:
+    def _read_beams(self, number: int, running: Running) -> list[Made]:
         """Take the result of a beam search, which comes all at once at its end."""
         handle = running.handle
         if handle.can_read():

@@ -12,12 +12,13 @@ from worker.engine.interface import (
     Command,
     EngineLoadError,
     Facts,
+    Heard,
     LoadFailed,
     Loading,
+    PassedOn,
     Quit,
     Ready,
     Refused,
-    Report,
     Sequence,
     Stepped,
 )
@@ -43,8 +44,8 @@ class EngineProcess:
     ) -> None:
         """``on_loading`` is called with each stage of loading, for people; ``step_timeout`` is the most seconds that a
         step may take (see :mod:`worker.watchdog`)."""
-        decoder: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
-        self._child: Child[Report, Command] = Child(
+        decoder: msgspec.msgpack.Decoder[Heard] = msgspec.msgpack.Decoder(Heard)
+        self._child: Child[Heard, Command] = Child(
             "worker.engine.child", [msgspec.json.encode(options).decode()], decoder
         )
         self._on_loading = on_loading
@@ -94,11 +95,11 @@ class EngineProcess:
         self._child.send(Cancel(number))
         self._discard(number)
 
-    async def run(self, on_stepped: Callable[[Stepped], None], on_refused: Callable[[Refused], None]) -> None:
+    async def run(self, on_stepped: Callable[[PassedOn], None], on_refused: Callable[[Refused], None]) -> None:
         """Call one or the other with what the engine says after :meth:`ready`, until the process ends, by itself or by
         force. Raises what they raise."""
 
-        def hear(report: Report) -> None:
+        def hear(report: Heard) -> None:
             if isinstance(report, Stepped):
                 self.watchdog.heard(output.number for output in report.outputs)
                 for output in report.outputs:

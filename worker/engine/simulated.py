@@ -16,7 +16,7 @@ from worker.engine.interface import (
     EngineRefusal,
     Facts,
     Gauges,
-    Output,
+    Made,
     Refused,
     Sequence,
 )
@@ -89,7 +89,7 @@ class SimulatedEngine:
         """Drop a sequence; one that is not running is ignored."""
         self._running.pop(number, None)
 
-    def step(self) -> list[Output]:
+    def step(self) -> list[Made]:
         """Sleep for a step's time, then give each sequence its next token."""
         if not self._running:
             return []
@@ -98,7 +98,7 @@ class SimulatedEngine:
         time.sleep(self._step_time)
         outputs = [answer.advance() for answer in self._running.values()]
         for output in outputs:
-            self._tokens += len(output.tokens)
+            self._tokens += len(output.news.tokens) if output.news else 0
             if output.reason is not None:
                 del self._running[output.number]
         self._steps += 1
@@ -155,7 +155,7 @@ class _Answer:
         # Resumed at this very position, the sequence has broken an engine here before: once is enough.
         return position == at and position > self._resumed_at
 
-    def advance(self) -> Output:
+    def advance(self) -> Made:
         """Make the next token, or say why there is none."""
         generation = self._generation
         if generation.complete is not None:

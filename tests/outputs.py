@@ -1,0 +1,21 @@
+"""What an engine's outputs say, for the tests of engines."""
+
+from collections.abc import Iterable
+
+from shared.events import Delta
+from worker.engine.interface import Made
+
+
+def news_of(outputs: Iterable[Made]) -> list[Delta]:
+    """What is new in each, where something is."""
+    return [output.news for output in outputs if output.news is not None]
+
+
+def text_of(outputs: Iterable[Made]) -> str:
+    """The whole text."""
+    return "".join(delta.text for delta in news_of(outputs))
+
+
+def tokens_of(outputs: Iterable[Made]) -> tuple[int, ...]:
+    """All token ids."""
+    return tuple(token for delta in news_of(outputs) for token in delta.tokens)

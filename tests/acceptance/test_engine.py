@@ -131,7 +131,7 @@ def test_a_resumed_sequence_makes_the_identical_rest(bench: Bench, cut: int) -> 
     rest = bench.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:cut])
     assert tokens_of(rest) == tokens_of(whole)[cut:]
     assert text_of(rest) == text_of(whole[cut:])
-    assert rest[0].position == cut
+    assert news_of(rest)[0].position == cut
     assert rest[-1].reason == whole[-1].reason
 
 
@@ -203,13 +203,13 @@ def test_penalties_count_what_was_generated_before_the_interruption(bench: Bench
     whole = bench.one("Tell me a story about a lighthouse.", **penalties)
     rest = bench.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:12], **penalties)
     assert tokens_of(rest) == tokens_of(whole)[12:]
-    assert rest[0].position == 12
+    assert news_of(rest)[0].position == 12
 
 
 def test_a_beginning_that_can_not_be_made_again_is_gone_on_from(bench: Bench) -> None:
     other = tokens_of(bench.one("Name three colours."))[:12]
     rest = bench.one("Tell me a story about a lighthouse.", generated=other, presence_penalty=1.5)
-    assert rest[0].position == 12
+    assert news_of(rest)[0].position == 12
     assert rest[-1].reason in ("stop", "length")
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from shared.errors import ProblemKind
 from shared.request import Constraint
-from tests.acceptance.test_engine import TOPICS, Bench, text_of, tokens_of
+from tests.acceptance.test_engine import TOPICS, Bench
+from tests.outputs import news_of, text_of, tokens_of
 from worker.engine.interface import Output, Refused
 
 TRIES = 4
@@ -64,7 +65,8 @@ def a_constrained_neighbour_survives(bench: Bench) -> None:
     later, refused = drain(bench)
     assert len(refused) == 1
     assert text_of(outputs + later) == alone
-    assert [one.position for one in outputs + later] == list(range(len(outputs + later)))
+    deltas = news_of(outputs + later)
+    assert [delta.position for delta in deltas] == list(range(len(deltas)))
 
 
 CASES: dict[str, Callable[[Bench], None]] = {

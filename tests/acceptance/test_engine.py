@@ -142,7 +142,9 @@ def test_a_beam_search_brings_its_best_texts_in_order(bench: Bench) -> None:
     assert scores == sorted(scores, reverse=True)
     assert len({one.text for one in output.alternatives}) == 3
     assert all(len(one.tokens) == len(one.logprobs) == len(one.pieces) for one in output.alternatives)
-    greedy = sum(sum(made.logprobs) for made in bench.one("Name three colours.", max_tokens=16, logprobs=True))
+    greedy = sum(
+        sum(delta.logprobs) for delta in news_of(bench.one("Name three colours.", max_tokens=16, logprobs=True))
+    )
     assert sum(output.alternatives[0].logprobs) >= greedy
     assert bench.engine.gauges().requests == 0
 
@@ -217,7 +219,7 @@ def test_a_complete_sequence_that_is_resumed_only_ends(bench: Bench) -> None:
     whole = bench.one("What is the capital of France?")
     assert whole[-1].reason == "stop"
     (ending,) = bench.one("What is the capital of France?", generated=tokens_of(whole))
-    assert (ending.tokens, ending.text, ending.reason) == ((), "", "stop")
+    assert (ending.news, ending.reason) == (None, "stop")
 
 
 def test_stop_strings_end_the_text_and_free_the_slot(bench: Bench) -> None:

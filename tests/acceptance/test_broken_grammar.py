@@ -16,17 +16,16 @@ from shared.errors import ProblemKind
 from shared.request import Constraint
 from tests.acceptance.test_engine import TOPICS, Bench
 from tests.outputs import news_of, text_of, tokens_of
-from worker.engine.interface import Output, Refused
+from worker.engine.interface import Made, Refused
 
 TRIES = 4
 PATIENCE = 120
 
-
 BROKEN = Constraint(kind="json_schema", value='{"type": "nonsense"}')
 
 
-def drain(bench: Bench) -> tuple[list[Output], list[Refused]]:
-    outputs: list[Output] = []
+def drain(bench: Bench) -> tuple[list[Made], list[Refused]]:
+    outputs: list[Made] = []
     refused: list[Refused] = []
     while bench.engine.busy():
         outputs += bench.engine.step()

@@ -8,22 +8,17 @@ import openvino
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
-from worker.convert.matrices import matrix_of, row_axis
+from worker.convert.matrices import weights_of
 
 
 def quantise_rows(model: openvino.Model) -> None:
     """Make the matrices that ``model`` multiplies by, and its tables, int8; they must be plain floats before."""
     done: dict[tuple[str, int], openvino.Node] = {}
-    for user in model.get_ordered_ops():
-        for at, port in enumerate(user.inputs()):
-            axis = row_axis(user, at)
-            matrix = matrix_of(port)
-            if axis is None or matrix is None:
-                continue
-            key = (matrix.get_name(), axis)
-            if key not in done:
-                done[key] = _packed(matrix, axis, port.get_source_output().get_node())
-            port.replace_source_output(done[key].output(0))
+    for _, port, matrix, axis in weights_of(model):
+        key = (matrix.get_name(), axis)
+        if key not in done:
+            done[key] = _packed(matrix, axis, port.get_source_output().get_node())
+        port.replace_source_output(done[key].output(0))
     model.validate_nodes_and_infer_types()
 
 

@@ -196,14 +196,16 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=5):
     problem: Problem
 
 
-PassedOn = Stepped[msgspec.Raw]
-"""A step as the supervisor hears of it."""
+Report = Loading | Ready | LoadFailed | Stepped[News] | Refused
 
-Said = Loading | Ready | LoadFailed | Stepped[Delta | None] | Refused
+Said = Report[Delta | None]
 """A report as the engine's process sends it."""
 
-Heard = Loading | Ready | LoadFailed | PassedOn | Refused
+Heard = Report[msgspec.Raw]
 """A report as the supervisor receives it."""
+
+PassedOn = Stepped[msgspec.Raw]
+"""A step among those."""
 
 NO_NEWS = len(msgspec.msgpack.encode(None))
 """Bytes that encoded news have when there are none; a delta has more."""

@@ -9,7 +9,7 @@ import asyncio
 import select
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from worker.engine.interface import Heard, PassedOn, Sequence, Stepped
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 from worker.engine.simulated import SimulatedEngine
+from worker.prompt.interface import Answer as PromptAnswer
 from worker.prompt.interface import Prepared
 from worker.prompt.process import PromptProcess
 from worker.prompt.simulated import SimulatedPromptMaker
@@ -204,8 +205,13 @@ class _Prompts:
     def __init__(self) -> None:
         self._maker = SimulatedPromptMaker(context_length=_CONTEXT)
 
-    async def prepare(self, request: ChatRequest) -> Prepared:
-        return Prepared(0, self._maker.prepare(request), self._maker.plan(request))
+    def ask(self, request: ChatRequest) -> asyncio.Future[PromptAnswer]:
+        answer: asyncio.Future[PromptAnswer] = asyncio.get_running_loop().create_future()
+        answer.set_result(Prepared(0, self._maker.prepare(request), self._maker.plan(request)))
+        return answer
+
+    async def prepared(self, asked: Awaitable[PromptAnswer]) -> Prepared:
+        return cast(Prepared, await asked)
 
 
 class _Engine:

@@ -57,6 +57,7 @@ class _Asked(Generic[Question, Answer]):
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+            self.answer.exception()  # looked at: whoever asked may have lost interest, which is no fault to tell of
 
 
 class AskedChild(Generic[Question, Answer, Ready]):
@@ -136,17 +137,18 @@ class AskedChild(Generic[Question, Answer, Ready]):
         if self._failure is not None:
             raise self._failure
 
-    async def ask(self, question: Question) -> Answer:
-        """Return the child's answer.
+    def ask(self, question: Question) -> asyncio.Future[Answer]:
+        """Ask at once, and return what becomes the child's answer; cancelled in time, it is not asked for.
 
-        Raises :class:`TooSlow`, :class:`Crashed`, and :class:`ChildUnavailable` when no question can be asked.
+        It fails with :class:`TooSlow`, :class:`Crashed`, and :class:`ChildUnavailable` when no question can be asked.
         """
-        if not self.running:
-            raise self._unavailable(f"the {self._name} is not running")
         asked: _Asked[Question, Answer] = _Asked(question)
-        self._waiting.append(asked)
-        self._ask_next()
-        return await asked.answer
+        if self.running:
+            self._waiting.append(asked)
+            self._ask_next()
+        else:
+            asked.fail(self._unavailable(f"the {self._name} is not running"))
+        return asked.answer
 
     async def stop(self) -> None:
         """End the process; whoever still waits gets :class:`ChildUnavailable`."""

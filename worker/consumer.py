@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from arq.connections import ArqRedis
 from arq.jobs import DeserializationError, deserialize_job_raw
+from arq.typing import WorkerCoroutine
 from arq.worker import Worker, func
 from redis.exceptions import RedisError
 
@@ -30,16 +31,29 @@ SET_ASIDE_LIMIT = 100
 
 _decode = msgspec.msgpack.Decoder().decode
 
+_UNREADABLE = (DeserializationError, KeyError, IndexError, TypeError, msgspec.DecodeError)
+"""What reading a job that nobody of ours has written may raise."""
+
 Serve = Callable[[Claim, Job], Awaitable[None]]
+Foretell = Callable[[Job], None]
 
 
 class ChatWorker(Worker):
     """Claims jobs while slots are free, and runs each as a task."""
 
     def __init__(
-        self, redis: ArqRedis, queue: JobQueue, worker_id: str, serve: Serve, *, slots: int, poll: float
+        self,
+        redis: ArqRedis,
+        queue: JobQueue,
+        worker_id: str,
+        serve: Serve,
+        *,
+        slots: int,
+        poll: float,
+        foretell: Foretell = lambda _: None,
     ) -> None:
-        """``serve`` runs one job to its end, ``slots`` bounds how many at once, ``poll`` is in seconds."""
+        """``serve`` runs one job to its end, ``slots`` bounds how many at once, ``poll`` is in seconds. ``foretell`` is
+        told of a job that is about to be claimed, though another worker may get it."""
 
         async def chat(ctx: dict[Any, Any], *arguments: Any, **kwargs: Any) -> None:
             await serve(*arguments)
@@ -57,12 +71,16 @@ class ChatWorker(Worker):
         )
         self._queue = queue
         self._worker_id = worker_id
+        self._foretell = foretell
         self._look = asyncio.Event()
         self._look_again: asyncio.TimerHandle | None = None
         self.allow_pick_jobs = False
 
-    def wake(self) -> None:
-        """Look at the queue now."""
+    def wake(self, payload: bytes = b"") -> None:
+        """Look at the queue now. ``payload`` is that of the job which this worker is woken for, where it was told."""
+        if payload and self.allow_pick_jobs and len(self.tasks) < self.max_jobs:
+            with suppress(*_UNREADABLE):  # whoever claims it will say so
+                self._foretell(self._read(payload)[1])
         self._look.set()
 
     def open(self) -> None:
@@ -125,14 +143,17 @@ class ChatWorker(Worker):
 
     async def _run_claim(self, claim: Claim) -> None:
         try:
-            name, arguments, _, _, _ = deserialize_job_raw(claim.payload, deserializer=_decode)
-            function = self.functions[name]
-            job = decode_job(arguments[0])
-        except (DeserializationError, KeyError, IndexError, TypeError, msgspec.DecodeError) as error:
+            coroutine, job = self._read(claim.payload)
+        except _UNREADABLE as error:
             await self._set_aside(claim, error)
             return
-        await function.coroutine({}, claim, job)
+        await coroutine({}, claim, job)
         self.jobs_complete += 1
+
+    def _read(self, payload: bytes) -> tuple[WorkerCoroutine, Job]:
+        """What is to run, and the job to run it with. Raises one of :data:`_UNREADABLE`."""
+        name, arguments, _, _, _ = deserialize_job_raw(payload, deserializer=_decode)
+        return self.functions[name].coroutine, decode_job(arguments[0])
 
     async def _set_aside(self, claim: Claim, error: Exception) -> None:
         """Keep a job that can't be read where a person can look at it, instead of trying it again for ever."""

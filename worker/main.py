@@ -64,7 +64,13 @@ class _Worker:
             prefills=Prefills() if settings.engine == "openvino" and settings.caches_prefixes else None,
         )
         self.consumer = ChatWorker(
-            redis, self.queue, self.id, self.service.serve, slots=settings.max_batch, poll=settings.poll
+            redis,
+            self.queue,
+            self.id,
+            self.service.serve,
+            slots=settings.max_batch,
+            poll=settings.poll,
+            foretell=self.service.foretell,
         )
         self.publisher = Publisher(
             self.queue,

@@ -141,10 +141,10 @@ class Presence:
         return (tokens - before) / elapsed if elapsed > 0 else 0.0
 
     def _hear(self, message: bytes) -> None:
-        word, _, job = message.decode(errors="replace").partition(" ")
-        if word == "wake":
-            self._consumer.wake()
-        elif word == "cancel":
-            self._service.cancel(job)
+        word, _, rest = message.partition(b" ")
+        if word == b"wake":
+            self._consumer.wake(rest)
+        elif word == b"cancel":
+            self._service.cancel(rest.decode(errors="replace"))
         else:
             logger.warning("message not understood: %r", message[:80])

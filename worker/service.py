@@ -21,6 +21,7 @@ from worker.grammar.plan import Plan
 from worker.grammar.process import GrammarProcess
 from worker.poison import outline, whole
 from worker.prefills import Prefills
+from worker.prompt.early import Prompts
 from worker.prompt.process import PromptError, PromptProcess
 from worker.publisher import Publisher
 from worker.resume import generated_tokens
@@ -66,7 +67,7 @@ class ModelService:
         self._gone: dict[str, float] = {}
         self._engine: EngineProcess | None = None
         self._engine_up = asyncio.Event()
-        self._prompts: PromptProcess | None = None
+        self._prompts: Prompts | None = None
         self._grammars: GrammarProcess | None = None
         self._publisher: Publisher | None = None
         self.facts: Facts | None = None
@@ -76,7 +77,7 @@ class ModelService:
     def attach(self, publisher: Publisher, prompts: PromptProcess, grammars: GrammarProcess | None) -> None:
         """Give the service its publisher and its prompt process, and what checks grammars if the engine follows any."""
         self._publisher = publisher
-        self._prompts = prompts
+        self._prompts = Prompts(prompts)
         self._grammars = grammars
 
     def use(self, engine: EngineProcess | None, facts: Facts | None) -> None:
@@ -98,6 +99,11 @@ class ModelService:
     def claims(self) -> list[tuple[str, int]]:
         """The (job, attempt) claims held."""
         return [(job, active.holding.attempt) for job, active in self._by_job.items()]
+
+    def foretell(self, job: Job) -> None:
+        """Begin with the prompt of a job whose claim is under way."""
+        if self._prompts is not None and job.id not in self._by_job:
+            self._prompts.begin(job)
 
     async def serve(self, claim: Claim, job: Job) -> None:
         """Run one job to its end. Whatever goes wrong ends in an event for its client."""
@@ -205,7 +211,7 @@ class ModelService:
         """Prepare the prompt and hand the sequence to the engine; False when the job ended meanwhile."""
         if self._prompts is None:
             raise RuntimeError("the service has no prompt process")
-        prepared = await self._prompts.prepare(active.job.request)
+        prepared = await self._prompts.of(active.job)
         active.plan = prepared.plan
         if self._grammars is not None and active.plan.constraint is not None:
             await self._grammars.check(active.plan.constraint, active.plan.param)

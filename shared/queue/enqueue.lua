@@ -84,13 +84,16 @@ local function note_holder(beginnings, worker)
   end
 end
 
+-- Bytes up to which a job's payload goes with the wake-up, too.
+local MOST_SHOWN = 16384
+
 -- Wakes a worker for a job with a long prompt; returns where in the reply it counts.
-local function route(job, digests)
+local function route(job, digests, shown)
   local beginnings = known_beginnings(digests)
   local worker, known = holder_of(beginnings)
   local outcome = 2
-  if not worker or not wake_this(KEYS[2], ARGV[2], worker) then
-    worker = wake(KEYS[2], ARGV[2])
+  if not worker or not wake_this(KEYS[2], ARGV[2], worker, shown) then
+    worker = wake(KEYS[2], ARGV[2], shown)
     outcome = not worker and 5 or known and 3 or 4
   end
   if worker then
@@ -111,15 +114,16 @@ if ahead + (#ARGV - 8) / 4 > tonumber(ARGV[5]) then
 end
 local reply = {ahead, 0, 0, 0, 0}
 for at = 9, #ARGV, 4 do
-  local job, digests = ARGV[at], ARGV[at + 3]
+  local job, payload, digests = ARGV[at], ARGV[at + 1], ARGV[at + 3]
   if redis.call('EXISTS', ARGV[3] .. job) == 0 then
-    redis.call('SET', ARGV[1] .. job, ARGV[at + 1], 'PX', ARGV[4])
+    redis.call('SET', ARGV[1] .. job, payload, 'PX', ARGV[4])
     redis.call('ZADD', KEYS[1], string.format('%.0f', base + tag), job)
     tag = tag + tonumber(ARGV[at + 2])
+    local shown = #payload <= MOST_SHOWN and payload or nil
     if digests == '' then
-      wake(KEYS[2], ARGV[2])
+      wake(KEYS[2], ARGV[2], shown)
     else
-      local outcome = route(job, digests)
+      local outcome = route(job, digests, shown)
       reply[outcome] = reply[outcome] + 1
     end
   end

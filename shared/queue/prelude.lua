@@ -9,10 +9,11 @@ local function now_ms()
 end
 
 -- Wakes a worker; returns whether it listens. Its load is raised a little at once, so that a burst spreads before the
--- workers have claimed and told their true load. A worker without a subscription is dead, and leaves the list.
-local function wake_this(load_key, channel_prefix, worker)
+-- workers have claimed and told their true load. A worker without a subscription is dead, and leaves the list. payload
+-- is that of the job which it is woken for, or nil: with it, the worker can begin before its claim is answered.
+local function wake_this(load_key, channel_prefix, worker, payload)
   redis.call('ZINCRBY', load_key, 0.05, worker)
-  if redis.call('PUBLISH', channel_prefix .. worker, 'wake') > 0 then
+  if redis.call('PUBLISH', channel_prefix .. worker, payload and 'wake ' .. payload or 'wake') > 0 then
     return true
   end
   redis.call('ZREM', load_key, worker)
@@ -21,7 +22,7 @@ end
 
 -- Wakes the least loaded worker that has a free slot and listens, any of those that are loaded alike; returns it, or
 -- nil if there is none.
-local function wake(load_key, channel_prefix)
+local function wake(load_key, channel_prefix, payload)
   for _ = 1, 8 do
     local least = redis.call('ZRANGEBYSCORE', load_key, '-inf', '(1', 'WITHSCORES', 'LIMIT', 0, 1)
     if #least == 0 then
@@ -33,7 +34,7 @@ local function wake(load_key, channel_prefix)
       local any = tonumber(redis.call('TIME')[2]) % alike
       worker = redis.call('ZRANGE', load_key, any, any)[1]
     end
-    if wake_this(load_key, channel_prefix, worker) then
+    if wake_this(load_key, channel_prefix, worker, payload) then
       return worker
     end
   end

@@ -21,6 +21,10 @@ def _request(text: str) -> ChatRequest:
     return ChatRequest(model="m", messages=(Message(role="user", content=text),))
 
 
+async def prepare(process: PromptProcess, request: ChatRequest) -> Prepared:
+    return await process.prepared(process.ask(request))
+
+
 @pytest.fixture
 async def simulated() -> AsyncIterator[PromptProcess]:
     process = PromptProcess(PromptOptions(engine="simulated", path="", context_length=1000))
@@ -41,18 +45,18 @@ async def faulty(tmp_path: Path) -> AsyncIterator[PromptProcess]:
 async def test_requests_are_answered_with_their_own_tokens(simulated: PromptProcess) -> None:
     assert await simulated.ready() == 1000
     texts = [f"text number {number}" for number in range(20)]
-    answers = await asyncio.gather(*(simulated.prepare(_request(text)) for text in texts))
+    answers = await asyncio.gather(*(prepare(simulated, _request(text)) for text in texts))
     assert [answer.tokens for answer in answers] == [encode(f"user: {text}\nassistant:") for text in texts]
 
 
 async def test_plain_prompts_need_no_template(simulated: PromptProcess) -> None:
-    assert (await simulated.prepare(ChatRequest(model="m", prompts=("the sea",)))).tokens == encode("the sea")
-    assert (await simulated.prepare(ChatRequest(model="m", prompts=((1, 2),)))).tokens == (1, 2)
+    assert (await prepare(simulated, ChatRequest(model="m", prompts=("the sea",)))).tokens == encode("the sea")
+    assert (await prepare(simulated, ChatRequest(model="m", prompts=((1, 2),)))).tokens == (1, 2)
 
 
 async def test_a_refusal_carries_its_problem_and_harms_nobody(simulated: PromptProcess) -> None:
     long, short = await asyncio.gather(
-        simulated.prepare(_request("x" * 1001)), simulated.prepare(_request("x")), return_exceptions=True
+        prepare(simulated, _request("x" * 1001)), prepare(simulated, _request("x")), return_exceptions=True
     )
     assert isinstance(long, RequestRefused)
     assert long.problem.kind is ProblemKind.CONTEXT_LENGTH
@@ -63,9 +67,9 @@ async def test_a_request_that_hangs_is_refused_and_those_behind_it_are_served(fa
     await faulty.ready()
     before = faulty.pid
     first, second, third = await asyncio.gather(
-        faulty.prepare(_request("hang")),
-        faulty.prepare(_request("four")),
-        faulty.prepare(_request("seven..")),
+        prepare(faulty, _request("hang")),
+        prepare(faulty, _request("four")),
+        prepare(faulty, _request("seven..")),
         return_exceptions=True,
     )
     assert isinstance(first, RequestRefused)
@@ -78,13 +82,13 @@ async def test_a_request_that_hangs_is_refused_and_those_behind_it_are_served(fa
 
 
 async def test_a_request_in_hand_at_a_crash_is_tried_once_more(faulty: PromptProcess) -> None:
-    first, second = await asyncio.gather(faulty.prepare(_request("crash once")), faulty.prepare(_request("four")))
+    first, second = await asyncio.gather(prepare(faulty, _request("crash once")), prepare(faulty, _request("four")))
     assert (len(first.tokens), len(second.tokens)) == (10, 4)
 
 
 async def test_a_request_that_crashes_twice_is_refused_and_those_behind_it_are_served(faulty: PromptProcess) -> None:
     first, second = await asyncio.gather(
-        faulty.prepare(_request("crash")), faulty.prepare(_request("four")), return_exceptions=True
+        prepare(faulty, _request("crash")), prepare(faulty, _request("four")), return_exceptions=True
     )
     assert isinstance(first, RequestRefused)
     assert first.problem.kind is ProblemKind.POISON
@@ -97,25 +101,25 @@ async def test_a_child_that_dies_idle_is_replaced(faulty: PromptProcess) -> None
     dead = faulty.pid
     assert dead is not None
     os.kill(dead, signal.SIGKILL)
-    assert (await faulty.prepare(_request("four"))).tokens == tuple(range(4))
+    assert (await prepare(faulty, _request("four"))).tokens == tuple(range(4))
     assert faulty.pid != dead
 
 
 async def test_a_caller_that_gives_up_does_not_hold_up_the_others(faulty: PromptProcess) -> None:
     await faulty.ready()
-    hanging = asyncio.create_task(faulty.prepare(_request("hang")))
-    given_up = asyncio.create_task(faulty.prepare(_request("crash")))
+    hanging = asyncio.create_task(prepare(faulty, _request("hang")))
+    given_up = asyncio.create_task(prepare(faulty, _request("crash")))
     await asyncio.sleep(0)
     hanging.cancel()
     given_up.cancel()
-    assert (await faulty.prepare(_request("four"))).tokens == tuple(range(4))
+    assert (await prepare(faulty, _request("four"))).tokens == tuple(range(4))
 
 
 async def test_stopping_refuses_whoever_waits_and_ends_the_process(faulty: PromptProcess) -> None:
     await faulty.ready()
     pid = faulty.pid
     assert pid is not None
-    waiting = [asyncio.create_task(faulty.prepare(_request(text))) for text in ("hang", "four")]
+    waiting = [asyncio.create_task(prepare(faulty, _request(text))) for text in ("hang", "four")]
     await asyncio.sleep(0.05)
     await faulty.stop()
     results = await asyncio.gather(*waiting, return_exceptions=True)
@@ -123,7 +127,7 @@ async def test_stopping_refuses_whoever_waits_and_ends_the_process(faulty: Promp
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     with pytest.raises(PromptError):
-        await faulty.prepare(_request("late"))
+        await prepare(faulty, _request("late"))
 
 
 @pytest.mark.parametrize(("context_length", "reason"), [(1, "no such tokenizer"), (2, "died while it loaded")])
@@ -134,7 +138,7 @@ async def test_a_tokenizer_that_does_not_load_is_told(tmp_path: Path, context_le
     with pytest.raises(PromptError, match=reason):
         await process.ready()
     with pytest.raises(PromptError):
-        await process.prepare(_request("x"))
+        await prepare(process, _request("x"))
     await process.stop()
 
 

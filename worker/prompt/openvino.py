@@ -9,13 +9,17 @@ from worker.prompt.specials import SpecialTexts
 from worker.prompt.template import ChatTemplate
 
 
+_ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
+"""A tokenizer's work can't be divided: more threads take CPU from the engine, and time from the one that works."""
+
+
 def load_prompt_maker(path: str, *, context_length: int) -> TemplatePromptMaker:
     """Load the tokenizer of the GGUF file or IR folder at ``path``.
 
     Raises :class:`RuntimeError` when the tokenizer can't be loaded, and
     :class:`worker.prompt.template.ChatTemplateError` when the model's chat template can't be compiled.
     """
-    tokenizer = openvino_genai.Tokenizer(path)
+    tokenizer = openvino_genai.Tokenizer(path, **_ONE_THREAD)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return _encode(tokenizer, texts, add_special_tokens=False)

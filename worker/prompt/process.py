@@ -1,5 +1,7 @@
 """The prompt process as the supervisor sees it: bounded in time, replaced when it hangs or dies."""
 
+import asyncio
+from collections.abc import Awaitable
 from itertools import count
 
 import msgspec
@@ -46,7 +48,7 @@ class PromptProcess:
         return self._child.pid
 
     async def start(self) -> None:
-        """Start the process; returns at once. Failures come out of :meth:`ready` and :meth:`prepare`."""
+        """Start the process; returns at once. Failures come out of :meth:`ready` and :meth:`prepared`."""
         self._child.start()
 
     async def ready(self) -> int:
@@ -57,14 +59,18 @@ class PromptProcess:
         """Wait until no more prompts can be prepared. Raises :class:`PromptError` unless :meth:`stop` was called."""
         await self._child.ended()
 
-    async def prepare(self, request: ChatRequest) -> Prepared:
-        """Return the token ids of the request's prompt, and the plan for its answer.
+    def ask(self, request: ChatRequest) -> asyncio.Future[Answer]:
+        """Ask at once for the request's prompt, for :meth:`prepared`; cancelled in time, it is not made."""
+        return self._child.ask(Prepare(next(self._numbers), request))
+
+    async def prepared(self, asked: Awaitable[Answer]) -> Prepared:
+        """Return the prompt's token ids and the plan for the answer to it, of a prompt that was ``asked`` for.
 
         Raises :class:`shared.errors.RequestRefused` when the request can't be served, and :class:`PromptError` when
         no request can.
         """
         try:
-            answer = await self._child.ask(Prepare(next(self._numbers), request))
+            answer = await asked
         except TooSlow:
             raise refuse(
                 ProblemKind.TEMPLATE,

@@ -15,9 +15,37 @@ import hiredis
 from redis.connection import ConnectionPool, DefaultParser
 from redis.exceptions import ConnectionError, InvalidResponse
 
+Argument = str | bytes | int | float
+"""What a command may consist of."""
+
 _NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _READ = 64 * 1024
 """Bytes to ask the socket for at once."""
+
+
+def pack_arguments(*arguments: Argument) -> bytes:
+    """Return arguments as the store reads them, each a bulk string of RESP, to stand in a packed command behind
+    :func:`pack_count` (https://redis.io/docs/latest/develop/reference/protocol-spec/)."""
+    packed = _pack(arguments)
+    return packed[packed.index(b"\n") + 1 :]
+
+
+def pack_count(arguments: int) -> bytes:
+    """Return how a packed command of so many ``arguments`` begins; its name is one of them."""
+    return b"*%d\r\n" % arguments
+
+
+def unpack(command: bytes) -> list[bytes]:
+    """Return the arguments of a packed command."""
+    reader = hiredis.Reader()
+    reader.feed(command)
+    arguments: list[bytes] = reader.gets()
+    return arguments
+
+
+def _pack(command: tuple[Argument, ...]) -> bytes:
+    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type] # its stub knows only pairs
+    return packed
 
 
 class Line:
@@ -62,12 +90,15 @@ class Line:
         connection._sock.setblocking(False)
         self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=DefaultParser.parse_error)
 
-    def send(self, *command: str | bytes | int | float) -> None:
-        """Send a command; what the socket does not take at once follows as soon as it does.
+    def send(self, *command: Argument) -> None:
+        """Send a command. Raises as :meth:`send_packed` does."""
+        self.send_packed(_pack(command))
+
+    def send_packed(self, packed: bytes) -> None:
+        """Send a command as the store reads it; what the socket does not take at once follows as soon as it does.
 
         Raises :class:`ConnectionError` when the line is not open or has broken.
         """
-        packed = hiredis.pack_command(command)  # type: ignore[arg-type] # its stub knows only pairs
         if self._unsent:
             self._unsent += packed
             return

@@ -34,8 +34,9 @@ class Inbox(Generic[In]):
         self._decoder = decoder
         self._rest = b""
 
-    def feed(self, data: bytes) -> list[In]:
-        """Return the messages that are complete with ``data``. Raises :class:`msgspec.DecodeError` on foreign bytes."""
+    def feed(self, data: bytes | memoryview) -> list[In]:
+        """Return the messages that are complete with ``data``, which what is :class:`msgspec.Raw` in them still refers
+        to. Raises :class:`msgspec.DecodeError` on foreign bytes."""
         if self._rest:
             data = self._rest + data
         messages = []
@@ -48,7 +49,7 @@ class Inbox(Generic[In]):
                 break
             messages.append(self._decoder.decode(view[start + 4 : end]))
             start = end
-        self._rest = data[start:] if start else data
+        self._rest = bytes(view[start:])
         return messages
 
 
@@ -94,22 +95,27 @@ class ChildChannel(Generic[In, Out]):
         return messages
 
 
-class _Ear(asyncio.Protocol, Generic[In]):
+class _Ear(asyncio.BufferedProtocol, Generic[In]):
     """The parent's end: hands messages to a listener as they come, or gathers them for the one who iterates."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[In]) -> None:
         self._inbox = Inbox(decoder)
+        self._read = memoryview(bytearray(_READ))
+        """Where bytes arrive: had anew for each read, memory for a step's report would cost more than its decoding."""
         self._arrived = asyncio.Event()
         self._messages: list[In] = []
         self._listener: Callable[[In], None] | None = None
         self._error: Exception | None = None
         self.ended = False
 
-    def data_received(self, data: bytes) -> None:
-        messages = self._inbox.feed(data)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._read
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = self._read[:nbytes]
         if self._listener is not None:
-            self._hand_over(messages, self._listener)
-        elif messages:
+            self._hand_over(self._inbox.feed(data), self._listener)
+        elif messages := self._inbox.feed(bytes(data)):
             self._messages += messages
             self._arrived.set()
 
@@ -203,7 +209,7 @@ class Child(Generic[In, Out]):
 
     async def listen(self, listener: Callable[[In], None]) -> None:
         """Call ``listener`` with each message until the child closes its end or dies: cheaper than :meth:`messages`,
-        because no task wakes for a message.
+        because no task wakes for a message. What is :class:`msgspec.Raw` in a message is only good during the call.
 
         Raises what ``listener`` raises, after which nothing more is handed over, and :class:`RuntimeError` when the
         child was not started.

@@ -162,7 +162,7 @@ class Publisher:
         command, self._replicas = self._queue.emission(self._worker, self._sent, ended=ended, load=load)
         self._sent_at = time.monotonic()
         try:
-            self._line.send(*command)
+            self._line.send_packed(command)
             if self._pending:
                 self._line.watch(self.flush)
         except RedisError as error:

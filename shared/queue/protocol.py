@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from shared import keys
 from shared.cost import answer_cost, prompt_cost
 from shared.events import Event, decode_journal, encode_frame, entry_head
+from shared.line import Argument, pack_arguments, pack_count, unpack
 from shared.prefix import prefix_digests
 from shared.request import Job, Tier, encode_job
 from shared.scripts import Script
@@ -67,7 +68,7 @@ class Claim:
 class Holding:
     """A claim that a worker holds: ``attempt`` of ``job``, for the API replica ``reply_to``, who gets the answer."""
 
-    __slots__ = ("attempt", "entry", "job", "reply_to")
+    __slots__ = ("arguments", "attempt", "entry", "job", "reply_to")
 
     def __init__(self, job: str, attempt: int, reply_to: str) -> None:
         self.job = job
@@ -75,6 +76,8 @@ class Holding:
         self.reply_to = reply_to
         self.entry = entry_head(job, attempt)
         """How its entries in frames begin."""
+        self.arguments = pack_arguments(job, attempt)
+        """How it is told to the publishing script."""
 
 
 class QueueFull(Exception):
@@ -130,7 +133,8 @@ class JobQueue:
         emit = self._scripts["emit"]
         self.emission_script = ("SCRIPT", "LOAD", emit.text)
         self._emit_keys = (self._inflight, self._load)
-        self._emission_head = ("EVALSHA", emit.digest, len(self._emit_keys), *self._emit_keys)
+        head = ("EVALSHA", emit.digest, len(self._emit_keys), *self._emit_keys, *_PREFIXES)
+        self._emission_head, self._emission_head_length = pack_arguments(*head), len(head)
 
     async def enqueue(self, jobs: Sequence[Job], *, limit: int) -> int:
         """Queue the ``jobs`` of one request and wake workers; return how many jobs are ahead of them.
@@ -201,16 +205,44 @@ class JobQueue:
     def emission(
         self,
         worker: str,
-        events: Mapping[Holding, Sequence[bytes]],
+        said: Mapping[Holding, Sequence[bytes]],
         *,
         ended: Container[Holding] = (),
         load: float | None = None,
-    ) -> tuple[tuple[str | bytes | int | float, ...], tuple[str, ...]]:
-        """Return the command that journals encoded ``events`` and sends each API replica its own in one frame,
-        atomically, and the replicas; the jobs among ``ended`` end with them. :attr:`emission_script` must have run
-        before on the same store, and :meth:`receipt` reads the answer."""
-        arguments, replicas = self._emission(worker, events, ended, load)
-        return (*self._emission_head, *arguments), replicas
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """Return the packed command that journals what was ``said``, encoded events, and sends each API replica its own
+        in one frame, atomically, and the replicas; the jobs among ``ended`` end with it. :attr:`emission_script` must
+        have run before on the same store, and :meth:`receipt` reads the answer.
+
+        The hot path: its loop runs once a token. A claim's own part is packed once for all of them.
+        """
+        plain: list[bytes] = []
+        others: list[Argument] = []
+        entries: dict[str, list[bytes]] = {}
+        for holding, events in said.items():
+            if events:
+                frame = entries.get(holding.reply_to)
+                if frame is None:
+                    frame = entries[holding.reply_to] = []
+                for event in events:
+                    frame += (holding.entry, event)
+            final = holding in ended
+            if final or len(events) != 1:
+                others += (holding.job, holding.attempt, int(final), len(events), *events)
+            else:
+                (event,) = events
+                # As pack_arguments() would pack it, which takes a call and an allocation more.
+                plain += (holding.arguments, b"$%d\r\n%b\r\n" % (len(event), event))
+        frames: list[Argument] = []
+        for replica, frame in entries.items():
+            frames += (keys.replica_channel(replica), encode_frame(frame))
+        told = "" if load is None else load
+        shape = (worker, told, self._job_ttl_ms, self._journal_linger_ms, len(entries), len(plain) // 2)
+        parts = [self._emission_head, pack_arguments(*shape, *frames), *plain]
+        if others:
+            parts.append(pack_arguments(*others))
+        count = self._emission_head_length + len(shape) + len(frames) + len(plain) // 2 * 3 + len(others)
+        return b"".join((pack_count(count), *parts)), tuple(entries)
 
     @staticmethod
     def receipt(answer: Any) -> Sequence[int]:
@@ -229,15 +261,17 @@ class JobQueue:
     async def emit(
         self,
         worker: str,
-        events: Mapping[Holding, Sequence[bytes]],
+        said: Mapping[Holding, Sequence[bytes]],
         *,
         ended: Container[Holding] = (),
         load: float | None = None,
     ) -> dict[str, int]:
         """Publish as :meth:`emission` says, for those who have no line of their own; return the number of receivers of
         each replica's frame, or raise, as :meth:`receipt` does."""
-        arguments, replicas = self._emission(worker, events, ended, load)
-        return dict(zip(replicas, self.receipt(await self._run("emit", self._emit_keys, arguments)), strict=True))
+        command, replicas = self.emission(worker, said, ended=ended, load=load)
+        _, _, count, *rest = unpack(command)
+        answer = await self._run("emit", self._emit_keys, rest[int(count) :])
+        return dict(zip(replicas, self.receipt(answer), strict=True))
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
         """Renew the leases of ``(job, attempt)`` claims; return the jobs that ``worker`` must stop computing."""
@@ -287,44 +321,6 @@ class JobQueue:
             pipe.zcard(self._inflight)
             waiting, claimed = await pipe.execute()
         return waiting, claimed
-
-    def _emission(
-        self,
-        worker: str,
-        said: Mapping[Holding, Sequence[bytes]],
-        ended: Container[Holding],
-        load: float | None,
-    ) -> tuple[list[str | bytes | int | float], tuple[str, ...]]:
-        """The script's arguments, and the replicas. The hot path: its loop runs once a token."""
-        plain: list[str | bytes | int] = []
-        others: list[str | bytes | int] = []
-        entries: dict[str, list[bytes]] = {}
-        for holding, events in said.items():
-            if events:
-                frame = entries.get(holding.reply_to)
-                if frame is None:
-                    frame = entries[holding.reply_to] = []
-                for event in events:
-                    frame += (holding.entry, event)
-            final = holding in ended
-            if final or len(events) != 1:
-                others += (holding.job, holding.attempt, int(final), len(events), *events)
-            else:
-                plain += (holding.job, holding.attempt, events[0])
-        arguments: list[str | bytes | int | float] = [
-            *_PREFIXES,
-            worker,
-            "" if load is None else load,
-            self._job_ttl_ms,
-            self._journal_linger_ms,
-            len(entries),
-            len(plain) // 3,
-        ]
-        for replica, frame in entries.items():
-            arguments += (keys.replica_channel(replica), encode_frame(frame))
-        arguments += plain
-        arguments += others
-        return arguments, tuple(entries)
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[str | bytes | int | float]) -> Any:
         return await self._scripts[script](names, arguments)

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError, ResponseError
 import worker.publisher
 from shared import keys
 from shared.events import Delta, Finished, decode_frame, encode_event
-from shared.line import Line
+from shared.line import Line, unpack
 from shared.queue import Holding, JobQueue
 from tests.unit.test_queue import REPLICA
 from worker.publisher import Publisher
@@ -24,7 +24,7 @@ class HeldLine:
     """Keeps what is sent, and answers when it is told to."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Any, ...]] = []
+        self.sent: list[list[bytes]] = []
         self.waiting: list[Any] = []
         self.opened = 0
         self.is_open = False
@@ -39,10 +39,10 @@ class HeldLine:
         self.opened += 1
         self.is_open, self.broken = True, False
 
-    def send(self, *command: Any) -> None:
+    def send_packed(self, packed: bytes) -> None:
         if self.broken:
             raise ConnectionError("broken")
-        self.sent.append(command)
+        self.sent.append(unpack(packed))
 
     def answers(self) -> list[Any]:
         if self.broken:
@@ -67,7 +67,7 @@ class HeldLine:
 
     def frames(self) -> list[list[tuple[str, int]]]:
         """The jobs and positions of each call's only frame."""
-        channel = keys.replica_channel(REPLICA)
+        channel = keys.replica_channel(REPLICA).encode()
         return [
             [
                 (entry.job, getattr(entry.event, "position", -1))
@@ -165,7 +165,7 @@ async def test_the_load_is_told_with_a_jobs_end(rig: Rig) -> None:
     await rig.until(lambda: len(rig.line.sent) == 2)
     rig.line.waiting.append([1])
     rig.step(0, "b")
-    assert [0.5 in command for command in rig.line.sent] == [False, True, False]
+    assert [b"0.5" in command for command in rig.line.sent] == [False, True, False]
 
 
 async def test_of_a_call_with_stale_claims_the_rest_is_sent_again(rig: Rig) -> None:
@@ -189,7 +189,7 @@ async def test_what_was_not_confirmed_is_sent_again_on_a_new_line(rig: Rig, refu
     rig.step(0, "b")
     await rig.until(lambda: len(rig.line.sent) == 2)
     assert rig.line.opened == 2
-    assert [0.5 in command for command in rig.line.sent] == [True, True]
+    assert [b"0.5" in command for command in rig.line.sent] == [True, True]
     rig.line.answer([1, 1])
     await rig.until(lambda: len(rig.line.sent) == 3)
     assert rig.line.frames()[2] == [("b", 0)]
@@ -204,7 +204,7 @@ async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_ag
     rig.line.answer([1, 1])
     await rig.until(lambda: len(rig.line.sent) == 3)
     # A job that goes on is told as (id, attempt, event), one that ends as (id, attempt, 1, number of events, event).
-    endings = [command[-5:-1] == ("a", 1, 1, 1) for command in rig.line.sent]
+    endings = [command[-5:-1] == [b"a", b"1", b"1", b"1"] for command in rig.line.sent]
     assert endings == [False, False, True]
 
 

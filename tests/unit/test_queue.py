@@ -10,11 +10,13 @@ from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
 from shared import keys
-from shared.events import Delta, Finished, decode_frame, encode_event
+from shared.events import Delta, Finished, decode_frame, encode_event, encode_frame
+from shared.line import unpack
 from shared.queue import Holding, JobQueue, QueueFull, StaleClaims
 from shared.request import ChatRequest, Job, Message
 
 REPLICA = "api-1"
+PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
 
 
 @pytest.fixture
@@ -106,6 +108,19 @@ async def test_a_step_is_published_and_journalled_together(queue: JobQueue, redi
     assert message is not None
     assert decode_frame(message["data"])[0].event == Delta(0, (7,), "Hi")
     assert await queue.journal("a") == [Delta(0, (7,), "Hi")]
+
+
+def test_a_step_is_packed_as_the_script_takes_it(queue: JobQueue) -> None:
+    one, two, over = Holding("one", 1, "r1"), Holding("two", 12, "r2"), Holding("over", 3, "r1")
+    command, replicas = queue.emission("w1", {one: [b"1"], two: [b"2", b""], over: []}, ended={over}, load=0.25)
+    name, _, names, *rest = unpack(command)
+    assert (name, int(names), replicas) == (b"EVALSHA", 2, ("r1", "r2"))
+    channels = [keys.replica_channel(replica).encode() for replica in replicas]
+    frames = [encode_frame((one.entry, b"1")), encode_frame((two.entry, b"2", two.entry, b""))]
+    assert rest[:5] == [name.encode() for name in (keys.inflight("tiny"), keys.load("tiny"), *PREFIXES)]
+    assert [rest[5:7], rest[9:11]] == [[b"w1", b"0.25"], [b"2", b"1"]]
+    assert rest[11:15] == [channels[0], frames[0], channels[1], frames[1]]
+    assert rest[15:] == [b"one", b"1", b"1", b"two", b"12", b"0", b"2", b"2", b"", b"over", b"3", b"1", b"0"]
 
 
 async def test_nobody_listening_is_told(queue: JobQueue) -> None:

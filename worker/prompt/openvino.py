@@ -8,7 +8,6 @@ from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.template import ChatTemplate
 
-
 _ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
 """A tokenizer's work can't be divided: more threads take CPU from the engine, and time from the one that works."""
 

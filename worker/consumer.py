@@ -79,8 +79,12 @@ class ChatWorker(Worker):
     def wake(self, payload: bytes = b"") -> None:
         """Look at the queue now. ``payload`` is that of the job which this worker is woken for, where it was told."""
         if payload and self.allow_pick_jobs and len(self.tasks) < self.max_jobs:
-            with suppress(*_UNREADABLE):  # whoever claims it will say so
-                self._foretell(self._read(payload)[1])
+            try:
+                _, job = self._read(payload)
+            except _UNREADABLE:
+                pass  # whoever claims it will say so
+            else:
+                self._foretell(job)
         self._look.set()
 
     def open(self) -> None:

@@ -81,8 +81,7 @@ class Watchdog:
         step = self.look()
         self._silence = 0.0
         minute = self._this_minute()
-        if step > minute.step:
-            minute.step = step
+        minute.step = max(minute.step, step)
         if self._beginning:
             for number in numbers:
                 minute.prompt = max(minute.prompt, self._beginning.pop(number, (0, 0.0))[0])
@@ -103,7 +102,7 @@ class Watchdog:
     @property
     def patience(self) -> float:
         """The seconds for which the engine may be silent now."""
-        oldest = self._clock() // 60 - MEMORY
+        oldest = self._minute_number() - MEMORY
         minutes = [minute for minute in self._minutes if minute.number > oldest]
         longest_prompt = max((minute.prompt for minute in minutes), default=0)
         if any(tokens > longest_prompt and since < _SETTLED for tokens, since in self._beginning.values()):
@@ -112,9 +111,12 @@ class Watchdog:
         return min(self._bound, max(LEAST_PATIENCE, SLOWER * longest_step))
 
     def _this_minute(self) -> _Minute:
-        number = int(self._looked // 60)
+        number = self._minute_number()
         if not self._minutes or self._minutes[-1].number != number:
             self._minutes.append(_Minute(number))
             while self._minutes[0].number <= number - MEMORY:
                 self._minutes.popleft()
         return self._minutes[-1]
+
+    def _minute_number(self) -> int:
+        return int(self._clock() // 60)

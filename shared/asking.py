@@ -14,7 +14,7 @@ from redis.asyncio import ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.exceptions import ConnectionError, InvalidResponse, ReadOnlyError, RedisError, TimeoutError
 
-from shared.line import Line
+from shared.line import Argument, Line
 
 _CLOSED = "the connection to the store was closed"
 
@@ -31,7 +31,7 @@ class Asker:
         self._opening: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
 
-    async def ask(self, *command: str | bytes | int | float) -> Any:
+    async def ask(self, *command: Argument) -> Any:
         """Return the store's answer to ``command``.
 
         Raises what the store answers if that is an error, as redis-py names it; :class:`ConnectionError` or

@@ -7,6 +7,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
+from shared.line import Argument
+
 
 class Script:
     """A script that is sent to the store when that does not know it, and called by its digest from then on."""
@@ -16,7 +18,7 @@ class Script:
         self.text = text
         self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
-    async def __call__(self, keys: Sequence[str], arguments: Sequence[str | bytes | int | float] = ()) -> Any:
+    async def __call__(self, keys: Sequence[str], arguments: Sequence[Argument] = ()) -> Any:
         """Return what the script returns. Raises what redis-py raises."""
         command = ("EVALSHA", self.digest, len(keys), *keys, *arguments)
         try:

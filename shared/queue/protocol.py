@@ -322,7 +322,7 @@ class JobQueue:
             waiting, claimed = await pipe.execute()
         return waiting, claimed
 
-    async def _run(self, script: str, names: Sequence[str], arguments: Sequence[str | bytes | int | float]) -> Any:
+    async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Argument]) -> Any:
         return await self._scripts[script](names, arguments)
 
 

@@ -1,9 +1,14 @@
 """What holds for the unit tests."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
-from fakeredis import FakeServer
+from arq.connections import ArqRedis
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from shared.queue import JobQueue
 
 
 class _Scripts(dict[bytes, bytes]):
@@ -24,3 +29,17 @@ def scripts_with_flags(monkeypatch: pytest.MonkeyPatch) -> None:
         server.script_cache = _Scripts()
 
     monkeypatch.setattr(FakeServer, "__init__", make_with_flags)
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[ArqRedis]:
+    """A client of an empty simulated store."""
+    fake = FakeAsyncRedis()
+    yield ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
+    await fake.aclose()
+
+
+@pytest.fixture
+def queue(redis: ArqRedis) -> JobQueue:
+    """The queue of a model in it."""
+    return JobQueue(redis, "tiny", lease_ms=60_000)

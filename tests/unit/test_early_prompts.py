@@ -4,10 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
-import msgspec
 import pytest
-from arq.connections import ArqRedis
-from fakeredis import FakeAsyncRedis
 
 from shared import keys
 from shared.errors import Problem, ProblemKind, RequestRefused
@@ -100,14 +97,6 @@ async def test_what_others_have_claimed_makes_room() -> None:
     await asyncio.sleep(0)
     maker.answers[-1].set_result(Prepared(1, (0,)))
     assert (await wanted).tokens == (0,)
-
-
-@pytest.fixture
-async def queue() -> AsyncIterator[JobQueue]:
-    fake = FakeAsyncRedis()
-    client = ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
-    yield JobQueue(client, "tiny", lease_ms=60_000)
-    await fake.aclose()
 
 
 async def woken_with(queue: JobQueue, queued: Job) -> bytes:

@@ -1,24 +1,12 @@
 """Whose job is next: bands of priority, and fair shares between tenants inside a band."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
-from arq.connections import ArqRedis
-from fakeredis import FakeAsyncRedis
 
 from shared import keys
 from shared.queue import JobQueue, QueueFull
 from shared.request import ChatRequest, Job, Message, Sampling, Tier
-
-
-@pytest.fixture
-async def queue() -> AsyncIterator[JobQueue]:
-    fake = FakeAsyncRedis()
-    redis = ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
-    yield JobQueue(redis, "tiny", lease_ms=60_000)
-    await fake.aclose()
 
 
 def job(name: str, tenant: str, *, tier: Tier | None = None, tokens: int = 100) -> Job:

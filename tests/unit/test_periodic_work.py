@@ -2,13 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 import uvicorn
 from arq.connections import ArqRedis
-from fakeredis import FakeAsyncRedis
 
 import api.main
 import api.service
@@ -25,13 +22,6 @@ from tests.unit.test_queue import enqueue
 PATIENCE = 10.0
 LEASE = 0.3
 NEVER = 1000.0
-
-
-@pytest.fixture
-async def redis() -> AsyncIterator[ArqRedis]:
-    fake = FakeAsyncRedis()
-    yield ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
-    await fake.aclose()
 
 
 async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(

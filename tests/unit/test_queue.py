@@ -2,12 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 from arq.connections import ArqRedis
-from fakeredis import FakeAsyncRedis
 
 from shared import keys
 from shared.events import Delta, Finished, decode_frame, encode_event, encode_frame
@@ -17,19 +14,6 @@ from shared.request import ChatRequest, Job, Message
 
 REPLICA = "api-1"
 PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
-
-
-@pytest.fixture
-async def redis() -> AsyncIterator[ArqRedis]:
-    fake = FakeAsyncRedis()
-    client = ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
-    yield client
-    await fake.aclose()
-
-
-@pytest.fixture
-def queue(redis: ArqRedis) -> JobQueue:
-    return JobQueue(redis, "tiny", lease_ms=60_000)
 
 
 def job(name: str) -> Job:

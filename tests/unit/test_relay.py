@@ -1,11 +1,7 @@
 """Answers that stay whole: repeats, gaps, stale attempts, slow consumers, lost messages."""
 
-from collections.abc import AsyncIterator
-
-import msgspec
 import pytest
 from arq.connections import ArqRedis
-from fakeredis import FakeAsyncRedis
 
 from api.relay import Answer, Relay
 from shared import keys
@@ -14,13 +10,6 @@ from shared.events import Delta, Event, Failed, Finished, Rejected, Started, enc
 
 STARTED = Started("w1", 3, "fp")
 END = Finished(3, "stop")
-
-
-@pytest.fixture
-async def redis() -> AsyncIterator[ArqRedis]:
-    fake = FakeAsyncRedis()
-    yield ArqRedis(pool_or_conn=fake.connection_pool, job_deserializer=msgspec.msgpack.decode)
-    await fake.aclose()
 
 
 def delta(position: int, text: str, tokens: int = 1) -> Delta:

@@ -10,6 +10,7 @@ import pytest
 from shared.settings import EngineSettings
 from worker.convert import kept
 from worker.convert.kept import cache_folder, serving_path
+from worker.engine import model_files
 from worker.engine.model_files import state_properties, stated_properties
 from worker.engine.options import EngineOptions
 from worker.models import ModelError
@@ -124,3 +125,12 @@ def test_a_folder_states_the_properties_that_suit_it(tmp_path: Path) -> None:
     assert stated_properties(tmp_path, "GPU.1") == {}
     state_properties(tmp_path, {})
     assert stated_properties(tmp_path, "CPU") == {}
+
+
+def test_a_particular_kind_of_cpu_has_its_own_properties_over_those_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state_properties(tmp_path, {"CPU": {"A": 1, "B": 2}, "CPU avx512_bf16": {"B": 3}, "GPU": {"A": 4}})
+    for kinds, stated in [(("CPU",), {"A": 1, "B": 2}), (("CPU", "CPU avx512_bf16"), {"A": 1, "B": 3})]:
+        monkeypatch.setattr(model_files, "device_kinds", lambda _, kinds=kinds: kinds)
+        assert stated_properties(tmp_path, "CPU") == stated

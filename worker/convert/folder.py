@@ -22,5 +22,5 @@ def remake(original: Path, weights: Weights, scratch: Path) -> Path:
             shutil.copyfile(file, result / file.name)
     model, properties = compress(openvino.Core().read_model(original / MODEL_FILES[0]), weights)
     openvino.save_model(model, result / MODEL_FILES[0], compress_to_fp16=weights.format == "f16")
-    state_properties(result, {"CPU": properties} if properties else {})
+    state_properties(result, properties)
     return result

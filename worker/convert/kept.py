@@ -36,8 +36,8 @@ weights are read from at each step, of which int8 is twice as much as 4 bits."""
 _UNUSED = 90 * 86_400
 """Seconds for which kept weights that nobody loads stay: those of an older OpenVINO, or of a file that has gone."""
 
-_VERSION = "2"
-"""To change when other weights are made of the same file."""
+_VERSION = "3"
+"""To change when other weights, or other properties, are made for the same file."""
 
 
 def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:

@@ -17,11 +17,11 @@ import numpy
 import openvino
 from openvino import opset13 as opset
 
-from shared.settings import PluginValue
 from worker.convert.activations import fast_properties
 from worker.convert.int8 import quantise_rows
 from worker.convert.matrices import factor_lengths
 from worker.convert.merge import merge_products
+from worker.engine.model_files import Properties
 from worker.models import ModelError
 
 Format = Literal["int4", "int8", "f16"]
@@ -72,9 +72,9 @@ def check_tools(weights: Weights) -> None:
         )
 
 
-def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, dict[str, PluginValue]]:
-    """Return ``model``, which is used up, with its weights in the format ``weights``, and with which properties a CPU
-    serves it best; none are its defaults.
+def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, Properties]:
+    """Return ``model``, which is used up, with its weights in the format ``weights``, and with which properties each
+    kind of CPU serves it best; none are its defaults.
 
     Raises :class:`ModelError` when the model's shapes don't allow it or NNCF is not installed.
     """

@@ -7,10 +7,13 @@ from pathlib import Path
 import msgspec
 
 from shared.settings import PluginValue
-from worker.engine.devices import device_kind
+from worker.engine.devices import device_kinds
+
+Properties = Mapping[str, Mapping[str, PluginValue]]
+"""OpenVINO's properties by kind of device (:func:`~worker.engine.devices.device_kinds`)."""
 
 _PROPERTIES = "vinoqueue.json"
-"""In an IR folder: by OpenVINO device, the properties that suit these weights."""
+"""In an IR folder: the :data:`Properties` that suit these weights."""
 
 _SAMPLE = 1 << 20
 """Bytes to read at each end of a file: weights of one size that differ, differ there too (headers, last layer)."""
@@ -38,8 +41,11 @@ def model_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()) if file.is_file())
 
 
-def state_properties(folder: Path, properties: Mapping[str, Mapping[str, PluginValue]]) -> None:
-    """Write into an IR folder with which OpenVINO properties each device serves it best; none leaves no file."""
+def state_properties(folder: Path, properties: Properties) -> None:
+    """Write into an IR folder with which OpenVINO properties each kind of device serves it best; none leaves no file.
+
+    Where a device is of several kinds, a more particular one's properties come over a more general one's.
+    """
     file = folder / _PROPERTIES
     file.unlink(missing_ok=True)
     if properties:
@@ -54,4 +60,5 @@ def stated_properties(path: Path, device: str) -> dict[str, PluginValue]:
     file = path / _PROPERTIES
     if not file.is_file():
         return {}
-    return msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, PluginValue]]).get(device_kind(device), {})
+    stated = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, PluginValue]])
+    return {name: value for kind in device_kinds(device) for name, value in stated.get(kind, {}).items()}

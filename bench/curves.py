@@ -54,8 +54,8 @@ def overhead(rows: Rows) -> Curves:
 
 
 def peers(rows: Rows) -> Curves:
-    """Tokens a second of each server, where it could be measured."""
-    measured = [row for row in rows if row["tokens/s"] != ""]
+    """Tokens a second of each server with short prompts, where it could be measured."""
+    measured = [row for row in rows if row["tokens/s"] != "" and not row.get("words more")]
     lines = []
     for server in dict.fromkeys(row["server"] for row in measured):
         points = [(float(row["concurrency"]), float(row["tokens/s"])) for row in measured if row["server"] == server]

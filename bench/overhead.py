@@ -11,6 +11,7 @@ from typing import Any
 from bench.alone import EngineAlone
 from bench.fleet import Fleet
 from bench.load import chats
+from bench.prompts import distinct_prompts
 from bench.report import median_and_spread, percentile, save, table
 from shared.loops import run as run_loop
 from shared.settings import EngineSettings
@@ -19,7 +20,6 @@ from worker.models import resolve
 
 TOKENS = 128
 CONCURRENCIES = (1, 4, 8, 16, 32, 64)
-_SUBJECTS = ("rivers", "mountains", "trains", "bread", "clocks", "birds", "bridges", "gardens")
 
 
 def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURRENCIES) -> dict[str, Any]:
@@ -40,11 +40,6 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
     print(table(f"overhead: {TOKENS} tokens a request, greedy, medians of {runs} alternating runs", rows))
     save("overhead", {"rows": rows})
     return {"rows": rows}
-
-
-def distinct_prompts(turn: int, count: int) -> list[str]:
-    """Prompts of one run that no other run has, or the prefix cache would spare one side its prefill."""
-    return [f"Write about {_SUBJECTS[at % len(_SUBJECTS)]}, number {turn * 1000 + at}." for at in range(count)]
 
 
 def _compare(fleet: Fleet, engine: EngineAlone, model: str, concurrency: int, runs: int) -> dict[str, object]:

@@ -17,6 +17,7 @@ from typing import Any
 from arq.connections import ArqRedis
 
 from bench.fleet import Fleet
+from bench.prompts import VOCABULARY
 from bench.report import median_and_spread, percentile, save, table, with_spread
 from shared import keys
 from shared.events import TERMINAL, Delta, Finished, Started, decode_frame
@@ -34,10 +35,6 @@ CONCURRENCY = 4
 TOKENS = 8
 _SHARED_WORDS = 1450
 """About 1,500 tokens."""
-_VOCABULARY = (
-    "river mountain train bread clock bird bridge garden window paper summer winter music water stone field house road "
-    "letter market island forest engine bottle doctor farmer teacher village harbour morning evening silver copper"
-)
 
 
 @dataclass(slots=True)
@@ -83,9 +80,9 @@ class Client:
         """Send all groups' prompts in a random order, and wait for the answers."""
         self._measured = Measured()
         queue = JobQueue(self._redis, self._model, prefix_routing=routing)
-        dice, words = random.Random(seed), _VOCABULARY.split()  # noqa: S311 - texts, no secrets
+        dice = random.Random(seed)  # noqa: S311 - texts, no secrets
         numbers = list(itertools.islice(self._groups, GROUPS))
-        beginnings = {number: " ".join(dice.choices(words, k=_SHARED_WORDS)) for number in numbers}
+        beginnings = {number: " ".join(dice.choices(VOCABULARY, k=_SHARED_WORDS)) for number in numbers}
         order = [number for number in numbers for _ in range(REQUESTS)]
         dice.shuffle(order)
         slots = asyncio.Semaphore(CONCURRENCY)
@@ -94,7 +91,7 @@ class Client:
             async with slots:
                 await self._ask(queue, number, beginnings[number], question)
 
-        await asyncio.gather(*(send(number, dice.choice(words)) for number in order))
+        await asyncio.gather(*(send(number, dice.choice(VOCABULARY)) for number in order))
         return self._measured
 
     async def _ask(self, queue: JobQueue, group: int, beginning: str, question: str) -> None:

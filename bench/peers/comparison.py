@@ -1,6 +1,7 @@
 """peers: the same load through this service, the engine alone and other servers, in turns.
 
-All are up at once and one at a time is under load. ``python -m bench.peers.comparison 1 8`` measures at some
+All are up at once and one at a time is under load. Prompts are short, and then as long as a chat's with some history
+behind it, which a server has to read before it can answer. ``python -m bench.peers.comparison 1 8`` measures at some
 concurrencies only, and leaves what was measured at others in the results.
 """
 
@@ -14,15 +15,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.alone import EngineAlone
 from bench.fleet import Fleet
 from bench.load import Stream, chats
-from bench.overhead import distinct_prompts
 from bench.peers import PEERS
 from bench.peers.counting import TokenCounter
 from bench.peers.environment import Unavailable
+from bench.prompts import distinct_prompts
 from bench.report import RESULTS, median_and_spread, save, table
 from shared.loops import run as run_loop
 from shared.settings import EngineSettings
@@ -32,10 +33,20 @@ from worker.models import resolve
 TOKENS = 128
 WARM_UP_TOKENS = 16
 CONCURRENCIES = (1, 4, 8, 16, 32)
+LONG_WORDS = 300
+"""Words, of little more than a token each, that make a prompt long; with the answer they fill half of a peer's slot."""
+LONG_CONCURRENCIES = (1, 4, 8)
 OURS = "vinoqueue"
 ALONE = "the engine alone"
 _LONGEST = 60.0
 """Seconds for one run, after which a server counts as failing."""
+
+
+class Load(NamedTuple):
+    """So many requests at once, with so many words more than a question in each prompt."""
+
+    concurrency: int
+    words: int = 0
 
 
 @dataclass
@@ -58,6 +69,8 @@ class Contestant:
 
 def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURRENCIES) -> dict[str, Any]:
     """Measure, print the table, and return the result, with what is known of other concurrencies."""
+    loads = [Load(concurrency) for concurrency in concurrencies]
+    loads += [Load(concurrency, LONG_WORDS) for concurrency in concurrencies if concurrency in LONG_CONCURRENCIES]
     model = resolve("default")
     failures = _prepare()
     counter = TokenCounter(model.path)
@@ -65,7 +78,7 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
     options = EngineOptions.from_settings(
         EngineSettings(max_batch=most), path=str(model.path), context_length=model.context_length
     )
-    rows = _kept(concurrencies)
+    rows = _kept(loads)
     with ExitStack() as stack:
         engine = EngineAlone(options)
         stack.callback(engine.stop)
@@ -73,16 +86,16 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
         stack.callback(fleet.stop)
         fleet.worker("--max-batch", str(most))
         fleet.api()
-        for concurrency in concurrencies:
+        for load in loads:
             with ExitStack() as servers:
                 contestants = [
                     Contestant(ALONE, partial(_alone, engine)),
                     Contestant(OURS, partial(_served, fleet.port, model.name)),
-                    *_started(servers, failures, model.path, counter, concurrency, folder),
+                    *_started(servers, failures, model.path, counter, load.concurrency, folder),
                 ]
-                compare(contestants, concurrency, runs)
-            rows += rows_of(contestants, concurrency)
-            rows.sort(key=lambda row: row["concurrency"])
+                compare(contestants, load, runs)
+            rows += rows_of(contestants, load)
+            rows.sort(key=lambda row: (row["words more"], row["concurrency"]))
             save("peers", {"rows": rows})
     print(table(f"peers: {TOKENS} tokens a request, greedy, medians of {runs} alternating runs", rows))
     return {"rows": rows}
@@ -118,17 +131,19 @@ def _started(
     return contestants
 
 
-def compare(contestants: list[Contestant], concurrency: int, runs: int) -> None:
+def compare(contestants: list[Contestant], load: Load, runs: int) -> None:
     """Run all in turns, once to warm up and then ``runs`` times; one that fails takes no further part."""
     for turn in range(runs + 1):
+        # Peers are started anew for each load, while we still have the prompts of the loads before in our cache.
+        prompts = distinct_prompts(turn * 100 + load.concurrency, load.concurrency, load.words)
         for contestant in contestants:
             if contestant.failure:
                 continue
             try:
                 if turn == 0:
-                    contestant.load(distinct_prompts(turn, concurrency), WARM_UP_TOKENS)
+                    contestant.load(prompts, WARM_UP_TOKENS)
                 else:
-                    contestant.runs.append(contestant.load(distinct_prompts(turn, concurrency), TOKENS))
+                    contestant.runs.append(contestant.load(prompts, TOKENS))
             except Unavailable as reason:
                 contestant.failure = str(reason)
 
@@ -161,14 +176,15 @@ def _never(prompts: list[str], tokens: int) -> Run:
     raise Unavailable("it was not started")
 
 
-def rows_of(contestants: list[Contestant], concurrency: int) -> list[dict[str, Any]]:
+def rows_of(contestants: list[Contestant], load: Load) -> list[dict[str, Any]]:
     """A row for each, with its figures or the reason why it has none."""
     by_name = {contestant.name: contestant for contestant in contestants}
     alone, ours = ([run.rate for run in by_name[name].runs] for name in (ALONE, OURS))
     rows = []
     for contestant in contestants:
         row: dict[str, Any] = dict.fromkeys(_HEADS, "")
-        row |= {"concurrency": concurrency, "server": contestant.name, "failure": contestant.failure[:300]}
+        row |= {"concurrency": load.concurrency, "words more": load.words}
+        row |= {"server": contestant.name, "failure": contestant.failure[:300]}
         if contestant.runs and not contestant.failure:
             rates = [run.rate for run in contestant.runs]
             ratio, least, most = median_and_spread([rate / base for rate, base in zip(rates, alone, strict=True)])
@@ -186,17 +202,18 @@ def rows_of(contestants: list[Contestant], concurrency: int) -> list[dict[str, A
     return rows
 
 
-_HEADS = ("concurrency", "server", "tokens/s", "ratio to the engine alone", "spread", "ours to it", "its spread",
-          "TTFT ms", "failure")  # fmt: skip
+_HEADS = ("concurrency", "words more", "server", "tokens/s", "ratio to the engine alone", "spread", "ours to it",
+          "its spread", "TTFT ms", "failure")  # fmt: skip
 
 
-def _kept(concurrencies: Sequence[int]) -> list[dict[str, Any]]:
-    """Earlier results at other concurrencies."""
+def _kept(loads: Sequence[Load]) -> list[dict[str, Any]]:
+    """Earlier results under other loads."""
     path = RESULTS / "peers.json"
     if not path.exists():
         return []
     rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
-    return [row for row in rows if row["concurrency"] not in concurrencies]
+    # Rows of an older bench don't tell how long their prompts were.
+    return [row for row in rows if "words more" in row and Load(row["concurrency"], row["words more"]) not in loads]
 
 
 if __name__ == "__main__":

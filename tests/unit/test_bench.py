@@ -20,13 +20,14 @@ def test_the_engine_alone_is_drawn_from_the_ratio() -> None:
     assert curves.lines[1][1:] == ([1.0, 8.0], [95.0, 400.0])
 
 
-def test_a_server_that_failed_has_no_point() -> None:
+def test_a_server_that_failed_has_no_point_nor_has_a_load_of_long_prompts() -> None:
     rows = [
-        {"server": "vinoqueue", "concurrency": 1, "tokens/s": 100.0},
-        {"server": "another", "concurrency": 1, "tokens/s": 80.0},
-        {"server": "vinoqueue", "concurrency": 8, "tokens/s": 500.0},
-        {"server": "another", "concurrency": 8, "tokens/s": ""},
-        {"server": "a third", "concurrency": 1, "tokens/s": ""},
+        {"server": "vinoqueue", "concurrency": 1, "words more": 0, "tokens/s": 100.0},
+        {"server": "another", "concurrency": 1, "words more": 0, "tokens/s": 80.0},
+        {"server": "vinoqueue", "concurrency": 8, "words more": 0, "tokens/s": 500.0},
+        {"server": "another", "concurrency": 8, "words more": 0, "tokens/s": ""},
+        {"server": "a third", "concurrency": 1, "words more": 0, "tokens/s": ""},
+        {"server": "vinoqueue", "concurrency": 1, "words more": 300, "tokens/s": 70.0},
     ]
     assert peers(rows).lines == [("vinoqueue", [1.0, 8.0], [100.0, 500.0]), ("another", [1.0], [80.0])]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.peers import comparison
-from bench.peers.comparison import ALONE, OURS, Contestant, Run
+from bench.peers.comparison import ALONE, OURS, Contestant, Load, Run
 from bench.peers.counting import text_of
 from bench.peers.environment import Unavailable, run
 from bench.peers.server import Server
@@ -42,8 +42,8 @@ def test_a_server_that_fails_under_load_has_a_row_with_the_reason_and_the_others
 
     alone, ours, peer, broken = steady(100.0), steady(90.0), steady(45.0), Contestant("broken", breaks)
     alone.name, ours.name = ALONE, OURS
-    comparison.compare([alone, ours, peer, broken], concurrency=8, runs=3)
-    rows = {row["server"]: row for row in comparison.rows_of([alone, ours, peer, broken], 8)}
+    comparison.compare([alone, ours, peer, broken], Load(8), runs=3)
+    rows = {row["server"]: row for row in comparison.rows_of([alone, ours, peer, broken], Load(8))}
     assert rows[OURS]["ratio to the engine alone"] == "0.90"
     assert rows[peer.name]["ours to it"] == "2.00"
     assert rows["broken"]["failure"] == "1 of 8 answers were not complete"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import ratios, save, table
-from bench.turns import rates_in_turns, steps_in_turns
+from bench.turns import long_in_turns, rates_in_turns
 from shared.settings import EngineSettings
 from worker.engine.options import EngineOptions
 from worker.models import resolve
@@ -26,6 +26,7 @@ CANDIDATES: Mapping[str, Mapping[str, Any]] = {
         "weights": "original",
         "plugin_config": '{"INFERENCE_PRECISION_HINT": "f32"}',
     },
+    "f32": {"plugin_config": '{"INFERENCE_PRECISION_HINT": "f32"}'},
     "bf16": {"plugin_config": '{"INFERENCE_PRECISION_HINT": "bf16"}'},
     "no dynamic quantisation": {"plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}'},
     "dynamic quantisation by 32": {"plugin_config": '{"DYNAMIC_QUANTIZATION_GROUP_SIZE": 32}'},
@@ -58,7 +59,7 @@ def run(folder: Path, *, runs: int = 5, candidates: Sequence[str] = tuple(CANDID
         rows += _compare((base, *others[first : first + _LOADED_AT_ONCE]), runs)
     title = (
         f"tuning: tokens/s as ratios to '{base}', {TOKENS} tokens each, medians of {runs} turns; "
-        f"long: steps/s behind prompts of {LONG_WORDS} words"
+        f"long: steps/s behind prompts of {LONG_WORDS} words, and first tokens/s"
     )
     print(table(title, rows))
     save("tuning", {"rows": rows})
@@ -76,13 +77,14 @@ def _compare(names: Sequence[str], runs: int) -> list[dict[str, object]]:
         for name in names
     }
     rates = rates_in_turns(options, batches=BATCHES, tokens=TOKENS, runs=runs)
-    steps = steps_in_turns(options, batch=LONG_BATCH, tokens=TOKENS, runs=runs, words=LONG_WORDS)
+    long = long_in_turns(options, batch=LONG_BATCH, tokens=TOKENS, runs=runs, words=LONG_WORDS)
     base = names[0]
     return [
         {
             "setting": name,
             **{f"at {batch}": ratios(rates[name][batch], rates[base][batch]) for batch in BATCHES},
-            f"at {LONG_BATCH}, long": ratios(steps[name], steps[base]),
+            f"at {LONG_BATCH}, long": ratios(long[name].steps, long[base].steps),
+            "first tokens": ratios(long[name].firsts, long[base].firsts),
         }
         for name in names[1:]
     ]

@@ -1,8 +1,8 @@
 """Several engines on the same prompts, in turns, so that what the machine does otherwise falls on all of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.alone import EngineAlone
 from worker.engine.options import EngineOptions
@@ -11,22 +11,36 @@ Rates = dict[str, dict[int, list[float]]]
 """A rate for each turn, by the engine's name and the batch."""
 
 
+class Long(NamedTuple):
+    """What each turn behind long prompts showed: steps/s once they are read, and the first tokens that come in a
+    second, of which reading the prompts is nearly all."""
+
+    steps: list[float]
+    firsts: list[float]
+
+
 def rates_in_turns(options: Mapping[str, EngineOptions], *, batches: Sequence[int], tokens: int, runs: int) -> Rates:
     """Return the tokens/s of each engine of ``runs`` turns after a first.
 
     All are loaded at once, each in a process of its own. Every request is greedy and makes ``tokens`` tokens.
     """
-    return _in_turns(options, batches, tokens, runs, "", lambda done: done["tokens"] / done["seconds"])
+    return {
+        name: {batch: [done["tokens"] / done["seconds"] for done in turns] for batch, turns in by_batch.items()}
+        for name, by_batch in _in_turns(options, batches, tokens, runs, "").items()
+    }
 
 
-def steps_in_turns(
+def long_in_turns(
     options: Mapping[str, EngineOptions], *, batch: int, tokens: int, runs: int, words: int
-) -> dict[str, list[float]]:
-    """Return likewise the steps/s of each engine while ``batch`` answers follow prompts of ``words`` words, which take
-    two to three tokens each; the time for the prompts is not in it."""
+) -> dict[str, Long]:
+    """Return likewise what each engine shows while ``batch`` answers follow prompts of ``words`` words, which take two
+    to three tokens each."""
     preface = " ".join(f"word{number}" for number in range(words))
-    rates = _in_turns(options, (batch,), tokens, runs, preface, lambda done: 1 / median(done["gaps"]))
-    return {name: by_batch[batch] for name, by_batch in rates.items()}
+    done = {name: by_batch[batch] for name, by_batch in _in_turns(options, (batch,), tokens, runs, preface).items()}
+    return {
+        name: Long([1 / median(turn["gaps"]) for turn in turns], [1 / turn["first"] for turn in turns])
+        for name, turns in done.items()
+    }
 
 
 def _in_turns(
@@ -35,10 +49,9 @@ def _in_turns(
     tokens: int,
     runs: int,
     preface: str,
-    rate: Callable[[dict[str, Any]], float],
-) -> Rates:
+) -> dict[str, dict[int, list[dict[str, Any]]]]:
     engines: dict[str, EngineAlone] = {}
-    rates: Rates = {name: {batch: [] for batch in batches} for name in options}
+    turns: dict[str, dict[int, list[dict[str, Any]]]] = {name: {batch: [] for batch in batches} for name in options}
     try:
         for name, one in options.items():
             engines[name] = EngineAlone(one)
@@ -49,8 +62,8 @@ def _in_turns(
                 for name in engines if turn % 2 else reversed(engines):
                     done = engines[name].run(prompts, tokens, batch)
                     if turn:
-                        rates[name][batch].append(rate(done))
+                        turns[name][batch].append(done)
     finally:
         for engine in engines.values():
             engine.stop()
-    return rates
+    return turns

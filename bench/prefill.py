@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.fleet import Fleet
 from bench.load import Stream, chat
+from bench.prompts import VOCABULARY
 from bench.report import percentile, save, table
 from shared.loops import run as run_loop
 from worker.models import resolve
@@ -25,7 +26,6 @@ STEP_TOKENS = (128, 256, 512, 1024, 8192)
 _STREAM_TOKENS = 400
 _BEFORE = 3.0
 """Seconds for which the streams run alone."""
-_WORDS = ("river", "mountain", "train", "bread", "clock", "bird", "bridge", "garden", "window", "paper", "summer")
 
 
 def run(folder: Path, *, runs: int = 5, step_tokens: Sequence[int] = STEP_TOKENS) -> dict[str, Any]:
@@ -94,4 +94,4 @@ def _gaps(streams: Sequence[Stream], begin: float, end: float) -> list[float]:
 def _long_prompt(turn: int) -> str:
     """A text of about :data:`PROMPT_TOKENS` tokens that begins like no other."""
     chance = random.Random(turn)  # noqa: S311 - prompts, not secrets
-    return " ".join(chance.choice(_WORDS) for _ in range(PROMPT_TOKENS))
+    return " ".join(chance.choice(VOCABULARY) for _ in range(PROMPT_TOKENS))

@@ -10,6 +10,9 @@ from worker.engine.options import EngineOptions
 Rates = dict[str, dict[int, list[float]]]
 """A rate for each turn, by the engine's name and the batch."""
 
+_Turns = dict[str, dict[int, list[dict[str, Any]]]]
+"""What :meth:`EngineAlone.run` returned in each turn, likewise."""
+
 
 class Long(NamedTuple):
     """What each turn behind long prompts showed: steps/s once they are read, and the first tokens that come in a
@@ -36,10 +39,12 @@ def long_in_turns(
     """Return likewise what each engine shows while ``batch`` answers follow prompts of ``words`` words, which take two
     to three tokens each."""
     preface = " ".join(f"word{number}" for number in range(words))
-    done = {name: by_batch[batch] for name, by_batch in _in_turns(options, (batch,), tokens, runs, preface).items()}
     return {
-        name: Long([1 / median(turn["gaps"]) for turn in turns], [1 / turn["first"] for turn in turns])
-        for name, turns in done.items()
+        name: Long(
+            steps=[1 / median(done["gaps"]) for done in by_batch[batch]],
+            firsts=[1 / done["first"] for done in by_batch[batch]],
+        )
+        for name, by_batch in _in_turns(options, (batch,), tokens, runs, preface).items()
     }
 
 
@@ -49,9 +54,9 @@ def _in_turns(
     tokens: int,
     runs: int,
     preface: str,
-) -> dict[str, dict[int, list[dict[str, Any]]]]:
+) -> _Turns:
     engines: dict[str, EngineAlone] = {}
-    turns: dict[str, dict[int, list[dict[str, Any]]]] = {name: {batch: [] for batch in batches} for name in options}
+    turns: _Turns = {name: {batch: [] for batch in batches} for name in options}
     try:
         for name, one in options.items():
             engines[name] = EngineAlone(one)

@@ -1,7 +1,6 @@
 """OpenVINO's names of devices, and kinds of processors that are best served differently."""
 
 import re
-from functools import cache
 from pathlib import Path
 
 AVX512_BF16 = "CPU avx512_bf16"
@@ -22,7 +21,6 @@ def device_kinds(device: str) -> tuple[str, ...]:
     return (kind, AVX512_BF16) if kind == "CPU" and _only_avx512_bf16() else (kind,)
 
 
-@cache
 def _only_avx512_bf16() -> bool:
     """Whether this host's processor is of the kind :data:`AVX512_BF16`; not where Linux does not tell (proc(5))."""
     try:

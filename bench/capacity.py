@@ -13,6 +13,7 @@ from typing import Any
 from api.directory import REFRESH, Directory
 from api.keys import keyring
 from api.keys.store import stored_keys
+from bench.emitting import emit
 from bench.fleet import free_port
 from bench.listener import deaf
 from bench.report import save, table
@@ -20,7 +21,7 @@ from bench.store import Store
 from bench.usage import store_counts
 from shared import keys
 from shared.events import Delta, encode_event
-from shared.queue import Holding, JobQueue
+from shared.queue import Emitter, Holding, JobQueue
 from shared.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker
 from shared.request import ChatRequest, Job, Message, Sampling
 from shared.settings import WorkerSettings
@@ -107,7 +108,7 @@ def demand(costs: dict[str, float], workers: int, replicas: int) -> dict[str, fl
 
 async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str, object]]:
     redis = connect(store.url)
-    queue = JobQueue(redis, _MODEL)
+    queue, emitter = JobQueue(redis, _MODEL), Emitter(_MODEL, "bench")
     watch = store.client()
     for number in range(WORKERS):
         await announce_worker(redis, _worker(number), lease=600)
@@ -157,7 +158,7 @@ async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str,
             events = {holding: [_DELTA] for holding in held}
 
             async def step(_: int, events: dict[Holding, list[bytes]] = events) -> None:
-                await queue.emit("bench", events)
+                await emit(redis, emitter, events)
 
             name = f"step of {jobs} jobs, {frames} replica{'s' * (frames > 1)}"
             costs[name] = await _cost(watch, step)

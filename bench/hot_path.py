@@ -25,7 +25,7 @@ from api.relay import Answer, Relay
 from bench.fleet import free_port
 from bench.store import Store
 from shared import keys
-from shared.queue import JobQueue
+from shared.queue import Emitter, JobQueue
 from shared.request import ChatRequest, Job, Message, Sampling
 from shared.settings import EngineSettings
 from shared.store import connect, line
@@ -101,9 +101,8 @@ async def _walk(store: Store, streams: int) -> Walk:
         engine = _Engine(EngineOptions.from_settings(settings, path="", context_length=_CONTEXT))
         wire = line(store.url)
         publisher = Publisher(
-            queue,
+            Emitter("sim", "worker"),
             wire,
-            "worker",
             load=lambda: 1.0,
             on_stale=lambda jobs: None,
             on_orphaned=lambda replica: None,

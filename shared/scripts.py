@@ -18,7 +18,7 @@ class Script:
         self.text = text
         self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
 
-    async def __call__(self, keys: Sequence[str], arguments: Sequence[Argument] = ()) -> Any:
+    async def __call__(self, keys: Sequence[str | bytes], arguments: Sequence[Argument] = ()) -> Any:
         """Return what the script returns. Raises what redis-py raises."""
         command = ("EVALSHA", self.digest, len(keys), *keys, *arguments)
         try:

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from shared import logs
 from shared.loops import run as run_loop
-from shared.queue import JobQueue
+from shared.queue import Emitter, JobQueue
 from shared.settings import WorkerSettings
 from shared.store import connect, line
 from shared.tasks import cancel_all
@@ -73,9 +73,8 @@ class _Worker:
             foretell=self.service.foretell,
         )
         self.publisher = Publisher(
-            self.queue,
+            Emitter(name, self.id),
             line(settings.redis_url),
-            self.id,
             load=lambda: self.service.active / settings.max_batch,
             on_stale=self.service.abandon_these,
             on_orphaned=self.service.cancel_replica,

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError, TimeoutError
 
 from shared.events import Event, encode_event
 from shared.line import Line
-from shared.queue import Holding, JobQueue, StaleClaims
+from shared.queue import Emitter, Holding, StaleClaims
 from shared.store import READ_TIMEOUT
 
 logger = logging.getLogger(__name__)
@@ -33,9 +33,8 @@ class Publisher:
 
     def __init__(
         self,
-        queue: JobQueue,
+        emitter: Emitter,
         line: Line,
-        worker: str,
         *,
         load: Callable[[], float],
         on_stale: Callable[[frozenset[str]], None],
@@ -43,9 +42,8 @@ class Publisher:
     ) -> None:
         """``line`` is the publisher's own. ``load`` tells the share of slots in use; ``on_stale`` is called with jobs
         that other workers hold now, ``on_orphaned`` with the id of an API replica that has gone."""
-        self._queue = queue
+        self._emitter = emitter
         self._line = line
-        self._worker = worker
         self._load = load
         self._on_stale = on_stale
         self._on_orphaned = on_orphaned
@@ -141,7 +139,7 @@ class Publisher:
             if self._failures:
                 await asyncio.sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
             try:
-                await self._line.open(self._queue.emission_script)
+                await self._line.open(self._emitter.loading)
                 return
             except (RedisError, OSError) as error:
                 self._note_failure(error)
@@ -159,7 +157,7 @@ class Publisher:
         ended = self._sent_ended
         load = self._load() if ended or self._load_due else None
         self._load_due = False
-        command, self._replicas = self._queue.emission(self._worker, self._sent, ended=ended, load=load)
+        command, self._replicas = self._emitter.command(self._sent, ended=ended, load=load)
         self._sent_at = time.monotonic()
         try:
             self._line.send_packed(command)
@@ -179,7 +177,7 @@ class Publisher:
                 self._line.watch(self.flush)
                 return False
             self._line.unwatch()
-            receivers = self._queue.receipt(answers[0])
+            receivers = self._emitter.receipt(answers[0])
         except StaleClaims as stale:
             for holding in [holding for holding in self._sent if holding.job in stale.jobs]:
                 del self._sent[holding]

@@ -4,21 +4,14 @@ Each step is one Lua script, so that it happens as a whole or not at all; the sc
 this module and say what they take and return. Times inside them come from Redis' own clock.
 """
 
-from shared.queue.protocol import (
-    JOB_FUNCTION,
-    KEEP_MS,
-    Claim,
-    Holding,
-    JobQueue,
-    QueueFull,
-    Route,
-    StaleClaims,
-)
+from shared.queue.emission import Emitter, Holding, StaleClaims
+from shared.queue.protocol import JOB_FUNCTION, KEEP_MS, Claim, JobQueue, QueueFull, Route
 
 __all__ = [
     "JOB_FUNCTION",
     "KEEP_MS",
     "Claim",
+    "Emitter",
     "Holding",
     "JobQueue",
     "QueueFull",

@@ -3,8 +3,8 @@
 -- A worker that no longer holds one of the jobs gets their ids back, and nothing happens: it drops
 -- them and tries again. So no stale attempt ever reaches a client (fencing).
 -- KEYS: inflight, load
--- ARGV: payload prefix, state prefix, journal prefix, worker, load ('' leaves it), journal TTL (ms), TTL after the
---       end (ms), number of frames, number of jobs that have one event and go on, (channel, frame)...,
+-- ARGV: payload prefix, state prefix, journal prefix, worker, journal TTL (ms), TTL after the end (ms), load ('' leaves
+--       it), number of frames, number of jobs that have one event and go on, (channel, frame)...,
 --       (id, attempt, event)... of those jobs, then for each other job: id, attempt, final (0/1), number of events,
 --       events...
 -- Returns {1, receivers of each frame...} or {0, stale ids...}.
@@ -36,7 +36,7 @@ end
 for at = first, rest - 1, 3 do
   local journal = journal_prefix .. ARGV[at]
   if call('RPUSH', journal, ARGV[at + 2]) == 1 then
-    call('PEXPIRE', journal, ARGV[6])
+    call('PEXPIRE', journal, ARGV[5])
   end
 end
 at = rest
@@ -46,18 +46,18 @@ while at <= #ARGV do
   if events > 0 then
     local length = call('RPUSH', journal, unpack(ARGV, at + 4, at + 3 + events))
     if length == events then
-      call('PEXPIRE', journal, ARGV[6])
+      call('PEXPIRE', journal, ARGV[5])
     end
   end
   if final == '1' then
     call('ZREM', KEYS[1], job)
     call('DEL', payload_prefix .. job, state_prefix .. job)
-    call('PEXPIRE', journal, ARGV[7])
+    call('PEXPIRE', journal, ARGV[6])
   end
   at = at + 4 + events
 end
-if ARGV[5] ~= '' then
-  call('ZADD', KEYS[2], 'XX', ARGV[5], worker)
+if ARGV[7] ~= '' then
+  call('ZADD', KEYS[2], 'XX', ARGV[7], worker)
 end
 local receivers = {1}
 for frame = 1, frames do

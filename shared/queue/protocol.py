@@ -1,22 +1,22 @@
 """Python's side of the queue scripts."""
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any, Literal, cast
 
 import msgspec
 from arq.connections import ArqRedis
 from arq.jobs import serialize_job
 from arq.utils import timestamp_ms
-from redis.exceptions import RedisError
 
 from shared import keys
 from shared.cost import answer_cost, prompt_cost
-from shared.events import Event, decode_journal, encode_frame, entry_head
-from shared.line import Argument, pack_arguments, pack_count, unpack
+from shared.events import Event, decode_journal
+from shared.line import Argument
 from shared.prefix import prefix_digests
+from shared.queue.emission import JOB_TTL_MS
+from shared.queue.texts import PREFIXES, script_text
 from shared.request import Job, Tier, encode_job
 from shared.scripts import Script
 
@@ -42,7 +42,7 @@ _BANDS: dict[Tier, int] = {"priority": -2, "default": -1, "auto": -1, "flex": 0}
 """The band of each tier; lower ones go first. Scores are far below the current time in ms, because arq takes a score in
 the future for a job that must not run yet; nor is a score ever 0, which arq takes for a job that has gone."""
 
-_SCRIPTS = ("enqueue", "charge", "claim", "emit", "cancel", "renew", "release", "reap")
+_SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "reap")
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -65,21 +65,6 @@ class Claim:
         return decode_journal(self.journal)
 
 
-class Holding:
-    """A claim that a worker holds: ``attempt`` of ``job``, for the API replica ``reply_to``, who gets the answer."""
-
-    __slots__ = ("arguments", "attempt", "entry", "job", "reply_to")
-
-    def __init__(self, job: str, attempt: int, reply_to: str) -> None:
-        self.job = job
-        self.attempt = attempt
-        self.reply_to = reply_to
-        self.entry = entry_head(job, attempt)
-        """How its entries in frames begin."""
-        self.arguments = pack_arguments(job, attempt)
-        """How it is told to the publishing script."""
-
-
 class QueueFull(Exception):
     """Nothing was queued, because too many jobs would have been served before: ``ahead``."""
 
@@ -88,16 +73,9 @@ class QueueFull(Exception):
         self.ahead = ahead
 
 
-class StaleClaims(Exception):
-    """Nothing was published, because the worker no longer holds the claims on ``jobs``."""
-
-    def __init__(self, jobs: frozenset[str]) -> None:
-        super().__init__(f"claims moved on: {', '.join(sorted(jobs))}")
-        self.jobs = jobs
-
-
 class JobQueue:
-    """The queue of one model. The API enqueues and cancels; workers claim, renew, emit and release; both reap."""
+    """The queue of one model. The API enqueues and cancels; workers claim, renew and release; both reap. What workers
+    publish goes by way of an :class:`~shared.queue.emission.Emitter`."""
 
     def __init__(
         self,
@@ -107,18 +85,13 @@ class JobQueue:
         prefix_routing: bool = False,
         keep_ms: int = KEEP_MS,
         lease_ms: int = 2_000,
-        job_ttl_ms: int = 6 * 3_600_000,
-        journal_linger_ms: int = 60_000,
     ) -> None:
         """``prefix_routing`` has *enqueue* send jobs whose prompts begin alike to the same worker where its load
         allows, keep them for it for ``keep_ms``, and count them in ``routed``. ``lease_ms`` is how long a claim holds
-        without renewal, ``job_ttl_ms`` how long a job may exist at all, ``journal_linger_ms`` how long the journal can
-        be read after the end."""
+        without renewal."""
         self.redis = redis
         self.model = model
         self._lease_ms = lease_ms
-        self._job_ttl_ms = job_ttl_ms
-        self._journal_linger_ms = journal_linger_ms
         self._queue = keys.queue(model)
         self._inflight = keys.inflight(model)
         self._load = keys.load(model)
@@ -129,12 +102,7 @@ class JobQueue:
         self._keep_ms = keep_ms
         self.routed: Counter[Route] = Counter()
         self._reaped = keys.reaped(model)
-        self._scripts = {name: Script(redis, _source(name)) for name in _SCRIPTS}
-        emit = self._scripts["emit"]
-        self.emission_script = ("SCRIPT", "LOAD", emit.text)
-        self._emit_keys = (self._inflight, self._load)
-        head = ("EVALSHA", emit.digest, len(self._emit_keys), *self._emit_keys, *_PREFIXES)
-        self._emission_head, self._emission_head_length = pack_arguments(*head), len(head)
+        self._scripts = {name: Script(redis, script_text(name)) for name in _SCRIPTS}
 
     async def enqueue(self, jobs: Sequence[Job], *, limit: int) -> int:
         """Queue the ``jobs`` of one request and wake workers; return how many jobs are ahead of them.
@@ -158,7 +126,7 @@ class JobQueue:
                 keys.PAYLOAD_PREFIX,
                 keys.WORKER_CHANNEL_PREFIX,
                 keys.STATE_PREFIX,
-                self._job_ttl_ms,
+                JOB_TTL_MS,
                 limit,
                 band,
                 tenant,
@@ -181,7 +149,7 @@ class JobQueue:
 
     async def cancel(self, jobs: Iterable[str]) -> int:
         """End jobs whose client has gone, even before they are queued; return how many of them were waiting."""
-        arguments: list[str | int] = [*_PREFIXES, keys.WORKER_CHANNEL_PREFIX, _LATENESS_MS, *jobs]
+        arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, _LATENESS_MS, *jobs]
         return int(await self._run("cancel", [self._queue], arguments))
 
     async def claim(self, worker: str, *, used: int, slots: int) -> tuple[list[Claim], int]:
@@ -194,84 +162,13 @@ class JobQueue:
         left, *rows = await self._run(
             "claim",
             [self._queue, self._inflight, self._load, self._shares, self._kept],
-            [*_PREFIXES, worker, used, slots, self._lease_ms, self._job_ttl_ms, keys.WORKER_CHANNEL_PREFIX],
+            [*PREFIXES, worker, used, slots, self._lease_ms, JOB_TTL_MS, keys.WORKER_CHANNEL_PREFIX],
         )
         claims = [
             Claim(job.decode(), attempt, payload, tuple(journal), crashes, lapses)
             for job, attempt, crashes, lapses, payload, journal in rows
         ]
         return claims, int(left)
-
-    def emission(
-        self,
-        worker: str,
-        said: Mapping[Holding, Sequence[bytes]],
-        *,
-        ended: Container[Holding] = (),
-        load: float | None = None,
-    ) -> tuple[bytes, tuple[str, ...]]:
-        """Return the packed command that journals what was ``said``, encoded events, and sends each API replica its own
-        in one frame, atomically, and the replicas; the jobs among ``ended`` end with it. :attr:`emission_script` must
-        have run before on the same store, and :meth:`receipt` reads the answer.
-
-        The hot path: its loop runs once a token. A claim's own part is packed once for all of them.
-        """
-        plain: list[bytes] = []
-        others: list[Argument] = []
-        entries: dict[str, list[bytes]] = {}
-        for holding, events in said.items():
-            if events:
-                frame = entries.get(holding.reply_to)
-                if frame is None:
-                    frame = entries[holding.reply_to] = []
-                for event in events:
-                    frame += (holding.entry, event)
-            final = holding in ended
-            if final or len(events) != 1:
-                others += (holding.job, holding.attempt, int(final), len(events), *events)
-            else:
-                (event,) = events
-                # As pack_arguments() would pack it, which takes a call and an allocation more.
-                plain += (holding.arguments, b"$%d\r\n%b\r\n" % (len(event), event))
-        frames: list[Argument] = []
-        for replica, frame in entries.items():
-            frames += (keys.replica_channel(replica), encode_frame(frame))
-        told = "" if load is None else load
-        shape = (worker, told, self._job_ttl_ms, self._journal_linger_ms, len(entries), len(plain) // 2)
-        parts = [self._emission_head, pack_arguments(*shape, *frames), *plain]
-        if others:
-            parts.append(pack_arguments(*others))
-        count = self._emission_head_length + len(shape) + len(frames) + len(plain) // 2 * 3 + len(others)
-        return b"".join((pack_count(count), *parts)), tuple(entries)
-
-    @staticmethod
-    def receipt(answer: Any) -> Sequence[int]:
-        """Return how many receivers the frame of each replica had: 0 means that the replica is gone.
-
-        Raises :class:`StaleClaims`, nothing having been done, when a claim has moved to another worker, and
-        :class:`redis.exceptions.RedisError` when that is the answer.
-        """
-        if isinstance(answer, RedisError):
-            raise answer
-        if answer[0] == 0:
-            raise StaleClaims(frozenset(job.decode() for job in answer[1:]))
-        receivers: list[int] = answer[1:]
-        return receivers
-
-    async def emit(
-        self,
-        worker: str,
-        said: Mapping[Holding, Sequence[bytes]],
-        *,
-        ended: Container[Holding] = (),
-        load: float | None = None,
-    ) -> dict[str, int]:
-        """Publish as :meth:`emission` says, for those who have no line of their own; return the number of receivers of
-        each replica's frame, or raise, as :meth:`receipt` does."""
-        command, replicas = self.emission(worker, said, ended=ended, load=load)
-        _, _, count, *rest = unpack(command)
-        answer = await self._run("emit", self._emit_keys, rest[int(count) :])
-        return dict(zip(replicas, self.receipt(answer), strict=True))
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
         """Renew the leases of ``(job, attempt)`` claims; return the jobs that ``worker`` must stop computing."""
@@ -287,7 +184,7 @@ class JobQueue:
 
         ``blamed`` are the jobs of which the engine may have died.
         """
-        arguments: list[str | int] = [*_PREFIXES, keys.WORKER_CHANNEL_PREFIX, worker]
+        arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, worker]
         for job, attempt in claims:
             arguments += (job, attempt, int(job in blamed))
         return int(await self._run("release", [self._queue, self._inflight, self._load], arguments))
@@ -300,7 +197,7 @@ class JobQueue:
         meanwhile hold for once more.
         """
         arguments: list[str | int] = [
-            *_PREFIXES, keys.WORKER_CHANNEL_PREFIX, REAP_LIMIT, self._lease_ms, self._job_ttl_ms
+            *PREFIXES, keys.WORKER_CHANNEL_PREFIX, REAP_LIMIT, self._lease_ms, JOB_TTL_MS
         ]  # fmt: skip
         holds, *back = await self._run("reap", [self._queue, self._inflight, self._load, self._reaped], arguments)
         return [job.decode() for job in back], holds / 1000 if holds >= 0 else None
@@ -326,18 +223,5 @@ class JobQueue:
         return await self._scripts[script](names, arguments)
 
 
-_PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
-
-
 def _band(tier: Tier | None) -> int:
     return _BANDS[tier or "default"]
-
-
-def _source(name: str) -> str:
-    """A script's text: its flags, which must come first, the prelude, and the rest.
-
-    All but *enqueue* may run while the store is at its memory limit: they are what empties it.
-    """
-    folder = files("shared.queue")
-    flags, _, body = (folder / f"{name}.lua").read_text().partition("\n")
-    return f"{flags}\n{(folder / 'prelude.lua').read_text()}{body}"

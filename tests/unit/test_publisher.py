@@ -5,15 +5,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import pytest
-from arq.connections import ArqRedis
-from fakeredis import FakeAsyncRedis
 from redis.exceptions import ConnectionError, ResponseError
 
 import worker.publisher
 from shared import keys
 from shared.events import Delta, Finished, decode_frame, encode_event
 from shared.line import Line, unpack
-from shared.queue import Holding, JobQueue
+from shared.queue import Emitter, Holding
 from tests.unit.test_queue import REPLICA
 from worker.publisher import Publisher
 
@@ -85,11 +83,9 @@ class Rig:
         self.stale: list[frozenset[str]] = []
         self.orphaned: list[str] = []
         self.holdings: dict[str, Holding] = {}
-        redis = ArqRedis(pool_or_conn=FakeAsyncRedis().connection_pool)
         self.publisher = Publisher(
-            JobQueue(redis, "tiny"),
+            Emitter("tiny", "w1"),
             cast(Line, self.line),
-            "w1",
             load=lambda: 0.5,
             on_stale=self.stale.append,
             on_orphaned=self.orphaned.append,

@@ -6,13 +6,15 @@ import time
 import pytest
 from arq.connections import ArqRedis
 
+from bench.emitting import emit
 from shared import keys
 from shared.events import Delta, Finished, decode_frame, encode_event, encode_frame
 from shared.line import unpack
-from shared.queue import Holding, JobQueue, QueueFull, StaleClaims
+from shared.queue import Emitter, Holding, JobQueue, QueueFull, StaleClaims
 from shared.request import ChatRequest, Job, Message
 
 REPLICA = "api-1"
+EMITTER = Emitter("tiny", "w1")
 PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
 
 
@@ -87,31 +89,31 @@ async def test_a_step_is_published_and_journalled_together(queue: JobQueue, redi
         await pubsub.subscribe(keys.replica_channel(REPLICA))
         await pubsub.get_message(timeout=1)
         event = encode_event(Delta(0, (7,), "Hi"))
-        assert await queue.emit("w1", {Holding("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 1}
+        assert await emit(redis, EMITTER, {Holding("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 1}
         message = await pubsub.get_message(timeout=1)
     assert message is not None
     assert decode_frame(message["data"])[0].event == Delta(0, (7,), "Hi")
     assert await queue.journal("a") == [Delta(0, (7,), "Hi")]
 
 
-def test_a_step_is_packed_as_the_script_takes_it(queue: JobQueue) -> None:
+def test_a_step_is_packed_as_the_script_takes_it() -> None:
     one, two, over = Holding("one", 1, "r1"), Holding("two", 12, "r2"), Holding("over", 3, "r1")
-    command, replicas = queue.emission("w1", {one: [b"1"], two: [b"2", b""], over: []}, ended={over}, load=0.25)
+    command, replicas = EMITTER.command({one: [b"1"], two: [b"2", b""], over: []}, ended={over}, load=0.25)
     name, _, names, *rest = unpack(command)
     assert (name, int(names), replicas) == (b"EVALSHA", 2, ("r1", "r2"))
     channels = [keys.replica_channel(replica).encode() for replica in replicas]
     frames = [encode_frame((one.entry, b"1")), encode_frame((two.entry, b"2", two.entry, b""))]
     assert rest[:5] == [name.encode() for name in (keys.inflight("tiny"), keys.load("tiny"), *PREFIXES)]
-    assert [rest[5:7], rest[9:11]] == [[b"w1", b"0.25"], [b"2", b"1"]]
+    assert [rest[5:6], rest[8:11]] == [[b"w1"], [b"0.25", b"2", b"1"]]
     assert rest[11:15] == [channels[0], frames[0], channels[1], frames[1]]
     assert rest[15:] == [b"one", b"1", b"1", b"two", b"12", b"0", b"2", b"2", b"", b"over", b"3", b"1", b"0"]
 
 
-async def test_nobody_listening_is_told(queue: JobQueue) -> None:
+async def test_nobody_listening_is_told(queue: JobQueue, redis: ArqRedis) -> None:
     await enqueue(queue, "a")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     event = encode_event(Delta(0, (7,), "Hi"))
-    assert await queue.emit("w1", {Holding("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 0}
+    assert await emit(redis, EMITTER, {Holding("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 0}
 
 
 async def test_the_end_leaves_nothing_but_an_expiring_journal(queue: JobQueue, redis: ArqRedis) -> None:
@@ -119,7 +121,7 @@ async def test_the_end_leaves_nothing_but_an_expiring_journal(queue: JobQueue, r
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     last = encode_event(Finished(0, "stop"))
     held = Holding("a", claim.attempt, REPLICA)
-    await queue.emit("w1", {held: [last]}, ended={held}, load=0.0)
+    await emit(redis, EMITTER, {held: [last]}, ended={held}, load=0.0)
     assert await queue.depth() == (0, 0)
     left = {keys.journal("a"), keys.load("tiny"), keys.shares("tiny")}
     assert set(await redis.keys("*")) == {name.encode() for name in left}
@@ -132,7 +134,7 @@ async def test_a_lapsed_claim_goes_back_to_its_old_place(redis: ArqRedis) -> Non
     await asyncio.sleep(0.002)
     await enqueue(queue, "b")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
-    await queue.emit("w1", {Holding("a", 1, REPLICA): [encode_event(Delta(0, (7,), "Hi"))]})
+    await emit(redis, EMITTER, {Holding("a", 1, REPLICA): [encode_event(Delta(0, (7,), "Hi"))]})
     await asyncio.sleep(0.01)
     assert (await queue.reap())[0] == ["a"]
     (again,), left = await queue.claim("w2", used=0, slots=1)
@@ -152,7 +154,7 @@ async def test_a_worker_that_lost_its_claim_can_publish_nothing(redis: ArqRedis)
     event = encode_event(Delta(0, (7,), "Hi"))
     both = {Holding(moved, 1, REPLICA): [event], Holding(kept.job, kept.attempt, REPLICA): [event]}
     with pytest.raises(StaleClaims) as stale:
-        await queue.emit("w1", both)
+        await emit(redis, EMITTER, both)
     assert stale.value.jobs == {moved}
     assert await queue.journal(moved) == []
     assert await queue.journal(kept.job) == []

@@ -132,3 +132,10 @@ async def test_a_process_that_dies_while_loading_is_a_load_error() -> None:
     await process.start()
     with pytest.raises(EngineLoadError, match="SIGKILL"):
         await process.ready()
+
+
+async def test_a_process_that_is_stopped_while_it_loads_ends_in_peace() -> None:
+    process = EngineProcess(options(), step_timeout=60)
+    await process.start()
+    await process.stop()
+    assert process.exit_code == 0

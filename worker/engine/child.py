@@ -48,14 +48,13 @@ def main() -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         engine = _load(options, lambda stage: channel.send(Loading(stage)))
+        channel.send(Ready(engine.facts))
+        # A vocabulary is for ever; the collector need not look through it between two steps.
+        gc.freeze()
+        serve(engine, channel)
     except EngineLoadError as error:
         channel.send(LoadFailed(str(error)))
         return 1
-    channel.send(Ready(engine.facts))
-    # A vocabulary is for ever; the collector need not look through it between two steps.
-    gc.freeze()
-    try:
-        serve(engine, channel)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has gone, and with it everybody who could want an answer
     except EngineBroken as error:

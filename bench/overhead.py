@@ -1,11 +1,14 @@
 """overhead: the service against the engine alone, on the real default model.
 
 The same prompts, the same engine settings, both loaded at once and run in turns, so that what the machine does
-otherwise falls on both.
+otherwise falls on both. First tokens are measured by themselves, with short answers: a turn of the load has only one of
+them at concurrency 1, and it moves by several milliseconds from one to the next on either side.
 """
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 from bench.alone import EngineAlone
@@ -20,6 +23,13 @@ from worker.models import resolve
 
 TOKENS = 128
 CONCURRENCIES = (1, 4, 8, 16, 32, 64)
+PAIRS = 100
+"""First tokens of each side; the median of so many differences moves by half a millisecond."""
+_FEW = 4
+"""Tokens of an answer of which the first one counts."""
+_WARM_UP = 5
+_PAUSE = 0.05
+"""Seconds of rest before each of them: at concurrency 1, idle."""
 
 
 def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURRENCIES) -> dict[str, Any]:
@@ -34,16 +44,18 @@ def run(folder: Path, *, runs: int = 5, concurrencies: Sequence[int] = CONCURREN
         fleet.worker("--max-batch", str(most))
         fleet.api()
         rows = [_compare(fleet, engine, model.name, concurrency, runs) for concurrency in concurrencies]
+        first = _first_tokens(fleet, engine, model.name)
     finally:
         engine.stop()
         fleet.stop()
     print(table(f"overhead: {TOKENS} tokens a request, greedy, medians of {runs} alternating runs", rows))
-    save("overhead", {"rows": rows})
-    return {"rows": rows}
+    print(table(f"first token of an idle service, {PAIRS} requests of each in turns: medians, and quartiles", [first]))
+    save("overhead", {"rows": rows, "first": first})
+    return {"rows": rows, "first": first}
 
 
 def _compare(fleet: Fleet, engine: EngineAlone, model: str, concurrency: int, runs: int) -> dict[str, object]:
-    ratios, rates, added, gap_ratios = [], [], [], []
+    ratios, rates, gap_ratios = [], [], []
     for turn in range(runs + 1):
         prompts = distinct_prompts(turn, concurrency)
         alone = engine.run(prompts, TOKENS, concurrency)
@@ -55,7 +67,6 @@ def _compare(fleet: Fleet, engine: EngineAlone, model: str, concurrency: int, ru
         rate = sum(stream.tokens for stream in streams) / seconds
         ratios.append(rate / (alone["tokens"] / alone["seconds"]))
         rates.append(rate)
-        added.append((min(stream.first - stream.began for stream in streams) - alone["first"]) * 1000)
         own = percentile(alone["gaps"], 0.99)
         gap_ratios.append(percentile([gap for stream in streams for gap in stream.gaps], 0.99) / own)
     ratio, least, most = median_and_spread(ratios)
@@ -64,7 +75,22 @@ def _compare(fleet: Fleet, engine: EngineAlone, model: str, concurrency: int, ru
         "tokens/s": median_and_spread(rates)[0],
         "ratio to the engine alone": round(ratio, 3),
         "spread": f"{least:.3f}-{most:.3f}",
-        # With more at once, each side's first token waits for another number of prompts.
-        "added TTFT ms": median_and_spread(added)[0] if concurrency == 1 else "",
         "p99 gap, ratio": median_and_spread(gap_ratios)[0],
+    }
+
+
+def _first_tokens(fleet: Fleet, engine: EngineAlone, model: str) -> dict[str, object]:
+    alone, service = [], []
+    for turn in range(PAIRS + _WARM_UP):
+        # Others than those of the load, which are in the caches.
+        prompts = distinct_prompts(1000 + turn, 1)
+        time.sleep(_PAUSE)
+        alone.append(engine.run(prompts, _FEW, 1)["first"] * 1e3)
+        time.sleep(_PAUSE)
+        (stream,) = run_loop(chats(fleet.port, model, prompts, _FEW, 1))
+        service.append((stream.first - stream.began) * 1e3)
+    added = [one - other for one, other in zip(service, alone, strict=True)]
+    return {
+        name: "{1:.1f} ({0:.1f} to {2:.1f})".format(*quantiles(times[_WARM_UP:], n=4))
+        for name, times in (("engine alone ms", alone), ("service ms", service), ("added ms", added))
     }

@@ -1,7 +1,9 @@
-"""The official SDK's types as a check of everything that is sent: strictly of the right type, and no field unknown."""
+"""The official SDKs' types: OpenAI's as a check that all that is sent is strictly of the right type, with no field
+unknown; and what Azure's accept."""
 
 from typing import Literal, TypeVar
 
+from azure.ai.inference.models import ChatRequestMessage
 from openai.types import Completion, CompletionChoice
 from pydantic import BaseModel
 
@@ -34,6 +36,11 @@ def rechecked(value: _Model) -> _Model:
     """Check what the SDK's client has returned, which it does not do itself; return it."""
     checked(type(value), value.model_dump_json(exclude_unset=True, warnings=False))
     return value
+
+
+def conversation(*messages: ChatRequestMessage) -> list[ChatRequestMessage]:
+    """The only kind of list that Azure's SDK takes: one of messages of a single role has another type."""
+    return list(messages)
 
 
 def _check_known(value: object) -> None:

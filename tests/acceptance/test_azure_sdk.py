@@ -8,6 +8,7 @@ from azure.ai.inference import ChatCompletionsClient, load_client
 from azure.ai.inference.aio import ChatCompletionsClient as AsyncClient
 from azure.ai.inference.models import (
     AssistantMessage,
+    AsyncStreamingChatCompletions,
     ChatCompletionsToolDefinition,
     FunctionDefinition,
     JsonSchemaFormat,
@@ -17,9 +18,11 @@ from azure.ai.inference.models import (
 )
 from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.core.rest import HttpResponse
 
 from tests.acceptance.conftest import MODEL
 from tests.fleet import Fleet
+from tests.sdk_types import conversation
 
 KEY = AzureKeyCredential("none")
 FRANCE = [SystemMessage("Answer briefly."), UserMessage("What is the capital of France?")]
@@ -58,6 +61,7 @@ async def test_it_does_so_asynchronously(client: ChatCompletionsClient, real_fle
         answer = await other.complete(messages=FRANCE)
         stream = await other.complete(messages=FRANCE, stream=True)
         text = "".join([update.choices[0].delta.content or "" async for update in stream if update.choices])
+        assert isinstance(stream, AsyncStreamingChatCompletions)
         await stream.aclose()
     assert answer.choices[0].message.content == text == whole.choices[0].message.content
 
@@ -86,7 +90,7 @@ def test_a_required_tool_is_called(client: ChatCompletionsClient) -> None:
     weather = ChatCompletionsToolDefinition(
         function=FunctionDefinition(name="weather", description="Tells the weather of a city.", parameters=schema)
     )
-    messages = [UserMessage("What is the weather in Rome?")]
+    messages = conversation(UserMessage("What is the weather in Rome?"))
     answer = client.complete(
         messages=messages,
         tools=[weather],
@@ -128,10 +132,11 @@ def test_the_model_is_described(real_fleet: Fleet) -> None:
 
 def test_its_exceptions(client: ChatCompletionsClient) -> None:
     with pytest.raises(HttpResponseError) as unprocessable:
-        client.complete(messages=[UserMessage("word " * 20_000)])
+        client.complete(messages=conversation(UserMessage("word " * 20_000)))
     assert unprocessable.value.status_code == 422
-    assert unprocessable.value.response is not None
-    told = unprocessable.value.response.json()
+    response = unprocessable.value.response
+    assert isinstance(response, HttpResponse)
+    told = response.json()
     assert (told["code"], told["detail"]["loc"]) == ("context_length_exceeded", ["body", "messages"])
     with pytest.raises(ResourceNotFoundError):
         client.complete(messages=FRANCE, headers={"azureml-model-deployment": "none"})

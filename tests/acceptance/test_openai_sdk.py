@@ -7,7 +7,7 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletion
+from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 from pydantic import BaseModel
 
 from tests.acceptance.conftest import MODEL
@@ -68,7 +68,7 @@ def test_log_probabilities_fit_the_text(client: openai.OpenAI) -> None:
     assert all(-50 < token.logprob <= 0 for token in tokens)
     # Greedily chosen tokens are likely ones.
     assert math.exp(sum(token.logprob for token in tokens) / len(tokens)) > 0.3
-    streamed = []
+    streamed: list[ChatCompletionTokenLogprob] = []
     for chunk in client.chat.completions.create(messages=FRANCE, logprobs=True, stream=True, **GREEDY):
         rechecked(chunk)
         logprobs = chunk.choices[0].logprobs
@@ -201,8 +201,9 @@ def test_exceptions(
     code: str | None,
     stream: bool,
 ) -> None:
+    body: dict[str, Any] = {"messages": FRANCE, "stream": stream} | GREEDY | fields
     with pytest.raises(error) as raised:
-        client.chat.completions.create(**({"messages": FRANCE, "stream": stream} | GREEDY | fields))
+        client.chat.completions.create(**body)
     assert (raised.value.param, raised.value.code) == (param, code)
     assert raised.value.request_id
 

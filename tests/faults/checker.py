@@ -10,6 +10,7 @@ from shared import keys
 from tests.faults.history import Exchange, History
 from tests.faults.processes import Footprint
 from tests.faults.scenarios import Scenario
+from tests.redis_types import at_once
 
 LASTING_KEYS = ("vinoqueue:workers", "vinoqueue:replicas", "vinoqueue:models", "vinoqueue:load:")
 """Keys without a TTL that are part of a service at rest: the registry, and the workers' load."""
@@ -84,7 +85,7 @@ def check_keys(client: "redis.Redis") -> list[str]:
         key = name.decode()
         if key.startswith(LASTING_KEYS):
             continue
-        ttl: int = client.pttl(name)  # type: ignore[assignment]
+        ttl: int = at_once(client.pttl(name))
         if ttl == -1:
             wrong.append(f"key {key} has no TTL")
         elif ttl > 0 and key.startswith(("arq:job:", "vinoqueue:queue:", "vinoqueue:inflight:")):
@@ -98,7 +99,7 @@ def check_stored(client: "redis.Redis", history: History, expected: dict[str, st
     """Return which accepted answers that were to be stored are not, or not as they should be."""
     texts: dict[str, set[str]] = {}
     for name in client.scan_iter(keys.stored("", "*")):
-        metadata, document = client.hmget(name, "metadata", "document")  # type: ignore[misc]
+        metadata, document = at_once(client.hmget(name, ["metadata", "document"]))
         found = texts.setdefault(json.loads(metadata).get("request", ""), set())
         found.add(json.loads(document)["choices"][0]["message"]["content"])
     wrong = []

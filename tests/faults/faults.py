@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from tests.faults.lab import Lab, Member
-from tests.faults.links import command
 from tests.faults.scenarios import Fault
+from tests.redis_types import command
 
 ENGINE = "worker.engine.child"
 PROMPTS = "worker.prompt.child"

@@ -11,10 +11,11 @@ from typing import Any
 import redis
 
 from tests.faults import processes
-from tests.faults.links import Links, command
+from tests.faults.links import Links
 from tests.faults.proxy import Proxy
 from tests.faults.scenarios import Scenario
 from tests.fleet import PATIENCE, Fleet, Process, free_port
+from tests.redis_types import command
 
 
 @dataclass(eq=False)

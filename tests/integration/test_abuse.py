@@ -9,6 +9,7 @@ import pytest
 
 from shared import keys
 from tests.fleet import SIMULATED, Fleet
+from tests.redis_types import at_once
 
 HELLO = [{"role": "user", "content": "hello"}]
 BODY = {"model": "sim", "messages": HELLO, "max_tokens": 2}
@@ -264,16 +265,17 @@ def test_a_payload_that_is_none_is_set_aside(target: Fleet) -> None:
         store.zadd(keys.queue("sim"), {name: number + 1})
     target.until(lambda: store.llen(keys.SET_ASIDE) == len(hostile), "the payloads to be set aside")
     target.until(
-        lambda: store.zcard(keys.queue("sim")) + store.zcard(keys.inflight("sim")) == 0, "the queue to be empty"
+        lambda: at_once(store.zcard(keys.queue("sim"))) + at_once(store.zcard(keys.inflight("sim"))) == 0,
+        "the queue to be empty",
     )
     assert not store.exists(*(keys.payload(f"corrupt-{number}") for number in range(len(hostile))))
 
 
 def test_a_frame_that_is_none_is_passed_over(target: Fleet) -> None:
     store = target.redis()
-    (channel,) = store.pubsub_channels(keys.replica_channel("*"))
+    (channel,) = at_once(store.pubsub_channels(keys.replica_channel("*")))
     for frame in (b"", b"\xff" * 100, b"\x91\x01", json.dumps({"job": "x"}).encode()):
         store.publish(channel, frame)
-    (worker_channel,) = store.pubsub_channels(keys.worker_channel("*"))
+    (worker_channel,) = at_once(store.pubsub_channels(keys.worker_channel("*")))
     for message in (b"", b"\xff\xfe", b"cancel", b"explode now"):
         store.publish(worker_channel, message)

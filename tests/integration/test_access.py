@@ -14,10 +14,13 @@ from azure.ai.inference import ChatCompletionsClient
 from azure.ai.inference.models import UserMessage
 from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+from openai.types.chat import ChatCompletionMessageParam
 
 from tests.fleet import SIMULATED, Fleet
+from tests.redis_types import at_once
+from tests.sdk_types import conversation
 
-HELLO = [{"role": "user", "content": "hello"}]
+HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 BODY = {"model": "sim", "messages": HELLO, "max_tokens": 5}
 JSON = {"content-type": "application/json"}
 
@@ -83,18 +86,18 @@ def test_without_a_valid_key_nothing_is_told(closed_fleet: tuple[Fleet, str]) ->
 def test_the_sdks_raise_what_their_users_catch(closed_fleet: tuple[Fleet, str]) -> None:
     fleet, secret = closed_fleet
     with pytest.raises(openai.AuthenticationError) as refused:
-        fleet.client().chat.completions.create(model="sim", messages=HELLO)  # type: ignore[arg-type]
+        fleet.client().chat.completions.create(model="sim", messages=HELLO)
     assert refused.value.code == "invalid_api_key"
     endpoint = f"http://127.0.0.1:{fleet.port}"
     with ChatCompletionsClient(endpoint, AzureKeyCredential("wrong-key")) as stranger:
         with pytest.raises(ClientAuthenticationError):
-            stranger.complete(messages=[UserMessage("hello")])
+            stranger.complete(messages=conversation(UserMessage("hello")))
         status, headers, answer = post(
             fleet, path="/chat/completions?api-version=2024-05-01-preview", **{"api-key": "wrong"}
         )
     assert (status, headers["x-ms-error-code"], answer["status"]) == (401, "unauthorized", 401)
     with ChatCompletionsClient(endpoint, AzureKeyCredential(secret)) as client:
-        assert client.complete(messages=[UserMessage("hello")], max_tokens=3).choices[0].message.content
+        assert client.complete(messages=conversation(UserMessage("hello")), max_tokens=3).choices[0].message.content
 
 
 def test_keys_follow_the_command_line(closed_fleet: tuple[Fleet, str]) -> None:
@@ -154,7 +157,7 @@ def test_requests_per_minute(closed_fleet: tuple[Fleet, str]) -> None:
     post(fleet, secret)
     client = fleet.client().with_options(api_key=secret)
     with pytest.raises(openai.RateLimitError) as refused:
-        client.chat.completions.create(model="sim", messages=HELLO)  # type: ignore[arg-type]
+        client.chat.completions.create(model="sim", messages=HELLO)
     assert (refused.value.code, refused.value.type) == ("rate_limit_exceeded", "requests")
     told = refused.value.response.headers
     assert 25_000 < int(told["retry-after-ms"]) <= 30_000
@@ -168,7 +171,7 @@ def test_requests_per_minute(closed_fleet: tuple[Fleet, str]) -> None:
         ChatCompletionsClient(endpoint, AzureKeyCredential(secret), retry_total=0) as azure_client,
         pytest.raises(HttpResponseError) as azure_refused,
     ):
-        azure_client.complete(messages=[UserMessage("hello")])
+        azure_client.complete(messages=conversation(UserMessage("hello")))
     assert azure_refused.value.status_code == 429
 
 
@@ -232,7 +235,7 @@ def test_a_request_waits_no_longer_than_it_may(empty_fleet: Fleet) -> None:
         assert (status, headers["x-ms-error-code"]) == (503, "queue_timeout")
         store = empty_fleet.redis()
         empty_fleet.until(lambda: store.zcard("vinoqueue:queue:sim") == 0, "the queue to be empty")
-        assert len(store.keys("arq:job:*")) == 1
+        assert len(at_once(store.keys("arq:job:*"))) == 1
         next(holder)
     status, _, answer = post(empty_fleet, **{"x-queue-timeout": "soon"})
     assert (status, answer["error"]["param"]) == (400, "x-queue-timeout")
@@ -253,11 +256,11 @@ def test_a_single_request_waits_no_longer_than_a_slot_for_anothers_many(closed_f
     for thread in threads:
         thread.start()
     store = fleet.redis()
-    fleet.until(lambda: store.zcard("vinoqueue:queue:sim") > 150, "the many to wait")
-    before = store.zcard("vinoqueue:queue:sim")
+    fleet.until(lambda: at_once(store.zcard("vinoqueue:queue:sim")) > 150, "the many to wait")
+    before = at_once(store.zcard("vinoqueue:queue:sim"))
     assert post(fleet, one, body)[0] == 200
     # In the time of its wait and its answer, the batch's 16 slots turned over about twice.
-    served = before - store.zcard("vinoqueue:queue:sim")
+    served = before - at_once(store.zcard("vinoqueue:queue:sim"))
     assert served < 64
     for thread in threads:
         thread.join()

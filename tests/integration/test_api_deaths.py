@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 from openai import Stream
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
 
 from shared import keys
 from tests.fleet import Fleet, Process
@@ -50,7 +50,7 @@ class Replicas:
         return None
 
     def ask(self, tokens: int = TOKENS, content: str = "", **fields: Any) -> ChatCompletion:
-        messages = [{"role": "user", "content": f"[[tokens {tokens}]]{content}"}]
+        messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": f"[[tokens {tokens}]]{content}"}]
         answer: ChatCompletion = self.fleet.client().chat.completions.create(
             model="sim", messages=messages, max_tokens=tokens, **fields
         )

@@ -9,6 +9,7 @@ from azure.ai.inference import ChatCompletionsClient, load_client
 from azure.ai.inference.aio import ChatCompletionsClient as AsyncClient
 from azure.ai.inference.models import (
     AssistantMessage,
+    AsyncStreamingChatCompletions,
     ChatCompletionsToolCall,
     ChatCompletionsToolDefinition,
     FunctionCall,
@@ -24,6 +25,7 @@ from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
 from tests.fleet import Fleet
+from tests.sdk_types import conversation
 
 CHAT = "/chat/completions?api-version=2024-05-01-preview"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -52,7 +54,7 @@ def test_the_sdk_completes(client: ChatCompletionsClient) -> None:
 
 
 def test_the_sdk_streams_what_it_completes(client: ChatCompletionsClient) -> None:
-    messages = [UserMessage([TextContentItem(text="hello")])]
+    messages = conversation(UserMessage([TextContentItem(text="hello")]))
     whole = client.complete(messages=messages, max_tokens=20)
     updates = list(client.complete(messages=messages, max_tokens=20, stream=True))
     text = "".join(update.choices[0].delta.content or "" for update in updates if update.choices)
@@ -62,8 +64,9 @@ def test_the_sdk_streams_what_it_completes(client: ChatCompletionsClient) -> Non
 
 async def test_the_asynchronous_sdk_too(session_fleet: Fleet) -> None:
     async with AsyncClient(f"http://127.0.0.1:{session_fleet.port}/models", KEY) as client:
-        stream = await client.complete(messages=[UserMessage("[[say one two]]")], stream=True)
+        stream = await client.complete(messages=conversation(UserMessage("[[say one two]]")), stream=True)
         text = "".join([update.choices[0].delta.content or "" async for update in stream if update.choices])
+        assert isinstance(stream, AsyncStreamingChatCompletions)
         await stream.aclose()
         assert text == "one two"
         assert (await client.get_model_info()).model_name == "sim"
@@ -78,29 +81,31 @@ def test_the_sdk_finds_the_right_client(session_fleet: Fleet) -> None:
 
 def test_the_sdk_passes_extra_parameters_through(client: ChatCompletionsClient) -> None:
     answer = client.complete(
-        messages=[UserMessage("[[say one two]]")], model_extras={"include_stop_str_in_output": True}, stop=["two"]
+        messages=conversation(UserMessage("[[say one two]]")),
+        model_extras={"include_stop_str_in_output": True},
+        stop=["two"],
     )
     assert answer.choices[0].message.content == "one two"
     with pytest.raises(HttpResponseError, match="surprise") as refused:
-        client.complete(messages=[UserMessage("hello")], model_extras={"surprise": 1})
+        client.complete(messages=conversation(UserMessage("hello")), model_extras={"surprise": 1})
     assert refused.value.status_code == 400
 
 
 WEATHER = ChatCompletionsToolDefinition(
     function=FunctionDefinition(name="weather", description="d", parameters={"type": "object"})
 )
-CALL = UserMessage('[[say <tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>]]')
+CALL = conversation(UserMessage('[[say <tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>]]'))
 
 
 def test_the_sdk_sees_the_calls_that_the_model_makes(client: ChatCompletionsClient) -> None:
-    choice = client.complete(messages=[CALL], tools=[WEATHER]).choices[0]
+    choice = client.complete(messages=CALL, tools=[WEATHER]).choices[0]
     assert choice.finish_reason == "tool_calls"
     assert choice.message.tool_calls is not None
     (call,) = choice.message.tool_calls
     assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Rome"})
     deltas = [
         part.function
-        for update in client.complete(messages=[CALL], tools=[WEATHER], stream=True)
+        for update in client.complete(messages=CALL, tools=[WEATHER], stream=True)
         for each in update.choices
         for part in each.delta.tool_calls or ()
     ]
@@ -120,17 +125,17 @@ def test_a_history_with_calls_is_understood(client: ChatCompletionsClient) -> No
 
 def test_the_sdk_raises_its_exceptions(client: ChatCompletionsClient) -> None:
     with pytest.raises(HttpResponseError, match="above maximum") as unprocessable:
-        client.complete(messages=[UserMessage("hello")], temperature=5)
+        client.complete(messages=conversation(UserMessage("hello")), temperature=5)
     assert unprocessable.value.status_code == 422
     with pytest.raises(ResourceNotFoundError, match="does not exist"):
-        client.complete(messages=[UserMessage("hello")], headers={"azureml-model-deployment": "none"})
+        client.complete(messages=conversation(UserMessage("hello")), headers={"azureml-model-deployment": "none"})
     picture = ImageContentItem(image_url=ImageUrl(url="http://host/a.png"))
     with pytest.raises(ResourceNotFoundError, match="Modality not supported"):
-        client.complete(messages=[UserMessage([picture])])
+        client.complete(messages=conversation(UserMessage([picture])))
 
 
 def test_the_sdk_raises_when_an_answer_breaks_in_mid_stream(client: ChatCompletionsClient) -> None:
-    stream = client.complete(messages=[UserMessage("[[exhaust at 5]]")], stream=True)
+    stream = client.complete(messages=conversation(UserMessage("[[exhaust at 5]]")), stream=True)
     with pytest.raises(ValueError, match="KV cache"):
         list(stream)
 

@@ -5,10 +5,11 @@ import threading
 
 import openai
 import pytest
+from openai.types.chat import ChatCompletionMessageParam
 
 from tests.fleet import Fleet
 
-HELLO = [{"role": "user", "content": "hello"}]
+HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 
 
 def post(fleet: Fleet, body: object, **headers: str) -> tuple[int, dict[str, str], dict[str, object]]:

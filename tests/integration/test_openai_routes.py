@@ -41,6 +41,11 @@ def complete(fleet: Fleet, prompt: Any, **fields: Any) -> Completion:
     return rechecked(answer)
 
 
+def prompt_tokens_of(answer: ChatCompletion | Completion) -> int:
+    assert answer.usage is not None
+    return answer.usage.prompt_tokens
+
+
 def refused(fleet: Fleet, path: str, body: dict[str, Any]) -> dict[str, Any]:
     status, _, answer = fleet.request("POST", path, json.dumps({"model": "sim"} | body))
     assert status == 400, answer
@@ -67,7 +72,7 @@ def test_three_choices_stream_side_by_side(session_fleet: Fleet) -> None:
     assert [choice.message.content for choice in whole.choices] == texts
     assert whole.usage == usage
     assert usage.completion_tokens == 36
-    assert usage.prompt_tokens == chat(session_fleet, max_tokens=1).usage.prompt_tokens  # type: ignore[union-attr]
+    assert usage.prompt_tokens == prompt_tokens_of(chat(session_fleet, max_tokens=1))
 
 
 def test_too_many_choices_are_refused(session_fleet: Fleet) -> None:
@@ -169,6 +174,9 @@ def test_waiting_requests_are_served_by_their_tier(empty_fleet: Fleet) -> None:
         chat(empty_fleet, max_tokens=3, service_tier=tier)
         ends.append(tier)
 
+    def until_wait(count: int) -> None:
+        empty_fleet.until(lambda: store.zcard(keys.queue("sim")) == count, f"{count} to wait")
+
     client = empty_fleet.client()
     blocker = client.chat.completions.create(
         model="sim", messages=[{"role": "user", "content": "[[tokens 100000]]"}], stream=True
@@ -178,7 +186,7 @@ def test_waiting_requests_are_served_by_their_tier(empty_fleet: Fleet) -> None:
     for waiting, tier in enumerate(("flex", "default", "priority"), start=1):
         threads.append(threading.Thread(target=ask, args=(tier,)))
         threads[-1].start()
-        empty_fleet.until(lambda waiting=waiting: store.zcard(keys.queue("sim")) == waiting, f"{waiting} to wait")
+        until_wait(waiting)
     blocker.close()
     client.close()
     for thread in threads:
@@ -209,8 +217,7 @@ def test_several_prompts_with_several_choices(session_fleet: Fleet) -> None:
     ]
     assert answer.usage is not None
     assert answer.usage.prompt_tokens == sum(
-        complete(session_fleet, prompt, max_tokens=1).usage.prompt_tokens  # type: ignore[union-attr]
-        for prompt in ("[[say one]]", "[[say two]]")
+        prompt_tokens_of(complete(session_fleet, prompt, max_tokens=1)) for prompt in ("[[say one]]", "[[say two]]")
     )
     assert [choice.text for choice in complete(session_fleet, "[[say one]]", best_of=3, n=2).choices] == ["one", "one"]
 

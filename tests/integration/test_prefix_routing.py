@@ -4,9 +4,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from openai.types.chat import ChatCompletionMessageParam
 
 from shared import keys
 from tests.fleet import SIMULATED, Fleet
+from tests.redis_types import at_once
 
 NAMES = ("w1", "w2", "w3")
 
@@ -22,10 +24,13 @@ class Asker:
     def ask(self, beginning: str) -> str:
         """Send a request; return the worker that takes it."""
         known = self._claimed().keys()
-        messages = [{"role": "system", "content": f"{beginning} " * 500}, {"role": "user", "content": "[[tokens 400]]"}]
+        messages: list[ChatCompletionMessageParam] = [
+            {"role": "system", "content": f"{beginning} " * 500},
+            {"role": "user", "content": "[[tokens 400]]"},
+        ]
         client = self.fleet.client()
         thread = threading.Thread(
-            target=lambda: client.chat.completions.create(model="sim", messages=messages, max_tokens=400)  # type: ignore[arg-type]
+            target=lambda: client.chat.completions.create(model="sim", messages=messages, max_tokens=400)
         )
         thread.start()
         self.threads.append(thread)
@@ -34,7 +39,9 @@ class Asker:
 
     def _claimed(self) -> dict[bytes, str]:
         """The jobs that workers hold."""
-        claims = {key: self._store.hget(key, "worker") for key in self._store.scan_iter(f"{keys.STATE_PREFIX}*")}
+        claims = {
+            key: at_once(self._store.hget(key, "worker")) for key in self._store.scan_iter(f"{keys.STATE_PREFIX}*")
+        }
         return {job: worker.decode() for job, worker in claims.items() if isinstance(worker, bytes)}
 
 

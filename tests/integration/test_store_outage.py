@@ -8,12 +8,13 @@ from pathlib import Path
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionChunk
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 from tests.fleet import SIMULATED, Fleet, fleet
+from tests.redis_types import at_once
 
 MEGABYTE = 2**20
-HELLO = [{"role": "user", "content": "hello"}]
+HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def test_a_store_full_of_our_own_queue_empties_itself(empty_fleet: Fleet) -> Non
     store = empty_fleet.redis()
     long = {"role": "user", "content": "[[tokens 100]]" + "x" * (MEGABYTE // 4)}
     body = json.dumps({"model": "sim", "messages": [long], "max_tokens": 20})
-    store.config_set("maxmemory", store.info("memory")["used_memory"] + 8 * MEGABYTE)
+    store.config_set("maxmemory", at_once(store.info("memory"))["used_memory"] + 8 * MEGABYTE)
 
     def ask() -> tuple[int, dict[str, str], bytes]:
         return empty_fleet.request("POST", "/v1/chat/completions", body)

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from tests.fleet import SIMULATED, Fleet
+from tests.redis_types import command
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PASSWORDS = {"api": "API_PASSWORD", "worker": "WORKER_PASSWORD", "admin": "ADMIN_PASSWORD"}
@@ -79,7 +80,7 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
         check=True,
     )
     assert json.loads(looked.stdout)["replicas"]
-    assert store.execute_command("ACL", "LOG") == [], fleet.logs()
+    assert command(store, "ACL", "LOG") == [], fleet.logs()
 
 
 @pytest.mark.parametrize(

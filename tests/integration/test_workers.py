@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionChunk
+from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
 from tests.fleet import SIMULATED, Fleet
 
-HELLO = [{"role": "user", "content": "hello"}]
+HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 
 
 def stream(fleet: Fleet, content: str = "hello", tokens: int = 40) -> Iterator[ChatCompletionChunk]:

@@ -26,7 +26,7 @@ class LittleStore:
     def publish(self, message: bytes) -> None:
         """Send a message to all who are connected, whether they have subscribed or not."""
         for writer in self.connections:
-            writer.write(hiredis.pack_command((b"message", b"channel", message)))
+            writer.write(hiredis.pack_command((b"message", b"channel", message)))  # type: ignore[arg-type] # its stub knows only pairs
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end."""

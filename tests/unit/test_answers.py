@@ -113,7 +113,7 @@ async def test_every_prompt_counts_once() -> None:
 
 
 async def test_tokens_are_told_with_their_text() -> None:
-    events = [
+    events: list[Event] = [
         STARTED,
         Delta(0, (1,), "", (-1.0,), (b"\xc3",)),
         Delta(1, (2,), "é", (-2.0,), (b"\xa9",)),
@@ -133,7 +133,7 @@ async def test_tokens_are_told_with_their_text() -> None:
 
 async def test_tokens_of_a_stop_string_are_not_told() -> None:
     # "STOP" was the stop string: what was held back for it never shows, nor does the token that ends the text.
-    events = [
+    events: list[Event] = [
         STARTED,
         Delta(0, (1,), "go ", (-1.0,), (b"go S",)),
         Delta(1, (2,), "", (-2.0,), (b"TO",)),
@@ -145,7 +145,7 @@ async def test_tokens_of_a_stop_string_are_not_told() -> None:
 
 
 async def test_text_held_back_to_the_end_brings_its_tokens() -> None:
-    events = [
+    events: list[Event] = [
         STARTED,
         Delta(0, (1,), "", (-1.0,), (b"ST",)),
         Delta(1, (2,), "ST.", (-2.0,), (b".",)),
@@ -155,7 +155,7 @@ async def test_text_held_back_to_the_end_brings_its_tokens() -> None:
 
 
 async def test_an_answer_cut_off_by_length_tells_every_token() -> None:
-    events = [
+    events: list[Event] = [
         STARTED,
         Delta(0, (1,), "a", (-1.0,), (b"a",)),
         Delta(1, (2,), "", (-2.0,), (b"\xf0\x9f",)),
@@ -170,7 +170,9 @@ async def test_an_answer_cut_off_by_length_tells_every_token() -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.lists(st.integers(1, 4), max_size=20))
 async def test_however_a_text_is_cut_its_tokens_are_told_once_and_in_order(text: str, sizes: list[int]) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")()
-    left, pieces, events = text.encode(), [], [STARTED]
+    left = text.encode()
+    pieces: list[bytes] = []
+    events: list[Event] = [STARTED]
     for size in [*sizes, 64]:
         piece, left = left[:size], left[size:]
         events.append(Delta(len(pieces), (0,), decoder.decode(piece), (-1.0,), (piece,)))
@@ -273,7 +275,10 @@ async def test_a_beam_search_brings_all_choices_of_one_job() -> None:
 @pytest.mark.parametrize("last", [Failed(LOST), Rejected(LOST)])
 @pytest.mark.parametrize("fields", [{"n": 2}, {"best_of": 2}])
 async def test_the_failure_of_one_choice_is_that_of_all(last: Event, fields: dict[str, int]) -> None:
-    jobs = [said("a", "b"), [STARTED, Delta(0, (1,), "c"), last] if isinstance(last, Failed) else [last]]
+    jobs: list[list[Event]] = [
+        said("a", "b"),
+        [STARTED, Delta(0, (1,), "c"), last] if isinstance(last, Failed) else [last],
+    ]
     tally = Tally()
     with pytest.raises(RequestRefused) as refused:
         await whole(asked(**fields), *jobs, tally=tally)

@@ -8,6 +8,7 @@ from redis.exceptions import ConnectionError, NoPermissionError, TimeoutError
 
 from shared.asking import Asker
 from shared.store import connect, line
+from tests.redis_types import command
 from tests.unit.little_store import LittleStore, little_store
 
 PATIENCE = 10.0
@@ -48,9 +49,8 @@ async def test_each_gets_the_answer_to_its_own_question_over_one_connection(stor
 
 
 async def test_an_error_is_for_the_one_who_caused_it(asker: Asker) -> None:
-    before, refused, after = await asyncio.gather(
-        asker.ask("ECHO", "before"), asker.ask("REFUSE"), asker.ask("ECHO", "after"), return_exceptions=True
-    )
+    questions = (("ECHO", "before"), ("REFUSE",), ("ECHO", "after"))
+    before, refused, after = await asyncio.gather(*(asker.ask(*words) for words in questions), return_exceptions=True)
     assert (before, after) == (b"before", b"after")
     assert isinstance(refused, NoPermissionError)
 
@@ -128,10 +128,10 @@ async def test_a_store_that_says_what_it_was_not_asked_is_left(store: LittleStor
 
 async def test_the_client_tries_again_where_a_connection_broke(store: LittleStore) -> None:
     redis = connect(store.url)
-    assert await redis.execute_command("HANG UP ONCE") == b"OK"
+    assert await command(redis, "HANG UP ONCE") == b"OK"
     assert store.heard.count([b"HANG", b"UP", b"ONCE"]) == 2
     with pytest.raises(ConnectionError):
-        await redis.execute_command("HANG UP")
+        await command(redis, "HANG UP")
     await redis.aclose()
 
 
@@ -140,5 +140,5 @@ async def test_the_client_hands_out_answers_as_redis_py_does(store: LittleStore)
     assert await redis.set("name", "value") is True
     assert await redis.echo("text") == b"text"
     with pytest.raises(NoPermissionError):
-        await redis.execute_command("REFUSE")
+        await command(redis, "REFUSE")
     await redis.aclose()

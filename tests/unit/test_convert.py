@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as opset
 
 from cli.main import main
-from worker.convert import conversion, weights
+from worker.convert import conversion
 from worker.convert.activations import fast_properties
 from worker.convert.conversion import convert
 from worker.convert.merge import merge_products
@@ -196,7 +196,7 @@ def test_groups_that_do_not_fit_are_told() -> None:
 
 def test_nncf_that_is_missing_is_told_before_anything_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr(weights.importlib.util, "find_spec", lambda name: None if name == "nncf" else real(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "nncf" else real(name))
     with pytest.raises(ModelError, match=r"pip install 'vinoqueue\[worker,convert\]'"):
         convert("no-such-model", tmp_path / "new", Weights(), max_perplexity_ratio=1.1)
     with pytest.raises(ModelError, match="no-such-model"):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
@@ -14,6 +15,7 @@ from shared.tasks import cancel_all
 from worker.consumer import ChatWorker, Serve
 from worker.prompt.early import MOST, Prompts
 from worker.prompt.interface import Answer, Prepared, Unfit
+from worker.prompt.process import PromptProcess
 
 
 def job(name: str, text: str = "hello") -> Job:
@@ -43,9 +45,13 @@ class Maker:
         return answer
 
 
+def prompts_of(maker: Maker, **options: float) -> Prompts:
+    return Prompts(cast(PromptProcess, maker), **options)
+
+
 async def test_a_prompt_that_was_begun_is_not_made_twice() -> None:
     maker = Maker()
-    prompts = Prompts(maker)
+    prompts = prompts_of(maker)
     prompts.begin(job("a", "one"))
     prompts.begin(job("a", "one"))
     assert maker.asked == ["one"]
@@ -56,7 +62,7 @@ async def test_a_prompt_that_was_begun_is_not_made_twice() -> None:
 
 async def test_one_that_was_not_begun_is_asked_for_when_it_is_wanted() -> None:
     maker = Maker()
-    wanted = asyncio.create_task(Prompts(maker).of(job("a", "one")))
+    wanted = asyncio.create_task(prompts_of(maker).of(job("a", "one")))
     await asyncio.sleep(0)
     assert maker.asked == ["one"]
     maker.answers[0].set_result(Prepared(1, (3,)))
@@ -65,7 +71,7 @@ async def test_one_that_was_not_begun_is_asked_for_when_it_is_wanted() -> None:
 
 async def test_a_refusal_reaches_whoever_wants_the_prompt() -> None:
     maker = Maker()
-    prompts = Prompts(maker)
+    prompts = prompts_of(maker)
     prompts.begin(job("a", "bad"))
     maker.answers[0].set_result(Unfit(1, Problem(kind=ProblemKind.TEMPLATE, message="no such template")))
     with pytest.raises(RequestRefused, match="no such template"):
@@ -74,7 +80,7 @@ async def test_a_refusal_reaches_whoever_wants_the_prompt() -> None:
 
 async def test_only_so_many_are_begun() -> None:
     maker = Maker()
-    prompts = Prompts(maker)
+    prompts = prompts_of(maker)
     for number in range(MOST + 1):
         prompts.begin(job(f"j{number}", str(number)))
     assert maker.asked == [str(number) for number in range(MOST)]
@@ -86,7 +92,7 @@ async def test_only_so_many_are_begun() -> None:
 
 async def test_what_others_have_claimed_makes_room() -> None:
     maker = Maker()
-    prompts = Prompts(maker, patience=0.0)
+    prompts = prompts_of(maker, patience=0.0)
     for number in range(MOST + 1):
         prompts.begin(job(f"j{number}", str(number)))
         await asyncio.sleep(0.001)

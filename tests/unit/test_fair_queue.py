@@ -7,6 +7,7 @@ import pytest
 from shared import keys
 from shared.queue import JobQueue, QueueFull
 from shared.request import ChatRequest, Job, Message, Sampling, Tier
+from tests.redis_types import awaitable
 
 
 def job(name: str, tenant: str, *, tier: Tier | None = None, tokens: int = 100) -> Job:
@@ -71,8 +72,8 @@ async def test_who_was_away_does_not_save_up_a_lead(queue: JobQueue) -> None:
 
 async def test_bands_are_strict_whoever_waits_in_them(queue: JobQueue) -> None:
     for tier in ("flex", "default", "priority"):
-        await put(queue, "a", 3, tier=tier)  # type: ignore[arg-type]
-        await put(queue, "b", 3, tier=tier)  # type: ignore[arg-type]
+        await put(queue, "a", 3, tier=tier)
+        await put(queue, "b", 3, tier=tier)
     await put(queue, "c", 3)
     names = []
     for _ in range(21):
@@ -114,15 +115,15 @@ async def test_a_request_that_returns_keeps_its_place_and_turns_no_time_back(que
     (claim,), _ = await queue.claim("w", used=0, slots=1)
     await take(queue, 1)
     await queue.release("w", [(claim.job, claim.attempt)])
-    before = await queue.redis.hget(keys.shares("tiny"), "time:-1")
+    before = await awaitable(queue.redis.hget(keys.shares("tiny"), "time:-1"))
     (again,), _ = await queue.claim("w", used=0, slots=1)
     assert again.job == claim.job
-    assert await queue.redis.hget(keys.shares("tiny"), "time:-1") == before
+    assert await awaitable(queue.redis.hget(keys.shares("tiny"), "time:-1")) == before
 
 
 async def test_arqs_own_reader_takes_every_score(queue: JobQueue) -> None:
     for tier in ("flex", "default", "priority"):
-        await put(queue, "a", 1, tier=tier)  # type: ignore[arg-type]
+        await put(queue, "a", 1, tier=tier)
     found = await queue.redis.queued_jobs(queue_name=keys.queue("tiny"))
     assert [info.job_id for info in found] == ["a-priority-0", "a-default-0", "a-flex-0"]
     scores = [info.score for info in found]

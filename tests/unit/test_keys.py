@@ -15,6 +15,7 @@ from api.keys.secret import digest, masked, new_secret
 from api.keys.store import UnknownKey, decoded, new_key, put_key, revoke, rotate, stored_keys
 from cli.main import main
 from shared import keys
+from tests.redis_types import awaitable
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ async def test_a_key_in_redis_closes_the_service_for_good(redis: FakeAsyncRedis)
 async def test_only_a_hash_of_the_secret_is_kept(redis: FakeAsyncRedis) -> None:
     made, secret = new_key(template())
     await put_key(redis, made)
-    kept = (await redis.hgetall(keys.API_KEYS))[made.id.encode()].decode()
+    kept = (await awaitable(redis.hgetall(keys.API_KEYS)))[made.id.encode()].decode()
     assert secret not in kept
     assert secret.removeprefix("sk-vq-") not in kept
     assert digest(secret) in kept
@@ -157,7 +158,7 @@ async def test_a_bad_file_at_the_start_is_an_error(redis: FakeAsyncRedis, tmp_pa
 async def test_an_unreadable_record_keeps_the_service_closed(
     redis: FakeAsyncRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await redis.hset(keys.API_KEYS, "key-1", "no json")
+    await awaitable(redis.hset(keys.API_KEYS, "key-1", "no json"))
     ring = keyring(redis)
     await ring.refresh()
     assert not ring.open

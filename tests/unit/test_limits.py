@@ -8,7 +8,7 @@ import pytest
 from fakeredis import FakeAsyncRedis
 
 from api.keys import ApiKey
-from api.limits import Counts, Limiter, Refusal, Reservation
+from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import duration, rate_headers
 from shared import keys
 
@@ -31,10 +31,10 @@ def key(**limits: Any) -> ApiKey:
 
 async def reserve(
     limiter: Limiter, of: ApiKey, tokens: int = 1
-) -> tuple[Reservation, Refusal | None, dict[str, Counts]]:
+) -> tuple[Reservation, Refusal | None, dict[LimitName, Counts]]:
     reservation = Reservation(of, limiter.new_name(), tokens)
     refusal, counts = await limiter.reserve(reservation)
-    return reservation, refusal, dict(counts)
+    return reservation, refusal, counts
 
 
 async def test_requests_are_counted_and_refused_with_a_time(limiter: Limiter) -> None:

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tell
 @contextmanager
 def running(code: str) -> Iterator[int]:
     process = subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{code}"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         process.stdout.readline()
         yield process.pid
     finally:

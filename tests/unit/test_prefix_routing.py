@@ -14,6 +14,7 @@ from shared import keys
 from shared.queue import Claim, JobQueue
 from shared.request import ChatRequest, Job, Message, Tier
 from shared.tasks import cancel_all
+from tests.redis_types import awaitable
 from worker.consumer import ChatWorker, Serve
 
 WORKERS = ("w1", "w2", "w3")
@@ -52,7 +53,8 @@ def job(name: str, beginning: str, *, tier: Tier | None = None) -> Job:
 async def put(queue: JobQueue, name: str, beginning: str, *, tier: Tier | None = None) -> str | None:
     """Queue a job; return the worker that it is kept for."""
     await queue.enqueue([job(name, beginning, tier=tier)], limit=1000)
-    for entry in await queue.redis.zrange(keys.kept("tiny"), 0, -1):
+    entries: list[bytes] = await queue.redis.zrange(keys.kept("tiny"), 0, -1)
+    for entry in entries:
         kept, _, worker = entry.decode().partition(" ")
         if kept == name:
             return worker
@@ -211,12 +213,12 @@ async def test_what_is_remembered_is_bounded_and_goes_by_itself(redis: ArqRedis,
     for number in range(300):
         await put(queue, f"j{number}", chr(0x4E00 + number))
         await idle(queue)
-    assert await redis.hlen(keys.prefixes("tiny")) <= 65_536
+    assert await awaitable(redis.hlen(keys.prefixes("tiny"))) <= 65_536
     assert await redis.pttl(keys.prefixes("tiny")) > 0
     for worker in WORKERS:
         await idle(queue, **{other: 0.9 for other in WORKERS if other != worker})
         await put(queue, f"for-{worker}", "a")
-    entries = await redis.hvals(keys.prefixes("tiny"))
+    entries = await awaitable(redis.hvals(keys.prefixes("tiny")))
     assert max(entry.count(b"\n") for entry in entries) == len(WORKERS)
     assert all(entry.split(b"\n").count(b"w1") <= 1 for entry in entries)
 

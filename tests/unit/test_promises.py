@@ -27,6 +27,7 @@ from shared.events import Delta, Event, Failed, Finished, Started, encode_event
 from shared.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.request import ChatRequest, Message, Sampling
 from shared.settings import ApiSettings
+from tests.redis_types import awaitable
 
 LEASE = 0.15
 MESSAGES = b'[{"role":"user","content":"hello"}]'
@@ -50,7 +51,12 @@ def promised(answer_id: str = "a1", **fields: Any) -> Promise:
         store=True,
         metadata=(("topic", "sea"),),
     )
-    values = {"accepted": time.time(), "request": request, "messages": MESSAGES, "jobs": (f"job-{answer_id}",)}
+    values: dict[str, Any] = {
+        "accepted": time.time(),
+        "request": request,
+        "messages": MESSAGES,
+        "jobs": (f"job-{answer_id}",),
+    }
     return Promise(answer_id=answer_id, **(values | fields))
 
 
@@ -64,7 +70,7 @@ async def announce(redis: ArqRedis, replica: str, lease: float = 60) -> None:
 
 
 async def write_journal(redis: ArqRedis, job: str, events: Sequence[Event]) -> None:
-    await redis.rpush(keys.journal(job), *map(encode_event, events))  # type: ignore[misc]
+    await awaitable(redis.rpush(keys.journal(job), *map(encode_event, events)))
 
 
 async def test_a_promise_stands_until_it_is_taken_back(redis: ArqRedis) -> None:
@@ -110,9 +116,9 @@ async def test_several_replicas_share_the_promises_of_one_that_has_gone(redis: A
 async def test_a_promise_that_can_not_be_read_is_dropped(redis: ArqRedis) -> None:
     own = book(redis, "api-1")
     await own.add(promised("a1"))
-    await redis.hset(keys.promises("api-1"), "a2", b"?")  # type: ignore[misc]
+    await awaitable(redis.hset(keys.promises("api-1"), "a2", "?"))
     assert [promise.answer_id for promise in await own.own(but=())] == ["a1"]
-    assert await redis.hkeys(keys.promises("api-1")) == [b"a1"]  # type: ignore[misc]
+    assert await awaitable(redis.hkeys(keys.promises("api-1"))) == [b"a1"]
 
 
 class Replica:
@@ -148,7 +154,7 @@ class Replica:
         await self.relay.close_all()
 
     async def open_promises(self) -> int:
-        return int(await self.redis.hlen(keys.promises(self.name)))  # type: ignore[misc]
+        return int(await awaitable(self.redis.hlen(keys.promises(self.name))))
 
 
 @pytest.fixture
@@ -280,4 +286,4 @@ async def test_a_client_that_leaves_takes_its_request_with_it(redis: ArqRedis, h
     await kept_promises(redis)
     await heir.service.farewell()
     assert not tally.left_to_another
-    assert await redis.hget(keys.state("job-a1"), "cancelled") == b"1"  # type: ignore[misc]
+    assert await awaitable(redis.hget(keys.state("job-a1"), "cancelled")) == b"1"

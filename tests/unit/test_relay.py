@@ -7,6 +7,7 @@ from api.relay import Answer, Relay
 from shared import keys
 from shared.errors import Problem, ProblemKind, RequestRefused
 from shared.events import Delta, Event, Failed, Finished, Rejected, Started, encode_event, encode_frame, entry_head
+from tests.redis_types import awaitable
 
 STARTED = Started("w1", 3, "fp")
 END = Finished(3, "stop")
@@ -102,7 +103,7 @@ async def test_frames_are_routed_and_lost_ones_recovered(redis: ArqRedis) -> Non
     relay.open(answer)
     await redis.set(keys.payload("a"), b"payload")
     for event in (STARTED, delta(0, "a"), delta(1, "b")):
-        await redis.rpush(keys.journal("a"), encode_event(event))
+        await awaitable(redis.rpush(keys.journal("a"), encode_event(event)))
     # The first frame was lost on its way.
     relay.route(frame_of(("a", 1, delta(1, "b")), ("unknown", 1, END)))
     await relay.recovered()

@@ -46,7 +46,7 @@ def test_a_connection_that_ends_suddenly_is_a_connection_error_under_uvloop() ->
     async def ask() -> None:
         async with await asyncio.start_server(stay, "127.0.0.1", 0) as server:
             client = connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
-            connection = client.connection_pool.make_connection()
+            connection = client.connection_pool.make_connection()  # type: ignore[no-untyped-call] # untyped in redis-py
             await connection._connect()
             connection._writer.transport.abort()
             await asyncio.sleep(0)

@@ -116,7 +116,8 @@ ALPHABET = st.text(alphabet="ab\né中😀", max_size=30)
     include_stop=st.booleans(),
 )
 def test_any_cut_gives_the_same_text(text: str, stops: list[str], cuts: list[int], include_stop: bool) -> None:
-    data, pieces = text.encode(), []
+    data = text.encode()
+    pieces: list[bytes] = []
     while data:
         length = cuts[len(pieces) % len(cuts)]
         pieces.append(data[:length])

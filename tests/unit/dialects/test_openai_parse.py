@@ -8,7 +8,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsStr
 
 from api.dialects.openai.parse import DEFAULTS
 from api.dialects.openai.schema import ChatCompletionRequest
-from api.dialects.openai.unserved import NOT_SERVED, PARTLY_SERVED
+from api.dialects.openai.unserved import NOT_SERVED, PARTLY_SERVED, NotServed, PartlyServed
 from shared.request import ChatRequest, Constraint, Message, Sampling, Tool, ToolCall
 from tests.unit.dialects.bodies import USER, body, error_of, parse
 
@@ -304,4 +304,5 @@ def test_the_schema_has_every_field_of_the_sdk_and_each_is_served_or_listed() ->
     assert schema == set(get_type_hints(CompletionCreateParamsStreaming))
     assert schema == SERVED | set(NOT_SERVED) | set(PARTLY_SERVED)
     assert len(schema) == len(SERVED) + len(NOT_SERVED) + len(PARTLY_SERVED)
-    assert all(row.reason.endswith(".") for row in (*NOT_SERVED.values(), *PARTLY_SERVED.values()))
+    rows: list[NotServed | PartlyServed] = [*NOT_SERVED.values(), *PARTLY_SERVED.values()]
+    assert all(row.reason.endswith(".") for row in rows)

@@ -15,6 +15,7 @@ from typing import Any
 import redis
 
 from bench.store import Store
+from shared.placement import beside_engine, own_cpus, run_on
 
 PATIENCE = 60.0
 """Seconds after which waiting for a process is given up: a bound against hanging, not an expectation."""
@@ -62,10 +63,14 @@ class Fleet:
     """One store with any number of workers and API replicas."""
 
     def __init__(self, folder: Path, *store_options: str, local: bool = False) -> None:
-        """``store_options`` are Valkey's own. With ``local``, all meet at its Unix socket, as under ``up``."""
+        """``store_options`` are Valkey's own. With ``local``, all meet at its Unix socket, and store and replicas run
+        beside the engine, as under ``up``."""
         self.folder = folder
+        self._cpus = beside_engine(own_cpus()) if local else frozenset[int]()
         self.store = Store(folder / "store", free_port(), *store_options)
         self.store.start()
+        if self.store.pid is not None:
+            run_on(self._cpus, self.store.pid)
         self.url = self.store.local_url if local else self.store.url
         self.processes: list[Process] = []
         self.port = 0
@@ -87,6 +92,7 @@ class Fleet:
         """Start an API replica; it becomes the one that :meth:`client` and :meth:`request` talk to."""
         self.port = free_port()
         process = self.start("api", "--port", str(self.port), *arguments)
+        run_on(self._cpus, process.popen.pid)
         self.until(lambda: self.status("/live") == 200, "the API to answer")
         return process
 

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from shared import logs
 from shared.loops import run as run_loop
+from shared.placement import beside_engine, own_cpus, run_on
 from shared.queue import Emitter, JobQueue
 from shared.settings import WorkerSettings
 from shared.store import connect, line
@@ -51,7 +52,16 @@ def run(settings: WorkerSettings) -> int:
 class _Worker:
     """The parts of a worker and how they hang together."""
 
-    def __init__(self, settings: WorkerSettings, redis: ArqRedis, name: str, path: str, context_length: int) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        redis: ArqRedis,
+        name: str,
+        path: str,
+        context_length: int,
+        cpus: frozenset[int],
+    ) -> None:
+        """``cpus`` are those on which the engine may run."""
         self.id = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self.settings = settings
         self.redis = redis
@@ -94,7 +104,7 @@ class _Worker:
         )
         self.service.attach(self.publisher, self.prompts, self.grammars)
         self.keeper = EngineKeeper(
-            EngineOptions.from_settings(settings, path=path, context_length=context_length),
+            EngineOptions.from_settings(settings, path=path, context_length=context_length, cpus=cpus),
             self.service,
             self.consumer,
             self.queue,
@@ -172,10 +182,13 @@ async def _serve(settings: WorkerSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
+    cpus = own_cpus()
+    if settings.computes_on_cpu:
+        run_on(beside_engine(cpus))
     name, path, context_length = await _find_model(settings)
     redis = connect(settings.redis_url)
     try:
-        worker = _Worker(settings, redis, name, path, context_length)
+        worker = _Worker(settings, redis, name, path, context_length, cpus)
         logger.info("worker %s serves %s on %s", worker.id, name, settings.device)
         await worker.run(stopping)
     finally:

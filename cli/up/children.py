@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from shared.placement import run_on
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -18,11 +20,20 @@ class Child:
     ``up``, which ends things in order. On Linux the kernel kills it when ``up`` dies, however that comes about.
     """
 
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """``name`` is for people; ``environment`` is added to this process's own."""
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        cpus: frozenset[int] = frozenset(),
+    ) -> None:
+        """``name`` is for people; ``environment`` is added to this process's own. It runs on ``cpus`` only, if any are
+        given."""
         self.name = name
         self._command = command
         self._environment = environment or {}
+        self._cpus = cpus
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -42,7 +53,7 @@ class Child:
             stderr=output,
             env={**os.environ, **self._environment},
             start_new_session=True,
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=_die_with(os.getpid(), self._cpus),
         )
 
     async def wait(self) -> int:
@@ -87,8 +98,9 @@ def ending(code: int) -> str:
         return f"signal {-code}"
 
 
-def _die_with(parent: int) -> Callable[[], None] | None:
-    """What a new process does before it becomes the command: have the kernel kill it when ``parent`` dies."""
+def _die_with(parent: int, cpus: frozenset[int]) -> Callable[[], None] | None:
+    """What a new process does before it becomes the command: have the kernel kill it when ``parent`` dies, and keep to
+    ``cpus``."""
     if sys.platform != "linux":
         return None
     # Looked up here, because as little as possible should happen between fork and exec.
@@ -98,5 +110,6 @@ def _die_with(parent: int) -> Callable[[], None] | None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
+        run_on(cpus)
 
     return tie

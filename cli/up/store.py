@@ -25,8 +25,9 @@ _LOG_LINES = 10
 class EmbeddedValkey:
     """A Valkey server of our own, gone without a trace when stopped."""
 
-    def __init__(self) -> None:
-        """Find the server's binary. Raises :class:`click.ClickException` when it is not installed."""
+    def __init__(self, cpus: frozenset[int] = frozenset()) -> None:
+        """Find the server's binary. It will run on ``cpus``, if any are given. Raises :class:`click.ClickException`
+        when it is not installed."""
         binary = _binary()
         self._folder = Path(tempfile.mkdtemp(prefix="vinoqueue-"))
         self._log = self._folder / "valkey.log"
@@ -43,7 +44,7 @@ class EmbeddedValkey:
             "loglevel": "warning",
         }
         flags = [part for name, value in options.items() for part in (f"--{name}", value)]
-        self.child = Child("Valkey", [str(binary), *flags])
+        self.child = Child("Valkey", [str(binary), *flags], cpus=cpus)
 
     async def start(self) -> None:
         """Start the server and wait until it answers. Raises :class:`click.ClickException` when it does not."""

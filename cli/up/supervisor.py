@@ -16,6 +16,7 @@ from cli.options import variable
 from cli.up.children import Child, ending
 from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
+from shared.placement import beside_engine, own_cpus
 from shared.registry import Survey, WorkerInfo, survey
 from shared.settings import ApiSettings, Settings, UpSettings, WorkerSettings
 from shared.store import connect
@@ -47,11 +48,12 @@ class _Supervisor:
     def __init__(self, settings: UpSettings) -> None:
         port = free_port(settings.host, settings.port)
         self._progress = Progress()
-        self._store = None if settings.redis_url else EmbeddedValkey()
+        cpus = beside_engine(own_cpus()) if settings.computes_on_cpu else frozenset[int]()
+        self._store = None if settings.redis_url else EmbeddedValkey(cpus)
         url = self._store.url if self._store else settings.redis_url
         self._settings = settings.model_copy(update={"port": port, "redis_url": url})
         self._worker = Child("worker", _command("worker"), environment(self._settings, WorkerSettings))
-        self._api = Child("API", _command("api"), environment(self._settings, ApiSettings))
+        self._api = Child("API", _command("api"), environment(self._settings, ApiSettings), cpus=cpus)
         self._ready = False
 
     async def run(self) -> int:

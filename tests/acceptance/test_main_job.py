@@ -3,13 +3,19 @@
 import asyncio
 import http.client
 import json
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import openai
 import openvino_genai
 import pytest
 
+from bench.usage import family
+from shared.placement import beside_engine, own_cpus
 from tests.acceptance.conftest import MODEL
+from tests.faults.faults import ENGINE
 from tests.fleet import Fleet
 from worker.engine.openvino import EXACT
 from worker.models import default_model
@@ -167,3 +173,12 @@ def test_a_client_that_goes_away_in_prefill_frees_the_engine(real_fleet: Fleet) 
     connection.close()
     real_fleet.until(lambda: engine_numbers(real_fleet) == (0, 0.0), "the engine to be empty")
     assert real_fleet.workers()[0]["steps"] - steps < 500
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no process's CPUs")
+def test_what_runs_beside_the_engine_keeps_off_its_first_cpu(real_fleet: Fleet) -> None:
+    supervisor = real_fleet.workers()[0]["pid"]
+    engine = [pid for pid in family(supervisor) if ENGINE in Path(f"/proc/{pid}/cmdline").read_text()]
+    others = set(family(supervisor)).difference(engine)
+    assert [os.sched_getaffinity(pid) for pid in engine] == [own_cpus()]
+    assert {frozenset(os.sched_getaffinity(pid)) for pid in others} == {beside_engine(own_cpus())}

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from shared.placement import run_on
 from worker.engine.interface import (
     Add,
     Cancel,
@@ -43,6 +44,7 @@ _GAUGES_AGE = 0.1
 def main() -> int:
     """Load the engine and run it until the parent says so or goes away. Returns the exit code."""
     options = msgspec.json.decode(sys.argv[1], type=EngineOptions)
+    run_on(frozenset(options.cpus))
     channel: Channel = ChildChannel.inherited(msgspec.msgpack.Decoder(Command))
     # The native library prints what it likes to standard output, which belongs to the command's own answers.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

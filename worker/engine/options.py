@@ -1,5 +1,6 @@
 """What an engine process is told at its start: one JSON argument."""
 
+from collections.abc import Collection
 from typing import Literal, Self
 
 import msgspec
@@ -15,7 +16,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     hold directives about loading (see :mod:`worker.engine.directives`).
     ``context_length`` is the most tokens of prompt and answer together. ``cache_size`` is in GB; 0 lets the
     KV cache grow as needed. ``prefill_tokens`` are the most tokens of prompts in one step. ``plugin_config`` holds
-    properties of the OpenVINO device. ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
+    properties of the OpenVINO device. ``cpus`` are those on which the engine may run; with none, on its parent's.
+    ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
     """
 
     engine: Literal["openvino", "simulated"]
@@ -34,9 +36,12 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     sim_step: float
     sim_tokens: int
     sim_load: float
+    cpus: tuple[int, ...] = ()
 
     @classmethod
-    def from_settings(cls, settings: EngineSettings, *, path: str, context_length: int) -> Self:
+    def from_settings(
+        cls, settings: EngineSettings, *, path: str, context_length: int, cpus: Collection[int] = ()
+    ) -> Self:
         """Return the options of the model at ``path`` under a worker's settings."""
         return cls(
             engine=settings.engine,
@@ -55,4 +60,5 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             sim_step=settings.sim_step,
             sim_tokens=settings.sim_tokens,
             sim_load=settings.sim_load,
+            cpus=tuple(sorted(cpus)),
         )

@@ -1,0 +1,71 @@
+"""Who runs on which CPU beside an engine that computes on CPUs."""
+
+import os
+import sys
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from cli.up.children import Child
+from shared.placement import beside_engine, own_cpus, run_on
+from shared.settings import EngineSettings
+from worker.engine.options import EngineOptions
+from worker.engine.process import EngineProcess
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no process's CPUs")
+
+
+@pytest.fixture
+def here() -> Iterator[frozenset[int]]:
+    """This process's CPUs, which it has again afterwards."""
+    before = own_cpus()
+    yield before
+    run_on(before)
+
+
+@pytest.mark.parametrize(("cpus", "left"), [({0, 1}, {1}), ({5, 3, 4}, {4, 5}), ({7}, {7}), (set(), set())])
+def test_all_but_the_first_are_left_to_others(cpus: set[int], left: set[int]) -> None:
+    assert beside_engine(cpus) == left
+
+
+def test_a_process_stays_where_it_is_told_to(here: frozenset[int]) -> None:
+    run_on({max(here)})
+    assert own_cpus() == {max(here)}
+    run_on(frozenset())
+    assert own_cpus() == {max(here)}
+
+
+def test_a_cpu_that_is_not_ours_moves_nothing(here: frozenset[int]) -> None:
+    run_on({4095})
+    assert own_cpus() == here
+
+
+async def test_the_engine_has_all_of_its_cpus_though_its_supervisor_steps_aside(here: frozenset[int]) -> None:
+    settings = EngineSettings(engine="simulated")
+    options = EngineOptions.from_settings(settings, path="", context_length=100, cpus=here)
+    run_on({max(here)})
+    for cpus, expected in ((options.cpus, here), ((), {max(here)})):
+        process = EngineProcess(msgspec.structs.replace(options, cpus=cpus), step_timeout=60)
+        await process.start()
+        await process.ready()
+        assert process.pid is not None
+        assert os.sched_getaffinity(process.pid) == expected
+        await process.stop()
+
+
+async def test_what_up_starts_keeps_to_its_cpus(here: frozenset[int]) -> None:
+    child = Child("sleeper", ["sleep", "60"], cpus=frozenset({max(here)}))
+    await child.start()
+    assert child.pid is not None
+    assert os.sched_getaffinity(child.pid) == {max(here)}
+    child.kill()
+    await child.wait()
+
+
+@pytest.mark.parametrize(
+    ("fields", "computes"),
+    [({}, True), ({"device": "CPU"}, True), ({"device": "GPU.1"}, False), ({"engine": "simulated"}, False)],
+)
+def test_only_an_engine_on_cpus_is_made_way_for(fields: dict[str, str], computes: bool) -> None:
+    assert EngineSettings.model_validate(fields).computes_on_cpu is computes

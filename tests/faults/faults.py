@@ -6,6 +6,8 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+import redis
+
 from tests.faults.lab import Lab, Member
 from tests.faults.scenarios import Fault
 from tests.redis_types import command
@@ -79,8 +81,15 @@ async def freeze_store(lab: Lab, fault: Fault) -> None:
 
 async def kill_master(lab: Lab, fault: Fault) -> None:
     """Kill the store for good: a Sentinel promotes its replica."""
+
+    def promoted() -> bool:
+        # A Sentinel ends all of a replica's connections when it promotes it, ours among them.
+        with suppress(redis.RedisError):
+            return bool(command(lab.redis(), "ROLE")[0] == b"master")
+        return False
+
     await asyncio.to_thread(lab.fleet.store.kill)
-    await lab.until(lambda: command(lab.redis(), "ROLE")[0] == b"master", "the replica to be promoted")
+    await lab.until(promoted, "the replica to be promoted")
 
 
 async def cut_worker(lab: Lab, fault: Fault) -> None:

@@ -6,7 +6,6 @@ from redis.asyncio import Redis
 
 from shared.line import unpack
 from shared.queue import Emitter, Holding
-from shared.queue.texts import script_text
 from shared.scripts import Script
 
 
@@ -22,5 +21,5 @@ async def emit(
     :meth:`Emitter.receipt` does."""
     command, replicas = emitter.command(said, ended=ended, load=load)
     _, _, names, *arguments = unpack(command)
-    answer = await Script(redis, script_text("emit"))(arguments[: int(names)], arguments[int(names) :])
+    answer = await Script(redis, emitter.text)(arguments[: int(names)], arguments[int(names) :])
     return dict(zip(replicas, emitter.receipt(answer), strict=True))

@@ -16,7 +16,7 @@ class Script:
     def __init__(self, redis: Redis, text: str) -> None:
         self._redis: Any = redis
         self.text = text
-        self.digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self.digest = digest_of(text)
 
     async def __call__(self, keys: Sequence[str | bytes], arguments: Sequence[Argument] = ()) -> Any:
         """Return what the script returns. Raises what redis-py raises."""
@@ -26,3 +26,8 @@ class Script:
         except NoScriptError:
             await self._redis.execute_command("SCRIPT LOAD", self.text)
             return await self._redis.execute_command(*command)
+
+
+def digest_of(text: str) -> str:
+    """Return the digest by which the store calls a script that it knows."""
+    return sha1(text.encode(), usedforsecurity=False).hexdigest()

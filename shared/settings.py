@@ -171,11 +171,6 @@ class EngineSettings(Settings):
     _plugin_config_is_json = field_validator("plugin_config")(_check_plugin_config)
 
     @property
-    def computes_on_cpu(self) -> bool:
-        """Whether a model is computed by the host's own CPUs."""
-        return self.engine == "openvino" and self.device.partition(".")[0] == "CPU"
-
-    @property
     def caches_prefixes(self) -> bool:
         """Whether prompts' beginnings are kept: not beside a draft model.
 

@@ -19,6 +19,7 @@ from shared.settings import WorkerSettings
 from shared.store import connect, line
 from shared.tasks import cancel_all
 from worker.consumer import ChatWorker
+from worker.engine.devices import computes_on_cpus
 from worker.engine.interface import EngineLoadError
 from worker.engine.options import EngineOptions
 from worker.grammar.interface import GrammarOptions
@@ -183,7 +184,7 @@ async def _serve(settings: WorkerSettings) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     cpus = own_cpus()
-    if settings.computes_on_cpu:
+    if computes_on_cpus(settings):
         run_on(beside_engine(cpus))
     name, path, context_length = await _find_model(settings)
     redis = connect(settings.redis_url)

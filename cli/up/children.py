@@ -53,7 +53,7 @@ class Child:
             stderr=output,
             env={**os.environ, **self._environment},
             start_new_session=True,
-            preexec_fn=_die_with(os.getpid(), self._cpus),
+            preexec_fn=_before_exec(os.getpid(), self._cpus),
         )
 
     async def wait(self) -> int:
@@ -98,7 +98,7 @@ def ending(code: int) -> str:
         return f"signal {-code}"
 
 
-def _die_with(parent: int, cpus: frozenset[int]) -> Callable[[], None] | None:
+def _before_exec(parent: int, cpus: frozenset[int]) -> Callable[[], None] | None:
     """What a new process does before it becomes the command: have the kernel kill it when ``parent`` dies, and keep to
     ``cpus``."""
     if sys.platform != "linux":
@@ -106,10 +106,10 @@ def _die_with(parent: int, cpus: frozenset[int]) -> Callable[[], None] | None:
     # Looked up here, because as little as possible should happen between fork and exec.
     prctl = ctypes.CDLL(None).prctl
 
-    def tie() -> None:
+    def prepare() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
         run_on(cpus)
 
-    return tie
+    return prepare

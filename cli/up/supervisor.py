@@ -20,6 +20,7 @@ from shared.placement import beside_engine, own_cpus
 from shared.registry import Survey, WorkerInfo, survey
 from shared.settings import ApiSettings, Settings, UpSettings, WorkerSettings
 from shared.store import connect
+from worker.engine.devices import computes_on_cpus
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 15.0
@@ -48,7 +49,7 @@ class _Supervisor:
     def __init__(self, settings: UpSettings) -> None:
         port = free_port(settings.host, settings.port)
         self._progress = Progress()
-        cpus = beside_engine(own_cpus()) if settings.computes_on_cpu else frozenset[int]()
+        cpus = beside_engine(own_cpus()) if computes_on_cpus(settings) else frozenset[int]()
         self._store = None if settings.redis_url else EmbeddedValkey(cpus)
         url = self._store.url if self._store else settings.redis_url
         self._settings = settings.model_copy(update={"port": port, "redis_url": url})

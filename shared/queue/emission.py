@@ -1,7 +1,6 @@
 """Publishing: the command by which those who hold claims say what is new, and what its answer means."""
 
 from collections.abc import Container, Mapping, Sequence
-from hashlib import sha1
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -10,6 +9,7 @@ from shared import keys
 from shared.events import encode_frame, entry_head
 from shared.line import Argument, pack_arguments, pack_count
 from shared.queue.texts import PREFIXES, script_text
+from shared.scripts import digest_of
 
 JOB_TTL_MS = 6 * 3_600_000
 """How long (ms) a job may exist at all."""
@@ -46,11 +46,10 @@ class Emitter:
 
     def __init__(self, model: str, worker: str) -> None:
         """``worker`` holds the claims on jobs of ``model``."""
-        text = script_text("emit")
-        self.loading = ("SCRIPT", "LOAD", text)
-        digest = sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self.text = script_text("emit")
+        self.loading = ("SCRIPT", "LOAD", self.text)
         names = (keys.inflight(model), keys.load(model))
-        head = ("EVALSHA", digest, len(names), *names, *PREFIXES, worker, JOB_TTL_MS, _LINGER_MS)
+        head = ("EVALSHA", digest_of(self.text), len(names), *names, *PREFIXES, worker, JOB_TTL_MS, _LINGER_MS)
         self._head, self._head_length = pack_arguments(*head), len(head)
 
     def command(

@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -16,6 +15,7 @@ from bench.usage import family
 from shared.placement import beside_engine, own_cpus
 from tests.acceptance.conftest import MODEL
 from tests.faults.faults import ENGINE
+from tests.faults.processes import child
 from tests.fleet import Fleet
 from worker.engine.openvino import EXACT
 from worker.models import default_model
@@ -178,7 +178,8 @@ def test_a_client_that_goes_away_in_prefill_frees_the_engine(real_fleet: Fleet) 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no process's CPUs")
 def test_what_runs_beside_the_engine_keeps_off_its_first_cpu(real_fleet: Fleet) -> None:
     supervisor = real_fleet.workers()[0]["pid"]
-    engine = [pid for pid in family(supervisor) if ENGINE in Path(f"/proc/{pid}/cmdline").read_text()]
-    others = set(family(supervisor)).difference(engine)
-    assert [os.sched_getaffinity(pid) for pid in engine] == [own_cpus()]
+    engine = child(supervisor, ENGINE)
+    assert engine is not None
+    others = set(family(supervisor)).difference({engine})
+    assert os.sched_getaffinity(engine) == own_cpus()
     assert {frozenset(os.sched_getaffinity(pid)) for pid in others} == {beside_engine(own_cpus())}

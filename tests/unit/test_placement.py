@@ -10,6 +10,7 @@ import pytest
 from cli.up.children import Child
 from shared.placement import beside_engine, own_cpus, run_on
 from shared.settings import EngineSettings
+from worker.engine.devices import computes_on_cpus
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 
@@ -68,4 +69,4 @@ async def test_what_up_starts_keeps_to_its_cpus(here: frozenset[int]) -> None:
     [({}, True), ({"device": "CPU"}, True), ({"device": "GPU.1"}, False), ({"engine": "simulated"}, False)],
 )
 def test_only_an_engine_on_cpus_is_made_way_for(fields: dict[str, str], computes: bool) -> None:
-    assert EngineSettings.model_validate(fields).computes_on_cpu is computes
+    assert computes_on_cpus(EngineSettings.model_validate(fields)) is computes

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from shared.settings import EngineSettings
+
 AVX512_BF16 = "CPU avx512_bf16"
 """A CPU that computes in bf16 by AVX-512, having no AMX: its bf16 takes no longer than its f32, whatever the batch."""
 
@@ -13,6 +15,11 @@ _PROCESSORS = Path("/proc/cpuinfo")
 def device_kind(device: str) -> str:
     """Return the kind of a device, of which a host may have several: ``GPU`` of ``GPU.1``."""
     return device.partition(".")[0]
+
+
+def computes_on_cpus(settings: EngineSettings) -> bool:
+    """Whether a model is computed by the host's own CPUs."""
+    return settings.engine == "openvino" and device_kind(settings.device) == "CPU"
 
 
 def device_kinds(device: str) -> tuple[str, ...]:

@@ -2,11 +2,11 @@
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 import msgspec
 
+from shared.processes import module_command
 from worker.engine.options import EngineOptions
 
 
@@ -15,7 +15,7 @@ class EngineAlone:
 
     def __init__(self, options: EngineOptions) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.engine_alone", msgspec.json.encode(options).decode()],
+            module_command("bench.engine_alone", msgspec.json.encode(options).decode()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

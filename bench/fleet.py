@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import redis
 
 from bench.store import Store
 from shared.placement import beside_engine, own_cpus, run_on
+from shared.processes import module_command
 
 PATIENCE = 60.0
 """Seconds after which waiting for a process is given up: a bound against hanging, not an expectation."""
@@ -31,7 +31,7 @@ class Process:
         self.arguments = arguments
         with log.open("wb") as output:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "cli.main", *arguments],
+                module_command("cli.main", *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -7,7 +7,6 @@ of both change with the hour, by what else the machine's caches are used for.
 import asyncio
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from bench.load import Stream, chat
 from bench.report import ratios, save, table
 from bench.usage import store_counts
 from shared.loops import run as run_loop
+from shared.processes import module_command
 from worker.own_time import cpu_seconds
 
 SLOTS = 64
@@ -50,9 +50,7 @@ def _plain_route() -> Iterator[tuple[int, int]]:
     """Run :mod:`bench.plain_stream` for a block, which is given its process id and port."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         number = listener.fileno()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bench.plain_stream", str(number), str(STEP)], pass_fds=[number]
-        )
+        process = subprocess.Popen(module_command("bench.plain_stream", str(number), str(STEP)), pass_fds=[number])
         try:
             yield process.pid, listener.getsockname()[1]
         finally:

@@ -17,6 +17,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from shared.processes import module_command
+
 _LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
 _READ = 1 << 16
@@ -179,10 +181,7 @@ class Child(Generic[In, Out]):
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                self._module,
-                *self._arguments,
+                *module_command(self._module, *self._arguments),
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, _CHANNEL_VARIABLE: str(theirs.fileno())},
                 stdin=asyncio.subprocess.DEVNULL,

@@ -2,10 +2,10 @@
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shared.processes import module_command
 from shared.user_cache import user_cache
 
 _STAMP = ".complete"
@@ -51,7 +51,7 @@ class Environment:
         if stamp.exists() and stamp.read_text() == wanted:
             return
         print(f"installing {self.name} into {self.folder}", flush=True)
-        self._run([sys.executable, "-m", "venv", "--clear", str(self.folder)])
+        self._run(module_command("venv", "--clear", str(self.folder)))
         if self.tools:
             self._pip("tools", self.tools)
         # A wheel in the cache may have been built with other variables.

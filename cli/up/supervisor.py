@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 import time
 from typing import NoReturn
 
@@ -17,6 +16,7 @@ from cli.up.children import Child, ending
 from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
 from shared.placement import beside_engine, own_cpus
+from shared.processes import module_command
 from shared.registry import Survey, WorkerInfo, survey
 from shared.settings import ApiSettings, Settings, UpSettings, WorkerSettings
 from shared.store import connect
@@ -53,8 +53,9 @@ class _Supervisor:
         self._store = None if settings.redis_url else EmbeddedValkey(cpus)
         url = self._store.url if self._store else settings.redis_url
         self._settings = settings.model_copy(update={"port": port, "redis_url": url})
-        self._worker = Child("worker", _command("worker"), environment(self._settings, WorkerSettings))
-        self._api = Child("API", _command("api"), environment(self._settings, ApiSettings), cpus=cpus)
+        worker, api = module_command("cli.main", "worker"), module_command("cli.main", "api")
+        self._worker = Child("worker", worker, environment(self._settings, WorkerSettings))
+        self._api = Child("API", api, environment(self._settings, ApiSettings), cpus=cpus)
         self._ready = False
 
     async def run(self) -> int:
@@ -179,15 +180,10 @@ def free_port(host: str, port: int) -> int:
 def environment(settings: Settings, kind: type[Settings]) -> dict[str, str]:
     """The variables that give a child the part of ``settings`` that ``kind`` has.
 
-    Not flags, because a Redis URL may hold a password, and every user of a machine can read command lines. The
-    interpreter is told not to import from the working directory, where people may have an ``api`` of their own.
+    Not flags, because a Redis URL may hold a password, and every user of a machine can read command lines.
     """
     values = {name: getattr(settings, name) for name in kind.model_fields}
-    return {variable(name): str(value) for name, value in values.items()} | {"PYTHONSAFEPATH": "1"}
-
-
-def _command(name: str) -> list[str]:
-    return [sys.executable, "-m", "cli.main", name]
+    return {variable(name): str(value) for name, value in values.items()}
 
 
 def _for_url(host: str) -> str:

@@ -34,6 +34,7 @@ bench-%: $(VENV)/.up ## measure one part; 'make bench-list' names them
 	@$(BIN)/vinoqueue bench $(patsubst list,--help,$*) $(ARGS)
 
 faults: $(VENV)/.dev ## break everything under load, and write docs/fault-tolerance.md (ARGS='worker-killed' for some)
+	@$(if $(ARGS),,FUZZ_FACTOR=20 $(BIN)/python -m pytest tests/security)
 	@$(BIN)/python -m tests.faults $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint and strict types

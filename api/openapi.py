@@ -104,12 +104,10 @@ def _paths() -> dict[str, Any]:
             "get": _operation("modelServerModel", "Describe one model.", errors=(401, 404)),
             "parameters": [_in_path("model")],
         },
-        "/chat/completions": _azure(_completion("azureChat", "AzureChatRequest", (*_ERRORS, 422)), "post"),
-        "/models/chat/completions": _azure(_completion("azureModelsChat", "AzureChatRequest", (*_ERRORS, 422)), "post"),
-        "/info": _azure(_operation("azureInfo", "Describe the model.", errors=(400, 401, 404, 503)), "get"),
-        "/models/info": _azure(
-            _operation("azureModelsInfo", "Describe the model.", errors=(400, 401, 404, 503)), "get"
-        ),
+        "/chat/completions": _azure_chat("azureChat"),
+        "/models/chat/completions": _azure_chat("azureModelsChat"),
+        "/info": _azure_info("azureInfo"),
+        "/models/info": _azure_info("azureModelsInfo"),
         "/live": {"get": _operation("live", "Whether the process runs.")},
         "/ready": {"get": _operation("ready", "Whether a request would be accepted now.", errors=(503,))},
         "/health": {"get": _operation("health", "The state of this replica and the fleet.", errors=(503,))},
@@ -130,12 +128,22 @@ def _completion(name: str, body: str, errors: tuple[int, ...]) -> dict[str, Any]
     )
 
 
-def _azure(operation: dict[str, Any], method: str) -> dict[str, Any]:
-    """A path of Azure's interface, with its parameters and its form of errors."""
+def _azure_chat(name: str) -> dict[str, Any]:
+    operation = _azure(_completion(name, "AzureChatRequest", (*_ERRORS, 422)))
+    return {"post": operation, "parameters": [*_AZURE_PARAMETERS, _EXTRA_PARAMETERS]}
+
+
+def _azure_info(name: str) -> dict[str, Any]:
+    operation = _azure(_operation(name, "Describe the model.", errors=(400, 401, 404, 503)))
+    return {"get": operation, "parameters": _AZURE_PARAMETERS}
+
+
+def _azure(operation: dict[str, Any]) -> dict[str, Any]:
+    """Return an operation of Azure's interface, with its form of errors."""
     for status, response in operation["responses"].items():
         if int(status) >= 400:
             response["content"][_JSON]["schema"] = {"$ref": _REFERENCE.format(model="AzureError")}
-    return {method: operation, "parameters": _AZURE_PARAMETERS}
+    return operation
 
 
 def _in_path(name: str) -> dict[str, Any]:
@@ -234,10 +242,11 @@ _AZURE_PARAMETERS = [
         "required": True,
         "schema": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}(-preview)?$"},
     },
-    {
-        "name": azure.EXTRA_PARAMETERS_HEADER,
-        "in": "header",
-        "schema": {"type": "string", "enum": list(azure.ExtraParameters)},
-    },
     {"name": DEPLOYMENT_HEADER, "in": "header", "schema": {"type": "string"}},
 ]
+
+_EXTRA_PARAMETERS = {
+    "name": azure.EXTRA_PARAMETERS_HEADER,
+    "in": "header",
+    "schema": {"type": "string", "enum": list(azure.ExtraParameters)},
+}

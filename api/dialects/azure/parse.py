@@ -61,7 +61,9 @@ class ExtraParameters(StrEnum):
 
 def extra_parameters(headers: Lookup) -> ExtraParameters:
     """Return what the request wants. Raises :class:`shared.errors.RequestRefused` for a word that Azure lacks."""
-    word = headers.get(EXTRA_PARAMETERS_HEADER) or ExtraParameters.ERROR
+    word = headers.get(EXTRA_PARAMETERS_HEADER)
+    if word is None:
+        return ExtraParameters.ERROR
     try:
         return ExtraParameters(word)
     except ValueError:

@@ -1,0 +1,68 @@
+"""Schemathesis against a running replica: whatever a body or parameter holds, the answer is one that `openapi.json`
+documents, and no request fails with a server error."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from api.openapi import document
+from tests.fleet import PATIENCE, Fleet, fleet
+from tests.security.effort import cases
+
+CASES = 20
+
+DOCUMENT = json.loads(document())
+OPERATIONS = [
+    (path, method) for path, operations in DOCUMENT["paths"].items() for method in operations if method != "parameters"
+]
+REFUSABLE = [
+    (path, method)
+    for path, method in OPERATIONS
+    if "requestBody" in DOCUMENT["paths"][path][method]
+    or any(parameter["in"] == "query" for parameter in DOCUMENT["paths"][path].get("parameters", ()))
+]
+"""Operations that take something other than a path, so that a request can violate the schema."""
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A replica with small answers, so that a case takes milliseconds."""
+    with fleet(tmp_path_factory.mktemp("openapi")) as running:
+        running.worker("--engine", "simulated", "--model", "sim", "--sim-step", "0.001", "--sim-tokens", "4")
+        running.api("--max-choices", "4")
+        yield running
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_requests_that_fit_the_schema(target: Fleet, path: str, method: str) -> None:
+    # Rules between fields are not part of the schema, so a 4xx is a good answer here.
+    fuzz(target, path, method, GenerationMode.POSITIVE, excluded=[positive_data_acceptance])
+
+
+@pytest.mark.parametrize(("path", "method"), REFUSABLE)
+def test_requests_that_violate_the_schema(target: Fleet, path: str, method: str) -> None:
+    fuzz(target, path, method, GenerationMode.NEGATIVE)
+
+
+def fuzz(target: Fleet, path: str, method: str, mode: GenerationMode, excluded: list[Any] | None = None) -> None:
+    """Send generated requests, and check each answer against the document."""
+    schema = schemathesis.openapi.from_dict(DOCUMENT)
+    schema.config.update(base_url=f"http://127.0.0.1:{target.port}")
+    operation = schema[path][method]
+
+    @settings(max_examples=cases(CASES), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(operation.as_strategy(mode))
+    def check(case: Any) -> None:
+        if mode is GenerationMode.POSITIVE and isinstance(case.body, dict) and "model" in case.body:
+            case.body["model"] = "sim"
+        case.call_and_validate(timeout=PATIENCE, excluded_checks=excluded)
+
+    check()
+    assert target.status("/ready") == 200
+    assert "Traceback" not in target.logs()

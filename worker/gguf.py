@@ -1,10 +1,12 @@
 """Reads the scalar metadata of a GGUF file: what the model is, without loading it.
 
 The layout follows the GGUF specification, versions 2 and 3 (https://github.com/ggml-org/ggml, docs/gguf.md):
-magic, version, number of tensors, number of pairs, then the pairs of key and typed value, little endian.
-Arrays (the vocabulary) are stepped over, not built, so a header of a few megabytes costs milliseconds.
+magic, version, number of tensors, number of pairs, then the pairs of key and typed value, the description of each
+tensor, and the tensors' data, little endian. Arrays (the vocabulary) are stepped over, not built, so a header of a few
+megabytes costs milliseconds.
 """
 
+import math
 import mmap
 import struct
 from itertools import repeat
@@ -16,6 +18,7 @@ _MAGIC = b"GGUF"
 _HEADER = struct.Struct("<4sIQQ")
 _ITEM_TYPE_AND_COUNT = struct.Struct("<IQ")
 _TYPE = struct.Struct("<I")
+_TYPE_AND_OFFSET = struct.Struct("<IQ")
 _LENGTH = struct.Struct("<Q")
 _STRING = 8
 _ARRAY = 9
@@ -27,7 +30,27 @@ _MAX_PAIRS = 10_000
 _MAX_KEY = 65_535
 _MAX_TEXT = 1 << 20
 _MAX_ITEMS = 1 << 22
+_MAX_TENSORS = 1 << 17
+_MAX_DIMENSIONS = 4
 """Bounds on what a header may claim: a real one has dozens of pairs and vocabularies below a million items."""
+
+_ALIGNMENT = 32
+_BLOCKS = {
+    0: (1, 4),  # F32
+    1: (1, 2),  # F16
+    2: (32, 18),  # Q4_0
+    3: (32, 20),  # Q4_1
+    6: (32, 22),  # Q5_0
+    7: (32, 24),  # Q5_1
+    8: (32, 34),  # Q8_0
+    10: (256, 84),  # Q2_K
+    11: (256, 110),  # Q3_K
+    12: (256, 144),  # Q4_K
+    13: (256, 176),  # Q5_K
+    14: (256, 210),  # Q6_K
+    30: (1, 2),  # BF16
+}
+"""Elements and bytes of a block, by tensor type. The size of a tensor of another type is taken as 0."""
 
 
 class GGUFError(Exception):
@@ -37,13 +60,13 @@ class GGUFError(Exception):
 def read_metadata(path: Path) -> dict[str, Scalar]:
     """Return the metadata of the GGUF file at ``path`` except its arrays and texts over 1 MiB.
 
-    Raises :class:`GGUFError` when the file is no GGUF file, is cut short, or claims absurd sizes, and
-    :class:`OSError` when it can't be opened.
+    Raises :class:`GGUFError` when the file is no GGUF file, ends before its header or its last tensor does, or claims
+    absurd sizes, and :class:`OSError` when it can't be opened.
     """
     with path.open("rb") as file:
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Header(data).pairs()
+                return _Header(data).metadata()
         except (ValueError, OverflowError, struct.error) as error:
             # mmap refuses an empty file, struct a read past the end: both mean a file that was cut short.
             reason = str(error) if isinstance(error, _Malformed) else _CUT_SHORT
@@ -59,8 +82,8 @@ class _Header:
         self._data = data
         self._at = 0
 
-    def pairs(self) -> dict[str, Scalar]:
-        magic, version, _tensors, count = _HEADER.unpack_from(self._data)
+    def metadata(self) -> dict[str, Scalar]:
+        magic, version, tensors, count = _HEADER.unpack_from(self._data)
         self._at = _HEADER.size
         if magic != _MAGIC:
             raise _Malformed(f"it starts with {magic!r} instead of {_MAGIC!r}.")
@@ -68,6 +91,8 @@ class _Header:
             raise _Malformed(f"it has version {version}; versions 2 and 3 are known.")
         if count > _MAX_PAIRS:
             raise _Malformed(f"it claims {count} metadata entries; at most {_MAX_PAIRS} are read.")
+        if tensors > _MAX_TENSORS:
+            raise _Malformed(f"it claims {tensors} tensors; at most {_MAX_TENSORS} are read.")
         metadata: dict[str, Scalar] = {}
         for _ in range(count):
             key = self._text(_MAX_KEY)
@@ -76,7 +101,34 @@ class _Header:
             value = self._value(key)
             if value is not None:
                 metadata[key] = value
+        alignment = metadata.get("general.alignment", _ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise _Malformed(f"its alignment is {alignment!r}.")
+        end = self._tensors_end(tensors, alignment)
+        if end > len(self._data):
+            raise _Malformed(f"it ends at {_amounts(len(self._data), end)}; is the download complete?")
         return metadata
+
+    def _tensors_end(self, count: int, alignment: int) -> int:
+        """Return where the last tensor's data ends, in bytes from the start of the file."""
+        ends = [self._tensor_end() for _ in range(count)]
+        if not ends:
+            return self._at
+        return -(-self._at // alignment) * alignment + max(ends)
+
+    def _tensor_end(self) -> int:
+        """Step over one tensor's description; return where its data ends, in bytes from the start of all tensors."""
+        self._text(_MAX_KEY)
+        (dimensions,) = _TYPE.unpack_from(self._data, self._at)
+        if dimensions > _MAX_DIMENSIONS:
+            raise _Malformed(f"it has a tensor of {dimensions} dimensions; at most {_MAX_DIMENSIONS} are read.")
+        shape = struct.unpack_from(f"<{dimensions}Q", self._data, self._at + _TYPE.size)
+        self._at += _TYPE.size + 8 * dimensions
+        kind, offset = _TYPE_AND_OFFSET.unpack_from(self._data, self._at)
+        self._at += _TYPE_AND_OFFSET.size
+        elements, size = _BLOCKS.get(kind, (1, 0))
+        end: int = offset + math.prod(shape) // elements * size
+        return end
 
     def _value(self, key: str) -> Scalar | None:
         kind: int = _TYPE.unpack_from(self._data, self._at)[0]
@@ -118,3 +170,9 @@ class _Header:
         if to > len(self._data):
             raise _Malformed(_CUT_SHORT)
         self._at = to
+
+
+def _amounts(present: int, whole: int) -> str:
+    """Return both sizes in MB, or in bytes where MB would not tell them apart."""
+    in_mb = [f"{size / 1e6:.0f} MB" for size in (present, whole)]
+    return " of ".join(in_mb) if in_mb[0] != in_mb[1] else f"{present} of {whole} bytes"

@@ -20,6 +20,11 @@ _DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _MAX_CONFIG = 1 << 24
+_ARCHITECTURES = ("llama", "qwen2", "qwen3")
+"""Those that OpenVINO GenAI builds from a GGUF file."""
+_BYTE_LEVEL_BPE = "gpt2"
+"""The only ``tokenizer.ggml.model`` that OpenVINO GenAI builds from a GGUF file."""
+_TOKENIZERS = {"llama": "SentencePiece", "t5": "Unigram", "bert": "WordPiece"}
 _NO_LIMIT = 1 << 30
 """Tokenizer configurations write 1e30 where the length has no limit."""
 
@@ -151,8 +156,25 @@ def _gguf_context(file: Path) -> int | None:
         metadata = read_metadata(file)
     except (GGUFError, OSError) as error:
         raise ModelError(str(error)) from error
-    length = metadata.get(f"{metadata.get('general.architecture')}.context_length")
+    architecture = metadata.get("general.architecture")
+    _check_supported(file, architecture, metadata.get("tokenizer.ggml.model"))
+    length = metadata.get(f"{architecture}.context_length")
     return length if isinstance(length, int) and length > 0 else None
+
+
+def _check_supported(file: Path, architecture: object, tokenizer: object) -> None:
+    advice = "Serve the original model as OpenVINO IR: optimum-cli export openvino --model ID FOLDER."
+    if architecture not in _ARCHITECTURES:
+        raise ModelError(
+            f"{file} has the architecture {architecture or 'unknown'}; OpenVINO GenAI reads GGUF files of the "
+            f"architectures {', '.join(_ARCHITECTURES)}. {advice}"
+        )
+    if tokenizer != _BYTE_LEVEL_BPE:
+        name = _TOKENIZERS.get(str(tokenizer))
+        described = f"a {name} tokenizer" if name else f"the tokenizer {tokenizer or 'unknown'}"
+        raise ModelError(
+            f"{file} has {described}; OpenVINO GenAI reads GGUF files with byte-level BPE tokenizers only. {advice}"
+        )
 
 
 def _folder_context(folder: Path) -> int | None:

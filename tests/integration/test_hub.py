@@ -13,7 +13,7 @@ import pytest
 from tests.integration.hub_server import COMMIT, HubServer
 from tests.unit.gguf_files import gguf_bytes
 
-GGUF = gguf_bytes({"general.architecture": "llama", "llama.context_length": 4096})
+GGUF = gguf_bytes({"general.architecture": "llama", "llama.context_length": 4096, "tokenizer.ggml.model": "gpt2"})
 IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
 REPOSITORIES = {
     "org/single": {"tiny-Q8_0.gguf": GGUF, "README.md": b"text"},

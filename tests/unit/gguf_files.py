@@ -6,10 +6,28 @@ from collections.abc import Mapping
 Value = int | float | bool | str | list[str] | list[int]
 
 
-def gguf_bytes(metadata: Mapping[str, Value], *, version: int = 3) -> bytes:
-    """Return a GGUF file without tensors that holds ``metadata``: ints as u32, floats as f32, lists as arrays."""
+_F32 = 0
+_ALIGNMENT = 32
+_FLOAT_BYTES = 4
+
+
+def gguf_bytes(metadata: Mapping[str, Value], *, version: int = 3, tensors: Mapping[str, int] | None = None) -> bytes:
+    """Return a GGUF file that holds ``metadata``: ints as u32, floats as f32, lists as arrays.
+
+    ``tensors`` are names and numbers of elements; each becomes a vector of zeros in f32.
+    """
+    tensors = tensors or {}
     pairs = b"".join(_text(key) + _value(value) for key, value in metadata.items())
-    return struct.pack("<4sIQQ", b"GGUF", version, 0, len(metadata)) + pairs
+    described, size = b"", 0
+    for name, elements in tensors.items():
+        described += _text(name) + struct.pack("<IQIQ", 1, elements, _F32, size)
+        size += _aligned(elements * _FLOAT_BYTES)
+    header = struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(metadata)) + pairs + described
+    return header.ljust(_aligned(len(header)), b"\0") + bytes(size) if tensors else header
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
 def _text(text: str) -> bytes:

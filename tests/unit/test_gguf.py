@@ -44,8 +44,24 @@ def test_every_shorter_file_is_refused_by_name(tmp_path: Path) -> None:
             read_metadata(file)
 
 
-def _header(pairs: bytes, count: int = 1, version: int = 3) -> bytes:
-    return struct.pack("<4sIQQ", b"GGUF", version, 0, count) + pairs
+def test_a_file_without_all_of_its_tensors_says_how_much_is_there(tmp_path: Path) -> None:
+    data = gguf_bytes({"name": "text"}, tensors={"token_embd.weight": 500_000, "output.weight": 1_000_000})
+    assert read_metadata(_write(tmp_path, data)) == {"name": "text"}
+    with pytest.raises(GGUFError, match=r"model\.gguf .* ends at 4 MB of 6 MB; is the download complete\?"):
+        read_metadata(_write(tmp_path, data[:4_000_000]))
+    with pytest.raises(GGUFError, match=rf"ends at {len(data) - 1} of {len(data)} bytes"):
+        read_metadata(_write(tmp_path, data[:-1]))
+
+
+def test_descriptions_of_tensors_that_are_cut_short_are_refused(tmp_path: Path) -> None:
+    data = gguf_bytes({"name": "text"}, tensors={"a": 8, "b": 8})
+    for length in range(len(gguf_bytes({"name": "text"})), len(data)):
+        with pytest.raises(GGUFError, match="complete"):
+            read_metadata(_write(tmp_path, data[:length]))
+
+
+def _header(pairs: bytes, count: int = 1, version: int = 3, tensors: int = 0) -> bytes:
+    return struct.pack("<4sIQQ", b"GGUF", version, tensors, count) + pairs
 
 
 _KEY = struct.pack("<Q", 1) + b"k"
@@ -57,6 +73,8 @@ _KEY = struct.pack("<Q", 1) + b"k"
         (b"<!DOCTYPE html><html><body>not found</body></html>", "starts with"),
         (_header(b"", version=1), "version 1"),
         (_header(b"", count=1 << 40), "metadata entries"),
+        (_header(b"", count=0, tensors=1 << 40), "tensors"),
+        (_header(struct.pack("<QI", 0, 1 << 31), count=0, tensors=1), "dimensions"),
         (_header(struct.pack("<Q", 1 << 62)), "complete"),
         (_header(_KEY + struct.pack("<IQ", 8, 1 << 63)), "complete"),
         (_header(_KEY + struct.pack("<I", 99)), "unknown type 99"),

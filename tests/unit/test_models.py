@@ -24,7 +24,8 @@ def _ir_folder(folder: Path, **configs: Any) -> Path:
 
 def _gguf(folder: Path, **metadata: Any) -> Path:
     file = folder / "tiny.Q8_0.gguf"
-    file.write_bytes(gguf_bytes({key.replace("__", "."): value for key, value in metadata.items()}))
+    given = {key.replace("__", "."): value for key, value in metadata.items()}
+    file.write_bytes(gguf_bytes({"general.architecture": "llama", "tokenizer.ggml.model": "gpt2"} | given))
     return file
 
 
@@ -102,6 +103,35 @@ def test_a_broken_gguf_file_is_a_model_error(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"nonsense")
     with pytest.raises(ModelError, match=r"model\.gguf can't be read"):
         resolve(str(tmp_path / "model.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "name"),
+    [
+        ("llama", "a SentencePiece tokenizer"),
+        ("t5", "a Unigram tokenizer"),
+        ("rwkv", "the tokenizer rwkv"),
+    ],
+)
+def test_a_gguf_file_whose_tokenizer_openvino_cannot_read_is_named(tmp_path: Path, tokenizer: str, name: str) -> None:
+    file = _gguf(tmp_path, llama__context_length=4096, tokenizer__ggml__model=tokenizer)
+    with pytest.raises(ModelError, match=rf"tiny\.Q8_0\.gguf has {name}; .*optimum-cli export openvino"):
+        resolve(str(file))
+
+
+@pytest.mark.parametrize("architecture", ["gemma2", "mamba"])
+def test_a_gguf_file_of_an_architecture_that_openvino_cannot_read_is_named(tmp_path: Path, architecture: str) -> None:
+    file = _gguf(tmp_path, general__architecture=architecture)
+    with pytest.raises(ModelError, match=rf"has the architecture {architecture}; .*optimum-cli export openvino"):
+        resolve(str(file))
+
+
+def test_a_gguf_file_that_is_cut_short_says_how_much_of_it_is_there(tmp_path: Path) -> None:
+    file = _gguf(tmp_path, llama__context_length=4096)
+    whole = gguf_bytes({"general.architecture": "llama"}, tensors={"token_embd.weight": 1_000_000})
+    file.write_bytes(whole[:1_000_000])
+    with pytest.raises(ModelError, match=r"tiny\.Q8_0\.gguf can't be read .* ends at 1 MB of 4 MB"):
+        resolve(str(file))
 
 
 def test_a_missing_default_model_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

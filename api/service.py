@@ -16,7 +16,7 @@ from api.relay import Answer, Relay
 from shared.cost import answer_cost, prompt_cost
 from shared.errors import Problem, ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.pace import until_beat
-from shared.queue import JobQueue, QueueFull, Route
+from shared.queue import JobQueue, JobsTooLarge, QueueFull, Route
 from shared.request import ChatRequest, Job
 from shared.settings import ApiSettings
 from shared.tasks import Errands
@@ -69,7 +69,10 @@ class ChatService:
         self._open(answer, queue_timeout)
         limit = self._queue_limit(request.model, len(jobs))
         try:
-            await self.queue(request.model).enqueue(jobs, limit=limit)
+            await self.queue(request.model).enqueue(jobs, limit=limit, most_bytes=self._settings.max_choice_bytes)
+        except JobsTooLarge:
+            self._forget(answer)
+            raise self._too_large(request, len(jobs)) from None
         except QueueFull as full:
             self._forget(answer)
             raise self._full(request.model, full.ahead, full.ahead + len(jobs) - limit) from None
@@ -186,6 +189,15 @@ class ChatService:
             retry_after=min(most, max(least, excess / rate if rate else _RETRY_SOON)),
         )
 
+    def _too_large(self, request: ChatRequest, jobs: int) -> RequestRefused:
+        return refuse(
+            ProblemKind.TOO_LARGE,
+            f"This request asks for {jobs} texts (prompts times choices), and its size times their number is more than "
+            f"the {self._settings.max_choice_bytes} bytes that are allowed. Shorten the prompt, ask for fewer choices, "
+            "or send several requests.",
+            param="n" if len(request.prompts) < 2 else "prompt",
+        )
+
     def _end_wait(self, answer: Answer, rest: float) -> None:
         """End ``answer`` if no worker has taken it, else in ``rest`` seconds if it is not over by then."""
         self._timers[answer] = asyncio.get_running_loop().call_later(rest, answer.fail, _TIMED_OUT)
@@ -203,16 +215,24 @@ class ChatService:
                 await asyncio.sleep(_RETRY_SOON)
 
     def _jobs(self, request: ChatRequest, tenant: str) -> list[Job]:
-        """Split a request: one job for each prompt and choice, each carrying only its own prompt."""
+        """Split a request: one job for each prompt and choice, each with only its own prompt.
+
+        The choices of a prompt share one request object, by which the queue knows to store it once.
+        """
         sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
         parts = [
             msgspec.structs.replace(request, prompts=(prompt,), sampling=sampling) for prompt in request.prompts
         ] or [msgspec.structs.replace(request, sampling=sampling)]
-        return [
-            Job(id=uuid.uuid4().hex, reply_to=self._replica, request=part, choice=choice, tenant=tenant)
-            for part in parts
-            for choice in range(jobs_per_prompt(request))
-        ]
+        choices = jobs_per_prompt(request)
+        jobs = []
+        for part in parts:
+            name = uuid.uuid4().hex
+            names = [f"{name}:{choice}" for choice in range(choices)] if choices > 1 else [name]
+            jobs += [
+                Job(id=job, reply_to=self._replica, request=part, choice=choice, tenant=tenant)
+                for choice, job in enumerate(names)
+            ]
+        return jobs
 
     async def require_model(self, model: str) -> None:
         """Check that a worker serves ``model``. Raises :class:`RequestRefused` when none does."""

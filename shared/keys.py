@@ -81,6 +81,11 @@ def payload(job: str) -> str:
     return PAYLOAD_PREFIX + job
 
 
+def request(request_id: str) -> str:
+    """Hash of a request that several jobs share: ``request``, the encoded request, and a field for each job left."""
+    return f"{PAYLOAD_PREFIX}request:{request_id}"
+
+
 def state(job: str) -> str:
     """Hash of a job's claims: worker, attempt, score; crashes and lapses; cancelled where the client has gone;
     spared: the lease end that it was given when the store had been away."""

@@ -125,7 +125,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One generation of a request, as it lies in the queue.
 
     A request with several choices becomes several jobs that differ in ``choice``; a worker derives the choice's
-    seed from the request's. A job's request holds at most one prompt. Beam search is one job for all its choices.
+    seed from the request's. Their ids are ``REQUEST:CHOICE``. A job's request holds at most one prompt. Beam search is
+    one job for all its choices.
     ``reply_to`` is the id of the API replica that relays the answer, ``tenant`` that of the API key, by which the
     queue is shared fairly; it is empty where no key was used.
     """
@@ -136,17 +137,60 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     choice: int = 0
     tenant: str = ""
 
+    @property
+    def shared_request(self) -> str:
+        """The id of the request that this job shares with others; empty for a request's only job."""
+        return self.id.rpartition(":")[0]
 
-_job_encoder = msgspec.msgpack.Encoder()
-_job_decoder = msgspec.msgpack.Decoder(Job)
+
+class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as its payload in the queue holds it: a :class:`Job` with its request encoded, or without it.
+
+    Without it, the jobs of a request share one copy, which lies under :func:`shared.keys.request`.
+    """
+
+    id: str
+    reply_to: str
+    request: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    choice: int = 0
+    tenant: str = ""
+
+    @classmethod
+    def of(cls, job: Job, request: bytes | None) -> "QueuedJob":
+        """``job`` with its encoded ``request``, or without it."""
+        inline = msgspec.UNSET if request is None else msgspec.Raw(request)
+        return cls(id=job.id, reply_to=job.reply_to, request=inline, choice=job.choice, tenant=job.tenant)
+
+    def inline_request(self) -> ChatRequest | None:
+        """The request; ``None`` where it is shared. Raises :class:`msgspec.DecodeError` on foreign bytes."""
+        return None if self.request is msgspec.UNSET else decode_request(self.request)
+
+    def job(self, request: ChatRequest) -> Job:
+        """The job with its ``request``."""
+        return Job(id=self.id, reply_to=self.reply_to, request=request, choice=self.choice, tenant=self.tenant)
 
 
-def encode_job(job: Job) -> bytes:
+_encoder = msgspec.msgpack.Encoder()
+_request_decoder = msgspec.msgpack.Decoder(ChatRequest)
+_job_decoder = msgspec.msgpack.Decoder(QueuedJob)
+
+
+def encode_request(request: ChatRequest) -> bytes:
+    """Return the request as MessagePack bytes."""
+    return _encoder.encode(request)
+
+
+def decode_request(data: bytes | msgspec.Raw) -> ChatRequest:
+    """Return the request in ``data``. Raises :class:`msgspec.DecodeError` when the bytes are not one."""
+    return _request_decoder.decode(data)
+
+
+def encode_job(job: QueuedJob) -> bytes:
     """Return the job as MessagePack bytes."""
-    return _job_encoder.encode(job)
+    return _encoder.encode(job)
 
 
-def decode_job(data: bytes) -> Job:
+def decode_job(data: bytes) -> QueuedJob:
     """Return the job in ``data``.
 
     Raises :class:`msgspec.DecodeError` (or its subclass ``ValidationError``) when the bytes are not one.

@@ -80,6 +80,10 @@ class ApiSettings(Settings):
     max_choices: PositiveInt = Field(
         128, description="Most texts (prompts times choices) that one request may have generated; more gets a 400."
     )
+    max_choice_bytes: PositiveInt = Field(
+        32 * 2**20,
+        description="Maximum size of a request in the queue in bytes, times its choices; larger requests get 413.",
+    )
     max_body: PositiveInt = Field(4 * 2**20, description="Largest request body in bytes; more gets a 413.")
     header_timeout: PositiveFloat = Field(
         15.0, description="Seconds that a client may take to send the head of a request; then it is disconnected."

@@ -22,7 +22,8 @@ from redis.exceptions import RedisError
 from shared import keys
 from shared.pace import until_beat
 from shared.queue import JOB_FUNCTION, KEEP_MS, Claim, JobQueue
-from shared.request import Job, decode_job
+from shared.request import Job, QueuedJob, decode_job
+from worker.shared_requests import RequestGone, SharedRequests
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ SET_ASIDE_LIMIT = 100
 
 _decode = msgspec.msgpack.Decoder().decode
 
-_UNREADABLE = (DeserializationError, KeyError, IndexError, TypeError, msgspec.DecodeError)
+_UNREADABLE = (DeserializationError, KeyError, IndexError, TypeError, msgspec.DecodeError, RequestGone)
 """What reading a job that nobody of ours has written may raise."""
 
 Serve = Callable[[Claim, Job], Awaitable[None]]
@@ -72,6 +73,7 @@ class ChatWorker(Worker):
         self._queue = queue
         self._worker_id = worker_id
         self._foretell = foretell
+        self._requests = SharedRequests(queue)
         self._look = asyncio.Event()
         self._look_again: asyncio.TimerHandle | None = None
         self.allow_pick_jobs = False
@@ -80,11 +82,13 @@ class ChatWorker(Worker):
         """Look at the queue now. ``payload`` is that of the job which this worker is woken for, where it was told."""
         if payload and self.allow_pick_jobs and len(self.tasks) < self.max_jobs:
             try:
-                _, job = self._read(payload)
+                _, queued = self._read(payload)
+                request = queued.inline_request()
             except _UNREADABLE:
                 pass  # whoever claims it will say so
             else:
-                self._foretell(job)
+                if request is not None:
+                    self._foretell(queued.job(request))
         self._look.set()
 
     def open(self) -> None:
@@ -141,20 +145,23 @@ class ChatWorker(Worker):
 
     def _ended(self, job: str, task: asyncio.Task[None]) -> None:
         self.tasks.pop(job, None)
+        if not self.tasks:
+            self._requests.clear()
         self.wake()
         if not task.cancelled() and (error := task.exception()):
             logger.error("request %s failed in the worker", job, exc_info=error)
 
     async def _run_claim(self, claim: Claim) -> None:
         try:
-            coroutine, job = self._read(claim.payload)
+            coroutine, queued = self._read(claim.payload)
+            job = await self._requests.complete(queued)
         except _UNREADABLE as error:
             await self._set_aside(claim, error)
             return
         await coroutine({}, claim, job)
         self.jobs_complete += 1
 
-    def _read(self, payload: bytes) -> tuple[WorkerCoroutine, Job]:
+    def _read(self, payload: bytes) -> tuple[WorkerCoroutine, QueuedJob]:
         """What is to run, and the job to run it with. Raises one of :data:`_UNREADABLE`."""
         name, arguments, _, _, _ = deserialize_job_raw(payload, deserializer=_decode)
         return self.functions[name].coroutine, decode_job(arguments[0])
@@ -168,4 +175,6 @@ class ChatWorker(Worker):
             pipe.ltrim(keys.SET_ASIDE, 0, SET_ASIDE_LIMIT - 1)
             pipe.zrem(keys.inflight(self._queue.model), claim.job)
             pipe.delete(keys.payload(claim.job), keys.state(claim.job), keys.journal(claim.job))
+            # A request that can't be read is of no use to the other jobs that share it.
+            pipe.delete(keys.request(claim.job.rpartition(":")[0]))
             await pipe.execute()

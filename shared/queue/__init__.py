@@ -5,7 +5,8 @@ this module and say what they take and return. Times inside them come from Redis
 """
 
 from shared.queue.emission import Emitter, Holding, StaleClaims
-from shared.queue.protocol import JOB_FUNCTION, KEEP_MS, Claim, JobQueue, QueueFull, Route
+from shared.queue.packing import JOB_FUNCTION, JobsTooLarge
+from shared.queue.protocol import KEEP_MS, Claim, JobQueue, QueueFull, Route
 
 __all__ = [
     "JOB_FUNCTION",
@@ -14,6 +15,7 @@ __all__ = [
     "Emitter",
     "Holding",
     "JobQueue",
+    "JobsTooLarge",
     "QueueFull",
     "Route",
     "StaleClaims",

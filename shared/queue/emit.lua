@@ -51,7 +51,7 @@ while at <= #ARGV do
   end
   if final == '1' then
     call('ZREM', KEYS[1], job)
-    call('DEL', payload_prefix .. job, state_prefix .. job)
+    drop(job, payload_prefix, state_prefix)
     call('PEXPIRE', journal, ARGV[6])
   end
   at = at + 4 + events

@@ -8,8 +8,10 @@
 -- least loaded one, which has that beginning from then on. The job is kept for it for a moment (see claim.lua).
 -- KEYS: queue, load, shares, prefixes, kept
 -- ARGV: payload prefix, worker channel prefix, state prefix, payload TTL (ms), most jobs ahead and new ones together,
---       band, tenant, time (ms) for which a job is kept, then (id, payload, cost in tokens, digests of the prompt's
---       beginnings, the longest first, or '')...
+--       band, tenant, time (ms) for which a job is kept, number of shared requests, (id, encoded request)... of those,
+--       then (id, payload, cost in tokens, digests of the prompt's beginnings, the longest first, or '')...
+-- A shared request belongs to the jobs whose ids are its own and a number, "REQUEST:NUMBER"; their payloads lack it. It is
+-- stored once, in a hash with a field for each of its jobs, and deleted with the last of them (see drop() in the prelude).
 -- A job that a worker has, or that was cancelled before it came, is left alone: its command was sent twice, or late.
 -- Returns {-(number of jobs ahead) - 1} when the jobs don't fit; else {number of jobs ahead, and of those with digests:
 -- how many went to a worker with the same beginning, to another one because of the load, to any because it is new, and
@@ -109,14 +111,35 @@ local mine = 'finish:' .. ARGV[6] .. ':' .. ARGV[7]
 local past = redis.call('HMGET', KEYS[3], 'time:' .. ARGV[6], mine)
 local tag = math.max(1, tonumber(past[1] or 1), tonumber(past[2] or 1))
 local ahead = redis.call('ZCOUNT', KEYS[1], '-inf', string.format('(%.0f', base + tag))
-if ahead + (#ARGV - 8) / 4 > tonumber(ARGV[5]) then
+local first = 10 + 2 * tonumber(ARGV[9])
+if ahead + (#ARGV - first + 1) / 4 > tonumber(ARGV[5]) then
   return {-ahead - 1}
 end
+local shared = {}
+for at = 10, first - 1, 2 do
+  shared[ARGV[at]] = at + 1
+end
+
+-- Notes that a job needs its shared request, and stores that with the first of its jobs.
+local function share(job)
+  local request = string.match(job, '^(.+):%d+$')
+  if not request or not shared[request] then
+    return
+  end
+  local key = ARGV[1] .. 'request:' .. request
+  redis.call('HSET', key, job, '')
+  if redis.call('HLEN', key) == 1 then
+    redis.call('HSET', key, 'request', ARGV[shared[request]])
+    redis.call('PEXPIRE', key, ARGV[4])
+  end
+end
+
 local reply = {ahead, 0, 0, 0, 0}
-for at = 9, #ARGV, 4 do
+for at = first, #ARGV, 4 do
   local job, payload, digests = ARGV[at], ARGV[at + 1], ARGV[at + 3]
   if redis.call('EXISTS', ARGV[3] .. job) == 0 then
     redis.call('SET', ARGV[1] .. job, payload, 'PX', ARGV[4])
+    share(job)
     redis.call('ZADD', KEYS[1], string.format('%.0f', base + tag), job)
     tag = tag + tonumber(ARGV[at + 2])
     local shown = #payload <= MOST_SHOWN and payload or nil

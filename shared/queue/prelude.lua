@@ -40,8 +40,21 @@ local function wake(load_key, channel_prefix, payload)
   end
 end
 
+-- Deletes a job's payload and state. The last job of a shared request (see enqueue.lua) deletes that, too.
+local function drop(job, payload_prefix, state_prefix)
+  redis.call('DEL', payload_prefix .. job, state_prefix .. job)
+  local request = string.match(job, '^(.+):%d+$')
+  if request then
+    local key = payload_prefix .. 'request:' .. request
+    if redis.call('HDEL', key, job) == 1 and redis.call('HLEN', key) == 1 then
+      redis.call('DEL', key)
+    end
+  end
+end
+
 local function forget(job, payload_prefix, state_prefix, journal_prefix)
-  redis.call('DEL', payload_prefix .. job, state_prefix .. job, journal_prefix .. job)
+  drop(job, payload_prefix, state_prefix)
+  redis.call('DEL', journal_prefix .. job)
 end
 
 -- Puts a claimed job back at its old place in the queue, or drops it when nobody waits for it.

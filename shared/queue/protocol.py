@@ -5,10 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-import msgspec
 from arq.connections import ArqRedis
-from arq.jobs import serialize_job
-from arq.utils import timestamp_ms
 
 from shared import keys
 from shared.cost import answer_cost, prompt_cost
@@ -16,12 +13,10 @@ from shared.events import Event, decode_journal
 from shared.line import Argument
 from shared.prefix import prefix_digests
 from shared.queue.emission import JOB_TTL_MS
+from shared.queue.packing import MOST_BYTES, pack_jobs
 from shared.queue.texts import PREFIXES, script_text
-from shared.request import Job, Tier, encode_job
+from shared.request import ChatRequest, Job, Tier, decode_request
 from shared.scripts import Script
-
-JOB_FUNCTION = "chat"
-"""Name of the arq function that serves a job."""
 
 REAP_LIMIT = 256
 
@@ -43,7 +38,6 @@ _BANDS: dict[Tier, int] = {"priority": -2, "default": -1, "auto": -1, "flex": 0}
 the future for a job that must not run yet; nor is a score ever 0, which arq takes for a job that has gone."""
 
 _SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "reap")
-_encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +98,23 @@ class JobQueue:
         self._reaped = keys.reaped(model)
         self._scripts = {name: Script(redis, script_text(name)) for name in _SCRIPTS}
 
-    async def enqueue(self, jobs: Sequence[Job], *, limit: int) -> int:
+    async def enqueue(self, jobs: Sequence[Job], *, limit: int, most_bytes: int = MOST_BYTES) -> int:
         """Queue the ``jobs`` of one request and wake workers; return how many jobs are ahead of them.
 
         A tier's jobs are claimed before all that wait in the tiers below it; within a tier, tenants share the workers
         equally by tokens. Raises :class:`QueueFull`, having queued none, when more than ``limit`` would wait, of those
-        that are claimed before jobs of this tenant.
+        that are claimed before jobs of this tenant, and :class:`JobsTooLarge` when the requests of all jobs together
+        have more than ``most_bytes``, encoded.
         """
+        packed = pack_jobs(jobs, most_bytes)
+        shared = [part for pair in packed.shared.items() for part in pair]
         quadruples: list[str | bytes | int] = []
-        request, digests = None, ""
-        for job in jobs:
-            if self._prefix_routing and job.request is not request:
-                request, digests = job.request, prefix_digests(job.request)
-            body = serialize_job(JOB_FUNCTION, (encode_job(job),), {}, None, timestamp_ms(), serializer=_encode)
-            quadruples += (job.id, body, prompt_cost(job.request) + answer_cost(job.request), digests)
+        request, cost, digests = None, 0, ""
+        for job, payload in zip(jobs, packed.payloads, strict=True):
+            if job.request is not request:
+                request, cost = job.request, prompt_cost(job.request) + answer_cost(job.request)
+                digests = prefix_digests(job.request) if self._prefix_routing else ""
+            quadruples += (job.id, payload, cost, digests)
         band, tenant = _band(jobs[0].request.tier), jobs[0].tenant
         ahead, *routed = await self._run(
             "enqueue",
@@ -131,6 +128,8 @@ class JobQueue:
                 band,
                 tenant,
                 self._keep_ms,
+                len(packed.shared),
+                *shared,
                 *quadruples,
             ],
         )
@@ -151,6 +150,14 @@ class JobQueue:
         """End jobs whose client has gone, even before they are queued; return how many of them were waiting."""
         arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, _LATENESS_MS, *jobs]
         return int(await self._run("cancel", [self._queue], arguments))
+
+    async def shared_request(self, request_id: str) -> ChatRequest | None:
+        """The request with this id that several jobs share; ``None`` when none of them is left.
+
+        Raises :class:`msgspec.DecodeError` on foreign bytes.
+        """
+        data = await cast("Any", self.redis.hget(keys.request(request_id), "request"))
+        return None if data is None else decode_request(data)
 
     async def claim(self, worker: str, *, used: int, slots: int) -> tuple[list[Claim], int]:
         """Take jobs for ``worker``, which has ``used`` of its ``slots`` busy, and tell its new load.

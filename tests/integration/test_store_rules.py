@@ -15,8 +15,10 @@ from tests.redis_types import command
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PASSWORDS = {"api": "API_PASSWORD", "worker": "WORKER_PASSWORD", "admin": "ADMIN_PASSWORD"}
-LONG = "hello " * 300
-ASK = json.dumps({"model": "sim", "messages": [{"role": "user", "content": LONG}], "max_tokens": 30, "store": True})
+LONG = "hello " * 1000
+ASK = json.dumps(
+    {"model": "sim", "messages": [{"role": "user", "content": LONG}], "max_tokens": 30, "store": True, "n": 2}
+)
 
 
 def set_rules(fleet: Fleet) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from api.dialects.openai.body import MAX_DEPTH, MAX_VALUES
 from api.dialects.openai.schema import ChatCompletionRequest
 from shared.errors import ProblemKind
-from shared.request import Job, decode_job, encode_job
+from shared.request import decode_request, encode_request
 from tests.unit.dialects.bodies import DIALECT, USER, body, error_of, problem_of
 
 PREFIX = "We could not parse the JSON body of your request: "
@@ -144,8 +144,8 @@ def test_any_json_is_a_request_or_a_refusal(fields: dict[str, object], messages:
     raw = json.dumps({"model": "m", "messages": messages} | fields).encode()
     problem = problem_of(raw)
     if problem is None:
-        job = Job(id="j", reply_to="r", request=DIALECT.parse(raw))
-        assert decode_job(encode_job(job)) == job
+        request = DIALECT.parse(raw)
+        assert decode_request(encode_request(request)) == request
     else:
         assert problem.kind in (ProblemKind.INVALID, ProblemKind.MODALITY)
         assert json.loads(DIALECT.error(problem).body)["error"]["message"] == problem.message

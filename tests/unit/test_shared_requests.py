@@ -1,0 +1,242 @@
+"""The jobs of one request share one copy of it: in the store, in the worker and in the prompt process."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from arq.connections import ArqRedis
+
+from api.directory import Directory
+from api.relay import Relay
+from api.service import ChatService
+from bench.emitting import emit
+from shared import keys
+from shared.errors import ProblemKind, RequestRefused
+from shared.events import Finished, encode_event
+from shared.queue import Claim, Emitter, Holding, JobQueue
+from shared.registry import announce_worker
+from shared.request import ChatRequest, Job, Message, QueuedJob
+from shared.settings import ApiSettings
+from shared.tasks import cancel_all
+from tests.redis_types import awaitable
+from tests.unit.test_directory import WORKER
+from tests.unit.test_early_prompts import Maker, prompts_of
+from worker.consumer import ChatWorker
+from worker.prompt.interface import Prepared
+from worker.shared_requests import RequestGone, SharedRequests
+
+PATIENCE = 30.0
+CHOICES = 16
+LONG = "x" * 200_000
+EMITTER = Emitter("tiny", "w1")
+
+
+def asked(text: str = LONG, n: int = CHOICES) -> ChatRequest:
+    return ChatRequest(model=WORKER.model, messages=(Message(role="user", content=text),), n=n)
+
+
+def jobs(request: ChatRequest, count: int = 3) -> list[Job]:
+    return [Job(id=f"r:{choice}", reply_to="api-1", request=request, choice=choice) for choice in range(count)]
+
+
+async def stored_bytes(redis: ArqRedis) -> int:
+    """The size of all values in the store that hold requests."""
+    total = 0
+    for key in await redis.keys(f"{keys.PAYLOAD_PREFIX}*"):
+        if await awaitable(redis.type(key)) == b"hash":
+            total += sum(map(len, (await awaitable(redis.hgetall(key))).values()))
+        else:
+            total += await awaitable(redis.strlen(key))
+    return total
+
+
+async def service_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> ChatService:
+    directory = Directory(redis)
+    await announce_worker(redis, WORKER, lease=60)
+    await directory.refresh()
+    return ChatService(redis, Relay(redis, "r"), directory, "r", ApiSettings(max_choice_bytes=max_choice_bytes))
+
+
+async def test_choices_do_not_multiply_what_is_stored(redis: ArqRedis) -> None:
+    service = await service_of(redis)
+    answer = await service.submit(asked())
+    assert len(answer.jobs) == CHOICES
+    assert len(LONG) < await stored_bytes(redis) < 1.1 * len(LONG)
+
+
+async def test_prompts_of_a_batch_are_stored_once_each(redis: ArqRedis) -> None:
+    service = await service_of(redis)
+    prompts = tuple(letter * 50_000 for letter in "abc")
+    await service.submit(ChatRequest(model=WORKER.model, prompts=prompts, n=4))
+    size = sum(map(len, prompts))
+    assert size < await stored_bytes(redis) < 1.1 * size
+
+
+async def test_small_requests_stay_in_their_jobs(redis: ArqRedis) -> None:
+    service = await service_of(redis)
+    answer = await service.submit(asked("hello"))
+    assert {key.decode() for key in await redis.keys(f"{keys.PAYLOAD_PREFIX}*")} == set(map(keys.payload, answer.jobs))
+
+
+async def test_a_request_that_is_too_large_for_its_choices_is_refused(redis: ArqRedis) -> None:
+    service = await service_of(redis, max_choice_bytes=CHOICES * len(LONG))
+    with pytest.raises(RequestRefused) as refused:
+        await service.submit(asked())
+    assert (refused.value.problem.kind, refused.value.problem.param) == (ProblemKind.TOO_LARGE, "n")
+    assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
+    assert await service.submit(asked(n=CHOICES - 1))
+
+
+async def finish(queue: JobQueue, *claims: Claim) -> None:
+    for claim in claims:
+        held = Holding(claim.job, claim.attempt, "api-1")
+        await emit(queue.redis, EMITTER, {held: [encode_event(Finished(0, "stop"))]}, ended={held})
+
+
+async def test_the_last_job_to_end_deletes_the_request(queue: JobQueue) -> None:
+    await queue.enqueue(jobs(asked()), limit=10)
+    claims, _ = await queue.claim("w1", used=0, slots=3)
+    await finish(queue, *claims[:2])
+    assert await queue.shared_request("r") == asked()
+    await finish(queue, claims[2])
+    assert await queue.redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
+
+
+async def test_cancelled_jobs_delete_the_request(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=1)
+    await queue.enqueue(jobs(asked()), limit=10)
+    await queue.claim("w1", used=0, slots=1)
+    await queue.cancel(["r:0", "r:1", "r:2"])
+    assert await queue.shared_request("r") is not None, "a worker has one of the jobs"
+    await asyncio.sleep(0.01)
+    await queue.reap()
+    assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
+
+
+async def test_a_job_that_returns_to_the_queue_keeps_its_request(queue: JobQueue) -> None:
+    await queue.enqueue(jobs(asked(), 2), limit=10)
+    claims, _ = await queue.claim("w1", used=0, slots=2)
+    await finish(queue, claims[0])
+    await queue.release("w1", [(claims[1].job, claims[1].attempt)])
+    assert await queue.shared_request("r") == asked()
+    assert await queue.redis.pttl(keys.request("r")) > 0
+
+
+async def test_jobs_that_are_queued_twice_share_one_request(queue: JobQueue) -> None:
+    for _ in range(2):
+        await queue.enqueue(jobs(asked()), limit=10)
+    claims, left = await queue.claim("w1", used=0, slots=8)
+    assert (len(claims), left) == (3, 0)
+    await queue.enqueue(jobs(asked()), limit=10)
+    await finish(queue, *claims)
+    assert await queue.redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
+
+
+async def test_jobs_that_were_cancelled_before_they_came_store_no_request(queue: JobQueue) -> None:
+    await queue.cancel(["r:0", "r:1", "r:2"])
+    await queue.enqueue(jobs(asked()), limit=10)
+    assert await queue.redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - what is waited for is state
+            await asyncio.sleep(0.005)
+
+
+class Reads(JobQueue):
+    """A queue that counts how often shared requests are read."""
+
+    reads = 0
+
+    async def shared_request(self, request_id: str) -> ChatRequest | None:
+        self.reads += 1
+        return await super().shared_request(request_id)
+
+
+async def test_a_worker_reads_the_request_once(redis: ArqRedis) -> None:
+    queue = Reads(redis, "tiny", lease_ms=60_000)
+    served: list[Job] = []
+
+    async def serve(claim: Claim, job: Job) -> None:
+        served.append(job)
+        await asyncio.Event().wait()
+
+    await queue.enqueue(jobs(asked()), limit=10)
+    consumer = ChatWorker(redis, queue, "w1", serve, slots=3, poll=3600)
+    consumer.open()
+    running = asyncio.create_task(consumer.main())
+    await until(lambda: len(served) == 3)
+    await cancel_all({running, *consumer.tasks.values()})
+    assert sorted(served, key=lambda job: job.id) == jobs(asked())
+    assert served[0].request is served[1].request is served[2].request
+    assert queue.reads == 1
+
+
+async def test_jobs_whose_request_is_gone_are_set_aside(redis: ArqRedis) -> None:
+    queue = Reads(redis, "tiny", lease_ms=60_000)
+
+    async def serve(claim: Claim, job: Job) -> None:
+        raise AssertionError("there is nothing to serve")
+
+    await queue.enqueue(jobs(asked()), limit=10)
+    await redis.delete(keys.request("r"))
+    consumer = ChatWorker(redis, queue, "w1", serve, slots=3, poll=3600)
+    consumer.open()
+    running = asyncio.create_task(consumer.main())
+    await until(lambda: consumer.jobs_failed == 3 and not consumer.tasks)
+    await cancel_all({running})
+    assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
+    assert await queue.depth() == (0, 0)
+
+
+async def test_an_outage_does_not_lose_a_shared_request(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(JobQueue):
+        outages = 2
+
+        async def shared_request(self, request_id: str) -> ChatRequest | None:
+            if self.outages:
+                self.outages -= 1
+                raise ConnectionError("away")
+            return await super().shared_request(request_id)
+
+    monkeypatch.setattr("worker.shared_requests._RETRY", 0.0)
+    queue = Away(redis, "tiny")
+    await queue.enqueue(jobs(asked()), limit=10)
+    requests = SharedRequests(queue)
+    whole = jobs(asked())[0]
+    assert await requests.complete(QueuedJob.of(whole, None)) == whole
+
+
+async def test_only_the_newest_requests_are_kept(redis: ArqRedis) -> None:
+    queue = Reads(redis, "tiny", lease_ms=60_000)
+    requests = SharedRequests(queue)
+    for name in "abcdef":
+        request = asked()
+        of = [Job(id=f"{name}:{choice}", reply_to="api-1", request=request) for choice in (0, 1)]
+        await queue.enqueue(of, limit=100)
+        await requests.complete(QueuedJob.of(of[0], None))
+    assert queue.reads == 6
+    await requests.complete(QueuedJob(id="f:1", reply_to="api-1"))
+    assert queue.reads == 6
+    await requests.complete(QueuedJob(id="a:1", reply_to="api-1"))
+    assert queue.reads == 7
+    requests.clear()
+    with pytest.raises(RequestGone):
+        await requests.complete(QueuedJob(id="z:1", reply_to="api-1"))
+
+
+async def test_the_prompt_of_several_jobs_is_made_once() -> None:
+    maker = Maker()
+    prompts = prompts_of(maker)
+    first, second, third = jobs(asked("one"))
+    prompts.begin(first)
+    prompts.begin(second)
+    leaving, staying = asyncio.create_task(prompts.of(first)), asyncio.create_task(prompts.of(second))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    maker.answers[0].set_result(Prepared(1, (3,)))
+    assert (await staying).tokens == (3,)
+    assert (await prompts.of(third)).tokens == (3,)
+    assert maker.asked == ["one"]

@@ -21,7 +21,7 @@ from api.connection import protocol_with
 from api.context import Context
 from api.directory import Directory
 from api.finisher import Finisher
-from api.keys import KeyFileError, Keyring
+from api.keys import KeyFileError, Keyring, NoKeysError
 from api.limits import Limiter
 from api.metrics import Metrics
 from api.promises import PromiseBook
@@ -46,6 +46,9 @@ SEND_BUFFER = 128 * 1024
 _FAREWELL = 2.0
 """Seconds that leaving the registry may take."""
 
+_KEYS_PATIENCE = 5.0
+"""Seconds that the store may take at start to tell whether there is an API key."""
+
 _DATE_AGE = 1.0
 """Seconds for which the Date header is good."""
 
@@ -65,7 +68,7 @@ def run(settings: ApiSettings) -> int:
     with listener:
         try:
             run_loop(_serve(settings, listener))
-        except KeyFileError as error:
+        except (KeyFileError, NoKeysError) as error:
             logger.error("%s", error)
             return 1
         except Exception:
@@ -159,6 +162,12 @@ class _Server(uvicorn.Server):
 
 async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
     parts = build(connect(settings.redis_url), settings)
+    if settings.require_keys:
+        try:
+            await parts.keyring.ensure_any(_KEYS_PATIENCE)
+        except NoKeysError:
+            await parts.redis.aclose(close_connection_pool=True)
+            raise
     config = uvicorn.Config(
         create_app(parts),
         interface="asgi3",

@@ -5,7 +5,9 @@ A field ``max_batch`` of a class in :mod:`shared.settings` becomes ``--max-batch
 """
 
 import math
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import annotated_types
@@ -14,7 +16,7 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from shared.settings import ENV_PREFIX, Settings
+from shared.settings import ENV_PREFIX, SECRETS, Settings
 
 S = TypeVar("S", bound=Settings)
 
@@ -32,6 +34,11 @@ def flag(name: str) -> str:
 def variable(name: str) -> str:
     """The environment variable of the settings field ``name``."""
     return ENV_PREFIX + name.upper()
+
+
+def file_variable(name: str) -> str:
+    """The environment variable for a file that holds the value of the secret settings field ``name``."""
+    return variable(name) + "_FILE"
 
 
 class SettingsCommand(click.Command):
@@ -73,7 +80,7 @@ def option(kind: type[Settings], name: str) -> click.Option:
     declared = flag(name)
     switch = field.annotation is bool
     computed = field.default_factory is not None
-    return click.Option(
+    return (_SecretOption if name in SECRETS else click.Option)(
         [f"{declared}/--no-{declared[2:]}" if switch else declared, name],
         type=click.BOOL if switch else _type(name, field),
         metavar=_METAVARS.get(field.annotation),
@@ -96,6 +103,27 @@ def build(kind: type[S], values: dict[str, Any]) -> S:
         from_environment = context and context.get_parameter_source(name) is ParameterSource.ENVIRONMENT
         origin = f" (env var: '{variable(name)}')" if from_environment else ""
         raise click.UsageError(f"Invalid value for '{flag(name)}'{origin}: {first['msg']}.") from None
+
+
+class _SecretOption(click.Option):
+    """An option whose value the environment gives directly, or as the path of a file that holds it."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Return the value of the variable, or the content of the file without white space around it."""
+        value = super().resolve_envvar_value(ctx)
+        of_file = file_variable(str(self.name))
+        path = os.environ.get(of_file)
+        if not path:
+            return value
+        if value:
+            raise click.UsageError(f"{variable(str(self.name))} and {of_file} are both set. Set one of them.")
+        try:
+            value = Path(path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.UsageError(f"The file that {of_file} names can't be read: {error}") from None
+        if not value:
+            raise click.UsageError(f"The file that {of_file} names is empty: {path}")
+        return value
 
 
 class _FiniteRange(click.FloatRange):

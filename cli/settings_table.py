@@ -1,13 +1,20 @@
-"""The README's settings table, written from the settings classes: ``python -m cli.settings_table README.md``."""
+"""What is written from the settings classes: the README's settings table, and the variables that compose.yaml hands on.
+
+``python -m cli.settings_table README.md compose.yaml`` writes both anew.
+"""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from cli.options import COMPUTED, flag, variable
-from shared.settings import ApiSettings, Settings, UpSettings, WorkerSettings
+from cli.options import COMPUTED, file_variable, flag, variable
+from shared.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
 
 BEGIN = "<!-- settings: made by 'make docs' from shared/settings.py -->"
 END = "<!-- /settings -->"
+
+COMPOSE_BEGIN = "# settings: made by 'make docs' from shared/settings.py\n"
+COMPOSE_END = "# /settings\n"
 
 COMMANDS: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings, "up": UpSettings}
 
@@ -24,13 +31,33 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def passed_on() -> str:
+    """YAML maps without values, for ``environment`` in compose.yaml: each variable is handed through where it is set."""
+    lines = []
+    for command in ("api", "worker"):
+        kind = COMMANDS[command]
+        variables = [variable(name) for name in kind.model_fields]
+        variables += [file_variable(name) for name in SECRETS & kind.model_fields.keys()]
+        lines += [f"x-{command}-settings: &{command}-settings", *(f"  {name}:" for name in sorted(variables))]
+    return "\n".join(lines)
+
+
 def inserted(page: str) -> str:
     """``page`` with the current table between its markers. Raises :class:`ValueError` when they are missing."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}")
-    return f"{head}{BEGIN}\n\n{table()}\n\n{END}{tail}"
+    return _between(page, BEGIN, f"\n\n{table()}\n\n", END)
+
+
+def inserted_into_compose(page: str) -> str:
+    """The same for the variables in compose.yaml."""
+    return _between(page, COMPOSE_BEGIN, f"{passed_on()}\n", COMPOSE_END)
+
+
+def _between(page: str, begin: str, made: str, end: str) -> str:
+    head, found_begin, rest = page.partition(begin)
+    _, found_end, tail = rest.partition(end)
+    if not found_begin or not found_end:
+        raise ValueError(f"the page needs the lines {begin!r} and {end!r}")
+    return f"{head}{begin}{made}{end}{tail}"
 
 
 def _default(kind: type[Settings], name: str) -> str:
@@ -44,4 +71,5 @@ def _default(kind: type[Settings], name: str) -> str:
 
 if __name__ == "__main__":
     for path in map(Path, sys.argv[1:]):
-        path.write_text(inserted(path.read_text(encoding="utf-8")), encoding="utf-8")
+        write: Callable[[str], str] = inserted if path.suffix == ".md" else inserted_into_compose
+        path.write_text(write(path.read_text(encoding="utf-8")), encoding="utf-8")

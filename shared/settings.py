@@ -21,6 +21,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 ENV_PREFIX = "VINOQUEUE_"
 
+SECRETS = frozenset({"api_keys", "redis_url"})
+"""Settings that hold secrets. The environment variable with ``_FILE`` behind its name takes the path of a file with the
+value instead, as in the official Docker images."""
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 PluginValue = bool | int | float | str
@@ -111,7 +115,8 @@ class ApiSettings(Settings):
     keys_file: str = Field("", description="TOML file of hashed keys; read again when it changes (docs/limits.md).")
     require_keys: bool = Field(
         False,
-        description="Refuse requests without a key even while there is no key; otherwise the first key closes the API.",
+        description="Refuse requests without a key, and don't start without any key; otherwise the API is open until "
+        "the first key is made.",
     )
     open_metrics: bool = Field(True, description="Serve /metrics without a key where keys are in force.")
 

@@ -1,15 +1,22 @@
 """Model sources made into files on this machine: what ``--model`` means, found, checked and described."""
 
+import hashlib
+import logging
 import os
+import shutil
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from filelock import FileLock
 
+from shared.user_cache import user_cache
 from worker import hub
 from worker.gguf import GGUFError, read_metadata
 from worker.model_source import ModelError, Source, parse_source
+
+logger = logging.getLogger(__name__)
 
 ModelKind = Literal["gguf", "openvino"]
 
@@ -51,14 +58,15 @@ def resolve(text: str, *, max_context: int = 0, to_serve: bool = True) -> LocalM
     """Return the model that ``[NAME=]SOURCE`` means, downloading it from the Hugging Face hub if need be.
 
     ``max_context`` (tokens; 0: none) caps the context length, and stands in where the model states none.
-    ``to_serve`` is false for a model that is only read: a GGUF file that can't be served where it is will do then.
+    ``to_serve`` is false for a model that is only read; a GGUF file that this user may not write is then used as it is,
+    otherwise a copy of it in the user's cache is (see :func:`_writable`).
     Raises :class:`ModelError`.
     """
     source = parse_source(text)
     location = _fetch(source, download=True)
     kind: ModelKind = "openvino" if location.is_dir() else "gguf"
     if kind == "gguf" and to_serve:
-        _check_writable(location)
+        location = _writable(location)
     own = _folder_context(location) if kind == "openvino" else _gguf_context(location)
     if own is None and not max_context:
         raise ModelError(
@@ -143,12 +151,32 @@ def _check_folder(folder: Path) -> None:
     raise ModelError(f"The folder {folder} is not a complete OpenVINO model: {', '.join(missing)} missing. {advice}")
 
 
-def _check_writable(file: Path) -> None:
-    if not os.access(file, os.W_OK):
+def _writable(file: Path) -> Path:
+    """Return ``file``, or a copy in the user's cache if this user may not write it.
+
+    OpenVINO GenAI opens GGUF files for writing, though it writes nothing. A file that changes gets a new copy. Raises
+    :class:`ModelError` when it can't be copied.
+    """
+    if os.access(file, os.W_OK):
+        return file
+    try:
+        state = file.stat()
+        parts = f"{file.absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
+        copy = user_cache() / "models" / f"copy-{hashlib.sha256(parts.encode()).hexdigest()[:12]}" / file.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        # Of several workers that start at once, one copies, and the others wait.
+        with FileLock(copy.with_name("lock")):
+            if not copy.exists():
+                logger.info("copying %s to %s: OpenVINO GenAI opens GGUF files for writing", file, copy)
+                unfinished = copy.with_name("unfinished")
+                shutil.copyfile(file, unfinished)
+                unfinished.rename(copy)
+    except (OSError, RuntimeError) as error:
         raise ModelError(
-            f"OpenVINO GenAI opens GGUF files for writing (and writes nothing), but this user may not write {file}. "
-            f"Give the worker's user a copy of its own, or an IR folder: vinoqueue model convert {file} FOLDER."
-        )
+            f"OpenVINO GenAI opens GGUF files for writing (and writes nothing), but this user may not write {file}, "
+            f"and it can't be copied to the user's cache: {error}"
+        ) from error
+    return copy
 
 
 def _gguf_context(file: Path) -> int | None:

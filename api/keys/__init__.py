@@ -1,6 +1,6 @@
 """API keys: who may use the service, and how much of it."""
 
-from api.keys.keyring import KeyFileError, Keyring
+from api.keys.keyring import KeyFileError, Keyring, NoKeysError
 from api.keys.record import ApiKey
 
-__all__ = ["ApiKey", "KeyFileError", "Keyring"]
+__all__ = ["ApiKey", "KeyFileError", "Keyring", "NoKeysError"]

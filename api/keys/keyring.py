@@ -31,6 +31,10 @@ class KeyFileError(Exception):
     """The key file can't be read, or is not what it should be."""
 
 
+class NoKeysError(Exception):
+    """Keys are required, and there is none: every request would be refused."""
+
+
 class Keyring:
     """Finds the key that a secret belongs to. Without any key the service is open, unless keys are required.
 
@@ -67,6 +71,32 @@ class Keyring:
     def open(self) -> bool:
         """Whether requests need no key."""
         return not self._required
+
+    @property
+    def empty(self) -> bool:
+        """Whether no key is known. A revoked or expired key counts as one."""
+        return not self._index and not self._records
+
+    async def ensure_any(self, patience: float) -> None:
+        """Check at start that there is a key in the environment, the key file or Redis.
+
+        Redis is asked only when the others have none, and if it does not answer within ``patience`` seconds, the
+        service starts closed. Raises :class:`NoKeysError`.
+        """
+        if not self.empty:
+            return
+        try:
+            async with asyncio.timeout(patience):
+                await self.refresh()
+        except (TimeoutError, RedisError, OSError) as error:
+            logger.warning("Redis does not answer, so it is not known whether there is an API key: %s", error)
+            return
+        if self.empty:
+            raise NoKeysError(
+                "--require-keys (VINOQUEUE_REQUIRE_KEYS) is set, but there is no API key: not in VINOQUEUE_API_KEYS, "
+                "not in a key file (VINOQUEUE_KEYS_FILE), and not in Redis. Make one with 'vinoqueue key create', and "
+                "start again."
+            )
 
     async def run(self) -> None:
         """Refresh until cancelled."""

@@ -11,14 +11,14 @@ import click
 from redis.exceptions import RedisError
 
 from cli.health import reachable
-from cli.options import variable
+from cli.options import file_variable, variable
 from cli.up.children import Child, ending
 from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
 from shared.placement import beside_engine, own_cpus
 from shared.processes import module_command
 from shared.registry import Survey, WorkerInfo, survey
-from shared.settings import ApiSettings, Settings, UpSettings, WorkerSettings
+from shared.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
 from shared.store import connect
 from worker.engine.devices import computes_on_cpus
 
@@ -47,6 +47,12 @@ def run(settings: UpSettings) -> int:
 
 class _Supervisor:
     def __init__(self, settings: UpSettings) -> None:
+        if settings.require_keys and not (settings.redis_url or settings.api_keys or settings.keys_file):
+            raise click.ClickException(
+                "--require-keys is set, but there is no API key, and the embedded Valkey starts without any. Give keys "
+                "with VINOQUEUE_API_KEYS or --keys-file. Or leave --require-keys out and run 'vinoqueue key create': "
+                "the first key closes the API."
+            )
         port = free_port(settings.host, settings.port)
         self._progress = Progress()
         cpus = beside_engine(own_cpus()) if computes_on_cpus(settings) else frozenset[int]()
@@ -183,7 +189,9 @@ def environment(settings: Settings, kind: type[Settings]) -> dict[str, str]:
     Not flags, because a Redis URL may hold a password, and every user of a machine can read command lines.
     """
     values = {name: getattr(settings, name) for name in kind.model_fields}
-    return {variable(name): str(value) for name, value in values.items()}
+    given = {variable(name): str(value) for name, value in values.items()}
+    # Where a secret came from a file, the child gets its value: the two together would be an error.
+    return given | {file_variable(name): "" for name in SECRETS}
 
 
 def _for_url(host: str) -> str:

@@ -27,8 +27,8 @@ COPY --from=build /opt/vinoqueue /opt/vinoqueue
 COPY --from=build --chown=10001:10001 /model /model
 # Models from the Hugging Face hub, and weights made of them, are kept here. The folder has its owner before a volume is
 # put over it.
-RUN install -d -o 10001 -g 10001 /models
-ENV PATH=/opt/vinoqueue/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 HF_HOME=/models XDG_CACHE_HOME=/models
+RUN install -d -o 10001 -g 10001 /cache
+ENV PATH=/opt/vinoqueue/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 HF_HOME=/cache XDG_CACHE_HOME=/cache
 USER 10001:10001
 # Loading is not ill health, but a worker advertises itself only once its model is found or downloaded.
 HEALTHCHECK --interval=10s --timeout=10s --start-period=15m --retries=3 \

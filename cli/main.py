@@ -1,10 +1,13 @@
 """The ``vinoqueue`` command. Each subcommand is imported only when it is used, so that ``--help`` is quick,
 the API's process never imports the worker's libraries, and neither does the worker's import the API's."""
 
+from difflib import get_close_matches
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
+
+from shared.version import VERSION
 
 
 class _Entry(NamedTuple):
@@ -52,6 +55,23 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The subcommand that ``args`` begin with. Raises :class:`click.UsageError` with the nearest name."""
+        name = args[0]
+        if name not in _ENTRIES and not name.startswith("-") and not ctx.resilient_parsing:
+            near = get_close_matches(name, _ENTRIES, n=1)
+            ctx.fail(f"No such command '{name}'." + (f" Did you mean '{near[0]}'?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand, after warnings about variables of the environment that are no settings."""
+        from cli.environment import warn_of_unknown_variables  # imports all settings, which --help need not wait for
+
+        warn_of_unknown_variables()
+        return super().invoke(ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the overview without importing a subcommand."""
         for title, entries in SECTIONS.items():
@@ -64,6 +84,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Every flag has an environment twin, VINOQUEUE_ and its name: --max-batch is VINOQUEUE_MAX_BATCH.",
 )
+@click.version_option(VERSION, message="%(version)s")
 def main() -> None:
     """Chat completions on OpenVINO, through a queue.
 

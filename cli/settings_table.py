@@ -32,7 +32,7 @@ def table() -> str:
 
 
 def passed_on() -> str:
-    """YAML maps without values, for ``environment`` in compose.yaml: each variable is handed through where it is set."""
+    """YAML maps without values, for ``environment`` in compose.yaml: each variable is handed through if it is set."""
     lines = []
     for command in ("api", "worker"):
         kind = COMMANDS[command]

@@ -1,5 +1,6 @@
 """Settings become flags and environment variables, and wrong values are told by name."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from cli.options import SettingsCommand, option
 from cli.settings_table import inserted, table
 from cli.up.supervisor import environment
 from shared.settings import ApiSettings, Settings, UpSettings, WorkerSettings
+from shared.version import VERSION
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -227,3 +229,68 @@ def test_up_refuses_to_require_keys_where_there_can_be_none() -> None:
     outcome = CliRunner().invoke(main, ["up", "--port", "0", "--require-keys"])
     assert outcome.exit_code == 1
     assert "there is no API key" in outcome.stderr
+
+
+def test_up_has_every_setting() -> None:
+    assert {*ApiSettings.model_fields, *WorkerSettings.model_fields} == UpSettings.model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("VINOQUEUE_PROT", "VINOQUEUE_PORT"),
+        ("VINOQUEUE_REDIS_ULR", "VINOQUEUE_REDIS_URL"),
+        ("VINOQUEUE_REQUIRE_KEY", "VINOQUEUE_REQUIRE_KEYS"),
+        ("VINOQUEUE_APIKEYS_FILE", "VINOQUEUE_API_KEYS_FILE"),
+    ],
+)
+def test_a_typo_in_a_variable_is_told_with_the_nearest_name(typo: str, meant: str) -> None:
+    outcome = CliRunner().invoke(main, ["version"], env={typo: "1"})
+    assert outcome.exit_code == 0
+    assert outcome.stderr == f"Warning: {typo} is not a setting and has no effect. Did you mean {meant}?\n"
+
+
+def test_an_unknown_variable_like_no_setting_is_told_without_a_guess() -> None:
+    outcome = CliRunner().invoke(main, ["version"], env={"VINOQUEUE_COLOUR_SCHEME": "1"})
+    assert outcome.stderr == "Warning: VINOQUEUE_COLOUR_SCHEME is not a setting and has no effect.\n"
+
+
+def test_every_setting_is_a_known_variable() -> None:
+    environment = dict.fromkeys((f"VINOQUEUE_{name.upper()}" for name in UpSettings.model_fields), "")
+    outcome = CliRunner().invoke(main, ["version"], env=environment | {"VINOQUEUE_API_KEYS_FILE": ""})
+    assert (outcome.exit_code, outcome.stderr) == (0, "")
+
+
+def test_a_child_process_does_not_repeat_the_warning() -> None:
+    program = (
+        "import os, subprocess, sys\n"
+        "from cli.main import main\n"
+        "main(['version'], standalone_mode=False)\n"
+        "subprocess.run([sys.executable, '-m', 'cli.main', 'version'], check=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"VINOQUEUE_PROT": "1"},
+    )
+    assert done.stderr.count("VINOQUEUE_PROT") == 1
+
+
+@pytest.mark.parametrize(("typo", "meant"), [("stauts", "status"), ("worke", "worker"), ("keys", "key")])
+def test_a_typo_in_a_command_is_told_with_the_nearest_name(typo: str, meant: str) -> None:
+    outcome = CliRunner().invoke(main, [typo])
+    assert outcome.exit_code == 2
+    assert f"No such command '{typo}'. Did you mean '{meant}'?" in outcome.stderr
+
+
+def test_an_unknown_command_like_no_other_is_told_without_a_guess() -> None:
+    outcome = CliRunner().invoke(main, ["xyzzy"])
+    assert outcome.exit_code == 2
+    assert outcome.stderr.endswith("No such command 'xyzzy'.\n")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    outcomes = [CliRunner().invoke(main, arguments).output for arguments in (["--version"], ["version"])]
+    assert outcomes == [f"{VERSION}\n"] * 2

@@ -40,16 +40,13 @@ local function pop(take, kept, for_others)
       popped[#popped + 1], popped[#popped + 2] = front[at], front[at + 1]
     end
   end
-  if #ids > 0 then
-    redis.call('ZREM', KEYS[1], unpack(ids))
-  end
+  call_with('ZREM', KEYS[1], ids, 1, #ids)
   return popped
 end
 
 local used, slots = tonumber(ARGV[5]), tonumber(ARGV[6])
 local waiting = redis.call('ZCARD', KEYS[1])
-local claimed = {}
-local left = waiting
+local reply = {waiting}
 local kept, for_us, for_others = {}, 0, 0
 if waiting > 0 then
   kept, for_us, for_others = read_kept()
@@ -64,7 +61,7 @@ if waiting > 0 and used < slots then
   local take = math.min(slots - used, math.max(share, for_us))
   local lease_end = now_ms() + tonumber(ARGV[7])
   local popped = pop(take, kept, for_others)
-  left = waiting - #popped / 2
+  reply[1] = waiting - #popped / 2
   advance(KEYS[4], popped)
   for at = 1, #popped, 2 do
     local job, score = popped[at], popped[at + 1]
@@ -84,14 +81,15 @@ if waiting > 0 and used < slots then
         journal = redis.call('LRANGE', ARGV[3] .. job, 0, -1)
       end
       local past = redis.call('HMGET', state, 'crashes', 'lapses')
-      claimed[#claimed + 1] = {job, attempt, tonumber(past[1] or 0), tonumber(past[2] or 0), payload, journal}
+      reply[#reply + 1] = {job, attempt, tonumber(past[1] or 0), tonumber(past[2] or 0), payload, journal}
     else
       forget(job, ARGV[1], ARGV[2], ARGV[3])
     end
   end
 end
-redis.call('ZADD', KEYS[3], (used + #claimed) / slots, ARGV[4])
-if for_us > 0 and used + #claimed >= slots then
+used = used + #reply - 1
+redis.call('ZADD', KEYS[3], used / slots, ARGV[4])
+if for_us > 0 and used >= slots then
   for job, worker in pairs(kept) do
     if worker == ARGV[4] then
       redis.call('ZREM', KEYS[5], job .. ' ' .. worker)
@@ -99,4 +97,4 @@ if for_us > 0 and used + #claimed >= slots then
     end
   end
 end
-return {left, unpack(claimed)}
+return reply

@@ -44,7 +44,7 @@ while at <= #ARGV do
   local job, final, events = ARGV[at], ARGV[at + 2], tonumber(ARGV[at + 3])
   local journal = journal_prefix .. job
   if events > 0 then
-    local length = call('RPUSH', journal, unpack(ARGV, at + 4, at + 3 + events))
+    local length = call_with('RPUSH', journal, ARGV, at + 4, at + 3 + events)
     if length == events then
       call('PEXPIRE', journal, ARGV[5])
     end

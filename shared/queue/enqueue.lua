@@ -30,7 +30,7 @@ local function known_beginnings(digests)
   for at = 1, #digests, DIGEST do
     places[#places + 1] = string.sub(digests, at, at + PLACE - 1)
   end
-  local entries = redis.call('HMGET', KEYS[4], unpack(places))
+  local entries = redis.call('HMGET', KEYS[4], unpack(places)) -- a dozen
   local beginnings = {}
   for at, place in ipairs(places) do
     local digest = string.sub(digests, (at - 1) * DIGEST + 1, at * DIGEST)

@@ -3,6 +3,19 @@
 -- Bands of priority lie so far apart in the queue's scores that the tags inside a band (tokens) never fill it.
 local BAND_WIDTH = 2 ^ 50
 
+-- Lua's stack holds about 8,000 values, so a command with any number of arguments is sent in parts of this size.
+local MOST_UNPACKED = 1000
+
+-- Calls a command with a key and list[first] to list[last], in several calls where these are many. Returns the reply to
+-- the last call.
+local function call_with(command, key, list, first, last)
+  local reply
+  for at = first, last, MOST_UNPACKED do
+    reply = redis.call(command, key, unpack(list, at, math.min(at + MOST_UNPACKED - 1, last)))
+  end
+  return reply
+end
+
 local function now_ms()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000

@@ -129,3 +129,24 @@ def test_any_cut_gives_the_same_text(text: str, stops: list[str], cuts: list[int
         shown += stream.push(token)
         assert expected.startswith(shown)
     assert shown + stream.finish() == expected
+
+
+@given(
+    text=st.text(alphabet="ab", min_size=20, max_size=200),
+    stops=st.lists(st.text(alphabet="ab", min_size=4, max_size=30), min_size=1, max_size=4),
+    cut=st.integers(1, 7),
+    include_stop=st.booleans(),
+)
+def test_periodic_texts_and_stop_strings(text: str, stops: list[str], cut: int, include_stop: bool) -> None:
+    pieces = [text[at : at + cut].encode() for at in range(0, len(text), cut)]
+    stream = TextStream(Vocabulary(pieces), stop=tuple(stops), include_stop=include_stop)
+    expected = reference(text, stops, include_stop)
+    shown = ""
+    for token in range(len(pieces)):
+        shown += stream.push(token)
+        assert expected.startswith(shown)
+        if not stream.stopped:
+            so_far = text[: (token + 1) * cut]
+            begun = (length for stop in stops for length in range(1, len(stop)) if so_far.endswith(stop[:length]))
+            assert len(so_far) - len(shown) == max(begun, default=0), "no more is held back than must be"
+    assert shown + stream.finish() == expected

@@ -61,43 +61,33 @@ class Vocabulary:
 
 
 class _StopString:
-    """Looks for one stop string in text that comes in parts (Knuth, Morris and Pratt's way)."""
+    """Looks for one stop string in text that comes in parts."""
 
     def __init__(self, stop: str) -> None:
         self._stop = stop
-        self._fallback = _fallbacks(stop)
-        self.matched = 0
-        """How many of the stop string's characters the text so far ends with."""
+        self.begun = ""
+        """The longest end of the text so far that the stop string starts with: a match can start nowhere before it."""
 
     def find(self, text: str) -> int | None:
-        """Read the next part; return the index in it behind the stop string's end, or None."""
-        matched = self.matched
-        if not matched and self._stop[0] not in text:
+        """Read the next part; return the index in it behind the stop string's end, or None.
+
+        Linear in the text: a place where the stop string may start is given up at most once.
+        """
+        stop = self._stop
+        if not self.begun and stop[0] not in text:
             return None
-        stop, fallback = self._stop, self._fallback
-        for index, character in enumerate(text):
-            while matched and stop[matched] != character:
-                matched = fallback[matched - 1]
-            if stop[matched] == character:
-                matched += 1
-                if matched == len(stop):
-                    return index + 1
-        self.matched = matched
+        window = self.begun + text
+        found = window.find(stop)
+        if found >= 0:
+            return found + len(stop) - len(self.begun)
+        start = window.find(stop[0], max(0, len(window) - len(stop) + 1))
+        while start >= 0 and not stop.startswith(window[start:]):
+            start = window.find(stop[0], start + 1)
+        self.begun = window[start:] if start >= 0 else ""
         return None
 
     def __len__(self) -> int:
         return len(self._stop)
-
-
-def _fallbacks(stop: str) -> list[int]:
-    """For each prefix of ``stop``: the length of its longest proper suffix that ``stop`` begins with."""
-    lengths = [0]
-    for character in stop[1:]:
-        length = lengths[-1]
-        while length and stop[length] != character:
-            length = lengths[length - 1]
-        lengths.append(length + 1 if stop[length] == character else 0)
-    return lengths
 
 
 class TextStream:
@@ -171,6 +161,6 @@ class TextStream:
             self.stopped = True
             self._held = ""
             return shown[: end if self._include_stop else end + negative_length]
-        held = max((stop.matched for stop in self._stops), default=0)
+        held = max((len(stop.begun) for stop in self._stops), default=0)
         self._held = shown[len(shown) - held :]
         return shown[: len(shown) - held]

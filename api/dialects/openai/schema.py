@@ -40,9 +40,13 @@ Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
 TokenId = Annotated[str, Field(pattern=r"^[0-9]+$", max_length=10)]
 LogitBias = Annotated[dict[TokenId, Annotated[int, Field(ge=-100, le=100)]], Field(max_length=1024)]
 
+MAX_STOP_LENGTH = 1024
+"""Maximum length of a stop string in characters. Neither OpenAI nor vLLM states one, but each costs time per token."""
+
+StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
+
 Stop = Annotated[
-    Annotated[NonEmptyText, Tag(STRING)]
-    | Annotated[Items[NonEmptyText], Field(min_length=1, max_length=4), Tag(ARRAY)],
+    Annotated[StopText, Tag(STRING)] | Annotated[Items[StopText], Field(min_length=1, max_length=4), Tag(ARRAY)],
     by_type("one of a string or array of strings", {str: STRING, list: ARRAY}),
 ]
 """An empty stop string would end every answer before its first character, so it is refused."""

@@ -1,0 +1,80 @@
+"""Stop strings are bounded in number and length, and looked for in linear time."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from api.dialects.azure import Azure
+from api.dialects.interface import Dialect
+from api.dialects.openai import OpenAI
+from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.openai.schema import MAX_STOP_LENGTH
+from api.dialects.ovms import ModelServer, ModelServerCompletions
+from shared.errors import RequestRefused
+from worker.engine.text import TextStream, Vocabulary
+
+DIALECTS: list[Dialect] = [
+    OpenAI(),
+    OpenAICompletions(),
+    ModelServer(),
+    ModelServerCompletions(),
+    Azure({"api-version": "2024-05-01"}, {}, lambda: ("m",)),
+]
+LONGEST = "x" * MAX_STOP_LENGTH
+
+
+def body_of(dialect: Dialect, stop: object) -> bytes:
+    content: dict[str, object] = (
+        {"prompt": "hello"}
+        if isinstance(dialect, OpenAICompletions | ModelServerCompletions)
+        else {"messages": [{"role": "user", "content": "hello"}]}
+    )
+    return json.dumps({"model": "m", "stop": stop, **content}).encode()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: type(dialect).__name__)
+@pytest.mark.parametrize(
+    ("stop", "param", "reason"),
+    [
+        ("x" * 3_900_000, "stop", "a string with length 3900000 instead"),
+        (["x", LONGEST + "x"], "stop[1]", f"a string with length {MAX_STOP_LENGTH + 1} instead"),
+        (["x"] * 5, "stop", "an array with length 5 instead"),
+        (["x"] * 100_000, "stop", "an array with length 100000 instead"),
+    ],
+    ids=["long", "long in an array", "many", "very many"],
+)
+def test_more_is_refused(dialect: Dialect, stop: object, param: str, reason: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        dialect.parse(body_of(dialect, stop))
+    problem = refused.value.problem
+    assert (problem.param, reason in problem.message) == (param, True), problem.message
+    reply = dialect.error(problem)
+    assert reply.status == (422 if isinstance(dialect, Azure) else 400)
+    assert problem.message in reply.body.decode()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: type(dialect).__name__)
+def test_the_longest_are_taken(dialect: Dialect) -> None:
+    assert dialect.parse(body_of(dialect, [LONGEST] * 4)).sampling.stop == (LONGEST,) * 4
+
+
+@pytest.mark.parametrize("text", ["a" * 5000, ("a" * 1022 + "b") * 5, "ab" * 2500, ("a" * 511 + "b") * 10])
+def test_texts_that_repeat_a_stop_strings_beginning_cost_a_few_calls_a_token(text: str) -> None:
+    stops = ("a" * (MAX_STOP_LENGTH - 1) + "X", "ab" * (MAX_STOP_LENGTH // 2 - 1) + "X", "aX", "a" * 512 + "X")
+    stream = TextStream(Vocabulary([b"a", b"b"]), stop=stops)
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event.endswith("call")
+
+    tokens = ["ab".index(character) for character in text]
+    sys.setprofile(count)
+    try:
+        shown = "".join(map(stream.push, tokens))
+    finally:
+        sys.setprofile(None)
+    assert shown + stream.finish() == text
+    assert calls / len(tokens) / len(stops) < 25

@@ -6,17 +6,23 @@ import time
 from dataclasses import dataclass, field
 
 from arq.connections import ArqRedis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from api.drain import DrainRate
 from shared import keys
 from shared.pace import until_beat
-from shared.registry import ModelInfo, ReplicaInfo, WorkerInfo, survey
+from shared.records import is_wrong_type, report_unreadable
+from shared.registry import ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, survey
 
 logger = logging.getLogger(__name__)
 
 REFRESH = 1.0
 """Seconds between two looks at the registry."""
+
+_INDEXES = (keys.queue, keys.inflight)
+
+_SERVES: tuple[WorkerStatus, ...] = ("serving", "loading", "failing")
+"""The statuses of workers that serve their model, or will again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,7 @@ class Fleet:
 
     def serving(self) -> dict[str, ModelInfo]:
         """The models that a live worker serves or is about to serve again, by name."""
-        names = {worker.model for worker in self.workers if worker.status != "draining"}
+        names = {worker.model for worker in self.workers if worker.status in _SERVES}
         return {name: info for name, info in sorted(self.models.items()) if name in names}
 
 
@@ -94,9 +100,17 @@ class Directory:
         return time.monotonic() - seen if seen is not None else float("inf")
 
     async def _depths(self, models: dict[str, ModelInfo]) -> dict[str, Depth]:
-        indexes = (index(model) for model in models for index in (keys.queue, keys.inflight))
-        counts = await asyncio.gather(*map(self._redis.zcard, indexes))
+        counts = await asyncio.gather(*(self._size(index(model)) for model in models for index in _INDEXES))
         return {
             model: Depth(waiting, claimed)
             for model, waiting, claimed in zip(models, counts[::2], counts[1::2], strict=True)
         }
+
+    async def _size(self, index: str) -> int:
+        try:
+            return int(await self._redis.zcard(index))
+        except ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+            report_unreadable(index, error)
+            return 0

@@ -34,7 +34,7 @@ from shared.pace import until_beat
 from shared.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.settings import ApiSettings
 from shared.store import connect, line
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, keep_running
 from shared.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -105,23 +105,24 @@ def build(redis: ArqRedis, settings: ApiSettings) -> Context:
 
 
 @contextlib.asynccontextmanager
-async def running(parts: Context, address: str) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Run the replica's background tasks around a block, which is given them. They end only by failing."""
+async def running(parts: Context, address: str) -> AsyncIterator[None]:
+    """Run the replica's background tasks around a block. One that fails is logged and starts again."""
+    frames = line(parts.settings.redis_url)
     tasks = [
-        asyncio.create_task(work, name=name)
+        asyncio.create_task(keep_running(name, work), name=name)
         for name, work in (
-            ("relay", parts.relay.run(line(parts.settings.redis_url))),
-            ("sweep", parts.relay.sweep()),
-            ("directory", parts.directory.run()),
-            ("keys", parts.keyring.run()),
-            ("watch", parts.service.watch()),
-            ("promises", parts.finisher.run()),
-            ("reaper", parts.service.reap()),
-            ("presence", _announce(parts, address)),
+            ("relay", lambda: parts.relay.run(frames)),
+            ("sweep", parts.relay.sweep),
+            ("directory", parts.directory.run),
+            ("keys", parts.keyring.run),
+            ("watch", parts.service.watch),
+            ("promises", parts.finisher.run),
+            ("reaper", parts.service.reap),
+            ("presence", lambda: _announce(parts, address)),
         )
     ]
     try:
-        yield tasks
+        yield
     finally:
         await parts.finisher.farewell()
         await parts.service.farewell()
@@ -190,20 +191,17 @@ async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    async with running(parts, address) as background:
+    async with running(parts, address):
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
         logger.info("API replica %s listens on %s", parts.replica, address)
         stopped = asyncio.create_task(stopping.wait())
-        await asyncio.wait([serving, stopped, *background], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
         if stopping.is_set():
             logger.info("shutting down; answers in flight have %.0f s", settings.drain)
         await parts.service.drain(settings.drain if stopping.is_set() else 0)
         stopped.cancel()
         server.end()
         await serving
-        for task in background:
-            if task.done():
-                task.result()
 
 
 async def _announce(parts: Context, address: str) -> None:

@@ -112,8 +112,8 @@ class Fleet:
 
     def workers(self, status: str | None = None) -> list[dict[str, Any]]:
         """What live workers advertise."""
-        client = self.redis()
-        found = [client.get(key) for key in client.scan_iter("vinoqueue:worker:*")]
+        with self.redis() as client:
+            found = [client.get(key) for key in client.scan_iter("vinoqueue:worker:*")]
         infos = [json.loads(info) for info in found if isinstance(info, bytes)]
         return [info for info in infos if status is None or info["status"] == status]
 

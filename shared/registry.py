@@ -1,24 +1,32 @@
 """Who is there: what workers and API replicas advertise in Redis, and how the others read it.
 
 An advertisement is renewed every third of the lease and lapses with it, so a process that dies needs no farewell.
+Leases are timed by the store's clock alone. What cannot be read is skipped (see :mod:`shared.records`).
 """
 
 import asyncio
-import time
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Sequence
 from importlib.resources import files
-from typing import Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from shared import keys
+from shared.records import UNREADABLE, is_wrong_type, readable_names, report_unreadable
 from shared.scripts import Script
 
-_REMEMBERED = 60.0
+logger = logging.getLogger(__name__)
+
+_REMEMBERED = 60
 """Seconds after which the id of one whose advertisement has lapsed is forgotten."""
 
 WorkerStatus = Literal["loading", "serving", "draining", "failing"]
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,27 +34,29 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     host: str
-    pid: int
+    pid: _Count
     model: str
-    status: WorkerStatus
+    status: str
+    """A :data:`WorkerStatus`, or one of a newer version: such a worker is alive, but does not serve as far as this
+    version knows."""
     engine: str
     device: str
     fingerprint: str
-    started: float
-    slots: int
-    used: int = 0
-    context_length: int = 0
-    cache_usage: float = 0.0
+    started: _Amount
+    slots: _Count
+    used: _Count = 0
+    context_length: _Count = 0
+    cache_usage: _Amount = 0.0
     """Share of the KV cache in use, 0 to 1, from the engine's own metrics."""
-    engine_requests: int = 0
+    engine_requests: _Count = 0
     """Requests that the engine itself holds."""
-    batch: int = 0
+    batch: _Count = 0
     """Requests in the last step."""
-    steps: int = 0
-    tokens: int = 0
-    tokens_per_second: float = 0.0
-    requests: int = 0
-    engine_restarts: int = 0
+    steps: _Count = 0
+    tokens: _Count = 0
+    tokens_per_second: _Amount = 0.0
+    requests: _Count = 0
+    engine_restarts: _Count = 0
     version: str = ""
     detail: str = ""
     """What it is doing or what went wrong, for people."""
@@ -57,10 +67,10 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     id: str
     host: str
-    pid: int
+    pid: _Count
     address: str
-    started: float
-    streams: int = 0
+    started: _Amount
+    streams: _Count = 0
     version: str = ""
 
 
@@ -68,8 +78,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model as its workers advertise it; remembered after they have gone."""
 
     name: str
-    created: int
-    context_length: int
+    created: _Count
+    context_length: _Count
     fingerprint: str = ""
 
 
@@ -123,18 +133,23 @@ class Survey(NamedTuple):
 
 
 async def survey(redis: Redis) -> Survey:
-    """Read the registry, in two round trips: every replica does it each second, beside an engine perhaps."""
-    workers, replicas, models = await asyncio.gather(
-        redis.zrange(keys.WORKERS, 0, -1),
-        redis.zrange(keys.REPLICAS, 0, -1),
-        redis.hgetall(keys.MODELS),  # type: ignore[arg-type] # its stub tells of no client in particular
+    """Read the registry, in two round trips: every replica does it each second, beside an engine perhaps.
+
+    Records that cannot be read are left out. Raises what redis-py raises when the store can't be reached.
+    """
+    indexes = await asyncio.gather(
+        _read_index(keys.WORKERS, redis.zrange(keys.WORKERS, 0, -1)),
+        _read_index(keys.REPLICAS, redis.zrange(keys.REPLICAS, 0, -1)),
+        _read_index(keys.MODELS, redis.hgetall(keys.MODELS)),  # type: ignore[arg-type] # its stub tells of no client in particular
     )
-    names = [keys.worker(one.decode()) for one in workers] + [keys.replica(one.decode()) for one in replicas]
+    workers = readable_names(keys.WORKERS, indexes[0])
+    replicas = readable_names(keys.REPLICAS, indexes[1])
+    names = [keys.worker(one) for one in workers] + [keys.replica(one) for one in replicas]
     advertised = await redis.mget(names) if names else []
     return Survey(
-        _read(advertised[: len(workers)], WorkerInfo),
-        _read(advertised[len(workers) :], ReplicaInfo),
-        {name.decode(): msgspec.json.decode(info, type=ModelInfo) for name, info in models.items()},
+        _read(workers, names, advertised, WorkerInfo),
+        _read(replicas, names[len(workers) :], advertised[len(workers) :], ReplicaInfo),
+        _read_models(dict(indexes[2])),
     )
 
 
@@ -145,10 +160,46 @@ async def _announce(
     lease: float,
     served: list[str | bytes] | None = None,
 ) -> None:
-    now = time.time()
-    arguments = (info.id, msgspec.json.encode(info), int(lease * 1000), now + lease, now - _REMEMBERED, *(served or ()))
-    await Script(redis, _ANNOUNCE)(names, arguments)
+    arguments = (info.id, msgspec.json.encode(info), int(lease * 1000), _REMEMBERED, *(served or ()))
+    for key in await Script(redis, _ANNOUNCE)(names, arguments):
+        logger.error("%s held a value of another type, and was deleted", key.decode())
 
 
-def _read(advertised: Sequence[bytes | None], kind: type[_Info]) -> list[_Info]:
-    return sorted((msgspec.json.decode(info, type=kind) for info in advertised if info), key=lambda info: info.id)
+async def _read_index(name: str, reply: Awaitable[Any]) -> Any:
+    """Return the ``reply`` to a command that reads ``name``; nothing where that holds another type of value, until
+    somebody announces itself and replaces it."""
+    try:
+        return await reply
+    except ResponseError as error:
+        if not is_wrong_type(error):
+            raise
+        report_unreadable(name, error)
+        return ()
+
+
+def _read(
+    ids: Sequence[str], names: Sequence[str], advertised: Sequence[bytes | None], kind: type[_Info]
+) -> list[_Info]:
+    found = []
+    for own_id, name, record in zip(ids, names, advertised, strict=False):
+        if record is None:
+            continue
+        try:
+            info = msgspec.json.decode(record, type=kind)
+            if info.id != own_id:
+                raise ValueError(f"its id is {info.id[:64]!r}")
+        except UNREADABLE as error:
+            report_unreadable(name, error)
+        else:
+            found.append(info)
+    return sorted(found, key=lambda info: info.id)
+
+
+def _read_models(records: dict[bytes, bytes]) -> dict[str, ModelInfo]:
+    models = {}
+    for name in readable_names(keys.MODELS, records):
+        try:
+            models[name] = msgspec.json.decode(records[name.encode()], type=ModelInfo)
+        except UNREADABLE as error:
+            report_unreadable(f"{keys.MODELS} {name}", error)
+    return models

@@ -17,7 +17,7 @@ from shared.placement import beside_engine, own_cpus, run_on
 from shared.queue import Emitter, JobQueue
 from shared.settings import WorkerSettings
 from shared.store import connect, line
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, keep_running
 from worker.consumer import ChatWorker
 from worker.engine.devices import computes_on_cpus
 from worker.engine.interface import EngineLoadError
@@ -121,22 +121,22 @@ class _Worker:
 
         Raises :class:`EngineLoadError` or :class:`PromptError` when the model can't be loaded at all.
         """
+        messages = line(self.settings.redis_url)
         background: set[asyncio.Task[Any]] = {
-            asyncio.create_task(work, name=name)
+            asyncio.create_task(keep_running(name, work), name=name)
             for name, work in (
-                ("presence", self.presence.beat()),
-                ("wake-ups", self.presence.listen(line(self.settings.redis_url))),
-                ("publisher", self.publisher.run()),
-                ("consumer", self.consumer.main()),
+                ("presence", self.presence.beat),
+                ("wake-ups", lambda: self.presence.listen(messages)),
+                ("publisher", self.publisher.run),
+                ("consumer", self.consumer.main),
             )
         }
         loading = asyncio.create_task(self._load(), name="engine")
         stopped = asyncio.create_task(stopping.wait(), name="stop signal")
         try:
-            await asyncio.wait([loading, stopped, *background], return_when=asyncio.FIRST_COMPLETED)
-            for task in (loading, *background):
-                if task.done():
-                    task.result()
+            await asyncio.wait([loading, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if loading.done():
+                loading.result()
             await self._drain()
         finally:
             await self.keeper.stop()

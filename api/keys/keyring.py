@@ -15,7 +15,9 @@ from redis.exceptions import RedisError
 from api.keys.record import ApiKey, KeyFile
 from api.keys.secret import digest
 from api.keys.store import decoded, stored_keys
+from shared import keys
 from shared.pace import until_beat
+from shared.records import is_wrong_type, report_unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +106,8 @@ class Keyring:
             try:
                 await self.refresh()
             except (RedisError, OSError) as error:
+                if is_wrong_type(error):
+                    report_unreadable(keys.API_KEYS, error)
                 logger.debug("keys not read, Redis does not answer: %s", error)
             await asyncio.sleep(until_beat(REFRESH))
 
@@ -113,10 +117,7 @@ class Keyring:
         records = await stored_keys(self._redis)
         first = not self.loaded
         if records != self._records:
-            try:
-                self._from_redis = decoded(records)
-            except msgspec.DecodeError as error:
-                logger.error("a key in Redis can't be read, the keys stay as they were: %s", error)
+            self._from_redis = decoded(records)
             self._records = records
             changed = True
         if changed:

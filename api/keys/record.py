@@ -7,8 +7,9 @@ import msgspec
 from api.keys.secret import matches
 
 Digest = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
-PositiveCount = Annotated[int, msgspec.Meta(ge=1)]
-PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
+PositiveCount = Annotated[int, msgspec.Meta(ge=1, le=10**15)]
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+UnixTime = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 KeyId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Priority = Literal["flex", "default", "priority"]
 
@@ -31,12 +32,12 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """Most requests in flight at the same time."""
     queue_timeout: PositiveSeconds | None = None
     """Seconds that its requests may wait in the queue; ``None`` takes the service's setting."""
-    created: float = 0.0
-    expires: float | None = None
-    revoked: float | None = None
+    created: UnixTime = 0.0
+    expires: UnixTime | None = None
+    revoked: UnixTime | None = None
     previous_digest: Digest | None = None
     """The secret before the last rotation."""
-    previous_until: float = 0.0
+    previous_until: UnixTime = 0.0
     """When that one ends."""
 
     @property

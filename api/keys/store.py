@@ -10,13 +10,18 @@ from redis.asyncio import Redis
 from api.keys.record import ApiKey
 from api.keys.secret import digest, new_secret
 from shared import keys
+from shared.records import UNREADABLE, report_unreadable
 
 
 class UnknownKey(Exception):
-    """There is no key with this id."""
+    """There is no key with this id, or its record cannot be read."""
 
-    def __init__(self, key_id: str) -> None:
-        super().__init__(f"There is no key '{key_id}'.")
+    def __init__(self, key_id: str, *, unreadable: bool = False) -> None:
+        super().__init__(
+            f"The record of key '{key_id}' can't be read, and opens nothing."
+            if unreadable
+            else f"There is no key '{key_id}'."
+        )
 
 
 def new_key(template: ApiKey) -> tuple[ApiKey, str]:
@@ -43,8 +48,18 @@ async def stored_keys(redis: Redis) -> dict[bytes, bytes]:
 
 
 def decoded(records: Mapping[bytes, bytes]) -> list[ApiKey]:
-    """Return the keys in ``records``. Raises :class:`msgspec.DecodeError` for what is none."""
-    return [msgspec.json.decode(record, type=ApiKey) for record in records.values()]
+    """Return the keys in ``records``. What is none is reported and left out: it opens nothing."""
+    found = []
+    for key_id, record in records.items():
+        try:
+            key = msgspec.json.decode(record, type=ApiKey)
+            if key.id.encode() != key_id:
+                raise ValueError(f"its id is {key.id!r}")
+        except UNREADABLE as error:
+            report_unreadable(f"{keys.API_KEYS} {key_id.decode(errors='replace')}", error)
+        else:
+            found.append(key)
+    return found
 
 
 async def revoke(redis: Redis, key_id: str) -> ApiKey:
@@ -74,4 +89,7 @@ async def _stored(redis: Redis, key_id: str) -> ApiKey:
     record: bytes | None = await redis.hget(keys.API_KEYS, key_id)  # type: ignore[misc]
     if record is None:
         raise UnknownKey(key_id)
-    return msgspec.json.decode(record, type=ApiKey)
+    (key,) = decoded({key_id.encode(): record}) or (None,)
+    if key is None:
+        raise UnknownKey(key_id, unreadable=True)
+    return key

@@ -162,7 +162,22 @@ async def test_an_unreadable_record_keeps_the_service_closed(
     ring = keyring(redis)
     await ring.refresh()
     assert not ring.open
-    assert "can't be read" in caplog.text
+    assert "key-1 in the store cannot be read" in caplog.text.replace("'", "")
+
+
+@pytest.mark.parametrize("record", [b"{", b"\xff", b'{"id":"evil"}', b'{"id":"other","digest":"' + b"0" * 64 + b'"}'])
+async def test_an_unreadable_record_costs_no_other_key_anything(redis: FakeAsyncRedis, record: bytes) -> None:
+    ring = keyring(redis)
+    made, secret = new_key(ApiKey(id="-", digest="0" * 64))
+    await put_key(redis, made)
+    await ring.refresh()
+    await awaitable(redis.hset(keys.API_KEYS, mapping={"evil": record}))
+    newer, newer_secret = new_key(ApiKey(id="-", digest="0" * 64))
+    await put_key(redis, newer)
+    await ring.refresh()
+    assert (ring.find([secret]), ring.find([newer_secret])) == (made, newer)
+    with pytest.raises(UnknownKey, match="can't be read"):
+        await revoke(redis, "evil")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""The registry of workers, API replicas and models: records of other versions, garbage, and clocks that differ."""
+
+import logging
+import time
+
+import msgspec
+import pytest
+from arq.connections import ArqRedis
+
+from api.directory import Directory
+from shared import keys, records
+from shared.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker, survey
+from tests.redis_types import awaitable
+
+WORKER = WorkerInfo(
+    id="w1", host="h", pid=1, model="tiny", status="serving", engine="simulated", device="CPU", fingerprint="fp",
+    started=0.0, slots=4, context_length=100,
+)  # fmt: skip
+REPLICA = ReplicaInfo(id="api-1", host="h", pid=1, address="", started=0.0)
+HOUR = 3600
+
+
+def named(worker_id: str) -> WorkerInfo:
+    return msgspec.structs.replace(WORKER, id=worker_id)
+
+
+@pytest.fixture(autouse=True)
+def nothing_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_reported", set[tuple[str | bytes, str]]())
+
+
+async def write_worker(redis: ArqRedis, worker_id: bytes, record: bytes) -> None:
+    await redis.zadd(keys.WORKERS, {worker_id: time.time() + 60})
+    await redis.set(keys.worker("").encode() + worker_id, record)
+
+
+async def seen(redis: ArqRedis) -> list[str]:
+    return [worker.id for worker in (await survey(redis)).workers]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"{",
+        b"",
+        b"null",
+        b"[]",
+        b'{"id": "evil"}',
+        b"\xff",
+        msgspec.json.encode(named("somebody else")),
+        msgspec.json.encode(named("evil")).replace(b'"slots":4', b'"slots":"4"'),
+        msgspec.json.encode(named("evil")).replace(b'"slots":4', b'"slots":' + b"9" * 400),
+        msgspec.json.encode(named("evil")).replace(b'"host":"h"', b'"host":"\xff"'),
+    ],
+)
+async def test_a_worker_that_cannot_be_read_is_left_out_and_reported_once(
+    redis: ArqRedis, record: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    await announce_worker(redis, WORKER, lease=60)
+    await write_worker(redis, b"evil", record)
+    for _ in range(3):
+        assert await seen(redis) == ["w1"]
+    (report,) = [line for line in caplog.records if line.levelno == logging.ERROR]
+    assert keys.worker("evil") in report.getMessage()
+
+
+@pytest.mark.parametrize("index", [keys.WORKERS, keys.REPLICAS])
+async def test_an_id_that_is_no_text_is_left_out(redis: ArqRedis, index: str) -> None:
+    await announce_worker(redis, WORKER, lease=60)
+    await announce_replica(redis, REPLICA, lease=60)
+    await redis.zadd(index, {b"\xff\xfe": time.time() + 60})
+    found = await survey(redis)
+    assert (found.workers, found.replicas) == ([WORKER], [REPLICA])
+
+
+@pytest.mark.parametrize(("name", "record"), [(b"evil", b"{"), (b"\xff", b"{}"), (b"evil", b'{"name":1}')])
+async def test_a_model_that_cannot_be_read_is_left_out(redis: ArqRedis, name: bytes, record: bytes) -> None:
+    await announce_worker(redis, WORKER, lease=60)
+    await awaitable(redis.hset(keys.MODELS, mapping={name: record}))
+    assert list((await survey(redis)).models) == ["tiny"]
+
+
+async def test_a_worker_with_a_status_of_a_newer_version_is_alive_but_does_not_serve(redis: ArqRedis) -> None:
+    await announce_worker(redis, WORKER, lease=60)
+    await announce_worker(redis, msgspec.structs.replace(WORKER, status="warming-up"), lease=60)
+    directory = Directory(redis)
+    await directory.refresh()
+    assert [worker.status for worker in directory.fleet.workers] == ["warming-up"]
+    assert directory.without_worker_for("tiny") == 0
+    assert directory.fleet.serving() == {}
+
+
+@pytest.mark.parametrize("name", [keys.WORKERS, keys.REPLICAS, keys.MODELS])
+async def test_an_index_of_another_type_is_replaced_by_whoever_announces_itself(redis: ArqRedis, name: str) -> None:
+    await redis.set(name, "garbage")
+    await survey(redis)
+    await announce_worker(redis, WORKER, lease=60)
+    await announce_replica(redis, REPLICA, lease=60)
+    found = await survey(redis)
+    assert (found.workers, found.replicas, list(found.models)) == ([WORKER], [REPLICA], ["tiny"])
+
+
+async def test_the_dead_are_forgotten_after_a_lease_when_the_clock_of_the_store_was_set_back(redis: ArqRedis) -> None:
+    await announce_worker(redis, named("dead"), lease=2)
+    # What the store's clock has written before it was set back by an hour.
+    await redis.zadd(keys.WORKERS, {"dead": time.time() + HOUR})
+    await redis.pexpire(keys.worker("dead"), HOUR * 1000)
+    await announce_worker(redis, WORKER, lease=2)
+    assert await redis.pttl(keys.worker("dead")) <= 2000
+    assert (await redis.zscore(keys.WORKERS, "dead") or 0) <= time.time() + 2

@@ -181,8 +181,11 @@ def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused
             f"Request too large: it may take {reservation.tokens} tokens, and this API key has "
             f"{key.tokens_per_minute} tokens per minute. Send a shorter prompt, or ask for fewer tokens.",
         )
-    wait = refusal.wait if refusal.wait is not None else _RETRY_SOON
-    return refuse(_KINDS[refusal.limit], f"{reached} Please try again in {wait:.3g}s.", retry_after=wait)
+    if refusal.wait is None:
+        advice, wait = "when one of them has ended", _RETRY_SOON
+    else:
+        advice, wait = f"in {refusal.wait:.3g}s", refusal.wait
+    return refuse(_KINDS[refusal.limit], f"{reached} Please try again {advice}.", retry_after=wait)
 
 
 def _secrets(headers: Lookup) -> list[str]:

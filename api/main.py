@@ -85,7 +85,8 @@ def build(redis: ArqRedis, settings: ApiSettings) -> Context:
     keyring = Keyring(
         redis, plain=settings.api_keys, file=settings.keys_file, required=settings.require_keys, address=settings.host
     )
-    admission = Admission(keyring, Limiter(redis, longest=settings.request_timeout), settings)
+    limiter = Limiter(redis, replica=replica, lease=settings.lease, longest=settings.request_timeout)
+    admission = Admission(keyring, limiter, settings)
     service = ChatService(redis, relay, directory, replica, settings)
     stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
     book = PromiseBook(redis, replica, longest=settings.request_timeout)

@@ -11,6 +11,7 @@ STATE_PREFIX = PREFIX + "state:"
 JOURNAL_PREFIX = PREFIX + "journal:"
 WORKER_CHANNEL_PREFIX = PREFIX + "to-worker:"
 REPLICA_CHANNEL_PREFIX = PREFIX + "to-replica:"
+REPLICA_PREFIX = PREFIX + "replica:"
 
 WORKERS = PREFIX + "workers"
 """Sorted set of worker ids, scored by the Unix time (seconds) at which their lease ends."""
@@ -67,12 +68,14 @@ def kept(model: str) -> str:
 
 
 def buckets(key_id: str) -> str:
-    """Hash of an API key's rate limits: for each, the time (ms) at which its bucket will be full again."""
+    """Hash of an API key's rate limits: for each, the time (ms) at which its bucket will be full again; and of absent
+    replicas that hold places, the time since when they have been missed (see ``reserve.lua``)."""
     return f"{PREFIX}buckets:{key_id}"
 
 
 def admitted(key_id: str) -> str:
-    """Sorted set of an API key's requests in flight, scored by the time (ms) after which they are surely over."""
+    """Sorted set of an API key's requests in flight, "NAME REPLICA", scored by the time (ms) at which they are surely
+    over."""
     return f"{PREFIX}admitted:{key_id}"
 
 
@@ -119,7 +122,7 @@ def worker(worker_id: str) -> str:
 
 def replica(replica_id: str) -> str:
     """String with a TTL: what an API replica advertises."""
-    return f"{PREFIX}replica:{replica_id}"
+    return REPLICA_PREFIX + replica_id
 
 
 def worker_channel(worker_id: str) -> str:

@@ -37,7 +37,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The limit that refused a request. ``wait`` is in seconds; ``None`` where nobody can tell."""
+    """The limit that refused a request. ``wait`` is in seconds; ``None`` where it depends on other requests' ends."""
 
     limit: LimitName
     wait: float | None
@@ -46,17 +46,19 @@ class Refusal:
 class Limiter:
     """Reserves and settles requests of keys that have limits, in one call to Redis each."""
 
-    def __init__(self, redis: Redis, *, longest: float) -> None:
-        """``longest`` is the most seconds that a request can be in flight: places of dead replicas free then."""
+    def __init__(self, redis: Redis, *, replica: str, lease: float, longest: float) -> None:
+        """``replica`` is this API replica's id. The places of a replica that is gone are freed after ``lease`` seconds,
+        any place after ``longest`` seconds, the most that a request can be in flight."""
+        self._replica = replica
+        self._lease_ms = int(lease * 1000)
         self._longest_ms = int(longest * 1000)
         folder = files("api.limits")
         self._reserve = Script(redis, (folder / "reserve.lua").read_text())
         self._settle = Script(redis, (folder / "settle.lua").read_text())
 
-    @staticmethod
-    def new_name() -> str:
-        """Return a name for a reservation."""
-        return uuid.uuid4().hex
+    def new_name(self) -> str:
+        """Return a name for a reservation, which tells whose it is."""
+        return f"{uuid.uuid4().hex} {self._replica}"
 
     async def reserve(self, reservation: Reservation) -> tuple[Refusal | None, dict[LimitName, Counts]]:
         """Count one request; return the limit that refuses it, if any, and the counts of the key's rates.
@@ -73,6 +75,9 @@ class Limiter:
                 reservation.tokens,
                 reservation.name,
                 self._longest_ms,
+                keys.REPLICA_PREFIX,
+                self._replica,
+                self._lease_ms,
             ],
         )
         refusing, wait, *state = reply

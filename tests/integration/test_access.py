@@ -211,6 +211,25 @@ def test_concurrency(closed_fleet: tuple[Fleet, str]) -> None:
     fleet.until(lambda: fleet.redis().keys("vinoqueue:admitted:*") == [], "every place to be free")
 
 
+def test_a_dead_replica_gives_its_places_back(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, _ = closed_fleet
+    secret = create(fleet, "--concurrency", "1")
+    doomed = fleet.api()
+    stream = (
+        fleet.client()
+        .with_options(api_key=secret)
+        .chat.completions.create(
+            model="sim", messages=[{"role": "user", "content": "[[tokens 4000]]"}], max_tokens=4000, stream=True
+        )
+    )
+    next(iter(stream))
+    doomed.kill()
+    stream.close()
+    fleet.processes.remove(doomed)
+    fleet.api()
+    fleet.until(lambda: post(fleet, secret)[0] == 200, "the place of the dead replica to be free")
+
+
 def test_a_keys_priority_is_the_highest_that_it_can_have(closed_fleet: tuple[Fleet, str]) -> None:
     fleet, _ = closed_fleet
     secret = create(fleet, "--priority", "flex")

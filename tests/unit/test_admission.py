@@ -33,7 +33,8 @@ async def redis(server: FakeServer) -> AsyncIterator[FakeAsyncRedis]:
 @pytest.fixture
 def admission(redis: FakeAsyncRedis) -> Admission:
     keyring = Keyring(redis, plain="", file="", required=False)
-    return Admission(keyring, Limiter(redis, longest=600), ApiSettings(queue_timeout=60))
+    limiter = Limiter(redis, replica="api-1", lease=60, longest=600)
+    return Admission(keyring, limiter, ApiSettings(queue_timeout=60))
 
 
 def key(**fields: Any) -> ApiKey:
@@ -163,6 +164,14 @@ async def test_a_refusal_brings_the_state_of_the_limits(admission: Admission) ->
     assert refusal.problem.kind is ProblemKind.RATE_LIMITED
     assert refusal.problem.retry_after == pytest.approx(60, abs=1)
     assert refusal.headers["x-ratelimit-remaining-requests"] == "0"
+
+
+async def test_who_has_no_place_is_told_no_time_that_nobody_knows(admission: Admission) -> None:
+    of = key(concurrency=1)
+    await admission.admit(of, chat(), {})
+    problem = (await refused(admission, of, chat())).problem
+    assert problem.message.endswith(": 1 requests at a time. Please try again when one of them has ended.")
+    assert problem.retry_after == 1
 
 
 async def test_settling_frees_the_place_and_returns_what_was_not_used(

@@ -11,6 +11,7 @@ from api.keys import ApiKey
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import duration, rate_headers
 from shared import keys
+from tests.redis_types import awaitable
 
 
 @pytest.fixture
@@ -22,7 +23,11 @@ async def redis() -> AsyncIterator[FakeAsyncRedis]:
 
 @pytest.fixture
 def limiter(redis: FakeAsyncRedis) -> Limiter:
-    return Limiter(redis, longest=600)
+    return limiter_of(redis)
+
+
+def limiter_of(redis: FakeAsyncRedis, replica: str = "api-1", *, lease: float = 60, longest: float = 600) -> Limiter:
+    return Limiter(redis, replica=replica, lease=lease, longest=longest)
 
 
 def key(**limits: Any) -> ApiKey:
@@ -86,7 +91,7 @@ async def test_the_guess_of_tokens_is_put_right_at_the_end(limiter: Limiter) -> 
 
 
 async def test_places_are_freed_at_the_end_and_when_a_replica_died(redis: FakeAsyncRedis) -> None:
-    limiter = Limiter(redis, longest=0.05)
+    limiter = limiter_of(redis, longest=0.05)
     two = key(concurrency=2)
     first, refusal, _ = await reserve(limiter, two)
     await reserve(limiter, two)
@@ -102,7 +107,7 @@ async def test_places_are_freed_at_the_end_and_when_a_replica_died(redis: FakeAs
 async def test_replicas_share_the_counts_and_keys_do_not(redis: FakeAsyncRedis, limiter: Limiter) -> None:
     one = key(requests_per_minute=1)
     assert (await reserve(limiter, one))[1] is None
-    assert (await reserve(Limiter(redis, longest=600), one))[1] is not None
+    assert (await reserve(limiter_of(redis, "api-2"), one))[1] is not None
     other = ApiKey(id="key-2", digest="1" * 64, requests_per_minute=1)
     assert (await reserve(limiter, other))[1] is None
 
@@ -111,6 +116,48 @@ async def test_counts_expire(redis: FakeAsyncRedis, limiter: Limiter) -> None:
     await reserve(limiter, key(requests_per_minute=1, concurrency=1))
     assert 0 < await redis.ttl(keys.buckets("key-1")) <= 130
     assert 0 < await redis.ttl(keys.admitted("key-1")) <= 600
+
+
+async def test_places_of_a_replica_that_is_gone_are_freed_after_a_lease(redis: FakeAsyncRedis) -> None:
+    two = key(concurrency=2)
+    gone, here = limiter_of(redis, "gone"), limiter_of(redis, "here", lease=0.2)
+    await reserve(gone, two)
+    await reserve(gone, two)
+    _, refusal, _ = await reserve(here, two)
+    assert refusal is not None
+    assert refusal.limit == "concurrency"
+    assert refusal.wait == pytest.approx(0.2, abs=0.01)
+    await asyncio.sleep(refusal.wait)
+    first, refusal, _ = await reserve(here, two)
+    assert refusal is None
+    _, refusal, _ = await reserve(here, two)
+    assert refusal is None, "both places were free"
+    assert (await reserve(here, two))[1] == Refusal("concurrency", None), "its own places stay"
+    assert await awaitable(redis.hkeys(keys.buckets("key-1"))) == []
+
+
+async def test_a_replica_that_is_missed_only_for_a_moment_keeps_its_places(redis: FakeAsyncRedis) -> None:
+    one = key(concurrency=1)
+    other, here = limiter_of(redis, "other"), limiter_of(redis, "here", lease=0.05)
+    reservation, _, _ = await reserve(other, one)
+    # The store was away, and the other replica has not announced itself since.
+    _, refusal, _ = await reserve(here, one)
+    assert refusal is not None
+    assert refusal.wait is not None
+    await redis.set(keys.replica("other"), "{}")
+    await asyncio.sleep(refusal.wait)
+    assert (await reserve(here, one))[1] == Refusal("concurrency", None)
+    await redis.delete(keys.replica("other"))
+    assert (await reserve(here, one))[1] is not None, "it is missed anew"
+    await other.settle(reservation, 0)
+    assert (await reserve(here, one))[1] is None
+
+
+async def test_what_is_noted_of_absent_replicas_expires(redis: FakeAsyncRedis) -> None:
+    one = key(concurrency=1)
+    await reserve(limiter_of(redis, "gone"), one)
+    assert (await reserve(limiter_of(redis, "here"), one))[1] is not None
+    assert 0 < await redis.ttl(keys.buckets("key-1")) <= 61
 
 
 @pytest.mark.parametrize(

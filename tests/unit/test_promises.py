@@ -131,7 +131,7 @@ class Replica:
         self.relay = Relay(redis, name)
         self.directory = Directory(redis)
         self.keyring = Keyring(redis, plain="", file="", required=False)
-        self.limiter = Limiter(redis, longest=600)
+        self.limiter = Limiter(redis, replica=name, lease=LEASE, longest=600)
         admission = Admission(self.keyring, self.limiter, settings)
         self.service = ChatService(redis, self.relay, self.directory, name, settings)
         self.stored = CompletionStore(redis, ttl=60, limit=10)

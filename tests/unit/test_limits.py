@@ -126,9 +126,10 @@ async def test_places_of_a_replica_that_is_gone_are_freed_after_a_lease(redis: F
     _, refusal, _ = await reserve(here, two)
     assert refusal is not None
     assert refusal.limit == "concurrency"
+    assert refusal.wait is not None
     assert refusal.wait == pytest.approx(0.2, abs=0.01)
     await asyncio.sleep(refusal.wait)
-    first, refusal, _ = await reserve(here, two)
+    _, refusal, _ = await reserve(here, two)
     assert refusal is None
     _, refusal, _ = await reserve(here, two)
     assert refusal is None, "both places were free"

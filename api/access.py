@@ -2,6 +2,7 @@
 
 from typing import cast
 
+import msgspec
 from quart import g, request
 
 from api.admission import LimitReached, Ticket
@@ -45,20 +46,30 @@ def current_key() -> ApiKey | None:
 
 def visible_models() -> dict[str, ModelInfo]:
     """The models that are served and that the current request's key may use, by name."""
+    fleet = context().directory.fleet
+    return {name: info for name, info in fleet.listed().items() if may_use(name)}
+
+
+def may_use(name: str) -> bool:
+    """Whether the current request's key allows the model that clients call ``name``: by that name, or by its own."""
     key = current_key()
-    serving = context().directory.fleet.serving()
-    return {name: info for name, info in serving.items() if key is None or key.may_use(name)}
+    return key is None or key.may_use(name) or key.may_use(context().directory.fleet.own_name(name))
 
 
 async def accept(chat: ChatRequest, tally: Tally) -> tuple[Ticket, Answer]:
     """Hold ``chat`` against its key's limits and queue it; the answer must be closed at its end.
 
-    Limits and the queue count guesses of its tokens, which are put right by ``tally`` when the exchange is over. Raises
+    From here on the request has the model's own name, whatever the client called it. Limits and the queue
+    count guesses of its tokens, which are put right by ``tally`` when the exchange is over. Raises
     :class:`shared.errors.RequestRefused`.
     """
     parts = context()
+    asked, own = chat.model, await parts.service.own_name(chat.model)
+    chat = msgspec.structs.replace(chat, model=own)
     try:
-        ticket = await parts.admission.admit(current_key(), chat, request.headers)
+        ticket = await parts.admission.admit(
+            current_key(), chat, request.headers, alias=asked if asked != own else None
+        )
     except LimitReached as refusal:
         g.extra_headers = refusal.headers
         raise

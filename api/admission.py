@@ -88,16 +88,20 @@ class Admission:
             )
         return key
 
-    async def admit(self, key: ApiKey | None, request: ChatRequest, headers: Lookup) -> Ticket:
+    async def admit(
+        self, key: ApiKey | None, request: ChatRequest, headers: Lookup, *, alias: str | None = None
+    ) -> Ticket:
         """Hold ``request`` against what ``key`` allows. The ticket must be settled at the end.
 
+        ``alias`` is the client's name for the model where it is another than the model's own; a key may allow either.
         Raises :class:`RequestRefused`; where a limit refuses it is a :class:`LimitReached`.
         """
         wait = self._queue_timeout(key, headers)
         if key is None:
             return Ticket(request, queue_timeout=wait)
-        if not key.may_use(request.model):
-            raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{request.model[:64]}'.")
+        if not any(key.may_use(name) for name in (request.model, alias) if name):
+            asked = (alias or request.model)[:64]
+            raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked}'.")
         request = _banded(request, key)
         if not key.limited:
             return Ticket(request, key.id, wait)

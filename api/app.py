@@ -49,7 +49,7 @@ async def _begin() -> None:
     g.began = time.monotonic()
     wanted = request.headers.get("x-request-id", "")
     g.request_id = wanted if _SANE_REQUEST_ID.fullmatch(wanted) else f"req_{uuid.uuid4().hex}"
-    g.dialect = dialect_of(request.path, request.args, request.headers, _serving)
+    g.dialect = dialect_of(request.path, request.args, request.headers, _serving, _own_name)
 
 
 async def _know_models() -> None:
@@ -61,6 +61,10 @@ async def _know_models() -> None:
 
 def _serving() -> Collection[str]:
     return context().directory.fleet.serving()
+
+
+def _own_name(name: str) -> str:
+    return context().directory.fleet.own_name(name)
 
 
 async def _add_headers(response: Response) -> Response:

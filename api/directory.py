@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
+import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError, ResponseError
 
@@ -41,11 +43,32 @@ class Fleet:
     replicas: tuple[ReplicaInfo, ...] = ()
     models: dict[str, ModelInfo] = field(default_factory=dict)
     depths: dict[str, Depth] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """Every name under which clients may ask for a model, and the model's own name."""
 
     def serving(self) -> dict[str, ModelInfo]:
         """The models that a live worker serves or is about to serve again, by name."""
         names = {worker.model for worker in self.workers if worker.status in _SERVES}
         return {name: info for name, info in sorted(self.models.items()) if name in names}
+
+    def listed(self) -> dict[str, ModelInfo]:
+        """The models of :meth:`serving` under each of their names: every alias is an entry of its own."""
+        serving = self.serving()
+        return {
+            name: msgspec.structs.replace(serving[model], name=name)
+            for name, model in sorted(self.names.items())
+            if model in serving
+        }
+
+    def own_name(self, name: str) -> str:
+        """The own name of the model that clients call ``name``; ``name`` itself where there is no such model."""
+        return self.names.get(name, name)
+
+    def loading(self, model: str) -> bool:
+        """Whether a worker loads ``model``, which none has served before."""
+        return model not in self.models and any(
+            worker.model == model and worker.status in _SERVES for worker in self.workers
+        )
 
 
 class Directory:
@@ -75,7 +98,7 @@ class Directory:
         async with self._looking:
             workers, replicas, models = await survey(self._redis)
             depths = await self._depths(models)
-            self.fleet = Fleet(tuple(workers), tuple(replicas), models, depths)
+            self.fleet = Fleet(tuple(workers), tuple(replicas), models, depths, _names(workers, models.values()))
             now = time.monotonic()
             if not self.reachable:
                 # While the store was away nobody could be seen; that says nothing about who is there.
@@ -114,3 +137,22 @@ class Directory:
                 raise
             report_unreadable(index, error)
             return 0
+
+
+def _names(workers: Collection[WorkerInfo], models: Collection[ModelInfo]) -> dict[str, str]:
+    """Which model each name means, by its own name.
+
+    Live workers come before what is only remembered, then own names before aliases, then models in the order of their
+    own names.
+    """
+    ranked = (
+        [(worker.model, worker.model) for worker in workers],
+        [(alias, worker.model) for worker in workers for alias in worker.aliases],
+        [(model.name, model.name) for model in models],
+        [(alias, model.name) for model in models for alias in model.aliases],
+    )
+    names: dict[str, str] = {}
+    for pairs in ranked:
+        for name, model in sorted(pairs):
+            names.setdefault(name, model)
+    return names

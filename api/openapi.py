@@ -92,7 +92,7 @@ def _paths() -> dict[str, Any]:
         "/v1/completions": {"post": _completion("createCompletion", "CompletionRequest", _ERRORS)},
         "/v1/models": {"get": _operation("listModels", "List the models that live workers serve.", errors=(401,))},
         "/v1/models/{model}": {
-            "get": _operation("retrieveModel", "Describe one model.", errors=(401, 404)),
+            "get": _operation("retrieveModel", "Describe one model.", errors=(401, 404, 503)),
             "parameters": [_in_path("model")],
         },
         "/v3/chat/completions": {"post": _completion("modelServerChat", "ModelServerChatRequest", _ERRORS)},
@@ -101,7 +101,7 @@ def _paths() -> dict[str, Any]:
             "get": _operation("modelServerModels", "List the models that live workers serve.", errors=(401,))
         },
         "/v3/models/{model}": {
-            "get": _operation("modelServerModel", "Describe one model.", errors=(401, 404)),
+            "get": _operation("modelServerModel", "Describe one model.", errors=(401, 404, 503)),
             "parameters": [_in_path("model")],
         },
         "/chat/completions": _azure_chat("azureChat"),

@@ -55,6 +55,7 @@ class ChatService:
     async def submit(self, request: ChatRequest, *, tenant: str = "", queue_timeout: float | None = None) -> Answer:
         """Accept ``request``: its jobs are queued when this returns, and the answer must be closed at its end.
 
+        The request must have the model's own name (:meth:`own_name`).
         ``tenant`` is whom the queue counts it for, ``queue_timeout`` the seconds that it may wait, if not as long as
         the setting says. Raises :class:`RequestRefused` when it can't be accepted.
         """
@@ -62,7 +63,7 @@ class ChatService:
             raise refuse(
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
-        await self.require_model(request.model)
+        self._require(request.model)
         jobs = self._jobs(request, tenant)
         answer = Answer([job.id for job in jobs], request.model)
         answer.arriving = True
@@ -234,17 +235,33 @@ class ChatService:
             ]
         return jobs
 
-    async def require_model(self, model: str) -> None:
-        """Check that a worker serves ``model``. Raises :class:`RequestRefused` when none does."""
+    async def own_name(self, name: str) -> str:
+        """Return the own name of the model that clients call ``name``, looking again if no worker is known to serve it.
+
+        Raises :class:`RequestRefused` when the store can't be reached.
+        """
         fleet = self._directory.fleet
-        if model not in fleet.serving():
+        if fleet.own_name(name) not in fleet.serving():
             try:
                 await self._directory.refresh()
             except (RedisError, OSError) as error:
                 raise store_unavailable() from error
-            fleet = self._directory.fleet
+        return self._directory.fleet.own_name(name)
+
+    async def require_model(self, name: str) -> None:
+        """Check that a worker serves the model that clients call ``name``. Raises :class:`RequestRefused`."""
+        self._require(await self.own_name(name))
+
+    def _require(self, model: str) -> None:
+        fleet = self._directory.fleet
         if model in fleet.serving():
             return
+        if fleet.loading(model):
+            raise refuse(
+                ProblemKind.NO_WORKER,
+                f"The model '{model}' is being loaded. Please try again later.",
+                retry_after=_RETRY_NO_WORKER,
+            )
         if model in fleet.models:
             raise refuse(
                 ProblemKind.NO_WORKER,

@@ -6,7 +6,7 @@ A field ``max_batch`` of a class in :mod:`shared.settings` becomes ``--max-batch
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -55,6 +55,10 @@ class SettingsCommand(click.Command):
         super().__init__(name, params=options, **attributes)
         self.callback = lambda **values: click.get_current_context().exit(run(build(kind, values)))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line; a flag of several values takes all words up to the next flag."""
+        return super().parse_args(ctx, _gathered(args, {flag(name) for name in several(self._kind)}))
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options grouped by the settings class that declares them, the most special group first."""
         groups: dict[str, list[tuple[str, str]]] = {_title(owner): [] for owner in _owners(self._kind)}
@@ -90,6 +94,27 @@ def option(kind: type[Settings], name: str) -> click.Option:
         show_default=COMPUTED if computed else field.default != "",
         help=field.description,
     )
+
+
+def several(kind: type[Settings]) -> list[str]:
+    """The fields of ``kind`` whose text is a list of values, with commas or spaces between."""
+    extras = {name: field.json_schema_extra for name, field in kind.model_fields.items()}
+    return [name for name, extra in extras.items() if isinstance(extra, dict) and extra.get("several")]
+
+
+def _gathered(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
+    """``arguments`` with all words that follow one of ``flags`` made into one, with commas between."""
+    gathered: list[str] = []
+    taking = False
+    for argument in arguments:
+        if argument.startswith("-"):
+            taking = False
+        elif taking and gathered[-1] not in flags:
+            gathered[-1] += f",{argument}"
+            continue
+        gathered.append(argument)
+        taking = taking or argument in flags
+    return gathered
 
 
 def build(kind: type[S], values: dict[str, Any]) -> S:

@@ -36,6 +36,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host: str
     pid: _Count
     model: str
+    """The model's own name: that of its queue, and the one in answers."""
     status: str
     """A :data:`WorkerStatus`, or one of a newer version: such a worker is alive, but does not serve as far as this
     version knows."""
@@ -60,6 +61,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str = ""
     detail: str = ""
     """What it is doing or what went wrong, for people."""
+    aliases: tuple[str, ...] = ()
+    """Other names under which clients may ask for the model."""
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,6 +84,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created: _Count
     context_length: _Count
     fingerprint: str = ""
+    aliases: tuple[str, ...] = ()
 
 
 _Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)
@@ -97,6 +101,7 @@ async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> No
             created=int(info.started),
             context_length=info.context_length,
             fingerprint=info.fingerprint,
+            aliases=info.aliases,
         )
         served = [info.model, msgspec.json.encode(model)]
     await _announce(redis, [keys.worker(info.id), keys.WORKERS, keys.MODELS], info, lease, served)

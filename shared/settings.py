@@ -196,6 +196,15 @@ class EngineSettings(Settings):
 class WorkerSettings(EngineSettings):
     """One worker."""
 
+    served_model_name: str = Field(
+        "",
+        json_schema_extra={"several": True},
+        description="One or more names under which clients ask for the model; answers carry the first one. Empty: the "
+        "NAME in '--model', or the one made from its source.",
+    )
+    chat_template: str = Field(
+        "", description="File with a Jinja chat template that replaces the model's own; empty uses the model's."
+    )
     worker_id: str = Field("", description="Name of the worker in status and logs; empty makes one from host and pid.")
     node: str = Field(default_factory=socket.gethostname, description="Host name to advertise.")
     schema_bytes: PositiveInt = Field(
@@ -223,6 +232,11 @@ class WorkerSettings(EngineSettings):
         description="Log the whole of a request that engines or workers died of, prompts included; otherwise its sizes "
         "and settings only.",
     )
+
+    @property
+    def served_names(self) -> tuple[str, ...]:
+        """``served_model_name``, taken apart at commas and spaces, each name once."""
+        return tuple(dict.fromkeys(self.served_model_name.replace(",", " ").split()))
 
 
 class UpSettings(ApiSettings, WorkerSettings):

@@ -6,7 +6,7 @@ import os
 import signal
 import uuid
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
@@ -31,6 +31,7 @@ from worker.prefills import Prefills
 from worker.presence import Presence
 from worker.prompt.interface import PromptOptions
 from worker.prompt.process import PromptError, PromptProcess
+from worker.prompt.template_file import read_template
 from worker.publisher import Publisher
 from worker.service import ModelService
 
@@ -57,12 +58,16 @@ class _Worker:
         self,
         settings: WorkerSettings,
         redis: ArqRedis,
-        name: str,
-        path: str,
-        context_length: int,
+        model: "_Found",
+        names: tuple[str, ...],
         cpus: frozenset[int],
     ) -> None:
-        """``cpus`` are those on which the engine may run."""
+        """Clients ask for ``model`` by any of ``names``, of which the first is its own; the engine may run on ``cpus``.
+
+        Raises :class:`ModelError` when the chat template in the settings can't be read.
+        """
+        name, path = names[0], model.path
+        template = read_template(settings.chat_template)
         self.id = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self.settings = settings
         self.redis = redis
@@ -94,8 +99,9 @@ class _Worker:
             PromptOptions(
                 engine=settings.engine,
                 path=path,
-                context_length=context_length,
+                context_length=model.context_length,
                 schema_bytes=settings.schema_bytes,
+                chat_template=template,
             )
         )
         self.grammars = (
@@ -105,14 +111,18 @@ class _Worker:
         )
         self.service.attach(self.publisher, self.prompts, self.grammars)
         self.keeper = EngineKeeper(
-            EngineOptions.from_settings(settings, path=path, context_length=context_length, cpus=cpus),
+            EngineOptions.from_settings(
+                settings, path=path, context_length=model.context_length, cpus=cpus, chat_template=template
+            ),
             self.service,
             self.consumer,
             self.queue,
             self.id,
             step_timeout=settings.step_timeout,
         )
-        self.presence = Presence(redis, self.queue, self.service, self.consumer, self.keeper, settings, self.id)
+        self.presence = Presence(
+            redis, self.queue, self.service, self.consumer, self.keeper, settings, self.id, aliases=names[1:]
+        )
 
         self.keeper.on_change = self.presence.hurry
 
@@ -186,21 +196,30 @@ async def _serve(settings: WorkerSettings) -> int:
     cpus = own_cpus()
     if computes_on_cpus(settings):
         run_on(beside_engine(cpus))
-    name, path, context_length = await _find_model(settings)
+    model = await _find_model(settings)
+    names = tuple(map(check_name, settings.served_names)) or (model.name,)
     redis = connect(settings.redis_url)
     try:
-        worker = _Worker(settings, redis, name, path, context_length, cpus)
-        logger.info("worker %s serves %s on %s", worker.id, name, settings.device)
+        worker = _Worker(settings, redis, model, names, cpus)
+        logger.info("worker %s serves %s on %s", worker.id, ", ".join(names), settings.device)
         await worker.run(stopping)
     finally:
         await redis.aclose(close_connection_pool=True)
     return 0
 
 
-async def _find_model(settings: WorkerSettings) -> tuple[str, str, int]:
-    """Return the model's name, path and context length (tokens); a download runs beside the event loop."""
+class _Found(NamedTuple):
+    """The model to serve. ``path`` is a file or folder, or a simulated engine's directives; the length is in tokens."""
+
+    name: str
+    path: str
+    context_length: int
+
+
+async def _find_model(settings: WorkerSettings) -> _Found:
+    """Return the model of the settings; a download runs beside the event loop."""
     if settings.engine == "simulated":
         name, _, faults = settings.model.partition("=")
-        return check_name(name), faults, settings.sim_context
+        return _Found(check_name(name), faults, settings.sim_context)
     model: LocalModel = await asyncio.to_thread(resolve, settings.model, max_context=settings.max_context)
-    return model.name, str(model.path), model.context_length
+    return _Found(model.name, str(model.path), model.context_length)

@@ -40,7 +40,11 @@ class Presence:
         keeper: EngineKeeper,
         settings: WorkerSettings,
         worker: str,
+        *,
+        aliases: tuple[str, ...] = (),
     ) -> None:
+        """``aliases`` are the model's names besides the queue's."""
+        self._aliases = aliases
         self._redis = redis
         self._queue = queue
         self._service = service
@@ -120,6 +124,7 @@ class Presence:
             engine_restarts=self._keeper.restarts,
             version=VERSION,
             detail=self._keeper.stage,
+            aliases=self._aliases,
         )
 
     def _status(self) -> WorkerStatus:

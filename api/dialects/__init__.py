@@ -15,16 +15,22 @@ _MODEL_SERVER_COMPLETIONS = ModelServerCompletions()
 _AZURE_ROOTS = ("chat", "info", "models")
 
 
-def dialect_of(path: str, query: Lookup, headers: Lookup, serving: Callable[[], Collection[str]]) -> Dialect:
+def dialect_of(
+    path: str,
+    query: Lookup,
+    headers: Lookup,
+    serving: Callable[[], Collection[str]],
+    own_name: Callable[[str], str] = str,
+) -> Dialect:
     """The dialect of one exchange, in which its errors are told too.
 
-    ``serving`` returns the names of the models that workers serve now.
+    ``serving`` returns the own names of the models that workers serve now, ``own_name`` that of an alias.
     """
     root = path.split("/", 2)[1]
     if root == "v3":
         return _MODEL_SERVER_COMPLETIONS if path == "/v3/completions" else _MODEL_SERVER
     if root in _AZURE_ROOTS:
-        return Azure(query, headers, serving)
+        return Azure(query, headers, serving, own_name)
     if path == "/v1/completions":
         return _OPENAI_COMPLETIONS
     return _OPENAI

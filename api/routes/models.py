@@ -2,7 +2,8 @@
 
 from quart import Blueprint, Response
 
-from api.access import visible_models
+from api.access import may_use, visible_models
+from api.context import context
 from api.dialects.openai.models import render_model, render_models
 from shared.errors import ProblemKind, refuse
 
@@ -22,6 +23,9 @@ async def list_models() -> Response:
 async def get_model(name: str) -> Response:
     """Describe one."""
     model = visible_models().get(name)
+    if model is None and may_use(name):
+        await context().service.require_model(name)
+        model = visible_models().get(name)
     if model is None:
         message = f"The model `{name}` does not exist or you do not have access to it."
         raise refuse(ProblemKind.MODEL_NOT_FOUND, message)

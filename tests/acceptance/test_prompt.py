@@ -10,8 +10,10 @@ import pytest
 from shared.errors import ProblemKind, RequestRefused
 from shared.request import ChatRequest, Message, Sampling
 from worker.models import LocalModel, resolve
+from worker.prompt.interface import PromptOptions
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.openvino import load_prompt_maker
+from worker.prompt.process import PromptError, PromptProcess
 
 CONVERSATIONS = [
     [("user", "What is the capital of France?")],
@@ -159,3 +161,29 @@ def test_ids_outside_the_vocabulary_are_refused(maker: TemplatePromptMaker) -> N
     assert maker.prepare(ChatRequest(model="m", prompts=((0, 49_151),))) == (0, 49_151)
     with pytest.raises(RequestRefused, match="49151"):
         maker.prepare(ChatRequest(model="m", prompts=((49_152,),)))
+
+
+async def _with_template(model: LocalModel, template: str, request: ChatRequest) -> tuple[int, ...]:
+    options = PromptOptions(
+        engine="openvino", path=str(model.path), context_length=model.context_length, chat_template=template
+    )
+    process = PromptProcess(options)
+    await process.start()
+    try:
+        await process.ready()
+        return (await process.prepared(process.ask(request))).tokens
+    finally:
+        await process.stop()
+
+
+async def test_a_template_given_replaces_the_models_own(
+    model: LocalModel, text_of: Callable[[Sequence[int]], str]
+) -> None:
+    template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{{ eos_token }}{% endfor %}>"
+    ids = await _with_template(model, template, _request([("user", "Hi <|im_end|>")]))
+    assert text_of(ids) == "[user] Hi <|im_end|><|im_end|>>"
+
+
+async def test_a_template_that_does_not_compile_ends_the_start(model: LocalModel) -> None:
+    with pytest.raises(PromptError, match=r"The chat template can't be compiled: .* It is the one given by --chat-tem"):
+        await _with_template(model, "{% for m in messages %}", _request([("user", "Hi")]))

@@ -63,6 +63,22 @@ def test_a_number_may_have_a_word_in_its_place(value: str, meaning: object) -> N
     assert run.settings.cache_size == meaning
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--served-model-name", "a", "b/c", "--max-batch", "3"),
+        ("--max-batch", "3", "--served-model-name", "a,b/c"),
+        ("--max-batch", "3", "--served-model-name=a b/c a"),
+    ],
+)
+def test_a_flag_may_take_several_names(arguments: tuple[str, ...]) -> None:
+    run = Run(WorkerSettings)
+    run(*arguments, VINOQUEUE_SERVED_MODEL_NAME="not these")
+    assert (run.settings.served_names, run.settings.max_batch) == (("a", "b/c"), 3)
+    run(VINOQUEUE_SERVED_MODEL_NAME="a, b/c")
+    assert run.settings.served_names == ("a", "b/c")
+
+
 def test_a_switch_has_a_flag_for_each_way() -> None:
     run = Run(WorkerSettings)
     run("--no-prefix-caching", VINOQUEUE_PREFIX_CACHING="true")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis, FakeServer
 from redis.exceptions import ConnectionError
 
-from api.directory import Directory
+from api.directory import Directory, Fleet
 from shared.registry import WorkerInfo, announce_worker, withdraw_worker
 
 WORKER = WorkerInfo(
@@ -57,3 +58,47 @@ async def test_an_outage_of_the_store_is_no_absence_of_workers(
     monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
     await directory.refresh()
     assert directory.without_worker_for("tiny") == 0
+
+
+def worker(model: str, *aliases: str, **fields: Any) -> WorkerInfo:
+    return msgspec.structs.replace(WORKER, id=f"worker of {model}", model=model, aliases=aliases, **fields)
+
+
+async def look(redis: ArqRedis, *workers: WorkerInfo) -> Fleet:
+    for one in workers:
+        await announce_worker(redis, one, lease=60)
+    directory = Directory(redis)
+    await directory.refresh()
+    return directory.fleet
+
+
+async def test_every_name_of_a_model_is_listed_and_means_the_model(redis: ArqRedis) -> None:
+    fleet = await look(redis, worker("tiny", "small", "org/smallest"), worker("large"))
+    assert {name: info.name for name, info in fleet.listed().items()} == {
+        "large": "large", "org/smallest": "org/smallest", "small": "small", "tiny": "tiny",
+    }  # fmt: skip
+    assert [fleet.own_name(name) for name in ("tiny", "small", "org/smallest", "unknown")] == [
+        "tiny", "tiny", "tiny", "unknown",
+    ]  # fmt: skip
+    assert list(fleet.serving()) == ["large", "tiny"]
+
+
+async def test_an_own_name_comes_before_an_alias(redis: ArqRedis) -> None:
+    fleet = await look(redis, worker("a", "b", "c"), worker("b", "a", "c"))
+    assert [fleet.own_name(name) for name in ("a", "b", "c")] == ["a", "b", "a"]
+    assert list(fleet.listed()) == ["a", "b", "c"]
+
+
+async def test_a_live_workers_alias_comes_before_a_model_of_the_past(redis: ArqRedis) -> None:
+    await announce_worker(redis, worker("old", "older"), lease=60)
+    await withdraw_worker(redis, worker("old"))
+    assert (await look(redis)).own_name("older") == "old"
+    fleet = await look(redis, worker("new", "old", "older"))
+    assert [fleet.own_name(name) for name in ("old", "older")] == ["new", "new"]
+
+
+@pytest.mark.parametrize(("status", "loading"), [("loading", True), ("draining", False), ("serving", False)])
+async def test_a_model_that_none_has_served_yet_is_loading(redis: ArqRedis, status: str, loading: bool) -> None:
+    fleet = await look(redis, worker("tiny", status=status))
+    assert fleet.loading("tiny") is loading
+    assert not fleet.loading("unknown")

@@ -390,6 +390,7 @@ def _fingerprint(path: Path, options: EngineOptions, *, converted: bool) -> str:
         options.precision,
         str(sorted(_properties(path, options).items())),
         "int8" if converted else "original",
+        options.chat_template,
     )
     return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
 

@@ -1,5 +1,6 @@
 """What an engine process is told at its start: one JSON argument."""
 
+import hashlib
 from collections.abc import Collection
 from typing import Literal, Self
 
@@ -16,7 +17,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     hold directives about loading (see :mod:`worker.engine.directives`).
     ``context_length`` is the most tokens of prompt and answer together. ``cache_size`` is in GB; 0 lets the
     KV cache grow as needed. ``prefill_tokens`` are the most tokens of prompts in one step. ``plugin_config`` holds
-    properties of the OpenVINO device. ``cpus`` are those on which the engine may run; with none, on its parent's.
+    properties of the OpenVINO device. ``chat_template`` is the digest of a template that replaces the model's own, if
+    there is one. ``cpus`` are those on which the engine may run; with none, on its parent's.
     ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
     """
 
@@ -36,13 +38,23 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     sim_step: float
     sim_tokens: int
     sim_load: float
+    chat_template: str = ""
     cpus: tuple[int, ...] = ()
 
     @classmethod
     def from_settings(
-        cls, settings: EngineSettings, *, path: str, context_length: int, cpus: Collection[int] = ()
+        cls,
+        settings: EngineSettings,
+        *,
+        path: str,
+        context_length: int,
+        cpus: Collection[int] = (),
+        chat_template: str = "",
     ) -> Self:
-        """Return the options of the model at ``path`` under a worker's settings."""
+        """Return the options of the model at ``path`` under a worker's settings.
+
+        ``chat_template`` is the text of a template that replaces the model's own.
+        """
         return cls(
             engine=settings.engine,
             path=path,
@@ -60,5 +72,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             sim_step=settings.sim_step,
             sim_tokens=settings.sim_tokens,
             sim_load=settings.sim_load,
+            chat_template=hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else "",
             cpus=tuple(sorted(cpus)),
         )

@@ -14,6 +14,7 @@ from worker.grammar.size import check_size
 from worker.ipc import ChildChannel
 from worker.prompt.interface import Answer, Prepare, Prepared, PromptOptions, PromptReady, Unfit
 from worker.prompt.maker import PromptMaker
+from worker.prompt.template import ChatTemplateError
 
 _log = logging.getLogger(__name__)
 
@@ -24,6 +25,10 @@ def main() -> int:
     channel: ChildChannel[Prepare, Answer] = ChildChannel.inherited(msgspec.msgpack.Decoder(Prepare))
     try:
         maker = _load(options)
+    except ChatTemplateError as error:
+        origin = "given by --chat-template" if options.chat_template else f"of {options.path}"
+        channel.send(LoadFailed(f"{error} It is the one {origin}."))
+        return 1
     except Exception as error:
         channel.send(LoadFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
         return 1
@@ -39,7 +44,7 @@ def _load(options: PromptOptions) -> PromptMaker:
         return SimulatedPromptMaker(context_length=options.context_length)
     from worker.prompt.openvino import load_prompt_maker
 
-    return load_prompt_maker(options.path, context_length=options.context_length)
+    return load_prompt_maker(options.path, context_length=options.context_length, chat_template=options.chat_template)
 
 
 def _answer(maker: PromptMaker, message: Prepare, most_schema_bytes: int) -> Answer:

@@ -19,12 +19,14 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``path`` is the model's GGUF file or IR folder (unused by the simulated engine); ``context_length`` is the
     limit in tokens that prompts are held to, ``schema_bytes`` that of each schema and grammar in a request.
+    ``chat_template`` is the text of a template that replaces the model's own, if not empty.
     """
 
     engine: Literal["openvino", "simulated"]
     path: str
     context_length: int
     schema_bytes: int = 65_536
+    chat_template: str = ""
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -12,8 +12,8 @@ _ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
 """A tokenizer's work can't be divided: more threads take CPU from the engine, and time from the one that works."""
 
 
-def load_prompt_maker(path: str, *, context_length: int) -> TemplatePromptMaker:
-    """Load the tokenizer of the GGUF file or IR folder at ``path``.
+def load_prompt_maker(path: str, *, context_length: int, chat_template: str = "") -> TemplatePromptMaker:
+    """Load the tokenizer of the GGUF file or IR folder at ``path``; ``chat_template`` replaces its own if not empty.
 
     Raises :class:`RuntimeError` when the tokenizer can't be loaded, and
     :class:`worker.prompt.template.ChatTemplateError` when the model's chat template can't be compiled.
@@ -26,7 +26,7 @@ def load_prompt_maker(path: str, *, context_length: int) -> TemplatePromptMaker:
     vocabulary = tokenizer.get_vocab()
     vocabulary_size = 1 + max(vocabulary.values())
     special_texts = _special_texts(tokenizer, vocabulary_size)
-    source = tokenizer.get_original_chat_template() or tokenizer.chat_template
+    source = chat_template or tokenizer.get_original_chat_template() or tokenizer.chat_template
     template = None
     if source:
         template = ChatTemplate(source, bos_token=tokenizer.get_bos_token(), eos_token=tokenizer.get_eos_token())

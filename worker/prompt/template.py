@@ -35,7 +35,7 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(source)
         except (TemplateError, RecursionError) as error:
-            raise ChatTemplateError(f"The model's chat template can't be compiled: {error}") from error
+            raise ChatTemplateError(f"The chat template can't be compiled: {str(error).rstrip('.')}.") from error
 
     def render(self, variables: Mapping[str, Any]) -> str:
         """Return the prompt for ``variables`` (messages, tools, ...).

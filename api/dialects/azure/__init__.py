@@ -21,11 +21,18 @@ class Azure:
     The query and the headers say how the body is to be read, and errors repeat parts of the body.
     """
 
-    def __init__(self, query: Lookup, headers: Lookup, serving: Callable[[], Collection[str]]) -> None:
-        """``serving`` returns the names of the models that workers serve now."""
+    def __init__(
+        self,
+        query: Lookup,
+        headers: Lookup,
+        serving: Callable[[], Collection[str]],
+        own_name: Callable[[str], str] = str,
+    ) -> None:
+        """``serving`` returns the own names of the models that workers serve now, ``own_name`` that of an alias."""
         self._query = query
         self._headers = headers
         self._serving = serving
+        self._own_name = own_name
         self._body: Mapping[str, object] = {}
 
     def parse(self, body: bytes) -> ChatRequest:
@@ -50,4 +57,5 @@ class Azure:
         Raises :class:`shared.errors.RequestRefused`.
         """
         check_api_version(self._query)
-        return render_info(choose_model(self._headers, self._serving(), None), self._serving())
+        serving = self._serving()
+        return render_info(self._own_name(choose_model(self._headers, serving, None)), serving)

@@ -20,4 +20,10 @@ def render_models(models: Iterable[ModelInfo]) -> bytes:
 
 
 def _model_object(model: ModelInfo) -> dict[str, object]:
-    return {"id": model.name, "object": "model", "created": model.created, "owned_by": OWNER}
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": OWNER,
+        "max_model_len": model.context_length,
+    }

@@ -308,3 +308,5 @@ def test_models() -> None:
     assert page.object == "list"
     one = checked(Model, render_model(models[1]))
     assert (one.id, one.object, one.created, one.owned_by) == ("a/c", "model", 5, "vinoqueue")
+    # vLLM's addition: the context length in tokens.
+    assert one.model_dump()["max_model_len"] == 8192

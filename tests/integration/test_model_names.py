@@ -1,0 +1,79 @@
+"""A model under several names, and a model that is being loaded, as clients see them."""
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.fleet import Fleet
+from tests.integration.test_access import vinoqueue_key
+
+HELLO: list[Any] = [{"role": "user", "content": "hello"}]
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture
+def aliased(empty_fleet: Fleet) -> Fleet:
+    empty_fleet.worker(
+        "--engine", "simulated", "--model", "sim", "--sim-step", "0.005", "--served-model-name", "first", "org/second"
+    )
+    empty_fleet.api()
+    return empty_fleet
+
+
+def test_a_model_answers_to_each_of_its_names_and_gives_the_first(aliased: Fleet) -> None:
+    client = aliased.client()
+    assert [model.id for model in client.models.list()] == ["first", "org/second"]
+    assert client.models.retrieve("org/second").model_dump()["max_model_len"] == 8192
+    for name in ("first", "org/second"):
+        whole = client.chat.completions.create(model=name, messages=HELLO, max_tokens=3)
+        chunks = list(client.chat.completions.create(model=name, messages=HELLO, max_tokens=3, stream=True))
+        assert {whole.model, *(chunk.model for chunk in chunks)} == {"first"}
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="sim", messages=HELLO)
+    # All names share one queue.
+    store = aliased.redis()
+    assert list(store.scan_iter("*second*")) == []
+
+
+def test_azures_header_takes_each_name(aliased: Fleet) -> None:
+    headers = {**JSON, "azureml-model-deployment": "org/second"}
+    query = "?api-version=2024-05-01-preview"
+    status, _, raw = aliased.request(
+        "POST", f"/chat/completions{query}", json.dumps({"messages": HELLO, "max_tokens": 3}), headers
+    )
+    assert (status, json.loads(raw)["model"]) == (200, "first")
+    status, _, raw = aliased.request("GET", f"/info{query}", None, headers)
+    assert (status, json.loads(raw)["model_name"]) == (200, "first")
+
+
+@pytest.mark.parametrize("allowed", ["first", "org/second"])
+def test_a_key_for_one_name_opens_the_model(empty_fleet: Fleet, allowed: str) -> None:
+    empty_fleet.worker("--engine", "simulated", "--model", "first", "--served-model-name", "first,org/second")
+    secret = vinoqueue_key(empty_fleet, "create", "--models", allowed)
+    empty_fleet.api()
+    headers = {**JSON, "api-key": secret}
+    empty_fleet.until(lambda: empty_fleet.request("GET", "/v1/models", None, headers)[0] == 200, "the key")
+    body = json.dumps({"model": allowed, "messages": HELLO, "max_tokens": 3})
+    assert empty_fleet.request("POST", "/v1/chat/completions", body, headers)[0] == 200
+
+
+def test_a_model_that_is_being_loaded_is_unavailable_and_not_unknown(empty_fleet: Fleet) -> None:
+    empty_fleet.start(
+        "worker", "--engine", "simulated", "--model", "sim", "--sim-load", "3600", "--served-model-name", "sim", "alias"
+    )
+    empty_fleet.api()
+    empty_fleet.until(lambda: empty_fleet.workers("loading"), "the worker to load its model")
+    client = empty_fleet.client()
+    for name in ("sim", "alias"):
+        with pytest.raises(openai.InternalServerError, match="is being loaded") as refused:
+            client.chat.completions.create(model=name, messages=HELLO)
+        assert refused.value.status_code == 503
+        assert float(refused.value.response.headers["retry-after"]) > 0
+        with pytest.raises(openai.InternalServerError) as described:
+            client.models.retrieve(name)
+        assert described.value.status_code == 503
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model="unknown", messages=HELLO)
+    assert list(client.models.list()) == []

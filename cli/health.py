@@ -7,6 +7,7 @@ from http.client import HTTPConnection, HTTPException
 
 import click
 
+from cli.instances import store_option
 from cli.options import option
 from shared.settings import ApiSettings, WorkerSettings
 
@@ -35,7 +36,7 @@ def api(host: str, port: int) -> None:
         raise click.ClickException(f"the API on port {port} answers /live with {answer}.")
 
 
-@health.command("worker", params=[option(WorkerSettings, "redis_url"), option(WorkerSettings, "node")])
+@health.command("worker", params=[store_option(), option(WorkerSettings, "node")])
 def worker(redis_url: str, node: str) -> None:
     """A worker advertises itself from this node, and is not failing."""
     from cli.status import look

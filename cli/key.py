@@ -13,8 +13,7 @@ from redis.exceptions import RedisError
 
 from api.keys import ApiKey
 from api.keys.store import UnknownKey, decoded, new_key, put_key, revoke, rotate, stored_keys
-from cli.options import option
-from shared.settings import Settings
+from cli.instances import store_option
 from shared.store import connect
 
 _Result = TypeVar("_Result")
@@ -37,7 +36,7 @@ class Duration(click.ParamType[float]):
         return float(found[1]) * _UNITS[found[2]]
 
 
-_STORE = option(Settings, "redis_url")
+_STORE = store_option()
 
 
 @click.group()

@@ -8,10 +8,9 @@ import click
 import msgspec
 from redis.exceptions import RedisError
 
-from cli.options import option
+from cli.instances import store_option
 from shared.queue import JobQueue
 from shared.registry import ReplicaInfo, WorkerInfo, survey
-from shared.settings import Settings
 from shared.store import connect
 
 REFRESH = 2.0
@@ -35,7 +34,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     replicas: list[ReplicaInfo]
 
 
-@click.command(params=[option(Settings, "redis_url")])
+@click.command(params=[store_option()])
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
 @click.option("--watch", is_flag=True, help=f"Look again every {REFRESH:.0f} seconds until Ctrl-C.")
 def status(redis_url: str, as_json: bool, watch: bool) -> None:

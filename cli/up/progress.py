@@ -6,6 +6,7 @@ import time
 
 import click
 
+from cli.instances import own_command
 from shared.registry import WorkerInfo
 
 
@@ -46,7 +47,7 @@ class Progress:
         click.echo(f"\nVinoqueue serves {worker.model} at {address}/v1 (ready after {seconds:.1f} s; Ctrl-C ends it)")
         click.echo(f"\n  {example(address, worker.model)}\n")
         if store:
-            click.echo(f"Who is there: vinoqueue status --redis-url {store}")
+            click.echo(f"In another terminal: {own_command('status', '--redis-url', store)}")
 
 
 def example(address: str, model: str) -> str:

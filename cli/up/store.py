@@ -1,17 +1,17 @@
 """The embedded Valkey of ``up``.
 
-It listens on a Unix socket in a private directory and on no port: there is no port to find free, and no other user
-of the machine can reach it. It keeps nothing on disk: what waits in it would be of no use after ``up`` has ended.
+It listens on a Unix socket in a private directory (:mod:`cli.instances`) and on no port: there is no port to find free,
+and no other user of the machine can reach it. It keeps nothing on disk: what waits in it would be of no use after
+``up`` has ended.
 """
 
 import asyncio
-import shutil
-import tempfile
 from pathlib import Path
 
 import click
 from redis.exceptions import RedisError
 
+from cli.instances import make_folder, remove_folder, socket_in
 from cli.up.children import Child, ending
 from shared.store import connect
 
@@ -25,13 +25,13 @@ _LOG_LINES = 10
 class EmbeddedValkey:
     """A Valkey server of our own, gone without a trace when stopped."""
 
-    def __init__(self, cpus: frozenset[int] = frozenset()) -> None:
-        """Find the server's binary. It will run on ``cpus``, if any are given. Raises :class:`click.ClickException`
-        when it is not installed."""
+    def __init__(self, port: int, cpus: frozenset[int] = frozenset()) -> None:
+        """Find the server's binary, for an API on ``port``. It will run on ``cpus``, if any are given. Raises
+        :class:`click.ClickException` when it is not installed, or has no place for its socket."""
         binary = _binary()
-        self._folder = Path(tempfile.mkdtemp(prefix="vinoqueue-"))
+        self._folder = make_folder(port)
         self._log = self._folder / "valkey.log"
-        socket = self._folder / "valkey.sock"
+        socket = socket_in(self._folder)
         self.url = f"unix://{socket}"
         options = {
             "port": "0",
@@ -68,7 +68,7 @@ class EmbeddedValkey:
     async def stop(self) -> None:
         """End the server and remove its directory."""
         await self.child.stop(STOP_PATIENCE)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_folder(self._folder)
 
 
 async def wait_for_answer(url: str, patience: float) -> None:

@@ -56,7 +56,7 @@ class _Supervisor:
         port = free_port(settings.host, settings.port)
         self._progress = Progress()
         cpus = beside_engine(own_cpus()) if computes_on_cpus(settings) else frozenset[int]()
-        self._store = None if settings.redis_url else EmbeddedValkey(cpus)
+        self._store = None if settings.redis_url else EmbeddedValkey(port, cpus)
         url = self._store.url if self._store else settings.redis_url
         self._settings = settings.model_copy(update={"port": port, "redis_url": url})
         worker, api = module_command("cli.main", "worker"), module_command("cli.main", "api")

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -21,8 +22,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the proce
 class Up:
     """A running ``vinoqueue up`` and what it has printed."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, runtime: Path, *arguments: str) -> None:
         self.port = free_port()
+        self.runtime = runtime
         self._log = folder / "up.log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("VINOQUEUE_")}
         with self._log.open("wb") as output:
@@ -30,7 +32,7 @@ class Up:
                 [sys.executable, "-m", "cli.main", "up", "--port", str(self.port), *SIMULATED, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment | {"TMPDIR": str(folder)},
+                env=environment | {"TMPDIR": str(folder), "XDG_RUNTIME_DIR": str(runtime)},
             )
 
     @property
@@ -57,8 +59,15 @@ class Up:
 
 
 @pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
-    running = Up(tmp_path)
+def runtime() -> Iterator[Path]:
+    """A runtime directory; not in ``tmp_path``, whose name may be too long for a socket."""
+    with TemporaryDirectory(prefix="vq-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def up(tmp_path: Path, runtime: Path) -> Iterator[Up]:
+    running = Up(tmp_path, runtime)
     tree: set[int] = set()
     try:
         yield running
@@ -81,16 +90,70 @@ def test_the_printed_command_streams_an_answer(up: Up) -> None:
     assert answer.endswith("data: [DONE]\n\n")
 
 
+def vinoqueue(runtime: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as in a second terminal: with the same runtime directory, and no settings."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VINOQUEUE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment | {"XDG_RUNTIME_DIR": str(runtime)},
+        check=False,
+    )
+
+
 def test_the_printed_status_command_shows_what_runs(up: Up) -> None:
     up.until_ready()
-    (url,) = re.findall(r"vinoqueue status --redis-url (\S+)", up.output)
-    command = [sys.executable, "-m", "cli.main", "status", "--json", "--redis-url", url]
-    found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    up.until(lambda: "In another terminal" in up.output, "the command")
+    (command,) = re.findall(r"^In another terminal: (.*)$", up.output, re.MULTILINE)
+    # As pasted, in another directory, where nothing is on the PATH.
+    shown = subprocess.run(["/bin/sh", "-c", f"{command} --json"], capture_output=True, check=True, cwd="/", env={})
+    found = json.loads(shown.stdout)
     assert [worker["pid"] for worker in found["workers"]] == [up.child("cli.main worker")]
     assert [replica["pid"] for replica in found["replicas"]] == [up.child("cli.main api")]
-    for part in ("worker", "api"):
-        health = [*command[:3], "health", part, *(["--port", str(up.port)] if part == "api" else ["--redis-url", url])]
-        assert subprocess.run(health, check=False).returncode == 0
+
+
+def test_commands_find_the_running_instance_by_themselves(up: Up) -> None:
+    up.until_ready()
+    status = vinoqueue(up.runtime, "status", "--json")
+    assert [one["pid"] for one in json.loads(status.stdout)["replicas"]] == [up.child("cli.main api")]
+    assert status.stderr == f"Using the store of 'vinoqueue up' on port {up.port}.\n"
+    assert vinoqueue(up.runtime, "health", "worker").returncode == 0
+    assert vinoqueue(up.runtime, "health", "api", "--port", str(up.port)).returncode == 0
+    assert vinoqueue(up.runtime, "key", "create").stdout.startswith("sk-")
+    assert "valid" in vinoqueue(up.runtime, "key", "list").stdout
+
+
+def test_two_instances_side_by_side_are_told_apart(up: Up, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    other = Up(tmp_path / "second", up.runtime)
+    try:
+        up.until_ready()
+        other.until_ready()
+        both = vinoqueue(up.runtime, "status")
+        assert both.returncode == 2
+        choices = dict(re.findall(r"--redis-url (\S+) +\(port (\d+)\)", both.stderr))
+        assert set(choices.values()) == {str(up.port), str(other.port)}
+        for url, port in choices.items():
+            shown = json.loads(vinoqueue(up.runtime, "status", "--json", "--redis-url", url).stdout)
+            assert [one["address"] for one in shown["replicas"]] == [f"http://127.0.0.1:{port}"]
+        other.process.send_signal(signal.SIGTERM)
+        assert other.process.wait(PATIENCE) == 0
+        assert vinoqueue(up.runtime, "status").returncode == 0
+    finally:
+        other.process.kill()
+        other.process.wait()
+
+
+def test_what_a_killed_instance_leaves_is_ignored(up: Up) -> None:
+    up.until_ready()
+    tree = descendants(up.process.pid)
+    up.process.kill()
+    up.process.wait()
+    up.until(lambda: not any(map(alive, tree)), "the others to end")
+    assert list(up.runtime.glob("*/*/valkey.sock"))
+    status = vinoqueue(up.runtime, "status")
+    assert "Using the store" not in status.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -102,6 +165,7 @@ def test_a_signal_ends_every_process_and_leaves_no_file(up: Up, number: signal.S
     assert up.process.wait(PATIENCE) == 0
     assert [command_line(pid) for pid in tree if alive(pid)] == []
     assert [path.name for path in tmp_path.iterdir()] == ["up.log"]
+    assert list(up.runtime.iterdir()) == []
 
 
 def test_a_signal_while_it_starts_ends_every_process(up: Up) -> None:
@@ -112,8 +176,8 @@ def test_a_signal_while_it_starts_ends_every_process(up: Up) -> None:
     assert not any(map(alive, tree))
 
 
-def test_a_second_signal_does_not_wait_for_a_child_that_hangs(tmp_path: Path) -> None:
-    up = Up(tmp_path, "--drain", str(10 * PATIENCE))
+def test_a_second_signal_does_not_wait_for_a_child_that_hangs(tmp_path: Path, runtime: Path) -> None:
+    up = Up(tmp_path, runtime, "--drain", str(10 * PATIENCE))
     up.until_ready()
     tree = descendants(up.process.pid)
     os.kill(up.child("cli.main api"), signal.SIGSTOP)
@@ -152,25 +216,25 @@ def test_without_its_store_it_ends_and_says_so(up: Up) -> None:
     assert not any(map(alive, tree))
 
 
-def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path, runtime: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        up = Up(tmp_path, "--port", str(taken))
+        up = Up(tmp_path, runtime, "--port", str(taken))
         assert up.process.wait(PATIENCE) == 1
     assert f"port {taken}" in up.output
     assert "--port" in up.output
     assert "Starting" not in up.output
 
 
-def test_a_store_that_does_not_answer_is_told_before_anything_starts(tmp_path: Path) -> None:
-    up = Up(tmp_path, "--redis-url", "redis://127.0.0.1:1/0")
+def test_a_store_that_does_not_answer_is_told_before_anything_starts(tmp_path: Path, runtime: Path) -> None:
+    up = Up(tmp_path, runtime, "--redis-url", "redis://127.0.0.1:1/0")
     assert up.process.wait(PATIENCE) == 1
     assert "Redis can't be reached" in up.output
     assert "Starting" not in up.output
 
 
-def test_a_worker_that_can_not_start_ends_everything(tmp_path: Path) -> None:
-    up = Up(tmp_path, "--engine", "openvino", "--model", str(tmp_path / "missing.gguf"))
+def test_a_worker_that_can_not_start_ends_everything(tmp_path: Path, runtime: Path) -> None:
+    up = Up(tmp_path, runtime, "--engine", "openvino", "--model", str(tmp_path / "missing.gguf"))
     assert up.process.wait(PATIENCE) == 1
     assert "missing.gguf" in up.output
     assert "The worker did not start" in up.output

@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test bench faults check format docs lock clean
+.PHONY: help install run test bench faults check format docs lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,6 +20,8 @@ LOCKED := --require-hashes --only-binary=:all: --requirement requirements/
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+install: $(VENV)/.up ## install what API and workers need; the command is then .venv/bin/vinoqueue
 
 run: $(VENV)/.up ## install what is missing, then serve on 127.0.0.1:8000 (VINOQUEUE_PORT, VINOQUEUE_HOST)
 	@$(BIN)/vinoqueue up $(ARGS)

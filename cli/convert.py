@@ -64,7 +64,8 @@ def convert(
         raise click.BadParameter("a group has at least one weight; -1 means a whole row.", param_hint="--group-size")
     if importlib.util.find_spec("openvino_genai") is None:
         raise click.ClickException(
-            "OpenVINO is not installed. Install it with: pip install 'vinoqueue[worker,convert]'"
+            "OpenVINO is not installed here. Convert where workers run: in the worker's image, or in Vinoqueue's "
+            "repository after 'make install', with .venv/bin/vinoqueue."
         )
     # Imported on demand: the API's image has no OpenVINO.
     from worker.convert.conversion import convert as convert_model

@@ -197,7 +197,7 @@ def test_groups_that_do_not_fit_are_told() -> None:
 def test_nncf_that_is_missing_is_told_before_anything_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "nncf" else real(name))
-    with pytest.raises(ModelError, match=r"pip install 'vinoqueue\[worker,convert\]'"):
+    with pytest.raises(ModelError, match=r"pip install --editable '\.\[convert\]'"):
         convert("no-such-model", tmp_path / "new", Weights(), max_perplexity_ratio=1.1)
     with pytest.raises(ModelError, match="no-such-model"):
         convert("no-such-model", tmp_path / "new", Weights(format="f16"), max_perplexity_ratio=1.1)

@@ -14,8 +14,11 @@ from cli.instances import Instance, make_folder, remove_folder, running, socket_
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
-    """The two directories that are looked at, in order; neither exists yet. They are not in ``tmp_path``, whose name may
-    be too long for a socket; but that must be made before the directory for temporary files changes."""
+    """The two directories that are looked at, in order; neither exists yet.
+
+    They are not in ``tmp_path``, whose name may be too long for a socket; but it must be made before the directory for
+    temporary files changes.
+    """
     with tempfile.TemporaryDirectory(prefix="vq-") as base:
         runtime, temporary = Path(base, "run"), Path(base, "tmp")
         runtime.mkdir()

@@ -68,7 +68,7 @@ def check_tools(weights: Weights) -> None:
     if weights.format == "int4" and importlib.util.find_spec("nncf") is None:
         raise ModelError(
             f"Compressing weights to {weights.format} needs NNCF, which is not installed. "
-            "Install it with: pip install 'vinoqueue[worker,convert]'"
+            "Install it in Vinoqueue's repository, after 'make install': .venv/bin/pip install --editable '.[convert]'"
         )
 
 

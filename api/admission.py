@@ -16,6 +16,7 @@ from api.keys import ApiKey, Keyring
 from api.keys.secret import masked
 from api.limits import Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import rate_headers
+from shared import outage
 from shared.cost import answer_cost, prompt_cost
 from shared.errors import ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.request import ChatRequest, Tier
@@ -160,7 +161,7 @@ class Admission:
         try:
             await self._limiter.settle(reservation, used)
         except (RedisError, OSError) as error:
-            logger.warning("a request of %s is not settled, Redis does not answer: %s", reservation.key.id, error)
+            logger.log(outage.store.level, "a request of %s is not settled: %s", reservation.key.id, error)
 
 
 class LimitReached(RequestRefused):

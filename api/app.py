@@ -12,17 +12,21 @@ from quart import Quart, Response, g, request
 from redis.exceptions import RedisError
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
-from api.access import check_key
+from api.access import METRICS_PATH, OPEN_PATHS, check_key
 from api.bodies import DRAIN_FACTOR
 from api.context import EXTENSION, Context, context
 from api.dialects import dialect_of
 from api.dialects.azure import Azure
 from api.dialects.interface import Dialect
-from api.lifetime import ExchangeLifetime
+from api.lifetime import ExchangeLifetime, lifetime
+from api.request_log import RequestLog
 from api.routes import azure, chat, models, operations, stored
 from shared.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
+
+UNLOGGED = OPEN_PATHS | {METRICS_PATH}
+"""Requests that have no line in the log: probes and scrapes come every few seconds."""
 
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
@@ -49,6 +53,9 @@ async def _begin() -> None:
     g.began = time.monotonic()
     wanted = request.headers.get("x-request-id", "")
     g.request_id = wanted if _SANE_REQUEST_ID.fullmatch(wanted) else f"req_{uuid.uuid4().hex}"
+    if request.path not in UNLOGGED:
+        g.log = RequestLog(g.request_id, request)
+        lifetime(request).callback(g.log.write)
     g.dialect = dialect_of(request.path, request.args, request.headers, _serving, _own_name)
 
 
@@ -70,6 +77,8 @@ def _own_name(name: str) -> str:
 async def _add_headers(response: Response) -> Response:
     response.headers.update(g.get("extra_headers", {}))
     response.headers["x-request-id"] = g.request_id
+    if "log" in g:
+        g.log.status, g.log.key = response.status_code, g.get("key")
     response.headers["openai-processing-ms"] = str(round((time.monotonic() - g.began) * 1000))
     return response
 
@@ -109,6 +118,8 @@ async def _tell_failure(error: Exception) -> Response:
 
 def _error(problem: Problem) -> Response:
     context().metrics.refused(problem.kind)
+    if "log" in g:
+        g.log.problem = problem.kind
     reply = cast(Dialect, g.dialect).error(problem)
     response = Response(reply.body, status=reply.status, content_type="application/json")
     response.headers.update(reply.headers)

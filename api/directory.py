@@ -11,7 +11,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError, ResponseError
 
 from api.drain import DrainRate
-from shared import keys
+from shared import keys, outage
 from shared.pace import until_beat
 from shared.records import is_wrong_type, report_unreadable
 from shared.registry import ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, survey
@@ -88,19 +88,22 @@ class Directory:
             try:
                 await self.refresh()
             except (RedisError, OSError) as error:
-                if self.reachable:
-                    logger.warning("registry not read, Redis does not answer: %s", error)
+                outage.store.failed("registry", error)
                 self.reachable = False
             await asyncio.sleep(until_beat(REFRESH))
 
     async def refresh(self) -> None:
         """Look now. Raises what redis-py raises when the store can't be reached."""
         async with self._looking:
+            before = self.fleet.workers
             workers, replicas, models = await survey(self._redis)
             depths = await self._depths(models)
             self.fleet = Fleet(tuple(workers), tuple(replicas), models, depths, _names(workers, models.values()))
             now = time.monotonic()
-            if not self.reachable:
+            outage.store.served("registry")
+            if self.reachable:
+                _report_gone(before, workers)
+            else:
                 # While the store was away nobody could be seen; that says nothing about who is there.
                 self._last_seen |= dict.fromkeys(models, now)
             for worker in workers:
@@ -137,6 +140,21 @@ class Directory:
                 raise
             report_unreadable(index, error)
             return 0
+
+
+def _report_gone(before: Collection[WorkerInfo], now: Collection[WorkerInfo]) -> None:
+    """Log workers that are no longer there without having said that they would leave."""
+    there = {worker.id for worker in now}
+    for worker in before:
+        if worker.id not in there and worker.status != "draining":
+            logger.warning(
+                "worker %s of model %s is gone (host %s, pid %d, %d requests)",
+                worker.id,
+                worker.model,
+                worker.host,
+                worker.pid,
+                worker.used,
+            )
 
 
 def _names(workers: Collection[WorkerInfo], models: Collection[ModelInfo]) -> dict[str, str]:

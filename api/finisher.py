@@ -16,6 +16,7 @@ from api.promises import Promise, PromiseBook
 from api.relay import Answer
 from api.service import ChatService
 from api.stored import CompletionStore
+from shared import outage
 from shared.errors import RequestRefused, store_unavailable
 from shared.pace import until_beat
 from shared.tasks import Errands
@@ -93,10 +94,11 @@ class Finisher:
             await asyncio.sleep(until_beat(self._lease / 3))
             try:
                 await self._look()
+                outage.store.served("promises")
             except (RedisError, OSError) as error:
                 # While the store was away nobody could be seen; that says nothing about who is there.
                 self._missing.clear()
-                logger.debug("no look at promises, Redis does not answer: %s", error)
+                outage.store.failed("promises", error)
 
     async def farewell(self) -> None:
         """Wait until the last promises are taken back, though not for a store that is away: others drop them then."""

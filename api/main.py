@@ -28,7 +28,7 @@ from api.promises import PromiseBook
 from api.relay import Relay
 from api.service import ChatService
 from api.stored import CompletionStore
-from shared import logs
+from shared import logs, outage
 from shared.loops import run as run_loop
 from shared.pace import until_beat
 from shared.registry import ReplicaInfo, announce_replica, withdraw_replica
@@ -219,8 +219,9 @@ async def _announce(parts: Context, address: str) -> None:
         )
         try:
             await announce_replica(parts.redis, info, lease=parts.settings.lease)
+            outage.store.served("presence")
         except (RedisError, OSError) as error:
-            logger.debug("replica not announced: %s", error)
+            outage.store.failed("presence", error)
         await asyncio.sleep(until_beat(parts.settings.lease / 3))
 
 

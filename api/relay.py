@@ -14,7 +14,7 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from shared import keys
+from shared import keys, outage
 from shared.errors import Problem, ProblemKind, RequestRefused
 from shared.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started, decode_frame, decode_journal
 from shared.line import Line
@@ -276,7 +276,7 @@ class Relay:
             try:
                 await hear(line, keys.replica_channel(self._replica), self.route, on_subscribed=self._begin)
             except (RedisError, OSError) as error:
-                logger.warning("frames not heard, Redis does not answer: %s", error)
+                outage.store.failed("frames", error)
                 await asyncio.sleep(_RECONNECT_PAUSE)
             finally:
                 self._subscribed.clear()
@@ -316,6 +316,7 @@ class Relay:
         self._recover(gaps)
 
     def _begin(self) -> None:
+        outage.store.served("frames")
         self._subscribed.set()
         self._recover(list(self._tracks.values()))
 
@@ -335,7 +336,7 @@ class Relay:
                     pipe.lrange(keys.journal(track.job), 0, -1)
                 replies = await pipe.execute()
         except (RedisError, OSError) as error:
-            logger.warning("journals not read, Redis does not answer: %s", error)
+            logger.log(outage.store.level, "the journals of %d requests are not read yet: %s", len(tracks), error)
             for track in tracks:
                 track.resume()
             return

@@ -13,8 +13,10 @@ from api.answers.selection import jobs_per_prompt, needs_logprobs
 from api.answers.tally import Tally
 from api.directory import Directory
 from api.relay import Answer, Relay
+from shared import outage
 from shared.cost import answer_cost, prompt_cost
 from shared.errors import Problem, ProblemKind, RequestRefused, refuse, store_unavailable
+from shared.logs import summary
 from shared.pace import until_beat
 from shared.queue import JobQueue, JobsTooLarge, QueueFull, Route
 from shared.request import ChatRequest, Job
@@ -145,11 +147,14 @@ class ChatService:
             soonest = self._settings.lease
             try:
                 for model in self._directory.fleet.models:
-                    _, end = await self.queue(model).reap()
+                    lapsed, end = await self.queue(model).reap()
+                    if lapsed:
+                        logger.warning("%d requests lost their worker and wait for another: %s", *summary(lapsed))
                     if end is not None:
                         soonest = min(soonest, end)
+                outage.store.served("leases")
             except (RedisError, OSError) as error:
-                logger.debug("lapsed jobs not looked for: %s", error)
+                outage.store.failed("leases", error)
 
     async def drain(self, patience: float) -> None:
         """Take no new request; wait up to ``patience`` seconds for the answers in flight, then end them.
@@ -310,7 +315,7 @@ class ChatService:
         try:
             await self.queue(request.model).charge(tenant, request.tier, used - guessed)
         except (RedisError, OSError) as error:
-            logger.warning("a request of %s is not charged, Redis does not answer: %s", tenant, error)
+            logger.log(outage.store.level, "the tokens of a request of %s are not charged: %s", tenant, error)
 
     async def _cancel(self, answer: Answer) -> None:
         """Cancel what is left of ``answer``. An outage is waited out: its workers would compute for nobody."""
@@ -319,7 +324,7 @@ class ChatService:
                 await self.queue(answer.model).cancel(answer.jobs)
                 return
             except (RedisError, OSError) as error:
-                logger.warning("requests %s not cancelled yet, Redis does not answer: %s", answer.jobs, error)
+                logger.debug("requests %s are not cancelled yet: %s", answer.jobs, error)
                 await asyncio.sleep(_RETRY_SOON)
 
 

@@ -19,7 +19,7 @@ from arq.typing import WorkerCoroutine
 from arq.worker import Worker, func
 from redis.exceptions import RedisError
 
-from shared import keys
+from shared import keys, outage
 from shared.pace import until_beat
 from shared.queue import JOB_FUNCTION, KEEP_MS, Claim, JobQueue
 from shared.request import Job, QueuedJob, decode_job
@@ -105,8 +105,9 @@ class ChatWorker(Worker):
         while True:
             try:
                 await self._poll_iteration()
+                outage.store.served("queue")
             except (RedisError, OSError) as error:
-                logger.warning("no look at the queue, Redis does not answer: %s", error)
+                outage.store.failed("queue", error)
                 await asyncio.sleep(min(self.poll_delay_s, 1.0))
             # Not wait_for(): before Python 3.12 it makes a task, which each new job would wait for.
             with suppress(TimeoutError):

@@ -10,8 +10,9 @@ from contextlib import suppress
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from shared import keys
+from shared import keys, outage
 from shared.line import Line
+from shared.logs import summary
 from shared.pace import until_beat
 from shared.queue import JobQueue
 from shared.registry import WorkerInfo, WorkerStatus, announce_worker, withdraw_worker
@@ -63,8 +64,9 @@ class Presence:
         while True:
             try:
                 await self.renew()
+                outage.store.served("presence")
             except (RedisError, OSError) as error:
-                logger.warning("presence not renewed, Redis does not answer: %s", type(error).__name__)
+                outage.store.failed("presence", error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), until_beat(interval))
             self._hurry.clear()
@@ -82,16 +84,16 @@ class Presence:
                 logger.info("request %s is no longer ours", job)
                 self._service.abandon(job)
         lapsed, _ = await self._queue.reap()
-        for job in lapsed:
-            logger.warning("request %s lost its worker and waits again", job)
+        if lapsed:
+            logger.warning("%d requests lost their worker and wait for another: %s", *summary(lapsed))
 
     async def listen(self, line: Line) -> None:
         """Hear on ``line`` what is addressed to this worker, until cancelled; after an outage, look at the queue."""
         while True:
             try:
-                await hear(line, keys.worker_channel(self._worker), self._hear, on_subscribed=self._consumer.wake)
+                await hear(line, keys.worker_channel(self._worker), self._hear, on_subscribed=self._subscribed)
             except (RedisError, OSError) as error:
-                logger.warning("wake-ups not heard, Redis does not answer: %s", error)
+                outage.store.failed("wake-ups", error)
                 await asyncio.sleep(0.5)
 
     async def withdraw(self) -> None:
@@ -144,6 +146,10 @@ class Presence:
         (then, before), elapsed = self._rate[0], now - self._rate[0][0]
         del then
         return (tokens - before) / elapsed if elapsed > 0 else 0.0
+
+    def _subscribed(self) -> None:
+        outage.store.served("wake-ups")
+        self._consumer.wake()
 
     def _hear(self, message: bytes) -> None:
         word, _, rest = message.partition(b" ")

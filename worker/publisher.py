@@ -10,8 +10,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from redis.exceptions import RedisError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
+from shared import outage
 from shared.events import Event, encode_event
 from shared.line import Line
 from shared.queue import Emitter, Holding, StaleClaims
@@ -126,6 +127,8 @@ class Publisher:
                     self._send()
                 else:
                     self.flush()
+                if not self._sent:
+                    self._works()
                 await self._broken.wait()
         finally:
             if self._look is not None:
@@ -142,7 +145,8 @@ class Publisher:
                 await self._line.open(self._emitter.loading)
                 return
             except (RedisError, OSError) as error:
-                self._note_failure(error)
+                self._failures += 1
+                outage.store.failed("publishing", error)
 
     def _flush_soon(self) -> None:
         """Send within this round of the event loop."""
@@ -192,7 +196,7 @@ class Publisher:
             self._break(error)
             return False
         self._sent = {}
-        self._failures = 0
+        self._works()
         for replica, count in zip(self._replicas, receivers, strict=True):
             self._note_receivers(replica, count)
         return True
@@ -214,13 +218,16 @@ class Publisher:
     def _break(self, error: Exception) -> None:
         """Have :meth:`run` connect anew."""
         self._line.close()
-        self._note_failure(error)
+        self._failures += 1
+        if not isinstance(error, ConnectionError):
+            outage.store.failed("publishing", error)
+        # A line that was idle while the store was away shows it only now. If the store is away still, connecting fails.
         self._broken.set()
 
-    def _note_failure(self, error: Exception) -> None:
-        if self._failures == 0:
-            logger.warning("publishing waits for Redis: %s", error)
-        self._failures += 1
+    def _works(self) -> None:
+        if self._failures:
+            self._failures = 0
+            outage.store.served("publishing")
 
     def _note_receivers(self, replica: str, count: int) -> None:
         if count:

@@ -225,6 +225,8 @@ class ModelService:
         await self._engine_up.wait()
         if active.done.is_set() or self._engine is None:
             return False
+        if generated or claim.lapses or claim.crashes:
+            logger.info("request %s goes on here after %d tokens", active.job.id, len(generated))
         active.prompt_tokens = len(prepared.tokens)
         sampling = self._complete(active, active.prompt_tokens)
         active.added = True

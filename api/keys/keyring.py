@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from api.keys.record import ApiKey, KeyFile
 from api.keys.secret import digest
 from api.keys.store import decoded, stored_keys
-from shared import keys
+from shared import keys, outage
 from shared.pace import until_beat
 from shared.records import is_wrong_type, report_unreadable
 
@@ -105,10 +105,11 @@ class Keyring:
         while True:
             try:
                 await self.refresh()
+                outage.store.served("keys")
             except (RedisError, OSError) as error:
                 if is_wrong_type(error):
                     report_unreadable(keys.API_KEYS, error)
-                logger.debug("keys not read, Redis does not answer: %s", error)
+                outage.store.failed("keys", error)
             await asyncio.sleep(until_beat(REFRESH))
 
     async def refresh(self) -> None:

@@ -6,7 +6,7 @@ from typing import cast
 
 from quart import Blueprint, Response, g, request
 
-from api.access import accept
+from api.access import accept, current_key
 from api.admission import Ticket
 from api.answers.selection import check_size
 from api.answers.tally import Tally
@@ -51,6 +51,8 @@ async def chat_completions() -> Response:
     chat = ticket.request
     lifetime(request).callback(parts.metrics.record, chat.model, tally)
     lifetime(request).callback(parts.service.close, answer)
+    g.log.key = current_key()
+    g.log.accepted(chat, answer.jobs, tally)
     answer_id, accepted = uuid.uuid4().hex, time.time()
     promise = await _promise(ticket, answer, answer_id, accepted, body, tally) if chat.store else None
     started = await answer.verdict()

@@ -1,0 +1,122 @@
+"""What operators find in the logs: a line for each request, and each event of the fleet once."""
+
+import json
+import re
+import threading
+from pathlib import Path
+
+from tests.fleet import SIMULATED, Fleet
+
+BODY = {"model": "sim", "messages": [{"role": "user", "content": "a secret prompt"}], "max_tokens": 5}
+
+
+def requests(fleet: Fleet) -> list[dict[str, str]]:
+    """The fields of the API's request lines."""
+    text = api_log(fleet).read_text()
+    found = re.findall(r" INFO +api\.request_log: request (.*)$", text, re.MULTILINE)
+    return [dict(re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S+)', line)) for line in found]
+
+
+def api_log(fleet: Fleet) -> Path:
+    return next(process.log for process in fleet.processes if process.arguments[0] == "api")
+
+
+def post(fleet: Fleet, body: object, **headers: str) -> int:
+    all_headers = {"content-type": "application/json", **headers}
+    return fleet.request("POST", "/v1/chat/completions", json.dumps(body), all_headers)[0]
+
+
+def test_each_request_has_one_line(small_fleet: Fleet) -> None:
+    fleet = small_fleet
+    assert post(fleet, BODY, **{"x-request-id": "first"}) == 200
+    assert post(fleet, BODY | {"stream": True}, **{"x-request-id": "second"}) == 200
+    assert post(fleet, BODY | {"temperature": "hot"}, **{"x-request-id": "third"}) == 400
+    assert post(fleet, BODY | {"model": "a b\n2026 INFO forged"}, **{"x-request-id": "fourth"}) == 404
+    assert fleet.status("/live") == 200
+    fleet.until(lambda: len(requests(fleet)) >= 4, "the lines")
+    first, second, third, fourth = requests(fleet)
+    numbers = {"prompt_tokens", "cached_tokens", "completion_tokens", "first_token_ms", "total_ms"}
+    for line, name, stream in ((first, "first", "false"), (second, "second", "true")):
+        assert {field: line[field] for field in line.keys() - numbers - {"job"}} == {
+            "id": name,
+            "method": "POST",
+            "path": "/v1/chat/completions",
+            "status": "200",
+            "outcome": "length",
+            "model": "sim",
+            "stream": stream,
+        }
+        assert numbers <= line.keys()
+        assert line["completion_tokens"] == "5"
+        assert int(line["first_token_ms"]) <= int(line["total_ms"])
+    assert (third["id"], third["status"], third["outcome"]) == ("third", "400", "invalid_request")
+    assert (fourth["id"], fourth["status"], fourth["outcome"]) == ("fourth", "404", "model_not_found")
+    assert "forged" not in re.sub(r'model="[^\n]*"', "", api_log(fleet).read_text())
+    assert "secret prompt" not in fleet.logs()
+
+
+def test_a_request_with_a_key_names_it(empty_fleet: Fleet) -> None:
+    fleet = empty_fleet
+    fleet.worker()
+    fleet.api("--api-keys", "a-long-secret-of-the-environment")
+    assert post(fleet, BODY, authorization="Bearer a-long-secret-of-the-environment") == 200
+    assert post(fleet, BODY, authorization="Bearer wrong") == 401
+    fleet.until(lambda: len(requests(fleet)) >= 2, "the lines")
+    served, refused = requests(fleet)
+    assert served["key"].startswith("env-")
+    assert served["key_name"] == "environment"
+    assert (refused["status"], refused["outcome"]) == ("401", "unauthorized")
+    assert "key" not in refused
+    assert "a-long-secret" not in fleet.logs()
+
+
+def test_a_client_that_leaves_is_an_aborted_request(empty_fleet: Fleet) -> None:
+    fleet = empty_fleet
+    fleet.worker(*SIMULATED[:-1], "0.2")
+    fleet.api()
+    client = fleet.client()
+    stream = client.chat.completions.create(
+        model="sim", messages=[{"role": "user", "content": "hello"}], max_tokens=1000, stream=True
+    )
+    next(iter(stream))
+    stream.close()
+    fleet.until(lambda: requests(fleet), "the line")
+    assert [(line["outcome"], line["status"]) for line in requests(fleet)] == [("aborted", "200")]
+
+
+def test_an_outage_of_the_store_and_its_end_are_told_once(small_fleet: Fleet) -> None:
+    fleet = small_fleet
+    fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
+    fleet.store.kill()
+    logs = [process.log for process in fleet.processes]
+    fleet.until(lambda: all("the store fails" in log.read_text() for log in logs), "the outage to be noticed")
+    fleet.until(lambda: json.loads(fleet.request("GET", "/health")[2])["store"] == "down", "the API to look again")
+    fleet.store.start()
+    fleet.until(lambda: all("the store works again" in log.read_text() for log in logs), "the end to be noticed")
+    fleet.until(lambda: post(fleet, BODY) == 200, "an answer")
+    for log in logs:
+        text = log.read_text()
+        told = re.findall(r" (?:WARNING|ERROR) .*$", text, re.MULTILINE)
+        assert (len(re.findall("the store fails", text)), len(re.findall("works again", text))) == (1, 1), text
+        assert len(told) == 2, text
+
+
+def test_a_workers_death_and_the_takeover_are_told_once(empty_fleet: Fleet) -> None:
+    fleet = empty_fleet
+    workers = [fleet.worker(*SIMULATED[:-1], "0.1") for _ in range(2)]
+    fleet.api()
+    fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
+    answers: list[int] = []
+    asking = threading.Thread(target=lambda: answers.append(post(fleet, BODY | {"max_tokens": 100})))
+    asking.start()
+    fleet.until(lambda: any(worker.get("used") for worker in fleet.workers()), "the request to run")
+    (busy,) = [worker["pid"] for worker in fleet.workers() if worker.get("used")]
+    dead = next(worker for worker in workers if worker.popen.pid == busy)
+    dead.kill()
+    asking.join()
+    assert answers == [200]
+    fleet.until(lambda: "is gone" in api_log(fleet).read_text(), "the death to be noticed")
+    everything = fleet.logs()
+    assert len(re.findall(r"WARNING .*worker \S+ of model sim is gone", everything)) == 1
+    assert len(re.findall(r"WARNING .*1 requests lost their worker and wait for another: \S+", everything)) == 1
+    assert len(re.findall(r"INFO .*request \S+ goes on here after \d+ tokens", everything)) == 1

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 
-import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
@@ -18,6 +17,7 @@ from shared import keys, outage
 from shared.errors import Problem, ProblemKind, RequestRefused
 from shared.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started, decode_frame, decode_journal
 from shared.line import Line
+from shared.records import UNREADABLE, is_wrong_type, report_unreadable
 from shared.subscription import hear
 from shared.tasks import cancel_all
 
@@ -189,10 +189,15 @@ class _Track:
             self._held = []
 
     def fill(self, journal: Iterable[Event]) -> None:
-        """Accept what the journal has, then what was held back meanwhile."""
+        """Accept what the journal has, then what was held back meanwhile.
+
+        Raises :class:`ValueError` when the journal lacks tokens in the middle.
+        """
         held, self._held = self._held or [], None
         self.heard = time.monotonic()
         for event in journal:
+            if isinstance(event, Delta | Finished) and event.position > self.position:
+                raise ValueError(f"the tokens {self.position} to {event.position - 1} are missing")
             if not self.ended:
                 self._accept(max(self.attempt, 1), event)
         for attempt, event in held:
@@ -205,6 +210,7 @@ class _Track:
 
     def fail(self, problem: Problem) -> None:
         """End this choice."""
+        self._held = None
         if not self.ended:
             self.ended = True
             self.answer.put(self.choice, Failed(problem), last=True)
@@ -301,8 +307,8 @@ class Relay:
         self.frames += 1
         try:
             entries = decode_frame(frame)
-        except msgspec.DecodeError as error:
-            logger.error("frame not understood: %s", error)
+        except UNREADABLE as error:
+            report_unreadable(keys.replica_channel(self._replica), error)
             return
         tracks = self._tracks
         now = time.monotonic()
@@ -334,19 +340,39 @@ class Relay:
                 for track in tracks:
                     pipe.exists(keys.payload(track.job))
                     pipe.lrange(keys.journal(track.job), 0, -1)
-                replies = await pipe.execute()
+                replies = await pipe.execute(raise_on_error=False)
         except (RedisError, OSError) as error:
             logger.log(outage.store.level, "the journals of %d requests are not read yet: %s", len(tracks), error)
             for track in tracks:
                 track.resume()
             return
         for track, exists, journal in zip(tracks, replies[::2], replies[1::2], strict=True):
+            if isinstance(journal, Exception) and not is_wrong_type(journal):
+                logger.warning("journal of %s not read: %s", track.job, journal)
+                track.resume()
+            else:
+                self._fill(track, journal)
+                if not (exists or track.ended or track.answer.arriving) and track.job in self._tracks:
+                    track.fail(_LOST)
+
+    def _fill(self, track: _Track, journal: list[bytes] | Exception) -> None:
+        """Bring ``track`` up to date from its journal, or end its choice when that can't be read."""
+        try:
+            if isinstance(journal, Exception):
+                raise ValueError(str(journal))
             track.fill(decode_journal(journal))
-            if not (exists or track.ended or track.answer.arriving) and track.job in self._tracks:
-                track.fail(_LOST)
+        except UNREADABLE as error:
+            report_unreadable(keys.journal(track.job), error)
+            track.answer.abandoned = True
+            track.fail(_DAMAGED)
 
 
 _LOST = Problem(
     kind=ProblemKind.LOST,
     message="The request was lost in an outage of the store behind this service. Please send it again.",
+)
+_DAMAGED = Problem(
+    kind=ProblemKind.LOST,
+    message="The answer can't go on: its journal in the store behind this service is damaged. "
+    "Please send the request again.",
 )

@@ -6,27 +6,11 @@
 -- KEYS: advertisement, index of the living, models
 -- ARGV: id, advertisement, lease (ms), seconds for which ids are remembered after their lease,
 --       then for a worker that serves: model, its facts
--- Returns the keys that held a value of another type, and were deleted.
-local replaced = {}
-
--- Writes to a key; a value of another type there is deleted first.
-local function write(command, key, ...)
-  local reply = redis.pcall(command, key, ...)
-  if type(reply) == 'table' and reply.err then
-    if not string.find(tostring(reply.err), 'WRONGTYPE', 1, true) then
-      error(reply.err)
-    end
-    redis.call('DEL', key)
-    redis.call(command, key, ...)
-    replaced[#replaced + 1] = key
-  end
-end
-
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local lease_end = string.format('%.3f', now + tonumber(ARGV[3]) / 1000)
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-write('ZADD', KEYS[2], lease_end, ARGV[1])
+redis.call('ZADD', KEYS[2], lease_end, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.3f', now - tonumber(ARGV[4])))
 local prefix = string.sub(KEYS[1], 1, -#ARGV[1] - 1)
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. lease_end, '+inf')) do
@@ -34,6 +18,5 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. lease_end, '+inf
   redis.call('PEXPIRE', prefix .. id, ARGV[3])
 end
 if ARGV[5] then
-  write('HSET', KEYS[3], ARGV[5], ARGV[6])
+  redis.call('HSET', KEYS[3], ARGV[5], ARGV[6])
 end
-return replaced

@@ -5,7 +5,6 @@ Leases are timed by the store's clock alone. What cannot be read is skipped (see
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Sequence
 from importlib.resources import files
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -16,9 +15,7 @@ from redis.exceptions import ResponseError
 
 from shared import keys
 from shared.records import UNREADABLE, is_wrong_type, readable_names, report_unreadable
-from shared.scripts import Script
-
-logger = logging.getLogger(__name__)
+from shared.scripts import KeyType, Script
 
 _REMEMBERED = 60
 """Seconds after which the id of one whose advertisement has lapsed is forgotten."""
@@ -90,6 +87,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)
 
 _ANNOUNCE = (files("shared") / "announce.lua").read_text()
+_TYPES: tuple[KeyType, ...] = ("string", "zset", "hash")
 
 
 async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> None:
@@ -166,8 +164,7 @@ async def _announce(
     served: list[str | bytes] | None = None,
 ) -> None:
     arguments = (info.id, msgspec.json.encode(info), int(lease * 1000), _REMEMBERED, *(served or ()))
-    for key in await Script(redis, _ANNOUNCE)(names, arguments):
-        logger.error("%s held a value of another type, and was deleted", key.decode())
+    await Script(redis, _ANNOUNCE, _TYPES[: len(names)])(names, arguments)
 
 
 async def _read_index(name: str, reply: Awaitable[Any]) -> Any:

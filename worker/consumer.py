@@ -20,8 +20,11 @@ from arq.worker import Worker, func
 from redis.exceptions import RedisError
 
 from shared import keys, outage
+from shared.errors import Problem, ProblemKind
+from shared.events import Rejected, encode_event
 from shared.pace import until_beat
-from shared.queue import JOB_FUNCTION, KEEP_MS, Claim, JobQueue
+from shared.queue import JOB_FUNCTION, KEEP_MS, LINGER_MS, Claim, JobQueue
+from shared.records import UNREADABLE
 from shared.request import Job, QueuedJob, decode_job
 from worker.shared_requests import RequestGone, SharedRequests
 
@@ -32,8 +35,12 @@ SET_ASIDE_LIMIT = 100
 
 _decode = msgspec.msgpack.Decoder().decode
 
-_UNREADABLE = (DeserializationError, KeyError, IndexError, TypeError, msgspec.DecodeError, RequestGone)
+_UNREADABLE = (DeserializationError, KeyError, IndexError, TypeError, RequestGone, *UNREADABLE)
 """What reading a job that nobody of ours has written may raise."""
+
+_REJECTED = Rejected(
+    Problem(kind=ProblemKind.LOST, message="The worker can't read this request from the store. Please send it again.")
+)
 
 Serve = Callable[[Claim, Job], Awaitable[None]]
 Foretell = Callable[[Job], None]
@@ -155,6 +162,8 @@ class ChatWorker(Worker):
     async def _run_claim(self, claim: Claim) -> None:
         try:
             coroutine, queued = self._read(claim.payload)
+            if queued.id != claim.job:
+                raise ValueError(f"its id is {queued.id[:64]!r}")
             job = await self._requests.complete(queued)
         except _UNREADABLE as error:
             await self._set_aside(claim, error)
@@ -176,6 +185,12 @@ class ChatWorker(Worker):
             pipe.ltrim(keys.SET_ASIDE, 0, SET_ASIDE_LIMIT - 1)
             pipe.zrem(keys.inflight(self._queue.model), claim.job)
             pipe.delete(keys.payload(claim.job), keys.state(claim.job), keys.journal(claim.job))
+            # Whom to answer is not known; who waits for the job looks into its journal.
+            pipe.rpush(keys.journal(claim.job), encode_event(_REJECTED))
+            pipe.pexpire(keys.journal(claim.job), LINGER_MS)
             # A request that can't be read is of no use to the other jobs that share it.
             pipe.delete(keys.request(claim.job.rpartition(":")[0]))
-            await pipe.execute()
+            replies = await pipe.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                logger.error("job %s is not set aside as a whole: %s", claim.job, reply)

@@ -4,12 +4,14 @@ from collections.abc import Iterable
 
 from shared.events import Delta, Event
 
+_LARGEST_TOKEN = 2**31 - 1
+
 
 def generated_tokens(history: Iterable[Event]) -> tuple[int, ...]:
     """Return the token ids that earlier attempts published, in order.
 
     A repeated delta (a publication that was sent twice when its answer got lost) counts once.
-    Raises :class:`ValueError` when a piece is missing.
+    Raises :class:`ValueError` when a piece is missing, or what can be no token id is among them.
     """
     tokens: list[int] = []
     for event in history:
@@ -17,4 +19,6 @@ def generated_tokens(history: Iterable[Event]) -> tuple[int, ...]:
             if event.position > len(tokens):
                 raise ValueError(f"journal lacks the tokens {len(tokens)} to {event.position - 1}")
             tokens += event.tokens[len(tokens) - event.position :]
+    if tokens and not (min(tokens) >= 0 and max(tokens) <= _LARGEST_TOKEN):
+        raise ValueError("journal has numbers that are no token ids")
     return tuple(tokens)

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shared.errors import Problem, ProblemKind, RequestRefused
+from shared import keys
+from shared.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.events import Alternatives, Failed, Finished, FinishReason, Rejected, Started, encode_event
 from shared.queue import Claim, Holding
+from shared.records import UNREADABLE, report_unreadable
 from shared.request import Job, Sampling
 from worker.defaults import fill_in
 from worker.engine.interface import NO_NEWS, Facts, Gauges, Output, PassedOn, Refused, Sequence
@@ -215,7 +217,7 @@ class ModelService:
         active.plan = prepared.plan
         if self._grammars is not None and active.plan.constraint is not None:
             await self._grammars.check(active.plan.constraint, active.plan.param)
-        generated = generated_tokens(claim.history())
+        generated = _published(claim)
         if self._trials.concerns(claim.crashes, claim.lapses):
             await self._trials.begin(active.job.id, len(generated))
             active.on_trial = True
@@ -327,6 +329,19 @@ def _poison(claim: Claim) -> Problem:
     return Problem(
         kind=ProblemKind.POISON, message=f"{deaths} failed while they ran this request. It will not be tried again."
     )
+
+
+def _published(claim: Claim) -> tuple[int, ...]:
+    """The tokens that earlier attempts published. Raises :class:`RequestRefused` when the journal is damaged."""
+    try:
+        return generated_tokens(claim.history())
+    except UNREADABLE as error:
+        report_unreadable(keys.journal(claim.job), error)
+        raise refuse(
+            ProblemKind.LOST,
+            "The answer can't go on: its journal in the store behind this service is damaged. "
+            "Please send the request again.",
+        ) from None
 
 
 def _internal() -> Problem:

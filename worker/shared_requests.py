@@ -7,6 +7,7 @@ from collections import OrderedDict
 from redis.exceptions import RedisError
 
 from shared.queue import JobQueue
+from shared.records import is_wrong_type
 from shared.request import ChatRequest, Job, QueuedJob
 
 logger = logging.getLogger(__name__)
@@ -55,6 +56,8 @@ class SharedRequests:
             try:
                 request = await self._queue.shared_request(name)
             except (RedisError, OSError) as error:
+                if is_wrong_type(error):
+                    raise RequestGone(f"request {name} is not readable: {error}") from None
                 logger.debug("request %s not read, Redis does not answer: %s", name, error)
                 await asyncio.sleep(_RETRY)
                 continue

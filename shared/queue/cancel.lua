@@ -12,9 +12,11 @@ for at = 6, #ARGV do
     waiting = waiting + 1
   else
     local state = ARGV[2] .. job
-    redis.call('HSET', state, 'cancelled', 1)
-    local worker = redis.call('HGET', state, 'worker')
-    if worker then
+    local marked = redis.pcall('HSET', state, 'cancelled', 1)
+    local worker = redis.pcall('HGET', state, 'worker')
+    if type(marked) == 'table' then
+      forget(job, ARGV[1], ARGV[2], ARGV[3]) -- its state can't be read
+    elseif worker then
       redis.call('PUBLISH', ARGV[4] .. worker, 'cancel ' .. job)
     else
       redis.call('PEXPIRE', state, ARGV[5])

@@ -5,6 +5,6 @@
 local mine = 'finish:' .. ARGV[1] .. ':' .. ARGV[2]
 local past = redis.call('HMGET', KEYS[1], 'time:' .. ARGV[1], mine)
 if past[2] then
-  local tag = math.max(1, tonumber(past[1] or 1), tonumber(past[2]) + tonumber(ARGV[3]))
+  local tag = math.max(tag_of(past[1]), tag_of(past[2]) + tonumber(ARGV[3]))
   redis.call('HSET', KEYS[1], mine, string.format('%.0f', tag))
 end

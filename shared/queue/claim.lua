@@ -5,22 +5,29 @@
 -- must look again then. A worker that is full gives back what is kept for it, and others are woken for it.
 -- KEYS: queue, inflight, load, shares, kept
 -- ARGV: payload prefix, state prefix, journal prefix, worker, slots used, slots, lease (ms), state TTL (ms),
---       worker channel prefix
+--       worker channel prefix, time (ms) for which jobs are kept
+-- A job whose records can't be read is forgotten: the API replica that waits for it finds it gone.
 -- Returns the number of jobs that still wait, then {id, attempt, crashes, lapses, payload, journal} for each
 -- claimed one.
+
+local MOST_ATTEMPTS = 1000000
 
 -- Returns for each job that is kept for a worker that worker's name, and how many are kept for us and for others.
 local function read_kept()
   local kept, ours, others = {}, 0, 0
   if redis.call('EXISTS', KEYS[5]) == 1 then
-    redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', now_ms()))
+    local now = now_ms()
+    redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', now))
+    -- What is kept for longer than jobs are kept was written before the store's clock was set back.
+    redis.call('ZREMRANGEBYSCORE', KEYS[5], string.format('(%.0f', now + tonumber(ARGV[10])), '+inf')
     for _, entry in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
       local job, worker = string.match(entry, '^(%S+) (.*)$')
-      kept[job] = worker
-      if worker == ARGV[4] then
-        ours = ours + 1
+      if not job then
+        redis.call('ZREM', KEYS[5], entry) -- nobody of ours has written it
+      elseif worker == ARGV[4] then
+        kept[job], ours = worker, ours + 1
       else
-        others = others + 1
+        kept[job], others = worker, others + 1
       end
     end
   end
@@ -44,6 +51,38 @@ local function pop(take, kept, for_others)
   return popped
 end
 
+-- Returns a count in a job's state. Raises an error when it can be none.
+local function count(stored)
+  local number = tonumber(stored or 0)
+  if not (number and number >= 0 and number <= MOST_ATTEMPTS) then
+    error('no count')
+  end
+  return number
+end
+
+-- Claims a job that was taken out of the queue; returns what to reply of it, or nil when it has gone. Raises an error
+-- when its records can't be read.
+local function claim(job, score, lease_end)
+  local payload = redis.call('GET', ARGV[1] .. job)
+  if not payload then
+    return nil
+  end
+  local state = ARGV[2] .. job
+  local attempt = redis.call('HINCRBY', state, 'attempt', 1)
+  if attempt < 1 then
+    error('no attempt')
+  end
+  redis.call('HSET', state, 'worker', ARGV[4], 'score', score)
+  redis.call('PEXPIRE', state, ARGV[8])
+  redis.call('ZADD', KEYS[2], lease_end, job)
+  local journal = {}
+  if attempt > 1 then
+    journal = redis.call('LRANGE', ARGV[3] .. job, 0, -1)
+  end
+  local past = redis.call('HMGET', state, 'crashes', 'lapses')
+  return {job, count(attempt), count(past[1]), count(past[2]), payload, journal}
+end
+
 local used, slots = tonumber(ARGV[5]), tonumber(ARGV[6])
 local waiting = redis.call('ZCARD', KEYS[1])
 local reply = {waiting}
@@ -52,6 +91,7 @@ if waiting > 0 then
   kept, for_us, for_others = read_kept()
 end
 if waiting > 0 and used < slots then
+  redis.call('ZCARD', KEYS[2]) -- fails before anything is taken, if the key holds another type of value
   local others = redis.call('ZCOUNT', KEYS[3], '-inf', '(1')
   local own = redis.call('ZSCORE', KEYS[3], ARGV[4])
   if own and tonumber(own) < 1 then
@@ -59,7 +99,7 @@ if waiting > 0 and used < slots then
   end
   local share = math.ceil(math.max(1, waiting - for_others) / (others + 1))
   local take = math.min(slots - used, math.max(share, for_us))
-  local lease_end = now_ms() + tonumber(ARGV[7])
+  local lease_end = string.format('%.0f', now_ms() + tonumber(ARGV[7]))
   local popped = pop(take, kept, for_others)
   reply[1] = waiting - #popped / 2
   advance(KEYS[4], popped)
@@ -69,20 +109,11 @@ if waiting > 0 and used < slots then
       redis.call('ZREM', KEYS[5], job .. ' ' .. ARGV[4])
       kept[job] = nil
     end
-    local payload = redis.call('GET', ARGV[1] .. job)
-    if payload then
-      local state = ARGV[2] .. job
-      local attempt = redis.call('HINCRBY', state, 'attempt', 1)
-      redis.call('HSET', state, 'worker', ARGV[4], 'score', score)
-      redis.call('PEXPIRE', state, ARGV[8])
-      redis.call('ZADD', KEYS[2], string.format('%.0f', lease_end), job)
-      local journal = {}
-      if attempt > 1 then
-        journal = redis.call('LRANGE', ARGV[3] .. job, 0, -1)
-      end
-      local past = redis.call('HMGET', state, 'crashes', 'lapses')
-      reply[#reply + 1] = {job, attempt, tonumber(past[1] or 0), tonumber(past[2] or 0), payload, journal}
+    local claimed, row = pcall(claim, job, score, lease_end)
+    if claimed and row then
+      reply[#reply + 1] = row
     else
+      redis.call('ZREM', KEYS[2], job)
       forget(job, ARGV[1], ARGV[2], ARGV[3])
     end
   end

@@ -14,7 +14,7 @@ from shared.scripts import digest_of
 JOB_TTL_MS = 6 * 3_600_000
 """How long (ms) a job may exist at all."""
 
-_LINGER_MS = 60_000
+LINGER_MS = 60_000
 """How long (ms) a journal can be read after its job's end."""
 
 
@@ -49,7 +49,7 @@ class Emitter:
         self.text = script_text("emit")
         self.loading = ("SCRIPT", "LOAD", self.text)
         names = (keys.inflight(model), keys.load(model))
-        head = ("EVALSHA", digest_of(self.text), len(names), *names, *PREFIXES, worker, JOB_TTL_MS, _LINGER_MS)
+        head = ("EVALSHA", digest_of(self.text), len(names), *names, *PREFIXES, worker, JOB_TTL_MS, LINGER_MS)
         self._head, self._head_length = pack_arguments(*head), len(head)
 
     def command(

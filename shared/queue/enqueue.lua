@@ -109,7 +109,7 @@ end
 local base = tonumber(ARGV[6]) * BAND_WIDTH
 local mine = 'finish:' .. ARGV[6] .. ':' .. ARGV[7]
 local past = redis.call('HMGET', KEYS[3], 'time:' .. ARGV[6], mine)
-local tag = math.max(1, tonumber(past[1] or 1), tonumber(past[2] or 1))
+local tag = math.max(tag_of(past[1]), tag_of(past[2]))
 local ahead = redis.call('ZCOUNT', KEYS[1], '-inf', string.format('(%.0f', base + tag))
 local first = 10 + 2 * tonumber(ARGV[9])
 if ahead + (#ARGV - first + 1) / 4 > tonumber(ARGV[5]) then

@@ -16,6 +16,12 @@ local function call_with(command, key, list, first, last)
   return reply
 end
 
+-- Returns a tag of fair queueing as it was stored, 1 where there is none or what is stored can be none.
+local function tag_of(stored)
+  local tag = tonumber(stored)
+  return tag and tag >= 1 and tag < BAND_WIDTH and tag or 1
+end
+
 local function now_ms()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
@@ -59,7 +65,7 @@ local function drop(job, payload_prefix, state_prefix)
   local request = string.match(job, '^(.+):%d+$')
   if request then
     local key = payload_prefix .. 'request:' .. request
-    if redis.call('HDEL', key, job) == 1 and redis.call('HLEN', key) == 1 then
+    if redis.pcall('HDEL', key, job) == 1 and redis.call('HLEN', key) == 1 then
       redis.call('DEL', key)
     end
   end
@@ -70,21 +76,23 @@ local function forget(job, payload_prefix, state_prefix, journal_prefix)
   redis.call('DEL', journal_prefix .. job)
 end
 
--- Puts a claimed job back at its old place in the queue, or drops it when nobody waits for it.
+-- Puts a claimed job back at its old place in the queue, or drops it when nobody waits for it, or its state can't be
+-- read: the API replica that waits for it finds it gone.
 local function requeue(job, queue_key, inflight_key, payload_prefix, state_prefix, journal_prefix)
   redis.call('ZREM', inflight_key, job)
-  local claim = redis.call('HMGET', state_prefix .. job, 'score', 'cancelled')
-  if claim[2] or not claim[1] then
+  local claim = redis.pcall('HMGET', state_prefix .. job, 'score', 'cancelled')
+  local score = tonumber(claim[1])
+  if claim[2] or not score or score ~= score then
     forget(job, payload_prefix, state_prefix, journal_prefix)
     return false
   end
   redis.call('HDEL', state_prefix .. job, 'worker')
-  redis.call('ZADD', queue_key, claim[1], job)
+  redis.call('ZADD', queue_key, string.format('%.17g', score), job)
   return true
 end
 
 -- Moves the virtual time of each band to the tag of its newest claimed job; a job that returned to the queue is older.
--- claimed: ids and scores in turn, by rising score.
+-- claimed: ids and scores in turn, by rising score. Never fails: its caller has taken them out of the queue.
 local function advance(shares_key, claimed)
   local newest = {}
   for at = 2, #claimed, 2 do
@@ -92,8 +100,8 @@ local function advance(shares_key, claimed)
     newest[string.format('time:%.0f', band)] = tonumber(claimed[at]) - band * BAND_WIDTH
   end
   for field, tag in pairs(newest) do
-    if tag > tonumber(redis.call('HGET', shares_key, field) or 0) then
-      redis.call('HSET', shares_key, field, string.format('%.0f', tag))
+    if tag > tag_of(redis.pcall('HGET', shares_key, field)) then
+      redis.pcall('HSET', shares_key, field, string.format('%.0f', tag))
     end
   end
 end

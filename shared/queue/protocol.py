@@ -15,8 +15,9 @@ from shared.prefix import prefix_digests
 from shared.queue.emission import JOB_TTL_MS
 from shared.queue.packing import MOST_BYTES, pack_jobs
 from shared.queue.texts import PREFIXES, script_text
+from shared.records import report_unreadable
 from shared.request import ChatRequest, Job, Tier, decode_request
-from shared.scripts import Script
+from shared.scripts import KeyType, Script
 
 REAP_LIMIT = 256
 
@@ -37,7 +38,16 @@ _BANDS: dict[Tier, int] = {"priority": -2, "default": -1, "auto": -1, "flex": 0}
 """The band of each tier; lower ones go first. Scores are far below the current time in ms, because arq takes a score in
 the future for a job that must not run yet; nor is a score ever 0, which arq takes for a job that has gone."""
 
-_SCRIPTS = ("enqueue", "charge", "claim", "cancel", "renew", "release", "reap")
+_SCRIPTS: dict[str, tuple[KeyType, ...]] = {
+    "enqueue": ("zset", "zset", "hash", "hash", "zset"),
+    "charge": ("hash",),
+    "claim": ("zset", "zset", "zset", "hash", "zset"),
+    "cancel": ("zset",),
+    "renew": ("zset",),
+    "release": ("zset", "zset", "zset"),
+    "reap": ("zset", "zset", "zset", "string"),
+}
+"""The scripts, and the types of their keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,7 @@ class JobQueue:
         self._keep_ms = keep_ms
         self.routed: Counter[Route] = Counter()
         self._reaped = keys.reaped(model)
-        self._scripts = {name: Script(redis, script_text(name)) for name in _SCRIPTS}
+        self._scripts = {name: Script(redis, script_text(name), types) for name, types in _SCRIPTS.items()}
 
     async def enqueue(self, jobs: Sequence[Job], *, limit: int, most_bytes: int = MOST_BYTES) -> int:
         """Queue the ``jobs`` of one request and wake workers; return how many jobs are ahead of them.
@@ -169,12 +179,15 @@ class JobQueue:
         left, *rows = await self._run(
             "claim",
             [self._queue, self._inflight, self._load, self._shares, self._kept],
-            [*PREFIXES, worker, used, slots, self._lease_ms, JOB_TTL_MS, keys.WORKER_CHANNEL_PREFIX],
+            [*PREFIXES, worker, used, slots, self._lease_ms, JOB_TTL_MS, keys.WORKER_CHANNEL_PREFIX, self._keep_ms],
         )
-        claims = [
-            Claim(job.decode(), attempt, payload, tuple(journal), crashes, lapses)
-            for job, attempt, crashes, lapses, payload, journal in rows
-        ]
+        claims = []
+        for job, attempt, crashes, lapses, payload, journal in rows:
+            try:
+                claims.append(Claim(job.decode(), attempt, payload, tuple(journal), crashes, lapses))
+            except UnicodeDecodeError as error:
+                report_unreadable(f"{self._queue} {job!r}", error)
+                await self._discard(job)
         return claims, int(left)
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
@@ -207,7 +220,7 @@ class JobQueue:
             *PREFIXES, keys.WORKER_CHANNEL_PREFIX, REAP_LIMIT, self._lease_ms, JOB_TTL_MS
         ]  # fmt: skip
         holds, *back = await self._run("reap", [self._queue, self._inflight, self._load, self._reaped], arguments)
-        return [job.decode() for job in back], holds / 1000 if holds >= 0 else None
+        return [job.decode(errors="replace") for job in back], holds / 1000 if holds >= 0 else None
 
     async def journal(self, job: str) -> list[Event]:
         """What has been published for ``job``, in order; empty when it is unknown or long over."""
@@ -217,6 +230,11 @@ class JobQueue:
     async def withdraw(self, worker: str) -> None:
         """Take ``worker`` out of the wake-up list: it claims no more."""
         await self.redis.zrem(self._load, worker)
+
+    async def _discard(self, job: bytes) -> None:
+        """Forget a claimed job with an id that none of ours has given it."""
+        await self.redis.zrem(self._inflight, job)
+        await self.redis.delete(*(prefix.encode() + job for prefix in PREFIXES))
 
     async def depth(self) -> tuple[int, int]:
         """The numbers of waiting and of claimed jobs."""

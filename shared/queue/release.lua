@@ -6,10 +6,10 @@
 -- Returns the number of jobs that wait again.
 local back = 0
 for at = 6, #ARGV, 3 do
-  local claim = redis.call('HMGET', ARGV[2] .. ARGV[at], 'attempt', 'worker')
+  local claim = redis.pcall('HMGET', ARGV[2] .. ARGV[at], 'attempt', 'worker')
   if claim[1] == ARGV[at + 1] and claim[2] == ARGV[5] then
     if ARGV[at + 2] == '1' then
-      redis.call('HINCRBY', ARGV[2] .. ARGV[at], 'crashes', 1)
+      redis.pcall('HINCRBY', ARGV[2] .. ARGV[at], 'crashes', 1)
     end
     if requeue(ARGV[at], KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]) then
       back = back + 1

@@ -2,11 +2,11 @@
 -- Renews a worker's leases.
 -- KEYS: inflight
 -- ARGV: state prefix, worker, lease (ms), (id, attempt)...
--- Returns the ids that the worker must stop computing: moved on, or cancelled.
+-- Returns the ids that the worker must stop computing: moved on, cancelled, or with a state that can't be read.
 local lease_end = string.format('%.0f', now_ms() + tonumber(ARGV[3]))
 local stop = {}
 for at = 4, #ARGV, 2 do
-  local claim = redis.call('HMGET', ARGV[1] .. ARGV[at], 'attempt', 'worker', 'cancelled')
+  local claim = redis.pcall('HMGET', ARGV[1] .. ARGV[at], 'attempt', 'worker', 'cancelled')
   if claim[1] ~= ARGV[at + 1] or claim[2] ~= ARGV[2] or claim[3] then
     stop[#stop + 1] = ARGV[at]
   end

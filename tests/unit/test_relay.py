@@ -136,3 +136,42 @@ async def test_a_job_that_is_on_its_way_to_the_queue_is_not_taken_for_lost(redis
     await relay.recovered()
     answer.tracks[0].fill([STARTED, delta(0, "a"), delta(1, "b"), Finished(2, "stop")])
     assert await text_of(answer) == "ab"
+
+
+GARBAGE = [b"", b"?", b"\xff", b"\x91" * 10_000, encode_event(STARTED)[:-1], encode_event(Finished(9, "stop"))]
+
+
+@pytest.mark.parametrize("garbage", [*GARBAGE, None], ids=lambda garbage: repr(garbage)[:16])
+async def test_a_damaged_journal_ends_its_own_answer_only(redis: ArqRedis, garbage: bytes | None) -> None:
+    relay = Relay(redis, "api-1")
+    damaged, whole = Answer(["a"], "tiny"), Answer(["b"], "tiny")
+    for answer in (damaged, whole):
+        relay.open(answer)
+        await redis.set(keys.payload(answer.jobs[0]), b"payload")
+        relay.route(frame_of((answer.jobs[0], 1, STARTED), (answer.jobs[0], 1, delta(0, "x"))))
+    if garbage is None:
+        await redis.set(keys.journal("a"), "not a list")
+    else:
+        await awaitable(redis.rpush(keys.journal("a"), encode_event(STARTED), encode_event(delta(0, "x")), garbage))
+    await awaitable(redis.rpush(keys.journal("b"), encode_event(STARTED), encode_event(delta(0, "x"))))
+    relay._begin()  # as after a reconnection
+    await relay.recovered()
+    assert damaged.over
+    assert damaged.abandoned, "its job is not cancelled"
+    events = [event async for batch in damaged.batches() for _, event in batch]
+    assert isinstance(events[-1], Failed)
+    assert "damaged" in events[-1].problem.message
+    relay.route(frame_of(("b", 1, delta(1, "y")), ("b", 1, Finished(2, "stop"))))
+    assert await text_of(whole) == "xy"
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"", b"?", b"\x91" * 100_000, b"\x91\x93\xa1\xff\x01\x92\x04\x00"], ids=["", "?", "deep", "no text"]
+)
+async def test_a_frame_that_can_not_be_read_is_skipped(redis: ArqRedis, garbage: bytes) -> None:
+    relay = Relay(redis, "api-1")
+    answer = Answer(["a"], "tiny")
+    relay.open(answer)
+    relay.route(garbage)
+    relay.route(frame_of(("a", 1, STARTED), ("a", 1, Finished(0, "stop"))))
+    assert answer.over

@@ -7,11 +7,13 @@ from quart import g, request
 
 from api.admission import LimitReached, Ticket
 from api.answers.tally import Tally
+from api.connection import connection_of
 from api.context import context
+from api.hosts import is_well_formed
 from api.keys import ApiKey
 from api.lifetime import lifetime
 from api.relay import Answer
-from shared.errors import ProblemKind, RequestRefused
+from shared.errors import ProblemKind, RequestRefused, refuse
 from shared.registry import ModelInfo
 from shared.request import ChatRequest
 
@@ -19,6 +21,33 @@ OPEN_PATHS = frozenset({"/live", "/ready", "/health", "/openapi.json"})
 """What needs no key: probes come from load balancers, and the API's description tells nothing of this installation."""
 
 METRICS_PATH = "/metrics"
+
+PROBE_PATHS = frozenset({"/live", "/ready", "/health"})
+"""What is answered under any host name, and when there are too many connections."""
+
+
+async def check_host() -> None:
+    """Check the Host header. Raises :class:`shared.errors.RequestRefused`."""
+    hosts = request.headers.getlist("host")
+    if request.http_version == "1.0" and (not hosts or hosts == [""]):
+        return  # It is optional there, and no browser leaves it out.
+    if len(hosts) != 1 or not is_well_formed(hosts[0]):
+        raise refuse(ProblemKind.INVALID, "A request needs exactly one valid Host header.")
+    if request.path not in PROBE_PATHS and not context().hosts.allow(hosts[0]):
+        raise refuse(
+            ProblemKind.WRONG_HOST,
+            f"This API is not served under the host name '{hosts[0][:100]}'. "
+            "Its operator can add the name to --allowed-hosts (VINOQUEUE_ALLOWED_HOSTS).",
+        )
+
+
+async def check_connection() -> None:
+    """Serve only probes and metrics on connections beyond the bounds. Raises :class:`shared.errors.RequestRefused`."""
+    parts = connection_of(request)
+    if parts is not None and parts[0].surplus and request.path not in (*PROBE_PATHS, METRICS_PATH):
+        raise refuse(
+            ProblemKind.TOO_MANY_CONNECTIONS, "There are too many open connections. Please try again.", retry_after=1.0
+        )
 
 
 async def check_key() -> None:

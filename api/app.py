@@ -9,11 +9,12 @@ from contextlib import suppress
 from typing import cast
 
 from quart import Quart, Response, g, request
+from quart.wrappers.base import BaseRequestWebsocket
 from redis.exceptions import RedisError
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
+from werkzeug.routing import MapAdapter
 
-from api.access import METRICS_PATH, OPEN_PATHS, check_key
-from api.bodies import DRAIN_FACTOR
+from api.access import METRICS_PATH, OPEN_PATHS, check_connection, check_host, check_key
 from api.context import EXTENSION, Context, context
 from api.dialects import dialect_of
 from api.dialects.azure import Azure
@@ -31,15 +32,29 @@ UNLOGGED = OPEN_PATHS | {METRICS_PATH}
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
+class _Application(Quart):
+    """Quart, which matches paths without a look at the Host header: any text may stand there until it is checked."""
+
+    def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
+        """Return what matches the path and method of ``request``."""
+        if request is None:
+            return super().create_url_adapter(None)
+        return self.url_map.bind("localhost", path_info=request.path, default_method=request.method)
+
+
 def create_app(parts: Context) -> Quart:
     """Return the application that serves with ``parts``."""
-    app = Quart("vinoqueue", static_folder=None)
+    app = _Application("vinoqueue", static_folder=None)
     app.extensions[EXTENSION] = parts
-    app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_body * DRAIN_FACTOR
+    app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_body
+    # Otherwise werkzeug redirects '/v1//models', to a host.
+    app.url_map.merge_slashes = False
     app.asgi_app = ExchangeLifetime(app.asgi_app)  # type: ignore[method-assign]
     for routes in (chat, stored, models, azure, operations):
         app.register_blueprint(routes.blueprint)
     app.before_request(_begin)
+    app.before_request(check_host)
+    app.before_request(check_connection)
     app.before_request(check_key)
     app.before_request(_know_models)
     app.after_request(_add_headers)

@@ -1,16 +1,24 @@
-"""One HTTP connection, with the bounds that uvicorn's has not: on the size of a request's head, and on its time.
+"""One HTTP connection: uvicorn's protocol with a bound on every size and a deadline for every state.
 
-Without them a client could hold a connection for ever by sending a header a minute, or fill the memory with headers.
+Without them a client without a key could hold a connection forever, or fill the memory with headers, chunk extensions
+or trailers.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, cast
 
+import httptools
 from quart import Request
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
+
+from api.connection_limits import ConnectionLimits
 
 _KEY = "vinoqueue.connection"
 
@@ -18,28 +26,79 @@ MAX_HEAD = 64 * 1024
 """Most bytes of a request line and headers together. What one read brings is parsed at once, so a head that comes whole
 may be as large as a read."""
 
-_TOO_LARGE = b"The head of the request is larger than 65536 bytes."
-_TOO_SLOW = b"The head of the request came too slowly."
+MAX_HEADERS = 256
+"""Most headers of a request: each takes ten times its size in memory."""
+
+DRAIN_FACTOR = 16
+"""What a client goes on sending after it has its answer is read and dropped up to this multiple of the largest allowed
+body: many clients look for an answer only when they have sent everything, and a connection that is closed with unread
+data is reset, which can cost them the answer."""
+
+_FRAMING_FACTOR = 4
+"""Most bytes of chunk sizes, extensions and trailers for each byte of a body, beyond the first :data:`MAX_HEAD`."""
+
+_GRACE = 5.0
+"""Seconds for which a request handler's own time limits go before those of the connection."""
+
+_HEAD_TOO_LARGE = "The head of the request is larger than 65536 bytes."
+_TOO_MANY_HEADERS = f"The request has more than {MAX_HEADERS} headers."
+_HEAD_TOO_SLOW = "The head of the request came too slowly."
+_BODY_TOO_SLOW = "The request body came too slowly."
+_BODY_TOO_LARGE = "The request body is too large."
+_TOO_MUCH_FRAMING = "The chunks of the request body have too much framing for their data."
+_NOT_HTTP = "Invalid HTTP request received."
+_UNKNOWN_VERSION = "Only HTTP/1.1 and HTTP/1.0 are supported."
 
 
-class _Pipeline(list[Any]):
-    """Requests that wait for the one before them: few have any, and an empty deque takes 760 bytes a connection."""
-
-    __slots__ = ()
-
-    def appendleft(self, item: Any) -> None:
-        """Let ``item`` wait behind the others."""
-        self.insert(0, item)
+_NO_PIPELINE = cast("deque[Any]", ())
+"""Stands for uvicorn's queue of pipelined requests, which is never used: an empty one takes 760 bytes a connection."""
 
 
-class BoundedHeadProtocol(HttpToolsProtocol):
-    """Uvicorn's protocol, with bounds on the heads of requests. Subclasses set ``patience``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The bounds of a connection: times in seconds, sizes in bytes."""
 
-    # In slots, because three more attributes would make each instance's dictionary one of its own: 1.3 kB a connection.
-    __slots__ = ("_deadline", "_head_size", "_in_head")
+    header_timeout: float
+    """For a whole head, from its first byte; for the first request, from the connection on."""
+    body_timeout: float
+    answer_timeout: float
+    """From the end of a request to the end of its answer."""
+    client_timeout: float
+    """For a client to take the rest of an answer once the connection is being closed."""
+    keep_alive: float
+    """Between two requests."""
+    max_body: int
 
-    patience = 15.0
-    """Seconds for a whole head, from the first byte; for the first request, from the connection on."""
+
+class _State(IntEnum):
+    IDLE = 0
+    """Nothing has come since the last request, except for empty lines."""
+    HEAD = 1
+    BODY = 2
+    """The head is complete. The answer may be, too: the rest of the body is then read and dropped."""
+    ANSWER = 3
+    """The request is complete, its answer is not."""
+    ENDING = 4
+    """Nothing more is sent; what still comes is dropped until the client closes the connection, too."""
+
+
+class _StopParsing(Exception):
+    """Raised in a parser's callback; what is left of the read is not parsed."""
+
+
+class HttpConnection(HttpToolsProtocol):
+    """One connection. Subclasses set ``bounds`` and ``limits``.
+
+    A request that comes while the one before it is being answered (pipelining) is not served: it is dropped, and the
+    connection closed after the answer. So reading never has to pause while an answer is on its way, and a client that
+    leaves is noticed at once.
+    """
+
+    # In slots, because more attributes would make each instance's dictionary one of its own: 1.3 kB a connection.
+    __slots__ = ("_body_size", "_deadline", "_received", "_state", "surplus")
+
+    bounds: Bounds
+    limits: ConnectionLimits
 
     def __init__(
         self,
@@ -49,110 +108,246 @@ class BoundedHeadProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.pipeline = cast("deque[Any]", _Pipeline())
-        self._in_head = True
-        self._head_size = 0
-        self._deadline: asyncio.TimerHandle | None = None
+        self.pipeline = _NO_PIPELINE
+        self._state = _State.IDLE
+        self._deadline = 0.0
+        self._received = 0  # Bytes received in this state; of a body, with its framing.
+        self._body_size = 0
+        self.surplus = False
+
+    @property
+    def address(self) -> str:
+        """The client's IP address."""
+        return self.client[0] if self.client is not None else ""
+
+    # What the transport calls.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first head."""
+        """Wait for the first head."""
         super().connection_made(transport)
-        self._deadline = self.loop.call_later(self.patience, self._give_up)
+        self._deadline = self.loop.time() + self.bounds.header_timeout
+        self.surplus = not self.limits.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
-        self._stop_waiting()
+        """Tell the handler that its client has gone."""
         super().connection_lost(exc)
+        self.limits.remove(self)
+        self.cycle = None  # type: ignore[assignment]  # It refers to this connection.
 
     def data_received(self, data: bytes) -> None:
-        """Parse ``data``, unless it makes a head too large."""
-        if self._in_head:
-            self._head_size += len(data)
-        super().data_received(data)
-        if self._in_head and self._head_size > MAX_HEAD and not self.transport.is_closing():
-            self._refuse(431, _TOO_LARGE)
+        """Parse ``data``, within the bounds."""
+        state = self._state
+        if state >= _State.ANSWER:
+            self._drop(len(data))
+            return
+        if state is _State.IDLE and not self._received:
+            self._deadline = self.loop.time() + self.bounds.header_timeout
+        self._received += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # Upgrades are ignored, as RFC 9110 (7.8) allows; what follows would be of the other protocol.
+            if upgrade.args[0] < len(data):
+                self._drop(len(data) - upgrade.args[0])
+        except httptools.HttpParserError:
+            if self._state is _State.ANSWER:
+                self._drop(1)
+            else:
+                self._refuse(400, _NOT_HTTP)
+        if self._state is _State.BODY:
+            if state < _State.BODY:
+                self._received = self._body_size  # The rest of this read was the head.
+            self._check_body()
+        elif self._state <= _State.HEAD and self._received > MAX_HEAD:
+            self._refuse(431, _HEAD_TOO_LARGE)
+
+    # What the parser calls.
 
     def on_message_begin(self) -> None:
         """The first byte of a head is here."""
+        if self._state is not _State.IDLE:
+            raise _StopParsing
+        self._state = _State.HEAD
         super().on_message_begin()
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(self.patience, self._give_up)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; drop a trailer."""
+        if self._state is not _State.HEAD:
+            return
+        if len(self.headers) >= MAX_HEADERS:
+            self._refuse(431, _TOO_MANY_HEADERS)
+            raise _StopParsing
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is whole: what follows is a body."""
-        self._in_head = False
-        self._head_size = 0
-        self._stop_waiting()
+        """Start to serve the request; what follows is its body."""
+        if self.parser.get_http_version() not in ("1.1", "1.0"):
+            self._refuse(505, _UNKNOWN_VERSION)
+            raise _StopParsing
+        if self.parser.get_http_version() == "1.0":
+            self.expect_100_continue = False
         super().on_headers_complete()
-        cast("dict[str, object]", self.scope)[_KEY] = (self, self.cycle)
+        cycle = self.cycle
+        cycle.transport = cast(asyncio.Transport, self)
+        if self.surplus:
+            cycle.keep_alive = False
+        cast("dict[str, object]", self.scope)[_KEY] = (self, cycle)
+        self.limits.set_busy(self)
+        self._body_size = 0
+        self._enter(_State.BODY, self.bounds.body_timeout + _GRACE)
+
+    def on_body(self, body: bytes) -> None:
+        """Hand a piece of the body over; drop it after the answer."""
+        self._body_size += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The body is whole: what follows is the next head."""
+        """The body is whole."""
         super().on_message_complete()
-        self._in_head = True
-
-    def _give_up(self) -> None:
-        self._deadline = None
-        if not self._in_head or self.transport.is_closing():
+        if self._state is not _State.BODY:
             return
-        if self._head_size == 0:
-            # Nothing was asked: a client that has just begun to must not take this for its answer.
+        if self.cycle.response_complete:
+            self._wait()
+        else:
+            self._enter(_State.ANSWER, self.bounds.answer_timeout)
+
+    # What the server and the request's cycle call. To the cycle, this object is the transport.
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, unless the rest of this one is still to come."""
+        self.server_state.total_requests += 1
+        if self.is_closing():
+            return
+        self.flow.resume_reading()
+        if self._state is _State.ANSWER:
+            self._wait()
+
+    def shutdown(self) -> None:
+        """Close, after the answer if there is one under way."""
+        if self._state is _State.ENDING:
+            self.transport.abort()
+        elif self.cycle is None or self.cycle.response_complete:
             self.transport.close()
         else:
-            self._refuse(408, _TOO_SLOW)
+            self.cycle.keep_alive = False
 
-    def _stop_waiting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def write(self, data: bytes) -> None:
+        """Send ``data``, unless the connection is being closed."""
+        if not self.is_closing():
+            self.transport.write(data)
 
-    def _refuse(self, status: int, reason: bytes) -> None:
-        """Close; tell why, unless the answer to an earlier request on the connection is under way."""
-        if self.cycle is None or self.cycle.response_complete:
+    def is_closing(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._state is _State.ENDING or self.transport.is_closing()
+
+    def close(self) -> None:
+        """Close. A client that is still sending keeps its answer: it is told the end, and the rest is dropped."""
+        if self.is_closing():
+            return
+        sending = self._state in (_State.HEAD, _State.BODY) or self._received > 0
+        self._enter(_State.ENDING, self.bounds.body_timeout if sending else self.bounds.client_timeout)
+        self.limits.set_waiting(self)
+        if sending:
+            self.transport.write_eof()
+            self.flow.resume_reading()
+        else:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.transport.abort()
+
+    def expire(self, now: float) -> None:
+        """Close if the time of the connection's state has run out."""
+        if now < self._deadline:
+            return
+        if self._state is _State.HEAD:
+            self._refuse(408, _HEAD_TOO_SLOW)
+        elif self._state is _State.BODY and not self.cycle.response_complete:
+            self._refuse(408, _BODY_TOO_SLOW)
+        elif self._state is _State.IDLE:
+            # Without an error: a client that has just begun to ask would take it for its answer.
+            self._received = 0
+            self.close()
+        else:
+            self.transport.abort()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if cycle.scope["http_version"] == "1.0":
+            app = _ended_by_close(cycle, app)
+        super()._start_asgi_task(cycle, app)
+
+    def _wait(self) -> None:
+        self._enter(_State.IDLE, self.bounds.keep_alive)
+        self.limits.set_waiting(self)
+
+    def _enter(self, state: _State, seconds: float) -> None:
+        self._state = state
+        self._received = 0
+        self._deadline = self.loop.time() + seconds
+
+    def _drop(self, size: int) -> None:
+        """Count what is read and not wanted."""
+        self._received += size
+        if self._state is _State.ANSWER:
+            self.cycle.keep_alive = False
+        if self._received > self.bounds.max_body * DRAIN_FACTOR:
+            self.transport.abort()
+
+    def _check_body(self) -> None:
+        body, bounds = self._body_size, self.bounds
+        framing = self._received - body
+        if framing > MAX_HEAD + min(_FRAMING_FACTOR * body, bounds.max_body):
+            self._refuse(413, _TOO_MUCH_FRAMING)
+        elif body > bounds.max_body * DRAIN_FACTOR:
+            self._refuse(413, _BODY_TOO_LARGE)
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Close. Tell why, unless nothing was asked, or the answer has begun."""
+        if self.is_closing():
+            return
+        cycle = self.cycle
+        asked = self._state is not _State.IDLE
+        if self._state is _State.BODY:
+            asked = not cycle.response_started
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if asked:
+            body = reason.encode()
             self.transport.write(
                 STATUS_LINE[status]
-                + b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
-                % (len(reason), reason)
+                + b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+                % (len(body), body)
             )
-        self.transport.close()
+        self.close()
 
 
-class DirectWriter:
-    """Writes pieces of a body that is being streamed straight to the connection.
-
-    A piece that goes through ASGI wakes a task and passes half a dozen coroutines, which costs more than all else that
-    is done for a token.
-    """
-
-    __slots__ = ("_cycle", "_flow", "_transport")
-
-    def __init__(self, connection: BoundedHeadProtocol, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self._flow = connection.flow
-        self._transport = connection.transport
-
-    def write(self, piece: bytes) -> bool:
-        """Write ``piece``; False, with nothing done, where it must take the usual way: the answer's head has not been
-        sent, or the client reads too slowly, or has gone."""
-        cycle = self._cycle
-        if (
-            not cycle.chunked_encoding
-            or cycle.response_complete
-            or cycle.disconnected
-            or self._flow.write_paused
-            or self._transport.is_closing()
-        ):
-            return False
-        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-        return True
+def connection_of(request: Request) -> tuple[HttpConnection, RequestResponseCycle] | None:
+    """The connection of ``request`` and its state there; ``None`` under another server than ours."""
+    return cast("dict[str, Any]", request.scope).get(_KEY)
 
 
-def direct_writer(request: Request) -> DirectWriter | None:
-    """The writer for the body of the answer to ``request``; ``None`` under another server than ours."""
-    parts = cast("dict[str, Any]", request.scope).get(_KEY)
-    return DirectWriter(*parts) if parts is not None else None
+def connection_type(bounds: Bounds, limits: ConnectionLimits) -> type[HttpConnection]:
+    """Return the protocol with these bounds, as uvicorn takes a class."""
+    return type("BoundedConnection", (HttpConnection,), {"bounds": bounds, "limits": limits, "__slots__": ()})
 
 
-def protocol_with(patience: float) -> type[BoundedHeadProtocol]:
-    """Return the protocol with so many seconds for a head, as uvicorn takes a class."""
-    return type("HttpConnection", (BoundedHeadProtocol,), {"patience": patience, "__slots__": ()})
+def _ended_by_close(cycle: RequestResponseCycle, app: Callable[..., Any]) -> ASGI3Application:
+    """``app`` for an HTTP/1.0 client, which knows no chunks: a body of unknown length ends with the connection."""
+
+    async def unchunked(scope: Any, receive: Any, send: Any) -> None:
+        open_ended = False
+
+        async def send_plain(message: Any) -> None:
+            nonlocal open_ended
+            if message["type"] == "http.response.start":
+                open_ended = all(name.lower() != b"content-length" for name, _ in message["headers"])
+                if open_ended:
+                    cycle.chunked_encoding = False
+            elif open_ended:
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, send_plain)
+
+    return unchunked

@@ -9,6 +9,7 @@ from quart import current_app
 from api.admission import Admission
 from api.directory import Directory
 from api.finisher import Finisher
+from api.hosts import AllowedHosts
 from api.keys import Keyring
 from api.metrics import Metrics
 from api.relay import Relay
@@ -26,6 +27,7 @@ class Context:
     settings: ApiSettings
     replica: str
     redis: ArqRedis
+    hosts: AllowedHosts
     relay: Relay
     directory: Directory
     keyring: Keyring

@@ -17,10 +17,12 @@ from redis.exceptions import RedisError
 from api.admission import Admission
 from api.app import create_app
 from api.collector import calm
-from api.connection import protocol_with
+from api.connection import Bounds, connection_type
+from api.connection_limits import ConnectionLimits, most_connections
 from api.context import Context
 from api.directory import Directory
 from api.finisher import Finisher
+from api.hosts import AllowedHosts
 from api.keys import KeyFileError, Keyring, NoKeysError
 from api.limits import Limiter
 from api.metrics import Metrics
@@ -59,7 +61,8 @@ KEEP_ALIVE = 75
 def run(settings: ApiSettings) -> int:
     """Serve until SIGINT or SIGTERM; return the process's exit code."""
     logs.configure(settings.log_level)
-    _allow_connections()
+    open_files = _raise_open_files()
+    limits = _connection_limits(settings, open_files)
     try:
         listener = _listen(settings.host, settings.port, settings.client_timeout)
     except OSError as error:
@@ -67,7 +70,7 @@ def run(settings: ApiSettings) -> int:
         return 1
     with listener:
         try:
-            run_loop(_serve(settings, listener))
+            run_loop(_serve(settings, listener, limits))
         except (KeyFileError, NoKeysError) as error:
             logger.error("%s", error)
             return 1
@@ -94,6 +97,7 @@ def build(redis: ArqRedis, settings: ApiSettings) -> Context:
         settings=settings,
         replica=replica,
         redis=redis,
+        hosts=AllowedHosts(settings.allowed_hosts.split(","), settings.host),
         relay=relay,
         directory=directory,
         keyring=keyring,
@@ -140,8 +144,9 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
 class _Server(uvicorn.Server):
     """Uvicorn without its own reaction to signals: streams in flight end first."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
         super().__init__(config)
+        self._limits = limits
         self._ending = asyncio.Event()
 
     @contextlib.contextmanager
@@ -154,15 +159,17 @@ class _Server(uvicorn.Server):
         self._ending.set()
 
     async def main_loop(self) -> None:
-        """Keep the Date header current until the end. uvicorn's own loop wakes ten times as often, to see whether it
-        is to end."""
+        """Keep the Date header current and connections to their deadlines until the end. uvicorn's own loop wakes ten
+        times as often, to see whether it is to end."""
+        loop = asyncio.get_running_loop()
         while not await self.on_tick(0):
+            self._limits.expire(loop.time())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(until_beat(_DATE_AGE)):
                     await self._ending.wait()
 
 
-async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
+async def _serve(settings: ApiSettings, listener: socket.socket, limits: ConnectionLimits) -> None:
     parts = build(connect(settings.redis_url), settings)
     if settings.require_keys:
         try:
@@ -173,18 +180,17 @@ async def _serve(settings: ApiSettings, listener: socket.socket) -> None:
     config = uvicorn.Config(
         create_app(parts),
         interface="asgi3",
-        http=protocol_with(settings.header_timeout),
+        http=connection_type(_bounds(settings), limits),
         ws="none",
         lifespan="off",
         access_log=False,
         server_header=False,
         proxy_headers=False,
         log_config=None,
-        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=2,
         backlog=BACKLOG,
     )
-    server = _Server(config)
+    server = _Server(config, limits)
     calm()
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -225,13 +231,41 @@ async def _announce(parts: Context, address: str) -> None:
         await asyncio.sleep(until_beat(parts.settings.lease / 3))
 
 
-def _allow_connections() -> None:
-    """Raise the soft limit on open files, often 1,024, to the hard one: each stream is one."""
+def _raise_open_files() -> int | None:
+    """Raise the soft limit on open files, often 1,024, to the hard one: each connection is one. Return the limit."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource  # there is none for Windows
 
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return None if soft == resource.RLIM_INFINITY else soft
+    return None
+
+
+def _connection_limits(settings: ApiSettings, open_files: int | None) -> ConnectionLimits:
+    total = most_connections(settings.max_connections, open_files)
+    if total < settings.max_connections:
+        logger.warning(
+            "at most %d connections instead of %d, because this process may open %d files (ulimit -n)",
+            total,
+            settings.max_connections,
+            open_files,
+        )
+    per_address = settings.max_connections_per_address
+    return ConnectionLimits(total, total // 2 if per_address == "auto" else per_address)
+
+
+def _bounds(settings: ApiSettings) -> Bounds:
+    return Bounds(
+        header_timeout=settings.header_timeout,
+        body_timeout=settings.body_timeout,
+        answer_timeout=settings.request_timeout + settings.client_timeout,
+        client_timeout=settings.client_timeout,
+        keep_alive=KEEP_ALIVE,
+        max_body=settings.max_body,
+    )
 
 
 def _listen(host: str, port: int, patience: float) -> socket.socket:

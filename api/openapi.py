@@ -18,6 +18,8 @@ from shared.version import VERSION
 
 _REFERENCE = "#/components/schemas/{model}"
 _JSON = "application/json"
+_DOOR_ERRORS = (400, 421, 503)
+"""What any request may get that is no probe: a bad or wrong Host header, too many connections."""
 _STORE_ERRORS = (400, 401, 404, 500, 503)
 _ERRORS = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
 
@@ -108,9 +110,9 @@ def _paths() -> dict[str, Any]:
         "/models/chat/completions": _azure_chat("azureModelsChat"),
         "/info": _azure_info("azureInfo"),
         "/models/info": _azure_info("azureModelsInfo"),
-        "/live": {"get": _operation("live", "Whether the process runs.")},
-        "/ready": {"get": _operation("ready", "Whether a request would be accepted now.", errors=(503,))},
-        "/health": {"get": _operation("health", "The state of this replica and the fleet.", errors=(503,))},
+        "/live": {"get": _probe("live", "Whether the process runs.")},
+        "/ready": {"get": _probe("ready", "Whether a request would be accepted now.", errors=(503,))},
+        "/health": {"get": _probe("health", "The state of this replica and the fleet.", errors=(503,))},
         "/metrics": {
             "get": _operation("metrics", "Prometheus metrics.", ok={"text/plain": {"schema": {"type": "string"}}})
         },
@@ -146,6 +148,10 @@ def _azure(operation: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
+def _probe(name: str, summary: str, errors: tuple[int, ...] = ()) -> dict[str, Any]:
+    return _operation(name, summary, errors=errors, door_errors=(400,))
+
+
 def _in_path(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
@@ -161,11 +167,12 @@ def _operation(
     ok: dict[str, Any] | None = None,
     body: str | None = None,
     errors: tuple[int, ...] = (),
+    door_errors: tuple[int, ...] = _DOOR_ERRORS,
 ) -> dict[str, Any]:
     responses: dict[str, Any] = {
         "200": {"description": "OK", "content": ok or {_JSON: {"schema": {"type": "object"}}}},
     }
-    for status in errors:
+    for status in sorted({*errors, *door_errors}):
         responses[str(status)] = {
             "description": "Refused or failed; the body says why.",
             "content": {_JSON: {"schema": {} if status == 503 else {"$ref": _REFERENCE.format(model="Error")}}},

@@ -95,7 +95,7 @@ async def chat(port: int, model: str, prompt: str, tokens: int, *, keep: bool = 
         }
     ).encode()
     request = (
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
     ) + body
     return await _exchange(port, request, keep)
@@ -103,7 +103,7 @@ async def chat(port: int, model: str, prompt: str, tokens: int, *, keep: bool = 
 
 async def probe(port: int, path: str) -> Stream:
     """GET ``path`` on a connection of its own; only times and status of the result are set."""
-    return await _exchange(port, b"GET %s HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n" % path.encode())
+    return await _exchange(port, b"GET %s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % path.encode())
 
 
 async def _exchange(port: int, request: bytes, keep: bool = False) -> Stream:

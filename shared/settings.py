@@ -96,6 +96,21 @@ class ApiSettings(Settings):
     client_timeout: PositiveFloat = Field(
         30.0, description="Seconds that a client may take nothing of what is sent to it; then its connection is cut."
     )
+    max_connections: PositiveInt = Field(
+        16_384,
+        description="Open client connections; a new one beyond replaces an idle one or gets a 503. Lowered to what the "
+        "limit on open files allows.",
+    )
+    max_connections_per_address: Literal["auto"] | NonNegativeInt = Field(
+        "auto",
+        description="Open connections of one client address (IPv6: /64 network); more get a 503. 'auto' is half of "
+        "--max-connections, 0 is no bound: set it behind a proxy, whose clients all have its address.",
+    )
+    allowed_hosts: str = Field(
+        "",
+        description="Host names by which clients may address the API, separated by commas; '*' allows any, and IP "
+        "addresses always are. Empty allows loopback names when listening on a loopback address, else any.",
+    )
     worker_grace: NonNegativeFloat = Field(
         10.0, description="Seconds that accepted requests wait for a worker after the last one has gone; then 503."
     )

@@ -1,7 +1,6 @@
 """The keys that this replica knows, from the environment, a file and Redis together."""
 
 import asyncio
-import ipaddress
 import logging
 import time
 import tomllib
@@ -12,6 +11,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from api.hosts import is_loopback
 from api.keys.record import ApiKey, KeyFile
 from api.keys.secret import digest
 from api.keys.store import decoded, stored_keys
@@ -123,7 +123,7 @@ class Keyring:
             changed = True
         if changed:
             self._rebuild()
-        if first and self.open and not _is_loopback(self._address):
+        if first and self.open and not is_loopback(self._address):
             logger.warning(
                 "anybody who reaches %s may use this service: it has no API keys. Make one with 'vinoqueue key create'",
                 self._address,
@@ -168,13 +168,6 @@ class Keyring:
 def _plain_key(secret: str) -> ApiKey:
     kept = digest(secret.strip())
     return ApiKey(id=f"env-{kept[:8]}", digest=kept, name="environment")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _read_file(path: Path) -> list[ApiKey]:

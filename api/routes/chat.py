@@ -12,10 +12,10 @@ from api.answers.selection import check_size
 from api.answers.tally import Tally
 from api.answers.writing import collect, stream
 from api.bodies import read_json_body
-from api.connection import direct_writer
 from api.context import context
 from api.dialects.interface import Choice, Dialect, MessagesMissing
 from api.dialects.openai.stored import sent_messages
+from api.direct_writer import direct_writer
 from api.lifetime import lifetime
 from api.promises import Promise
 from api.relay import Answer

@@ -55,7 +55,7 @@ def request_bytes(model: str, prompt: str, tokens: int, *, streamed: bool, store
         value |= {"store": True, "metadata": {"request": stored_as}}
     body = json.dumps(value).encode()
     head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: vinoqueue\r\nconnection: close\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

@@ -57,12 +57,14 @@ def raw_exchange(fleet: Fleet, *pieces: bytes) -> bytes:
 
 
 def head(*lines: str, path: str = PATH) -> bytes:
-    return "\r\n".join((f"POST {path} HTTP/1.1", "host: test", "connection: close", *lines, "", "")).encode("latin-1")
+    return "\r\n".join((f"POST {path} HTTP/1.1", "host: localhost", "connection: close", *lines, "", "")).encode(
+        "latin-1"
+    )
 
 
 def test_a_megabyte_of_headers(target: Fleet) -> None:
     lines = b"".join(b"x-padding-%d: %s\r\n" % (number, b"a" * 1000) for number in range(1000))
-    answer = raw_exchange(target, b"GET /live HTTP/1.1\r\nhost: test\r\n", lines)
+    answer = raw_exchange(target, b"GET /live HTTP/1.1\r\nhost: localhost\r\n", lines)
     assert not answer.startswith(b"HTTP/1.1 200")
 
 
@@ -72,7 +74,7 @@ def test_a_head_that_never_ends(target: Fleet, piece: bytes) -> None:
     assert answer == b"" or answer.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
 
 
-@pytest.mark.parametrize("piece", [b"P", b"POST /v1/chat", b"GET /live HTTP/1.1\r\nhost: test\r\nx-slow: 1\r\n"])
+@pytest.mark.parametrize("piece", [b"P", b"POST /v1/chat", b"GET /live HTTP/1.1\r\nhost: localhost\r\nx-slow: 1\r\n"])
 def test_slow_heads_are_cut_off(target: Fleet, piece: bytes) -> None:
     assert raw_exchange(target, piece).startswith(b"HTTP/1.1 408")
 
@@ -82,7 +84,7 @@ def test_a_connection_that_asks_nothing_is_closed(target: Fleet) -> None:
 
 
 def test_the_patience_counts_from_the_first_byte_of_each_head(target: Fleet) -> None:
-    whole = b"GET /live HTTP/1.1\r\nhost: test\r\n\r\n"
+    whole = b"GET /live HTTP/1.1\r\nhost: localhost\r\n\r\n"
     answer = raw_exchange(target, whole, b"GET /live HTTP/1.1\r\n")
     assert answer.count(b"HTTP/1.1 200") == 1
     assert answer.count(b"HTTP/1.1 ") <= 2
@@ -110,7 +112,7 @@ def test_slow_bodies_are_refused(target: Fleet) -> None:
     ],
 )
 def test_requests_of_which_two_servers_would_think_differently(target: Fleet, lines: tuple[str, ...]) -> None:
-    smuggled = b"0\r\n\r\nGET /models-of-another HTTP/1.1\r\nhost: test\r\n\r\n"
+    smuggled = b"0\r\n\r\nGET /models-of-another HTTP/1.1\r\nhost: localhost\r\n\r\n"
     answer = raw_exchange(target, head("content-type: application/json", *lines), smuggled)
     assert answer.count(b"HTTP/1.1") == 1, answer
     assert answer.startswith(b"HTTP/1.1 4"), answer
@@ -133,7 +135,9 @@ def test_ids_with_line_ends_split_no_answer(target: Fleet) -> None:
     status, headers, _ = target.request("GET", "/live", None, {"x-request-id": "a%0d%0aset-cookie: b"})
     assert status == 200
     assert headers["x-request-id"].startswith("req_")
-    answer = raw_exchange(target, b"GET /live HTTP/1.1\r\nconnection: close\r\nx-request-id: a\rx: b\r\n\r\n")
+    answer = raw_exchange(
+        target, b"GET /live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-request-id: a\rx: b\r\n\r\n"
+    )
     assert b"\rx: b" not in answer
 
 

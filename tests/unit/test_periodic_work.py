@@ -9,6 +9,7 @@ from arq.connections import ArqRedis
 
 import api.main
 import api.service
+from api.connection_limits import ConnectionLimits
 from api.directory import Directory
 from api.main import _Server
 from api.relay import Relay
@@ -50,7 +51,7 @@ async def test_the_date_is_kept_until_the_end(monkeypatch: pytest.MonkeyPatch) -
 
     config = uvicorn.Config(app, lifespan="off", log_config=None)
     config.load()
-    server = _Server(config)
+    server = _Server(config, ConnectionLimits(10, 0))
     asked: list[float] = []
 
     def until_beat(period: float) -> float:

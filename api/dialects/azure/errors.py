@@ -49,6 +49,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.TIMEOUT: _Form(408, "request_timeout"),
     ProblemKind.TOO_LARGE: _Form(413, "request_too_large"),
     ProblemKind.UNSUPPORTED_MEDIA: _Form(415, "unsupported_media_type"),
+    ProblemKind.WRONG_HOST: _Form(421, "host_not_allowed"),
     ProblemKind.RATE_LIMITED: _Form(429, "too_many_requests"),
     ProblemKind.TOKENS_LIMITED: _Form(429, "too_many_requests"),
     ProblemKind.QUEUE_FULL: _Form(429, "too_many_requests"),
@@ -59,6 +60,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.NO_WORKER: _Form(503, "no_worker"),
     ProblemKind.STORE_UNAVAILABLE: _Form(503, "store_unavailable"),
     ProblemKind.SHUTTING_DOWN: _Form(503, "shutting_down"),
+    ProblemKind.TOO_MANY_CONNECTIONS: _Form(503, "too_many_connections"),
 }
 
 _ERRORS = {
@@ -70,6 +72,7 @@ _ERRORS = {
     408: "Request Timeout",
     413: "Content Too Large",
     415: "Unsupported Media Type",
+    421: "Misdirected Request",
     422: "Unprocessable Content",
     429: "Too Many Requests",
     500: "Internal Server Error",

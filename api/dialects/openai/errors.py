@@ -32,6 +32,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.NOT_FOUND: _Form(404, code="not_found"),
     ProblemKind.ROUTE_NOT_FOUND: _Form(404),
     ProblemKind.METHOD_NOT_ALLOWED: _Form(405, code="method_not_supported"),
+    ProblemKind.WRONG_HOST: _Form(421, code="host_not_allowed"),
     ProblemKind.UNSUPPORTED_MEDIA: _Form(415, code="unsupported_content_type"),
     ProblemKind.TOO_LARGE: _Form(413, code="request_too_large"),
     # It has had its time already, and would take it again with each retry.
@@ -43,6 +44,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.NO_WORKER: _Form(503, type="server_error", code="no_worker"),
     ProblemKind.STORE_UNAVAILABLE: _Form(503, type="server_error", code="store_unavailable"),
     ProblemKind.SHUTTING_DOWN: _Form(503, type="server_error", code="shutting_down"),
+    ProblemKind.TOO_MANY_CONNECTIONS: _Form(503, type="server_error", code="too_many_connections"),
     # One request alone has outgrown the cache (others are set aside for it), so it will again.
     ProblemKind.CACHE_EXHAUSTED: _Form(500, type="server_error", code="kv_cache_exhausted", retry=False),
     ProblemKind.ENGINE_FAILED: _Form(500, type="server_error", code="engine_failed"),

@@ -117,24 +117,29 @@ class Finisher:
                 self._took_over = True
                 await self._book.take_over(replica)
         if self._took_over:
+            now = await self._book.now()
             for promise in await self._book.own(but=self._in_hand):
                 logger.info("answer %s is finished in place of a replica that has gone", promise.answer_id)
                 self._in_hand.add(promise.answer_id)
-                self._errands.run(self._fulfil(promise), "fulfil a promise")
+                age = max(0.0, now - promise.given) if promise.given is not None else 0.0
+                self._errands.run(self._fulfil(promise, age), "fulfil a promise")
             self._took_over = False
 
-    async def _fulfil(self, promise: Promise) -> None:
+    async def _fulfil(self, promise: Promise, age: float) -> None:
+        """Store the answer of a request that was accepted ``age`` seconds ago."""
         tally = Tally()
         answer = self._service.follow(
             promise.jobs,
             promise.request.model,
-            age=max(0.0, time.time() - promise.accepted),
+            age=age,
             queue_timeout=promise.queue_timeout,
         )
         try:
             await self._follow(promise, answer, tally)
         except RequestRefused as refusal:
             logger.warning("answer %s is not stored, as it has failed: %s", promise.answer_id, refusal)
+        except Exception:
+            logger.exception("answer %s is not stored: its promise makes no sense", promise.answer_id)
         finally:
             self._service.close(answer)
         if not self._service.leaves(answer):

@@ -13,6 +13,8 @@ import msgspec
 from arq.connections import ArqRedis
 
 from shared import keys
+from shared.clock import store_time
+from shared.records import UNREADABLE, readable_names
 from shared.request import ChatRequest
 from shared.scripts import Script
 
@@ -26,7 +28,7 @@ _MOST_TAKEN = 64
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What another replica needs to finish an answer. Times are in seconds, ``accepted`` is Unix time.
+    """What another replica needs to finish an answer. Times are in seconds, ``accepted`` is Unix time, for people.
 
     ``answer_id`` is the answer's identity before a dialect prefixes it, ``messages`` the JSON array that was sent.
     """
@@ -38,6 +40,8 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     jobs: tuple[str, ...]
     tenant: str = ""
     queue_timeout: float | None = None
+    given: float | None = None
+    """The store's time at which the promise was given; set by :meth:`PromiseBook.add`."""
     reserved: tuple[str, int] | None = None
     """Name and tokens of the reservation where the key has limits (see :class:`api.limits.Reservation`)."""
 
@@ -55,7 +59,7 @@ class PromiseBook:
         self._replica = replica
         self._own = keys.promises(replica)
         self._ttl_ms = int((longest + LINGER) * 1000)
-        self._take_over = Script(redis, (files("api") / "take_over.lua").read_text())
+        self._take_over = Script(redis, (files("api") / "take_over.lua").read_text(), ("hash", "hash", "set", "string"))
 
     def entry(self, answer_id: str) -> tuple[str, str]:
         """The key and the field in which this replica's promise of an answer lies."""
@@ -63,12 +67,17 @@ class PromiseBook:
 
     async def add(self, promise: Promise) -> None:
         """Give a promise: this replica sees to it while it lives, another one after that."""
+        promise = msgspec.structs.replace(promise, given=await self.now())
         async with self._redis.pipeline(transaction=True) as pipe:
             pipe.hset(self._own, promise.answer_id, _encode(promise))  # type: ignore[arg-type]
             pipe.pexpire(self._own, self._ttl_ms)
             pipe.sadd(keys.PROMISERS, self._replica)
             pipe.pexpire(keys.PROMISERS, self._ttl_ms)
             await pipe.execute()
+
+    async def now(self) -> float:
+        """The store's time (Unix seconds), by which promises are timed."""
+        return await store_time(self._redis)
 
     async def remove(self, answer_id: str) -> bool:
         """Take back a promise of this replica; return whether there was one."""
@@ -77,7 +86,7 @@ class PromiseBook:
     async def promisers(self) -> set[str]:
         """The replicas, this one and those that have gone included, that may hold promises."""
         members: set[bytes] = await self._redis.smembers(keys.PROMISERS)  # type: ignore[misc]
-        return {member.decode() for member in members}
+        return set(readable_names(keys.PROMISERS, members))
 
     async def take_over(self, gone: str) -> int:
         """Make some promises of ``gone`` this replica's own; return how many. None are while it is in the registry."""
@@ -90,7 +99,7 @@ class PromiseBook:
     async def own(self, *, but: Iterable[str]) -> list[Promise]:
         """This replica's promises, but for those of the answers ``but``. What can't be read is dropped."""
         names: list[bytes] = await self._redis.hkeys(self._own)  # type: ignore[misc]
-        wanted = sorted({name.decode() for name in names}.difference(but))
+        wanted = sorted(set(readable_names(self._own, names)).difference(but))
         if not wanted:
             return []
         values = cast("list[bytes | None]", await self._redis.hmget(self._own, wanted))  # type: ignore[misc]
@@ -99,7 +108,7 @@ class PromiseBook:
             try:
                 if value is not None:
                     promises.append(_decoder.decode(value))
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 logger.error("the promise to store answer %s can't be read and is dropped: %s", name, error)
                 await self.remove(name)
         return promises

@@ -1,16 +1,18 @@
 """Completions that clients asked to keep (``store: true``), in Redis, for a while."""
 
 import logging
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
 
 import msgspec
 from arq.connections import ArqRedis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from shared import keys
 from shared.errors import store_unavailable
+from shared.records import UNREADABLE, is_wrong_type, readable_names, report_unreadable
 from shared.scripts import Script
 
 logger = logging.getLogger(__name__)
@@ -59,35 +61,25 @@ class CompletionStore:
         self._redis = redis
         self._ttl = ttl
         self._limit = limit
-        self._tag = Script(redis, _TAG)
+        self._tag = Script(redis, _TAG, ("hash",))
+        self._save = Script(redis, (files("api") / "save.lua").read_text(), ("hash", "zset", "hash"))
 
     async def save(self, owner: str, completion: StoredCompletion, *, fulfils: tuple[str, str] | None = None) -> bool:
         """Keep ``completion``, and return whether that was possible: failures are logged only.
 
         ``fulfils`` names the promise to do so (see :mod:`api.promises`), which is taken back at the same moment.
         """
-        now = time.time()
+        key, index = keys.stored(owner, completion.id), keys.stored_index(owner)
+        promises, promise = fulfils or (keys.promises(""), "")
         fields: dict[str, bytes | str] = {
             "model": completion.model,
             "metadata": msgspec.json.encode(completion.metadata),
             "document": completion.document,
             "messages": completion.messages,
         }
-        key, index = keys.stored(owner, completion.id), keys.stored_index(owner)
+        settings = (completion.id, int(self._ttl * 1000), self._limit, keys.stored(owner, ""), promise)
         try:
-            async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.zremrangebyscore(index, "-inf", now - self._ttl)
-                pipe.hset(key, mapping=fields)
-                pipe.pexpire(key, int(self._ttl * 1000))
-                pipe.zadd(index, {completion.id: now})
-                pipe.pexpire(index, int(self._ttl * 1000))
-                if fulfils is not None:
-                    pipe.hdel(*fulfils)
-                pipe.zcard(index)
-                *_, count = await pipe.execute()
-            if count > self._limit:
-                evicted = await self._redis.zpopmin(index, count - self._limit)
-                await self._redis.delete(*(keys.stored(owner, name.decode()) for name, _ in evicted))
+            await self._save([key, index, promises], [*settings, *(part for pair in fields.items() for part in pair)])
         except (RedisError, OSError) as error:
             logger.warning("completion %s not stored, Redis does not answer: %s", completion.id, error)
             return False
@@ -96,8 +88,14 @@ class CompletionStore:
     async def get(self, owner: str, completion_id: str) -> StoredCompletion | None:
         """Return a completion, or ``None`` when there is none with that id (any more)."""
         async with _told():
-            fields: dict[bytes, bytes] = await self._redis.hgetall(keys.stored(owner, completion_id))  # type: ignore[misc]
-        return _decode(completion_id, fields) if fields else None
+            try:
+                fields: dict[bytes, bytes] = await self._redis.hgetall(keys.stored(owner, completion_id))  # type: ignore[misc]
+            except ResponseError as error:
+                if not is_wrong_type(error):
+                    raise
+                report_unreadable(keys.stored(owner, completion_id), error)
+                return None
+        return _decode(keys.stored(owner, completion_id), completion_id, fields) if fields else None
 
     async def tag(self, owner: str, completion_id: str, metadata: Mapping[str, str]) -> bool:
         """Replace a completion's metadata; return whether there is one."""
@@ -131,7 +129,7 @@ class CompletionStore:
                 if not names:
                     break
                 start += len(names)
-                found += await self._matching(owner, [name.decode() for name in names], wanted)
+                found += await self._matching(owner, readable_names(index, names), wanted)
             page = [await self.get(owner, name) for name in found[: wanted.limit]]
         return [completion for completion in page if completion is not None], len(found) > wanted.limit
 
@@ -139,24 +137,43 @@ class CompletionStore:
         async with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hmget(keys.stored(owner, name), ["model", "metadata"])
-            rows = await pipe.execute()
-        return [
-            name
-            for name, (model, metadata) in zip(names, rows, strict=True)
-            if model is not None
-            and (wanted.model is None or wanted.model == model.decode())
-            and wanted.metadata.items() <= msgspec.json.decode(metadata, type=dict[str, str]).items()
-        ]
+            rows = await pipe.execute(raise_on_error=False)
+        return [name for name, row in zip(names, rows, strict=True) if _matches(keys.stored(owner, name), row, wanted)]
 
 
-def _decode(completion_id: str, fields: Mapping[bytes, bytes]) -> StoredCompletion:
-    return StoredCompletion(
-        id=completion_id,
-        model=fields[b"model"].decode(),
-        document=fields[b"document"],
-        messages=fields[b"messages"],
-        metadata=msgspec.json.decode(fields[b"metadata"], type=dict[str, str]),
-    )
+def _matches(key: str, row: Any, wanted: Selection) -> bool:
+    """Whether a completion's model and metadata are as ``wanted``. One that can't be read is none."""
+    if isinstance(row, Exception):
+        if not is_wrong_type(row):
+            raise row
+        report_unreadable(key, row)
+        return False
+    model, metadata = row
+    if model is None:
+        return False
+    try:
+        tags = msgspec.json.decode(metadata or b"", type=dict[str, str])
+        return (wanted.model is None or wanted.model == model.decode()) and wanted.metadata.items() <= tags.items()
+    except UNREADABLE as error:
+        report_unreadable(key, error)
+        return False
+
+
+def _decode(key: str, completion_id: str, fields: Mapping[bytes, bytes]) -> StoredCompletion | None:
+    """The completion under ``key``; ``None`` where it can't be read."""
+    try:
+        msgspec.json.decode(fields.get(b"document", b""), type=dict[str, Any])
+        msgspec.json.decode(fields.get(b"messages", b""), type=list[dict[str, Any]])
+        return StoredCompletion(
+            id=completion_id,
+            model=fields.get(b"model", b"").decode(),
+            document=fields[b"document"],
+            messages=fields[b"messages"],
+            metadata=msgspec.json.decode(fields.get(b"metadata", b""), type=dict[str, str]),
+        )
+    except UNREADABLE as error:
+        report_unreadable(key, error)
+        return None
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from api.keys import ApiKey
 from api.keys.store import UnknownKey, decoded, new_key, put_key, revoke, rotate, stored_keys
 from cli.instances import store_option
+from shared.clock import store_time
 from shared.store import connect
 
 _Result = TypeVar("_Result")
@@ -76,14 +77,23 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
         id="-",
         digest="0" * 64,
         models=tuple(model.strip() for model in models.split(",") if model.strip()),
-        expires=float(int(time.time() + expires)) if expires is not None else None,
         **attributes,
     )
-    made, secret = new_key(template)
+
+    def make(now: float) -> tuple[ApiKey, str]:
+        end = float(int(now + expires)) if expires is not None else None
+        return new_key(msgspec.structs.replace(template, expires=end), now=now)
+
+    async def keep(redis: Redis) -> tuple[ApiKey, str]:
+        made, secret = make(await store_time(redis))
+        await put_key(redis, made)
+        return made, secret
+
     if toml:
+        made, secret = make(time.time())
         click.echo(as_toml(made))
     else:
-        _with_store(redis_url, lambda redis: put_key(redis, made))
+        made, secret = _with_store(redis_url, keep)
     _show_secret(made, secret, beside=toml)
 
 
@@ -91,7 +101,11 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array for programs.")
 def list_(redis_url: str, as_json: bool) -> None:
     """Show the keys in Redis, without their secrets."""
-    found = decoded(_with_store(redis_url, stored_keys))
+
+    async def read(redis: Redis) -> tuple[list[ApiKey], float]:
+        return decoded(await stored_keys(redis)), await store_time(redis)
+
+    found, now = _with_store(redis_url, read)
     found.sort(key=lambda one: (one.created, one.id))
     if as_json:
         hidden = {"digest", "previous_digest"}
@@ -100,7 +114,7 @@ def list_(redis_url: str, as_json: bool) -> None:
     elif not found:
         click.echo("There are no keys in Redis.")
     for one in () if as_json else found:
-        click.echo("  ".join((one.id, _state(one, time.time()), one.name or "-", *_limits(one))))
+        click.echo("  ".join((one.id, _state(one, now), one.name or "-", *_limits(one))))
 
 
 @key.command("revoke", params=[_STORE])

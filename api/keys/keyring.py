@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +15,7 @@ from api.keys.record import ApiKey, KeyFile
 from api.keys.secret import digest
 from api.keys.store import decoded, stored_keys
 from shared import keys, outage
+from shared.clock import StoreClock, store_time
 from shared.pace import until_beat
 from shared.records import is_wrong_type, report_unreadable
 
@@ -59,6 +59,7 @@ class Keyring:
         self._required = required or bool(file)
         self._address = address
         self._index: dict[str, list[ApiKey]] = {}
+        self._clock = StoreClock()
         if self._path is not None:
             self._from_file = _read_file(self._path)
             self._file_state = _state(self._path)
@@ -115,7 +116,8 @@ class Keyring:
     async def refresh(self) -> None:
         """Look at the file and at Redis now. Raises what redis-py raises when the store can't be reached."""
         changed = self._refresh_file()
-        records = await stored_keys(self._redis)
+        records, now = await asyncio.gather(stored_keys(self._redis), store_time(self._redis))
+        self._clock.set(now)
         first = not self.loaded
         if records != self._records:
             self._from_redis = decoded(records)
@@ -131,7 +133,7 @@ class Keyring:
 
     def find(self, secrets: Iterable[str]) -> ApiKey | None:
         """Return the key that the first valid one of ``secrets`` belongs to, if any."""
-        now = time.time()
+        now = self._clock.now()
         for secret in secrets:
             wanted = digest(secret)
             for key in self._index.get(wanted[:_INDEX_LENGTH], ()):

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from api.keys.record import ApiKey
 from api.keys.secret import digest, new_secret
 from shared import keys
+from shared.clock import store_time
 from shared.records import UNREADABLE, report_unreadable
 
 
@@ -24,10 +25,14 @@ class UnknownKey(Exception):
         )
 
 
-def new_key(template: ApiKey) -> tuple[ApiKey, str]:
-    """Return ``template`` with an id, a creation time and a secret of its own, and that secret."""
+def new_key(template: ApiKey, *, now: float | None = None) -> tuple[ApiKey, str]:
+    """Return ``template`` with an id, a secret and a creation time of its own, and that secret.
+
+    ``now`` is the time (Unix seconds), the wall clock's if left out.
+    """
     secret = new_secret()
-    made = msgspec.structs.replace(template, id=new_id(), digest=digest(secret), created=float(int(time.time())))
+    created = float(int(time.time() if now is None else now))
+    made = msgspec.structs.replace(template, id=new_id(), digest=digest(secret), created=created)
     return made, secret
 
 
@@ -67,7 +72,7 @@ async def revoke(redis: Redis, key_id: str) -> ApiKey:
 
     Raises :class:`UnknownKey`.
     """
-    revoked = msgspec.structs.replace(await _stored(redis, key_id), revoked=time.time())
+    revoked = msgspec.structs.replace(await _stored(redis, key_id), revoked=await store_time(redis))
     await put_key(redis, revoked)
     return revoked
 
@@ -79,7 +84,7 @@ async def rotate(redis: Redis, key_id: str, *, grace: float) -> tuple[ApiKey, st
         key,
         digest=digest(secret),
         previous_digest=key.digest if grace else None,
-        previous_until=time.time() + grace if grace else 0.0,
+        previous_until=await store_time(redis) + grace if grace else 0.0,
     )
     await put_key(redis, rotated)
     return rotated, secret

@@ -8,6 +8,9 @@
 -- Returns {0 or the refusing limit (1 requests, 2 tokens, 3 concurrency), ms until it may be tried again,
 --          requests left, ms until all are back, tokens left, ms until all are back}.
 local MINUTE = 60000
+
+-- Time (ms) of which no key can be so far in debt: what is stored then is garbage.
+local LONGEST_DEBT = 86400000
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local stored = redis.call('HMGET', KEYS[1], 'requests', 'tokens')
@@ -27,7 +30,7 @@ local function time_left(replica)
     redis.call('HDEL', KEYS[1], field)
     return nil
   end
-  local since = tonumber(redis.call('HGET', KEYS[1], field) or math.huge)
+  local since = tonumber(redis.call('HGET', KEYS[1], field)) or math.huge
   if since > now then
     since = now
     redis.call('HSET', KEYS[1], field, string.format('%.0f', now))
@@ -67,7 +70,8 @@ end
 
 for bucket = 1, 2 do
   if ARGV[bucket] ~= '' then
-    full[bucket] = math.max(tonumber(stored[bucket] or 0), now)
+    local known = tonumber(stored[bucket])
+    full[bucket] = known and known > now and known < now + LONGEST_DEBT and known or now
     local over = full[bucket] + costs[bucket] * MINUTE / tonumber(ARGV[bucket]) - now - MINUTE
     -- A fraction of a millisecond is the dust of divisions.
     if refusing == 0 and over > 0.5 then

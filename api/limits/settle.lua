@@ -3,9 +3,9 @@
 -- KEYS: buckets, admitted
 -- ARGV: tokens a minute ('' where unlimited), tokens used beyond the guess (negative where fewer), reservation
 if ARGV[1] ~= '' then
-  local full = redis.call('HGET', KEYS[1], 'tokens')
+  local full = tonumber(redis.call('HGET', KEYS[1], 'tokens'))
   if full then
-    local corrected = tonumber(full) + tonumber(ARGV[2]) * 60000 / tonumber(ARGV[1])
+    local corrected = full + tonumber(ARGV[2]) * 60000 / tonumber(ARGV[1])
     redis.call('HSET', KEYS[1], 'tokens', string.format('%.3f', corrected))
     local time = redis.call('TIME')
     local remaining = math.ceil(corrected - tonumber(time[1]) * 1000)

@@ -1,17 +1,35 @@
 """Processes whose wall clocks differ: only the store's clock counts between them."""
 
+import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 from arq.connections import ArqRedis
 
+from api.admission import Admission
+from api.directory import Directory
+from api.finisher import Finisher
+from api.keys import ApiKey, Keyring
+from api.keys.store import new_key, put_key, rotate
+from api.limits import Limiter
+from api.promises import Promise, PromiseBook
+from api.relay import Relay
+from api.service import ChatService
+from api.stored import CompletionStore, Selection, StoredCompletion
 from bench.store import Store
+from shared import keys
+from shared.clock import store_time
+from shared.events import Delta, Finished, Started, encode_event
 from shared.registry import WorkerInfo, announce_worker, survey
+from shared.request import ChatRequest, Message
+from shared.settings import ApiSettings
 from shared.store import connect
+from shared.tasks import cancel_all
 from tests.fleet import free_port
+from tests.redis_types import awaitable
 
 HOUR = 3600
 WORKER = WorkerInfo(
@@ -53,3 +71,80 @@ async def test_a_worker_whose_clock_is_wrong_erases_nobody(
     monkeypatch.setattr(time, "time", lambda: wrong() - skew)
     await announce_worker(redis, msgspec.structs.replace(WORKER, id="w3"), lease=60)
     assert [worker.id for worker in (await survey(redis)).workers] == ["w1", "w2", "w3"]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("skew")
+async def test_a_key_ends_by_the_clock_of_the_store(redis: ArqRedis) -> None:
+    now = await store_time(redis)
+    template = ApiKey(id="-", digest="0" * 64)
+    valid, valid_secret = new_key(msgspec.structs.replace(template, expires=now + 60))
+    expired, expired_secret = new_key(msgspec.structs.replace(template, expires=now - 60))
+    rotated, old_secret = new_key(template)
+    for one in (valid, expired, rotated):
+        await put_key(redis, one)
+    await rotate(redis, rotated.id, grace=60)
+    keyring = Keyring(redis, plain="", file="", required=False)
+    await keyring.refresh()
+    found = [keyring.find([secret]) for secret in (valid_secret, expired_secret, old_secret)]
+    assert [one.id if one else None for one in found] == [valid.id, None, rotated.id]
+
+
+async def test_a_replica_whose_clock_is_wrong_removes_no_stored_completions(
+    redis: ArqRedis, skew: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CompletionStore(redis, ttl=60, limit=10)
+    wrong = time.time
+    for number, ahead in enumerate((0.0, skew, 0.0)):
+        monkeypatch.setattr(time, "time", lambda ahead=ahead: wrong() - skew + ahead)
+        completion = StoredCompletion(id=f"c{number}", model="tiny", document=b'{"id":"x"}', messages=b"[]")
+        assert await store.save("", completion)
+    page = await store.select("", Selection())
+    assert page is not None
+    assert [one.id for one in page[0]] == ["c0", "c1", "c2"]
+
+
+@pytest.mark.usefixtures("skew")
+async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redis: ArqRedis) -> None:
+    accepted = await store_time(redis)
+    promise = Promise(
+        answer_id="a1",
+        accepted=accepted,
+        request=ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),), store=True),
+        messages=b'[{"role":"user","content":"hello"}]',
+        jobs=("job-a1",),
+    )
+    await PromiseBook(redis, "gone", longest=600).add(promise)
+    await redis.set(keys.payload("job-a1"), b"payload")
+    settings = ApiSettings(lease=0.15)
+    relay, directory = Relay(redis, "heir"), Directory(redis)
+    admission = Admission(
+        Keyring(redis, plain="", file="", required=False),
+        Limiter(redis, replica="heir", lease=0.15, longest=600),
+        settings,
+    )
+    service = ChatService(redis, relay, directory, "heir", settings)
+    stored = CompletionStore(redis, ttl=60, limit=10)
+    book = PromiseBook(redis, "heir", longest=600)
+    finisher = Finisher(book, service, directory, stored, admission, replica="heir", lease=0.15)
+    running = asyncio.create_task(finisher.run())
+    try:
+        await until(relay.answers)
+        (answer,) = relay.answers()
+        await relay.recovered()
+        # The worker goes on: an answer that was timed out by the wrong clock is over by now.
+        for event in (Started("w1", 3, "fp"), Delta(0, (1,), "Hi"), Finished(1, "stop")):
+            await awaitable(redis.rpush(keys.journal("job-a1"), encode_event(event)))
+        relay.catch_up(answer)
+        await until(lambda: not relay.answers())
+        assert await stored.get("", "chatcmpl-a1") is not None
+    finally:
+        await cancel_all([running])
+        await finisher.farewell()
+        await service.farewell()
+        await relay.close_all()

@@ -175,3 +175,18 @@ def test_headers_are_sent_for_the_limits_that_there_are() -> None:
         "x-ratelimit-remaining-tokens": "900",
         "x-ratelimit-reset-tokens": "6s",
     }
+
+
+@pytest.mark.parametrize("garbage", ["x", "", "nan", "inf", "-1", "1e300", None])
+async def test_garbage_among_the_counts_refuses_nobody(redis: FakeAsyncRedis, garbage: str | None) -> None:
+    key = ApiKey(id="k", digest="0" * 64, requests_per_minute=10, tokens_per_minute=100, concurrency=2)
+    for name in (keys.buckets("k"), keys.admitted("k")):
+        if garbage is None:
+            await awaitable(redis.rpush(name, "garbage"))
+    if garbage is not None:
+        await awaitable(redis.hset(keys.buckets("k"), mapping={"requests": garbage, "tokens": garbage}))
+    limiter = Limiter(redis, replica="api-1", lease=2, longest=600)
+    reservation = Reservation(key, limiter.new_name(), 10)
+    refusal, _ = await limiter.reserve(reservation)
+    assert refusal is None
+    await limiter.settle(reservation, 20)

@@ -1,0 +1,20 @@
+#!lua
+-- Keeps a stored completion, in its place by the store's clock, and takes back the promise to do so.
+-- KEYS: completion, index of the owner's completions, promises
+-- ARGV: id, TTL (ms), most completions of an owner, prefix of the keys of the owner's completions,
+--       name of the promise ('' for none), then fields and values of the completion
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local ttl = tonumber(ARGV[2])
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.6f', now - ttl / 1000))
+redis.call('HSET', KEYS[1], unpack(ARGV, 6))
+redis.call('PEXPIRE', KEYS[1], ttl)
+redis.call('ZADD', KEYS[2], string.format('%.6f', now), ARGV[1])
+redis.call('PEXPIRE', KEYS[2], ttl)
+if ARGV[5] ~= '' then
+  redis.call('HDEL', KEYS[3], ARGV[5])
+end
+local excess = redis.call('ZCARD', KEYS[2]) - tonumber(ARGV[3])
+for at = 1, excess do
+  redis.call('DEL', ARGV[4] .. redis.call('ZPOPMIN', KEYS[2])[1])
+end

@@ -328,3 +328,51 @@ def test_vocabularies_without_special_texts_work() -> None:
     assert specials.disarm("</s>") == "</s>"
     assert not specials.may_join(["<", "</s>"])
     assert specials.pieces("</s>") == ["</s>"]
+
+
+TURNS = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate') }}{% endif %}"
+    "<{{ m.role }}>{{ m.content }}{% endfor %}"
+)
+WEATHER = Tool(name="weather", parameters='{"type":"object"}')
+
+
+def test_tools_go_where_the_template_allows_them() -> None:
+    maker, tokenizer = _maker(TURNS)
+    ids = maker.prepare(_request(messages=(Message(role="user", content="Rome?"),), tools=(WEATHER,)))
+    text = tokenizer.text(ids)
+    assert text.startswith("<user>")
+    assert '{"name": "weather"' in text
+    assert text.endswith("\n\nRome?")
+
+
+def test_results_of_several_calls_keep_the_roles_alternating() -> None:
+    maker, tokenizer = _maker(TURNS)
+    calls = tuple(ToolCall(id=f"c{number}", name="weather", arguments="{}") for number in range(2))
+    history = (
+        Message(role="user", content="Rome?"),
+        Message(role="assistant", content="", tool_calls=calls),
+        *(Message(role="tool", content=f"Sun {call.id}", tool_call_id=call.id) for call in calls),
+    )
+    text = tokenizer.text(maker.prepare(_request(messages=history, tools=(WEATHER,))))
+    assert text.count("<user>") == 2
+    assert text.index("Sun c0") < text.index("Sun c1")
+
+
+def test_a_system_message_that_the_template_refuses_is_the_clients() -> None:
+    maker, _ = _maker(TURNS)
+    messages = (Message(role="system", content="Be brief."), Message(role="user", content="Hi"))
+    for tools in ((), (WEATHER,)):
+        with pytest.raises(RequestRefused, match="System role not supported") as caught:
+            maker.prepare(_request(messages=messages, tools=tools))
+        assert caught.value.problem.param == "messages"
+
+
+def test_a_template_that_refuses_only_the_description_of_tools_names_tools() -> None:
+    picky = "{% if messages[0].content | length > 50 %}{{ raise_exception('Too long') }}{% endif %}"
+    maker, _ = _maker(picky)
+    with pytest.raises(RequestRefused, match="Too long") as caught:
+        maker.prepare(_request(messages=(Message(role="user", content="Hi"),), tools=(WEATHER,)))
+    assert caught.value.problem.param == "tools"

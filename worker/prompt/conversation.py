@@ -23,17 +23,23 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
     ``object_arguments``: a call's arguments as an object, else as JSON text. ``null_content``: a message that only
     calls tools has ``None`` as content, else "". ``developer``: it knows the role, else it gets "system".
+    ``system``: it renders system messages.
     """
 
     object_arguments: bool = True
     null_content: bool = False
     developer: bool = False
+    system: bool = True
     reasoning_key: str = "reasoning_content"
 
 
 def learn_form(template: ChatTemplate) -> Form:
     """Return the form in which ``template`` shows a tool call whole; the usual one if it shows none in any form."""
-    form = Form(developer="developer" in template.source, reasoning_key=_reasoning_key(template.source))
+    form = Form(
+        developer="developer" in template.source,
+        system=_shows_system(template),
+        reasoning_key=_reasoning_key(template.source),
+    )
     for objects in (True, False):
         for null in (False, True):
             candidate = msgspec.structs.replace(form, object_arguments=objects, null_content=null)
@@ -129,19 +135,28 @@ def _reasoning_key(source: str) -> str:
     return "thinking" if ".thinking" in source and "reasoning_content" not in source else "reasoning_content"
 
 
+def _shows_system(template: ChatTemplate) -> bool:
+    return "Xanadu" in _rendered(template, [{"role": "system", "content": "Xanadu"}, {"role": "user", "content": "Hi"}])
+
+
 def _shows_call(template: ChatTemplate, form: Form) -> bool:
     arguments = {"place": "Xanadu"} if form.object_arguments else '{"place":"Xanadu"}'
     # Nine letters and digits: some templates accept no other id.
     call = {"id": "call12345", "type": "function", "function": {"name": "find_city", "arguments": arguments}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Where?"},
         {"role": "assistant", "content": None if form.null_content else "", "tool_calls": [call]},
         {"role": "tool", "content": "There.", "name": "find_city", "tool_call_id": "call12345"},
     ]
-    try:
-        text = template.render({"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True})
-    except ChatTemplateError:
-        return False
+    text = _rendered(template, messages)
     # A Python dictionary or doubly escaped JSON in the text: the template took the arguments for something else.
     mangled = any(sign in text for sign in ("{'place'", '\\"place\\"', "None"))
     return "find_city" in text and "Xanadu" in text and not mangled
+
+
+def _rendered(template: ChatTemplate, messages: list[dict[str, Any]]) -> str:
+    """Return the messages as the template renders them; empty where it refuses them."""
+    try:
+        return template.render({"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True})
+    except ChatTemplateError:
+        return ""

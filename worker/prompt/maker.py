@@ -9,7 +9,7 @@ from shared.errors import ProblemKind, refuse
 from shared.formats import OutputFormat, detect
 from shared.request import ChatRequest
 from worker.grammar.plan import Plan, make_plan, plain_plan
-from worker.prompt.conversation import learn_form, template_variables
+from worker.prompt.conversation import Form, learn_form, template_variables
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.spelled_tools import SPELLED_FORMAT, knows_tools, spelled_out
 from worker.prompt.template import ChatTemplate, ChatTemplateError
@@ -103,22 +103,40 @@ class TemplatePromptMaker:
                 "This model has no chat template. Use a plain completion, or serve a model made for chat.",
                 param="messages",
             )
-        if self._spells_tools:
-            request = spelled_out(request)
+        shown = self._spelled(request)
+        try:
+            return self._pieces(self._template, self._form, shown)
+        except ChatTemplateError as error:
+            param = "tools" if shown is not request and self._takes_without_tools(request) else "messages"
+            raise refuse(ProblemKind.TEMPLATE, self._specials.reveal(str(error)), param=param) from error
+
+    def _spelled(self, request: ChatRequest) -> ChatRequest:
+        if not self._spells_tools or self._form is None:
+            return request
+        return spelled_out(request, system=self._form.system)
+
+    def _takes_without_tools(self, request: ChatRequest) -> bool:
+        """Whether the template takes the messages when nothing of ours is added to them."""
+        if self._template is None or self._form is None or not request.tools:
+            return False
+        try:
+            self._pieces(self._template, self._form, self._spelled(msgspec.structs.replace(request, tools=())))
+        except ChatTemplateError:
+            return False
+        return True
+
+    def _pieces(self, template: ChatTemplate, form: Form, request: ChatRequest) -> list[str]:
         client_texts: list[str] = []
 
         def disarm(text: str) -> str:
             client_texts.append(text)
             return self._specials.disarm(text)
 
-        try:
-            pieces = self._specials.pieces(self._template.render(template_variables(request, self._form, disarm)))
-            if not self._specials.may_join(client_texts):
-                return pieces
-            variables = template_variables(request, self._form, self._specials.disarm_joined)
-            apart = self._specials.pieces(self._template.render(variables))
-        except ChatTemplateError as error:
-            raise refuse(ProblemKind.TEMPLATE, self._specials.reveal(str(error)), param="messages") from error
+        pieces = self._specials.pieces(template.render(template_variables(request, form, disarm)))
+        if not self._specials.may_join(client_texts):
+            return pieces
+        variables = template_variables(request, form, self._specials.disarm_joined)
+        apart = self._specials.pieces(template.render(variables))
         # Cutting at the ends of texts changes a token here and there, so it is done only where it disarms something.
         return apart if self._specials.count(apart) < self._specials.count(pieces) else pieces
 

@@ -1,7 +1,10 @@
-"""Tools for models whose chat template knows none: they are described in the system message, calls are plain text.
+"""Tools for models whose chat template knows none: they are described in a message, and calls are plain text.
 
+The description is part of the system message, or of the first user message where the template has no system messages.
 The format is that of Nous Research's Hermes models, which many small models have met in training.
 """
+
+from collections.abc import Iterable
 
 import msgspec
 
@@ -25,20 +28,50 @@ def knows_tools(template: str) -> bool:
     return "tools" in template or "tool_call" in template
 
 
-def spelled_out(request: ChatRequest) -> ChatRequest:
-    """Return the request with its tools, calls and results written into ordinary messages."""
-    messages = [_message(message) for message in request.messages]
+def spelled_out(request: ChatRequest, *, system: bool) -> ChatRequest:
+    """Return the request with its tools, calls and results written into ordinary messages.
+
+    ``system`` tells whether the template renders system messages.
+    """
+    messages = _messages(request.messages)
     if request.tools and request.tool_choice != "none":
-        described = "\n".join(_described(tool) for tool in request.tools)
-        instructions = _INSTRUCTIONS.format(tools=described)
-        if messages and messages[0].role in ("system", "developer"):
-            first = messages.pop(0)
-            instructions = f"{first.content}\n\n{instructions}"
-        messages.insert(0, Message(role="system", content=instructions))
+        instructions = _INSTRUCTIONS.format(tools="\n".join(_described(tool) for tool in request.tools))
+        messages = (_in_system_message if system else _in_user_message)(messages, instructions)
     return msgspec.structs.replace(request, messages=tuple(messages), tools=())
 
 
-def _message(message: Message) -> Message:
+def _in_system_message(messages: list[Message], instructions: str) -> list[Message]:
+    if messages and messages[0].role in ("system", "developer"):
+        first = messages[0]
+        return [Message(role="system", content=f"{first.content}\n\n{instructions}"), *messages[1:]]
+    return [Message(role="system", content=instructions), *messages]
+
+
+def _in_user_message(messages: list[Message], instructions: str) -> list[Message]:
+    for index, message in enumerate(messages):
+        if message.role == "user":
+            told = msgspec.structs.replace(message, content=f"{instructions}\n\n{message.content}")
+            return [*messages[:index], told, *messages[index + 1 :]]
+    return [Message(role="user", content=instructions), *messages]
+
+
+def _messages(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages with calls and results as text.
+
+    Results become part of one user message with what the user says next: many templates want roles to alternate.
+    """
+    result: list[Message] = []
+    after_result = False
+    for message in messages:
+        shown = _as_text(message)
+        if after_result and shown.role == "user":
+            shown = msgspec.structs.replace(shown, content=f"{result.pop().content}\n{shown.content}")
+        result.append(shown)
+        after_result = message.role == "tool"
+    return result
+
+
+def _as_text(message: Message) -> Message:
     if message.role == "tool":
         return Message(role="user", content=f"<tool_response>\n{message.content}\n</tool_response>")
     if not message.tool_calls:

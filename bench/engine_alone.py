@@ -18,8 +18,8 @@ from shared.request import Sampling
 from worker.convert.kept import serving_path
 from worker.engine.devices import device_kind
 from worker.engine.huge_pages import use_huge_pages
-from worker.engine.openvino import load_pipeline
 from worker.engine.options import EngineOptions
+from worker.engine.pipeline import load_pipeline
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import speculation_of
 
@@ -27,7 +27,7 @@ from worker.engine.speculation import speculation_of
 def main() -> int:
     """Load, then run what is asked for. Returns the exit code."""
     options = msgspec.json.decode(sys.argv[1], type=EngineOptions)
-    pipeline = load_pipeline(options, serving_path(options, lambda stage: None))
+    pipeline, _ = load_pipeline(options, serving_path(options, lambda stage: None))
     tokenizer = pipeline.get_tokenizer()
     print(json.dumps("ready"), flush=True)
     number = 0

@@ -216,6 +216,16 @@ REASONING_FORMATS: Mapping[ReasoningFormatName, ReasoningFormat] = {
 }
 """Every reasoning format, by name."""
 
+MARKERS = frozenset(
+    token
+    for tokens in (
+        *(form.special_tokens for form in TOOL_FORMATS.values()),
+        *(form.special_tokens for form in REASONING_FORMATS.values()),
+    )
+    for token in tokens
+)
+"""The special tokens of all formats: those that a grammar may ask for by their text."""
+
 
 class OutputFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a model may write besides plain content. ``None``: nothing that we know to read."""

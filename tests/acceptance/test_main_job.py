@@ -17,7 +17,7 @@ from tests.acceptance.conftest import MODEL
 from tests.faults.faults import ENGINE
 from tests.faults.processes import child
 from tests.fleet import Fleet
-from worker.engine.openvino import EXACT
+from worker.engine.pipeline import EXACT
 from worker.models import default_model
 
 QUESTIONS = [

@@ -150,3 +150,9 @@ def test_periodic_texts_and_stop_strings(text: str, stops: list[str], cut: int, 
             begun = (length for stop in stops for length in range(1, len(stop)) if so_far.endswith(stop[:length]))
             assert len(so_far) - len(shown) == max(begun, default=0), "no more is held back than must be"
     assert shown + stream.finish() == expected
+
+
+def test_a_first_space_that_a_grammar_asks_for_is_kept() -> None:
+    vocabulary = Vocabulary([b" a"], strips_first_space=True)
+    assert "".join(run(TextStream(vocabulary), [0, 0])) == "a a"
+    assert "".join(run(TextStream(vocabulary, whole=True), [0, 0])) == " a a"

@@ -10,15 +10,11 @@ from worker.engine.tokenizer_vocabulary import read_vocabulary
 
 
 class StandInTokenizer:
-    """Answers as ``openvino_genai.Tokenizer`` does: a vocabulary, and the decoding of single tokens."""
+    """Decodes single tokens as ``openvino_genai.Tokenizer`` does."""
 
-    def __init__(self, pieces: list[bytes], shown: list[str], special: set[int]) -> None:
-        self._pieces = pieces
+    def __init__(self, shown: list[str], special: set[int]) -> None:
         self._shown = shown
         self._special = special
-
-    def get_vocab(self) -> dict[bytes, int]:
-        return {piece: token for token, piece in enumerate(self._pieces)}
 
     def decode(self, singles: list[list[int]], *, skip_special_tokens: bool) -> list[str]:
         hidden = self._special if skip_special_tokens else set()
@@ -26,8 +22,8 @@ class StandInTokenizer:
 
 
 def read(pieces: list[bytes], shown: list[str], special: set[int]) -> Vocabulary:
-    tokenizer: Any = StandInTokenizer(pieces, shown, special)
-    return read_vocabulary(tokenizer)
+    tokenizer: Any = StandInTokenizer(shown, special)
+    return read_vocabulary(tokenizer, pieces)
 
 
 def text(vocabulary: Vocabulary, tokens: list[int]) -> str:
@@ -42,10 +38,20 @@ def test_byte_level_pieces_are_taken_as_they_are() -> None:
     assert vocabulary.special == {0}
 
 
-def test_sentencepiece_marks_become_spaces_and_byte_pieces_bytes() -> None:
-    pieces = [b"</s>", "▁The".encode(), "▁end".encode(), b"<0xE4>", b"<0xB8>", b"<0xAD>", b"<0x0A>", "▁▁".encode()]
+def test_marks_that_the_tokenizer_shows_as_spaces_become_spaces() -> None:
+    pieces = [b"</s>", "▁The".encode(), "▁end".encode(), b"\xe4", b"\xb8", b"\xad", b"\n", "▁▁".encode()]
     vocabulary = read(pieces, ["</s>", "The", "end", "", "", "", "\n", " "], {0})
     assert text(vocabulary, [1, 2, 6, 3, 4, 5, 7, 0]) == "The end\n中  "
+
+
+def test_pieces_with_spaces_of_their_own_are_taken_as_they_are() -> None:
+    vocabulary = read([b"[SEP]", b" hello", b"##", b"ing"], ["[SEP]", "hello", "##", "ing"], {0})
+    assert text(vocabulary, [1, 3, 1, 2, 0]) == "helloing hello##"
+
+
+def test_two_tokens_of_the_same_bytes_both_have_them() -> None:
+    vocabulary = read([b"</s>", b"A", b"A"], ["</s>", "A", "A"], {0})
+    assert text(vocabulary, [1, 2]) == "AA"
 
 
 def test_a_sentencepiece_decoder_that_keeps_the_first_space_is_followed() -> None:

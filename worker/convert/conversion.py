@@ -15,8 +15,8 @@ from worker.convert.original import MODEL_FILES, bring
 from worker.convert.perplexity import perplexity, sample_tokens
 from worker.convert.weights import Weights, check_tools
 from worker.engine.model_files import model_bytes
-from worker.engine.openvino import load_pipeline
 from worker.engine.options import EngineOptions
+from worker.engine.pipeline import load_pipeline
 from worker.models import ModelError, resolve
 
 

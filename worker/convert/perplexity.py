@@ -14,7 +14,7 @@ import openvino
 import openvino_genai
 from numpy.typing import NDArray
 
-from worker.engine.openvino import EXACT
+from worker.engine.pipeline import EXACT
 
 _CHUNK = 256
 """Tokens in one run of the model: logits take 4 bytes for each of them and each token of the vocabulary."""

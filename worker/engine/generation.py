@@ -36,6 +36,7 @@ class Generation:
             include_stop=sampling.include_stop,
             skip_special_tokens=sampling.skip_special_tokens,
             shown=sequence.shown_tokens,
+            whole=self._constrained_from_start,
         )
         self._push(sequence.generated)
 
@@ -47,11 +48,14 @@ class Generation:
     @property
     def held(self) -> bool:
         """Whether the constraint, if there is one, has begun to hold; from then on it can't be begun anew."""
-        sequence = self.sequence
-        if sequence.constraint is None or not sequence.free_until:
-            return sequence.constraint is not None
+        if self.sequence.constraint is None or self._constrained_from_start:
+            return self._constrained_from_start
         text = b"".join(map(self._vocabulary.piece, self.tokens))
-        return any(_has_begun(text, marker.encode()) for marker in sequence.free_until)
+        return any(_has_begun(text, marker.encode()) for marker in self.sequence.free_until)
+
+    @property
+    def _constrained_from_start(self) -> bool:
+        return self.sequence.constraint is not None and not self.sequence.free_until
 
     def take(self, tokens: Series[int], logprobs: Series[float], reason: StopReason | None = None) -> Made:
         """Take a step's tokens. Those behind the end are left out; ``logprobs`` may be longer than ``tokens``.

@@ -13,7 +13,6 @@ import openvino_genai
 
 from shared.errors import Problem, ProblemKind
 from shared.request import Sampling
-from shared.settings import PluginValue
 from worker.convert.kept import serving_path
 from worker.defaults import stated_fields
 from worker.engine.beams import Beam, rank
@@ -31,22 +30,13 @@ from worker.engine.interface import (
     Sequence,
     StopReason,
 )
-from worker.engine.model_files import model_bytes, model_identity, stated_properties
+from worker.engine.model_files import model_bytes, model_identity
 from worker.engine.options import EngineOptions
+from worker.engine.pipeline import device_properties, load_pipeline
 from worker.engine.recovery import Recovery, Running, last_line
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import check_speculation, speculation_of
-from worker.engine.speculation import properties as speculation_properties
-from worker.engine.tokenizer_vocabulary import read_vocabulary
 from worker.models import ModelError
-
-_PROPERTIES = {"CPU": {"KEY_CACHE_QUANT_MODE": "BY_TOKEN"}}
-"""Properties by kind of device, in place of OpenVINO's own. By channel, as its CPU device has it, each new token has
-the keys of its whole block scaled anew: up to 5 % of a step, and 9 % behind 1,300 tokens (docs/performance.md)."""
-
-EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f32"}
-"""With these properties a text does not depend on what else is in the batch, nor on being resumed. A KV cache in f16
-rounds tiny differences between kernels up: 1 of 24 texts came out different in a batch than alone; in f32, none."""
 
 _WARM_UP_TOKENS = 256
 """A whole number of KV blocks for every block size in use (16, 32, 64, 128, 256)."""
@@ -86,13 +76,11 @@ class OpenVINOEngine:
         self._speculation = speculation_of(options)
         served = _serving_path(options, progress)
         progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
-        self._pipeline = load_pipeline(options, served)
+        self._pipeline, self._vocabulary = load_pipeline(options, served)
         self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
-        progress("reading the tokenizer")
-        tokenizer = self._pipeline.get_tokenizer()
-        self._vocabulary = read_vocabulary(tokenizer)
         defaults = self._pipeline.get_config()
-        self._end_tokens = frozenset({tokenizer.get_eos_token_id(), *defaults.stop_token_ids})
+        end = self._pipeline.get_tokenizer().get_eos_token_id()
+        self._end_tokens = frozenset({end, *defaults.stop_token_ids})
         self._context_length = options.context_length
         progress("warming up")
         measured = self._warm_up()
@@ -349,31 +337,6 @@ class OpenVINOEngine:
         return round(_WARM_UP_TOKENS / share)
 
 
-def load_pipeline(options: EngineOptions, path: Path) -> openvino_genai.ContinuousBatchingPipeline:
-    """Return the pipeline of the model at ``path``. Raises :class:`EngineLoadError`."""
-    scheduler = openvino_genai.SchedulerConfig()
-    scheduler.cache_size = options.cache_size
-    scheduler.max_num_seqs = options.max_batch
-    scheduler.max_num_batched_tokens = max(options.prefill_tokens, 2 * options.max_batch)
-    scheduler.enable_prefix_caching = options.prefix_caching
-    try:
-        properties = (
-            _properties(path, options)
-            | speculation_properties(options)
-            | (EXACT if options.precision == "exact" else {})
-        )
-        return openvino_genai.ContinuousBatchingPipeline(str(path), scheduler, options.device, properties)
-    except Exception as error:
-        raise EngineLoadError(f"OpenVINO can't load {path} on {options.device}: {last_line(error)}") from error
-
-
-def _properties(path: Path, options: EngineOptions) -> dict[str, PluginValue]:
-    """The device's properties: ours, over them those that suit the model's weights, over them the operator's."""
-    # An exact engine's cache is in f32, where there is nothing to scale.
-    ours = _PROPERTIES.get(device_kind(options.device), {}) if options.precision == "fast" else {}
-    return ours | stated_properties(path, options.device) | options.plugin_config
-
-
 def _serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
     try:
         return serving_path(options, progress)
@@ -388,7 +351,7 @@ def _fingerprint(path: Path, options: EngineOptions, *, converted: bool) -> str:
         model_identity(path),
         options.device,
         options.precision,
-        str(sorted(_properties(path, options).items())),
+        str(sorted(device_properties(path, options).items())),
         "int8" if converted else "original",
         options.chat_template,
     )

@@ -107,13 +107,15 @@ class TextStream:
         include_stop: bool = False,
         skip_special_tokens: bool = True,
         shown: Iterable[int] = (),
+        whole: bool = False,
     ) -> None:
-        """Empty stop strings are ignored: they would match everywhere. ``shown`` are special tokens not to skip."""
+        """Empty stop strings are ignored: they would match everywhere. ``shown`` are special tokens not to skip.
+        ``whole`` keeps a first space that the model's own decoder drops: a grammar that asks for it means it."""
         self._vocabulary = vocabulary
         self._texts = vocabulary.texts(skip_special_tokens=skip_special_tokens, shown=frozenset(shown))
         self._decoder = _INCREMENTAL_UTF8("ignore")
         self._inside_character = False
-        self._at_start = vocabulary.strips_first_space
+        self._at_start = vocabulary.strips_first_space and not whole
         self._stops = [_StopString(text) for text in stop if text]
         self._include_stop = include_stop
         self._held = ""

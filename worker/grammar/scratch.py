@@ -11,6 +11,7 @@ import openvino_genai
 from openvino import opset13 as opset
 
 from shared.request import Constraint
+from worker.engine.detokenizer import open_tokenizer
 from worker.engine.structure import structure
 
 _NATIVE_PLACE = re.compile(r"^\[[0-9:]+\] \S+:\d+: ")
@@ -26,9 +27,8 @@ class ScratchPipeline:
 
     def __init__(self, path: str) -> None:
         """Load the tokenizer of the GGUF file or IR folder at ``path``. Raises :class:`RuntimeError` on failure."""
-        tokenizer = openvino_genai.Tokenizer(path)
-        vocabulary_size = 1 + max(tokenizer.get_vocab().values())
-        self._pipeline = _pipeline(vocabulary_size, tokenizer)
+        tokenizer, vocabulary = open_tokenizer(Path(path))
+        self._pipeline = _pipeline(len(vocabulary), tokenizer)
         self.compile(_WARM_UP)
 
     def compile(self, constraint: Constraint) -> float:

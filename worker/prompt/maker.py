@@ -9,6 +9,7 @@ from shared.errors import ProblemKind, refuse
 from shared.formats import OutputFormat, detect
 from shared.request import ChatRequest
 from worker.grammar.plan import Plan, make_plan, plain_plan
+from worker.grammar.spelling import spellable_plan
 from worker.prompt.conversation import Form, learn_form, template_variables
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.spelled_tools import SPELLED_FORMAT, knows_tools, spelled_out
@@ -45,10 +46,11 @@ class TemplatePromptMaker:
         vocabulary_size: int,
         context_length: int,
         special_ids: Mapping[str, int] | None = None,
+        missing_bytes: frozenset[int] = frozenset(),
     ) -> None:
         """``template`` is None for a model that has none; ``opening`` are the ids that begin every plain prompt.
 
-        ``special_ids`` are the ids of the special texts.
+        ``special_ids`` are the ids of the special texts; ``missing_bytes`` those that no token stands for alone.
         """
         self._encoder = Encoder(encode, special_texts)
         self._template = template
@@ -58,6 +60,7 @@ class TemplatePromptMaker:
         self._vocabulary_size = vocabulary_size
         self._context_length = context_length
         self._special_ids = special_ids or {}
+        self._missing_bytes = missing_bytes
         self._spells_tools = template is not None and not knows_tools(template.source)
         self._output = OutputFormat()
         if template is not None:
@@ -67,6 +70,9 @@ class TemplatePromptMaker:
 
     def plan(self, request: ChatRequest) -> Plan:
         """Return what the answer is held to and how it is read, by the format that the template teaches."""
+        return spellable_plan(self._plan(request), request, self._missing_bytes)
+
+    def _plan(self, request: ChatRequest) -> Plan:
         if request.prompt is not None:
             return plain_plan(request)
         # Only where there is reasoning does it matter how the prompt ends.

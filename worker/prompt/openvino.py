@@ -1,12 +1,18 @@
 """The prompt maker of a real model: OpenVINO GenAI's tokenizer, which loads without the model."""
 
+import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 import openvino_genai
 
+from worker.engine.detokenizer import read_pieces
+from worker.grammar.spelling import missing_bytes, spells_everyday_text
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.template import ChatTemplate
+
+_log = logging.getLogger(__name__)
 
 _ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
 """A tokenizer's work can't be divided: more threads take CPU from the engine, and time from the one that works."""
@@ -23,8 +29,15 @@ def load_prompt_maker(path: str, *, context_length: int, chat_template: str = ""
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return _encode(tokenizer, texts, add_special_tokens=False)
 
-    vocabulary = tokenizer.get_vocab()
-    vocabulary_size = 1 + max(vocabulary.values())
+    pieces = read_pieces(Path(path), tokenizer)
+    vocabulary_size = len(pieces)
+    missing = missing_bytes(pieces)
+    if not spells_everyday_text(missing):
+        _log.warning(
+            "the vocabulary of %s has no tokens for single bytes: requests for structured output or forced tool calls "
+            "are refused",
+            path,
+        )
     special_texts = _special_texts(tokenizer, vocabulary_size)
     source = chat_template or tokenizer.get_original_chat_template() or tokenizer.chat_template
     template = None
@@ -33,20 +46,21 @@ def load_prompt_maker(path: str, *, context_length: int, chat_template: str = ""
     return TemplatePromptMaker(
         encode=encode,
         template=template,
-        special_texts=SpecialTexts(special_texts),
+        special_texts=SpecialTexts(special_texts.values()),
         opening=_opening(tokenizer),
         vocabulary_size=vocabulary_size,
         context_length=context_length,
-        special_ids={text: vocabulary[text.encode()] for text in special_texts if text.encode() in vocabulary},
+        missing_bytes=missing,
+        special_ids={text: token for token, text in special_texts.items()},
     )
 
 
-def _special_texts(tokenizer: openvino_genai.Tokenizer, vocabulary_size: int) -> list[str]:
-    """Return the texts of the tokens that decoding can skip: GenAI has no list of special tokens."""
+def _special_texts(tokenizer: openvino_genai.Tokenizer, vocabulary_size: int) -> dict[int, str]:
+    """Return the texts of the tokens that decoding can skip, by id: GenAI has no list of special tokens."""
     every = [[token] for token in range(vocabulary_size)]
     kept = tokenizer.decode(every, skip_special_tokens=False)
     skipped = tokenizer.decode(every, skip_special_tokens=True)
-    return [text for text, rest in zip(kept, skipped, strict=True) if text != rest]
+    return {token: text for token, (text, rest) in enumerate(zip(kept, skipped, strict=True)) if text != rest}
 
 
 def _encode(tokenizer: openvino_genai.Tokenizer, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:

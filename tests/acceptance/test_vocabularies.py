@@ -1,0 +1,245 @@
+"""Tiny models with every kind of vocabulary (tests/models): grammars hold exactly, or are refused by name."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from shared.errors import RequestRefused
+from shared.formats import OutputFormat
+from shared.request import ChatRequest, Constraint, Message, Sampling, Tool
+from shared.settings import EngineSettings
+from tests.fleet import Fleet, fleet
+from worker.engine.interface import Sequence
+from worker.engine.openvino import OpenVINOEngine
+from worker.engine.options import EngineOptions
+from worker.grammar.plan import Plan, make_plan
+from worker.grammar.scratch import ScratchPipeline
+from worker.prompt.openvino import load_prompt_maker
+
+MODELS = Path(__file__).parents[1] / "models"
+HELD = (
+    "qwen2-byte-level-bpe",
+    "llama-byte-fallback-bpe",
+    "phi3-byte-fallback-bpe",
+    "gemma2-byte-fallback-bpe",
+    "llama-byte-fallback-unigram",
+)
+UNHELD = ("gpt2-unigram", "gpt2-wordpiece")
+CONTEXT = 2048
+TEXTS = (
+    "xyz abc",
+    " leading and trailing ",
+    "two  spaces",
+    "▁",
+    "a▁b",
+    "<0x41>",
+    "São Paulo, größte, naïve",
+    "中文 と 한국어",
+    "😀👩‍👩‍👧",
+    "</s><s><eos><|im_end|><|end|>[SEP]",
+    "tab\tand\nline",
+    "\x01\x7f",
+)
+WEATHER = Tool(
+    name="get_weather",
+    strict=True,
+    parameters=json.dumps(
+        {
+            "type": "object",
+            "properties": {
+                "city name": {"enum": ["São Paulo", "New York", "東京"]},
+                "days": {"type": "array", "items": {"enum": ["to day", "größte"]}, "maxItems": 2},
+            },
+            "required": ["city name", "days"],
+            "additionalProperties": False,
+        },
+        ensure_ascii=False,
+    ),
+)
+
+
+class TinyEngine:
+    def __init__(self, name: str) -> None:
+        settings = EngineSettings(precision="exact", cache_size=1, max_batch=16)
+        options = EngineOptions.from_settings(settings, path=str(MODELS / name), context_length=CONTEXT)
+        self._engine = OpenVINOEngine(options, lambda stage: None)
+
+    def texts(self, plans: list[Plan], *, seed: int = 1) -> list[str]:
+        """The texts that the model makes under the plans, each to its own end."""
+        for number, plan in enumerate(plans):
+            self._engine.add(
+                Sequence(
+                    number=number,
+                    prompt=(5, 6, 7),
+                    sampling=Sampling(temperature=1.5, seed=seed + number, max_tokens=600),
+                    constraint=plan.constraint,
+                    shown_tokens=plan.shown_tokens,
+                )
+            )
+        texts = [""] * len(plans)
+        while self._engine.busy():
+            for made in self._engine.step():
+                texts[made.number] += made.news.text if made.news else ""
+                assert made.reason in (None, "stop")
+        return texts
+
+
+@pytest.fixture(scope="module", params=HELD)
+def engine(request: pytest.FixtureRequest) -> TinyEngine:
+    return TinyEngine(request.param)
+
+
+def request(**fields: Any) -> ChatRequest:
+    return ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), **fields)
+
+
+def schema_plan(schema: Any) -> Plan:
+    return make_plan(request(constraint=Constraint(kind="json_schema", value=json.dumps(schema))), OutputFormat(), "")
+
+
+def test_every_text_of_an_enum_comes_out_exactly(engine: TinyEngine) -> None:
+    schemas = [
+        {"type": "object", "properties": {text: {"enum": [text]}}, "required": [text], "additionalProperties": False}
+        for text in TEXTS
+    ]
+    texts = engine.texts([schema_plan(schema) for schema in schemas])
+    assert [json.loads(text) for text in texts] == [{text: text} for text in TEXTS]
+
+
+def test_texts_outside_json_come_out_exactly(engine: TinyEngine) -> None:
+    plans = []
+    for text in TEXTS:
+        escaped = "".join(f'"\\U{ord(character):08x}" ' for character in text)
+        plans.append(Plan(constraint=Constraint(kind="grammar", value=f"root ::= {escaped}")))
+    assert engine.texts(plans) == list(TEXTS)
+
+
+def test_forced_calls_come_out_exactly(engine: TinyEngine) -> None:
+    forced = request(tools=(WEATHER,), tool_choice="required", parallel_tool_calls=False)
+    plan = make_plan(forced, OutputFormat(tools="hermes"), "")
+    for text in engine.texts([plan] * 6):
+        inner = text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>")
+        assert inner != text
+        call = json.loads(inner)
+        assert call["name"] == "get_weather"
+        assert call["arguments"]["city name"] in ("São Paulo", "New York", "東京")
+        assert set(call["arguments"]["days"]) <= {"to day", "größte"}
+
+
+def test_schemas_with_free_parts_hold(engine: TinyEngine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "pattern": "^[A-Z][a-z]{2,6} [à-ÿ]{3}$"},
+            "age": {"type": "integer", "minimum": 0, "maximum": 120},
+            "on": {"type": "string", "format": "date"},
+        },
+        "required": ["name", "age", "on"],
+        "additionalProperties": False,
+    }
+    for text in engine.texts([schema_plan(schema)] * 8):
+        person = json.loads(text)
+        assert set(person) == {"name", "age", "on"}
+        assert 0 <= person["age"] <= 120
+
+
+@pytest.mark.parametrize("name", [*HELD, *UNHELD])
+def test_the_grammar_process_takes_every_vocabulary(name: str) -> None:
+    ScratchPipeline(str(MODELS / name)).compile(Constraint(kind="grammar", value='root ::= "a b"'))
+
+
+@pytest.mark.parametrize("name", UNHELD)
+def test_a_vocabulary_without_bytes_is_refused_what_it_can_not_hold(name: str) -> None:
+    maker = load_prompt_maker(str(MODELS / name), context_length=CONTEXT)
+    for fields, param in (
+        ({"constraint": Constraint(kind="json_object", value="")}, "response_format"),
+        ({"tools": (WEATHER,), "tool_choice": "required"}, "tool_choice"),
+        ({"tools": (WEATHER,), "named_tool": "get_weather"}, "tool_choice"),
+    ):
+        with pytest.raises(RequestRefused) as caught:
+            maker.plan(request(**fields))
+        assert caught.value.problem.param == param
+    free = maker.plan(request(tools=(WEATHER,)))
+    assert (free.constraint, free.tools) == (None, "hermes")
+
+
+@pytest.mark.parametrize("name", [*HELD, *UNHELD])
+def test_every_template_takes_tools_without_a_system_message(name: str) -> None:
+    maker = load_prompt_maker(str(MODELS / name), context_length=CONTEXT)
+    assert len(maker.prepare(request(tools=(WEATHER,)))) > len(maker.prepare(request()))
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_vocabulary_with_bytes_is_refused_nothing(name: str) -> None:
+    maker = load_prompt_maker(str(MODELS / name), context_length=CONTEXT)
+    assert maker.plan(request(constraint=Constraint(kind="json_object", value=""))).constraint is not None
+
+
+AZURE = "/chat/completions?api-version=2024-05-01-preview"
+SERVED = ("phi3-byte-fallback-bpe", "gpt2-wordpiece")
+
+
+@pytest.fixture(scope="module")
+def tiny_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("tiny")) as running:
+        for name in SERVED:
+            running.worker("--model", str(MODELS / name), "--max-batch", "4", "--cache-size", "1")
+        running.api()
+        yield running
+
+
+HI: Any = [{"role": "user", "content": "Hi there"}]
+FORMAT: Any = {
+    "type": "json_schema",
+    "json_schema": {"name": "answer", "schema": {"type": "object", "properties": {"a": {"enum": ["xyz abc", "größte"]}},
+                    "required": ["a"], "additionalProperties": False}},
+}  # fmt: skip
+FUNCTION: Any = {
+    "type": "function",
+    "function": {"name": "get_weather", "parameters": json.loads(WEATHER.parameters or ""), "strict": True},
+}
+
+
+def test_openais_client_gets_what_the_schema_says(tiny_fleet: Fleet) -> None:
+    client = tiny_fleet.client()
+    made = client.chat.completions.create(model=SERVED[0], messages=HI, response_format=FORMAT)
+    assert made.choices[0].finish_reason == "stop"
+    assert json.loads(made.choices[0].message.content or "")["a"] in ("xyz abc", "größte")
+    made = client.chat.completions.create(
+        model=SERVED[0], messages=HI, tools=[FUNCTION], tool_choice="required", parallel_tool_calls=False
+    )
+    calls = made.choices[0].message.tool_calls or []
+    assert len(calls) == 1
+    call = calls[0]
+    assert call.type == "function"
+    assert json.loads(call.function.arguments)["city name"] in ("São Paulo", "New York", "東京")
+
+
+def test_a_word_vocabulary_serves_text_and_refuses_formats_by_name(tiny_fleet: Fleet) -> None:
+    client = tiny_fleet.client()
+    made = client.chat.completions.create(model=SERVED[1], messages=HI, max_tokens=8, tools=[FUNCTION], seed=3)
+    assert made.choices[0].message.content
+    for fields, param in (
+        ({"response_format": FORMAT}, "response_format"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [FUNCTION], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [FUNCTION], "tool_choice": {"type": "function", "function": {"name": "get_weather"}}},
+         "tool_choice"),
+    ):  # fmt: skip
+        with pytest.raises(openai.BadRequestError, match="vocabulary") as caught:
+            client.chat.completions.create(model=SERVED[1], messages=HI, max_tokens=8, **fields)
+        assert caught.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [("/v1/chat/completions", 400), ("/v3/chat/completions", 400), (AZURE, 422)],
+)
+def test_every_dialect_refuses_in_its_own_form_with_the_fields_name(tiny_fleet: Fleet, path: str, refused: int) -> None:
+    body = json.dumps({"model": SERVED[1], "messages": HI, "response_format": FORMAT, "max_tokens": 8})
+    status, _, answer = tiny_fleet.request("POST", path, body)
+    assert (status, b"'response_format'" in answer) == (refused, True), answer

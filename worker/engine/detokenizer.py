@@ -1,0 +1,122 @@
+"""The tokenizer that the engine's pipeline gets: one whose vocabulary holds the bytes that each token stands for.
+
+OpenVINO GenAI hands the vocabulary of an IR folder's detokenizer to XGrammar as it is written there. SentencePiece
+writes ``▁`` for a space and ``<0x0A>`` for a byte, and XGrammar takes both literally, so that a grammar with a space
+in it holds no model to anything. The vocabulary is therefore rewritten in a copy of the detokenizer: bytes in place of
+spellings, and nothing for special tokens, which no grammar means by their text.
+"""
+
+import tempfile
+from functools import cache
+from importlib.util import find_spec
+from itertools import accumulate
+from pathlib import Path
+
+import numpy
+import openvino
+import openvino_genai
+from openvino import opset13 as opset
+
+from shared.formats import MARKERS
+from worker.engine.interface import EngineLoadError
+from worker.engine.text import Vocabulary
+from worker.engine.tokenizer_vocabulary import read_vocabulary
+
+_FILE = "openvino_detokenizer.xml"
+_VOCABULARY = "VocabDecoder"
+_JOINING = "FuzeRagged"
+_BEGINS, _ENDS, _CHARACTERS, _SKIPPED = 1, 2, 3, 4
+"""Inputs of the vocabulary's node: where each token's bytes begin and end, all bytes, and the ids to leave out."""
+
+
+def open_tokenizer(path: Path) -> tuple[openvino_genai.Tokenizer, Vocabulary]:
+    """Return the tokenizer of the GGUF file or IR folder at ``path``, for a pipeline, and what its tokens stand for.
+
+    Raises :class:`EngineLoadError` when the vocabulary can't be read, :class:`RuntimeError` when OpenVINO fails.
+    """
+    tokenizer = openvino_genai.Tokenizer(str(path))
+    vocabulary = read_vocabulary(tokenizer, read_pieces(path, tokenizer))
+    # OpenVINO GenAI makes the bytes itself when it reads a GGUF file.
+    return (_rewritten(path, vocabulary) if path.is_dir() else tokenizer), vocabulary
+
+
+def read_pieces(path: Path, tokenizer: openvino_genai.Tokenizer) -> list[bytes]:
+    """Return the bytes of each token id of the model at ``path``, special tokens as their text.
+
+    Raises :class:`EngineLoadError` when the IR folder's detokenizer has no vocabulary.
+    """
+    if not path.is_dir():
+        by_id = {token: piece for piece, token in tokenizer.get_vocab().items()}
+        return [by_id.get(token, b"") for token in range(max(by_id) + 1)]
+    model = _read(path)
+    vocabulary, last = _vocabulary(path, model)
+    first = 0 if last is not vocabulary else last.get_output_size() - 3
+    if vocabulary.get_input_size() > _SKIPPED:
+        vocabulary.input(_SKIPPED).replace_source_output(_constant(numpy.zeros(0, numpy.int32)))
+    texts = [opset.result(last.output(first + index)) for index in range(3)]
+    count = len(vocabulary.input_value(_BEGINS).get_node().get_data())
+    every = numpy.arange(count, dtype=numpy.int64)[None]
+    spelled = openvino.Model(texts, model.get_parameters(), "vocabulary")
+    begins, ends, characters = _core().compile_model(spelled, "CPU")(every).values()
+    data = characters.tobytes()
+    return [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+
+def _rewritten(folder: Path, vocabulary: Vocabulary) -> openvino_genai.Tokenizer:
+    """Return the tokenizer of an IR folder with the bytes of ``vocabulary`` in its detokenizer."""
+    model = _read(folder)
+    node, last = _vocabulary(folder, model)
+    if last is not node:
+        first = node.get_output_size() - 3
+        for index in range(3):
+            for reader in last.output(index).get_target_inputs():
+                reader.replace_source_output(node.output(first + index))
+    pieces = [_for_grammars(vocabulary, token) for token in range(len(vocabulary))]
+    bounds = numpy.array([0, *accumulate(map(len, pieces))], numpy.int32)
+    node.input(_BEGINS).replace_source_output(_constant(bounds[:-1]))
+    node.input(_ENDS).replace_source_output(_constant(bounds[1:]))
+    node.input(_CHARACTERS).replace_source_output(_constant(numpy.frombuffer(b"".join(pieces), numpy.uint8)))
+    # GenAI reads the tokenizer's settings from several files beside it.
+    with tempfile.TemporaryDirectory() as scratch:
+        for file in folder.iterdir():
+            (Path(scratch) / file.name).symlink_to(file.absolute())
+        for file in (Path(scratch) / _FILE, (Path(scratch) / _FILE).with_suffix(".bin")):
+            file.unlink(missing_ok=True)
+        openvino.save_model(model, Path(scratch) / _FILE, compress_to_fp16=False)
+        return openvino_genai.Tokenizer(scratch)
+
+
+def _for_grammars(vocabulary: Vocabulary, token: int) -> bytes:
+    piece = vocabulary.piece(token)
+    return b"" if token in vocabulary.special and piece.decode(errors="replace") not in MARKERS else piece
+
+
+def _vocabulary(folder: Path, model: openvino.Model) -> tuple[openvino.Node, openvino.Node]:
+    """Return the node that looks tokens up, and the last one that changes the bytes of single tokens."""
+    nodes = {node.get_type_name(): node for node in model.get_ordered_ops()}
+    vocabulary, joining = nodes.get(_VOCABULARY), nodes.get(_JOINING)
+    if vocabulary is None or joining is None:
+        raise EngineLoadError(
+            f"the detokenizer in {folder} has no vocabulary to read; export the model's tokenizer again with "
+            "openvino-tokenizers 2026 or newer"
+        )
+    return vocabulary, joining.input_value(2).get_node()
+
+
+def _read(folder: Path) -> openvino.Model:
+    return _core().read_model(folder / _FILE)
+
+
+@cache
+def _core() -> openvino.Core:
+    core = openvino.Core()
+    # Importing the package would load its converters too, which takes longer than reading a vocabulary.
+    package = find_spec("openvino_tokenizers")
+    if package is None or package.origin is None:
+        raise EngineLoadError("the package openvino-tokenizers is not installed")
+    core.add_extension(next(Path(package.origin).parent.glob("lib/*openvino_tokenizers*")))
+    return core
+
+
+def _constant(values: numpy.typing.NDArray[numpy.generic]) -> openvino.Output:
+    return opset.constant(values).output(0)

@@ -1,0 +1,87 @@
+"""What a vocabulary can spell: a grammar can hold a model only to texts that its tokens make."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from shared.errors import ProblemKind, refuse
+from shared.request import ChatRequest, Constraint
+from worker.grammar.plan import Plan
+
+_TEXT_BYTES = frozenset(range(0x80)) | frozenset(range(0x80, 0xC0)) | frozenset(range(0xC2, 0xF5))
+"""The bytes that UTF-8 text consists of."""
+
+_ESSENTIAL = (
+    frozenset(range(0x20, 0x7F)) | frozenset(b"\n") | frozenset(range(0x80, 0xC0)) | frozenset(range(0xC2, 0xF1))
+)
+"""Those without which everyday text can't be spelled: some byte-level vocabularies lack a few of the others."""
+
+_NEGATED = re.compile(r"""("(?:\\.|[^"\\])*")|\[\^(?:\\.|[^\]\\])*\]""", re.DOTALL)
+_CHARACTER = re.compile(r"\\x([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})|\\[ -~]|([^ -~\n])", re.DOTALL)
+
+
+def missing_bytes(pieces: Iterable[bytes]) -> frozenset[int]:
+    """Return the bytes of UTF-8 text for which a vocabulary has no token of their own."""
+    return _TEXT_BYTES.difference(piece[0] for piece in pieces if len(piece) == 1)
+
+
+def spells_everyday_text(missing: frozenset[int]) -> bool:
+    """Whether a vocabulary that lacks the bytes ``missing`` can be held to grammars at all."""
+    return not missing & _ESSENTIAL
+
+
+def spellable_plan(plan: Plan, request: ChatRequest, missing: frozenset[int]) -> Plan:
+    """Return ``plan`` as a vocabulary that lacks the bytes ``missing`` can keep it.
+
+    Calls that the model need not make are left unguided where it can't. Raises
+    :class:`shared.errors.RequestRefused` naming the field that asks for what it can't spell.
+    """
+    if plan.constraint is None or not missing:
+        return plan
+    holds_grammars = spells_everyday_text(missing)
+    unspellable = _unspellable(plan.constraint, missing) if holds_grammars else None
+    if holds_grammars and unspellable is None:
+        return plan
+    if plan.free_until:
+        return msgspec.structs.replace(plan, constraint=None, free_until=())
+    forced = request.tool_choice == "required" or request.named_tool is not None
+    param = "tool_choice" if forced else plan.param
+    reason = (
+        "its vocabulary has no tokens for single bytes, so it can't spell every text"
+        if unspellable is None
+        else f"its vocabulary can't spell the character U+{ord(unspellable):04X}"
+    )
+    raise refuse(ProblemKind.INVALID, f"This model can't be held to what '{param}' asks for: {reason}.", param=param)
+
+
+def _unspellable(constraint: Constraint, missing: frozenset[int]) -> str | None:
+    """Return a character of the constraint, written or escaped, that needs a missing byte.
+
+    Negated character classes always leave other characters, and are passed over.
+    """
+    for text in _texts(constraint):
+        for found in _CHARACTER.finditer(_NEGATED.sub(r"\1", text)):
+            *codes, plain = found.groups()
+            code = next((int(digits, 16) for digits in codes if digits), None)
+            character = plain or "" if code is None else chr(code) if code <= sys.maxunicode else ""
+            if missing.intersection(character.encode(errors="ignore")):
+                return character
+    return None
+
+
+def _texts(constraint: Constraint) -> Iterator[str]:
+    """Yield the texts that the constraint is written in: a structural tag is JSON around them."""
+    if constraint.kind != "structural_tag":
+        yield constraint.value
+        return
+    waiting = [msgspec.json.decode(constraint.value)]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                yield text
+            case list() as items:
+                waiting += items
+            case dict() as members:
+                waiting += members.values()

@@ -34,13 +34,13 @@ class Store:
                 stdout=log,
                 stderr=log,
             )
-        client = self.client()
-        for _ in range(500):
-            try:
-                client.ping()
-                return
-            except redis.RedisError:
-                time.sleep(0.02)
+        with self.client() as client:
+            for _ in range(500):
+                try:
+                    client.ping()
+                    return
+                except redis.RedisError:
+                    time.sleep(0.02)
         raise AssertionError(f"Valkey does not answer:\n{(self._folder / 'valkey.log').read_text()}")
 
     def kill(self) -> None:

@@ -38,7 +38,8 @@ Batch = list[tuple[int, Event]]
 class Answer:
     """The events of one request, from all of its choices, in order for each choice."""
 
-    def __init__(self, jobs: list[str], model: str) -> None:
+    def __init__(self, jobs: list[str], model: str, cancel: Callable[[str], None] | None = None) -> None:
+        """``cancel`` is called with a job whose choice was ended with :meth:`end`, and returns at once."""
         self.jobs = jobs
         self.model = model
         self.tracks = [_Track(job, choice, self) for choice, job in enumerate(jobs)]
@@ -47,6 +48,9 @@ class Answer:
         self._merge_at = _MERGE_FROM
         self._unfinished = len(jobs)
         self._waiting = False
+        self._cancel = cancel
+        self.ended: list[str] = []
+        """Jobs whose choices were ended with :meth:`end`."""
         self.bypass: Callable[[int, Event], bool] | None = None
         """Called with a choice and its event while the consumer of :meth:`batches` waits for more; returns whether it
         has done with the event all there is to do. So a token need not wake a task."""
@@ -73,6 +77,19 @@ class Answer:
         if last:
             self._unfinished -= 1
         self._arrived.set()
+
+    def end(self, choice: int) -> None:
+        """End a choice before its job has ended: no more of its text is wanted.
+
+        The job is cancelled, which frees its slot. A promised answer's jobs are cancelled with the last of its choices
+        instead, as another replica may have to read their journals until then.
+        """
+        track = self.tracks[choice]
+        if not track.ended:
+            track.finish()
+            self.ended.append(track.job)
+            if self._cancel is not None and not self.promised:
+                self._cancel(track.job)
 
     def fail(self, problem: Problem) -> None:
         """End every choice that is still open with ``problem``."""
@@ -196,10 +213,11 @@ class _Track:
         held, self._held = self._held or [], None
         self.heard = time.monotonic()
         for event in journal:
+            if self.ended:
+                break
             if isinstance(event, Delta | Finished) and event.position > self.position:
                 raise ValueError(f"the tokens {self.position} to {event.position - 1} are missing")
-            if not self.ended:
-                self._accept(max(self.attempt, 1), event)
+            self._accept(max(self.attempt, 1), event)
         for attempt, event in held:
             if not self.ended and attempt >= self.attempt and getattr(event, "position", 0) <= self.position:
                 self._accept(attempt, event)
@@ -207,6 +225,12 @@ class _Track:
     def resume(self) -> None:
         """Give up waiting for :meth:`fill`: the journal could not be read. What was held back is in it."""
         self._held = None
+
+    def finish(self) -> None:
+        """End this choice with what has been seen of it."""
+        self._held = None
+        self.ended = True
+        self.answer.put(self.choice, Finished(self.position, "stop"), last=True)
 
     def fail(self, problem: Problem) -> None:
         """End this choice."""

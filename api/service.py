@@ -67,7 +67,7 @@ class ChatService:
             )
         self._require(request.model)
         jobs = self._jobs(request, tenant)
-        answer = Answer([job.id for job in jobs], request.model)
+        answer = self._answer([job.id for job in jobs], request.model)
         answer.arriving = True
         self._open(answer, queue_timeout)
         limit = self._queue_limit(request.model, len(jobs))
@@ -93,7 +93,7 @@ class ChatService:
 
         It is read from the journals of its ``jobs``, and must be closed at its end.
         """
-        answer = Answer(list(jobs), model)
+        answer = self._answer(list(jobs), model)
         answer.promised = True
         self._open(answer, queue_timeout, age)
         self._relay.catch_up(answer)
@@ -103,7 +103,9 @@ class ChatService:
         """End an answer: nothing more is relayed, and jobs that are not over are cancelled, or left to others."""
         self._forget(answer)
         if (answer.abandoned or not answer.over) and not self.leaves(answer):
-            self._errands.run(self._cancel(answer), "cancel jobs")
+            self._errands.run(self._cancel(answer.model, answer.jobs), "cancel jobs")
+        elif answer.promised and answer.ended:
+            self._errands.run(self._cancel(answer.model, answer.ended), "cancel jobs")
 
     def leaves(self, answer: Answer) -> bool:
         """Whether ``answer`` is left to another replica to finish and to store, because this one ends."""
@@ -175,6 +177,9 @@ class ChatService:
         """Wait until the last cancellations are sent, though not for a store that is away: workers notice then that
         nobody listens."""
         await self._errands.finish(_FAREWELL)
+
+    def _answer(self, jobs: list[str], model: str) -> Answer:
+        return Answer(jobs, model, cancel=lambda job: self._errands.run(self._cancel(model, [job]), "cancel a job"))
 
     def _queue_limit(self, model: str, jobs: int) -> int:
         """How many jobs may wait when ``jobs`` new ones have come, at the rate at which the workers get on.
@@ -317,14 +322,14 @@ class ChatService:
         except (RedisError, OSError) as error:
             logger.log(outage.store.level, "the tokens of a request of %s are not charged: %s", tenant, error)
 
-    async def _cancel(self, answer: Answer) -> None:
-        """Cancel what is left of ``answer``. An outage is waited out: its workers would compute for nobody."""
+    async def _cancel(self, model: str, jobs: Sequence[str]) -> None:
+        """Cancel ``jobs``, as far as they are not over. An outage is waited out: workers would compute for nobody."""
         while True:
             try:
-                await self.queue(answer.model).cancel(answer.jobs)
+                await self.queue(model).cancel(jobs)
                 return
             except (RedisError, OSError) as error:
-                logger.debug("requests %s are not cancelled yet: %s", answer.jobs, error)
+                logger.debug("requests %s are not cancelled yet: %s", jobs, error)
                 await asyncio.sleep(_RETRY_SOON)
 
 

@@ -116,6 +116,11 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     metadata: tuple[tuple[str, str], ...] = ()
 
     @property
+    def single_call(self) -> bool:
+        """Whether an answer has at most one tool call: parallel calls are off, or one function was named."""
+        return not self.parallel_tool_calls or self.named_tool is not None
+
+    @property
     def prompt(self) -> Prompt | None:
         """The first prompt: the only one in a job's request."""
         return self.prompts[0] if self.prompts else None

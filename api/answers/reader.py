@@ -29,10 +29,12 @@ class ChoiceReader:
         self._parser = _parser(request, started)
         self._aligner = _Aligner() if needs_logprobs(request) else None
         self._tally = tally
-        self._most_calls = math.inf if request.parallel_tool_calls else 1
+        self._most_calls = 1 if request.single_call else math.inf
         self._reasoning = self._parser is not None and started.in_reasoning
         self._called = False
         self.plain = self._parser is None and self._aligner is None
+        self.complete = False
+        """Whether the answer has all that it may have, though the model goes on; nothing is read from then on."""
 
     def anew(self) -> "ChoiceReader":
         """A reader for another text of the same job."""
@@ -40,6 +42,8 @@ class ChoiceReader:
 
     def read(self, delta: Delta) -> list[Read]:
         """Return what is new."""
+        if self.complete:
+            return []
         logprobs = self._aligner.take(delta) if self._aligner else ()
         if self._parser is None:
             parts: list[Part] = [Content(delta.text)] if delta.text else []
@@ -56,12 +60,12 @@ class ChoiceReader:
         Tokens that are left are part of an answer that was cut off by length, although they show no text (half a
         character, say). Otherwise they ended the answer or made calls, and are told no more than their text.
         """
-        parts = self._parser.finish() if self._parser else []
+        parts = self._parser.finish() if self._parser and not self.complete else []
         self._watch(parts)
         logprobs = self._aligner.rest() if self._aligner and reason == "length" and not self._called else ()
         if logprobs and not any(isinstance(part, Content | Reasoning) for part in parts):
             parts.append(Content(""))
-        if self._called and reason == "stop":
+        if self._called and (reason == "stop" or self.complete):
             reason = "tool_calls"
         return self._with(parts, logprobs), reason
 
@@ -79,12 +83,13 @@ class ChoiceReader:
     def _with(self, parts: Sequence[Part], logprobs: Sequence[TokenLogprob]) -> list[Read]:
         """Put the tokens beside the first part that can carry them; without one, they wait for the next.
 
-        Calls beyond the one that was allowed are left out.
+        A call beyond the one that is allowed completes the answer.
         """
         read: list[Read] = []
         for part in parts:
-            if isinstance(part, CallOpened | CallArguments | CallClosed) and part.index >= self._most_calls:
-                continue
+            if isinstance(part, CallOpened) and part.index >= self._most_calls:
+                self.complete = True
+                break
             carries = isinstance(part, Content | Reasoning)
             read.append((part, logprobs if carries else ()))
             if carries:

@@ -38,6 +38,7 @@ async def stream(
         ChoiceBuilder(index, logprobs=request.sampling.logprobs) for index in range(len(answer.jobs) if on_whole else 0)
     ]
     whole: list[Choice] = []
+    unfinished = len(answer.jobs)
     if write is not None and on_whole is None:
         answer.bypass = _bypass(readers, rendering, tally, write)
     async for batch in answer.batches():
@@ -55,6 +56,8 @@ async def stream(
                         _write(rendering, choice, read, pieces)
                         if on_whole is not None:
                             _build(builders[choice], read)
+                        if reader.complete:
+                            answer.end(choice)
                 case Started():
                     tally.started(choice // jobs_per_prompt(request), event)
                     readers[choice] = ChoiceReader(request, event, tally)
@@ -64,6 +67,7 @@ async def stream(
                     _write(rendering, choice, rest, pieces)
                     tally.outcome = reason
                     pieces.append(rendering.closing(choice, reason))
+                    unfinished -= 1
                     if on_whole is not None:
                         _build(builders[choice], rest)
                         whole.append(builders[choice].choice(reason))
@@ -72,7 +76,7 @@ async def stream(
                     pieces.append(rendering.failure(event.problem))
                     yield b"".join(pieces)
                     return
-        if answer.over:
+        if not unfinished:
             pieces += (rendering.usage(tally.usage()), rendering.done)
             if on_whole is not None:
                 await on_whole(sorted(whole, key=lambda choice: choice.index))
@@ -113,6 +117,8 @@ async def collect(answer: Answer, request: ChatRequest, tally: Tally) -> list[Ch
                         builders[job].add_text(event.text)
                     else:
                         _build(builders[job], reader.read(event))
+                        if reader.complete:
+                            answer.end(job)
                 case Started():
                     tally.started(job // jobs_per_prompt(request), event)
                     readers[job] = ChoiceReader(request, event, tally)

@@ -167,6 +167,28 @@ def test_a_tool_that_must_be_called(client: openai.OpenAI, choice: Any) -> None:
     assert chat(client, messages=[*history, result], tools=[TOOL], tool_choice="none").choices[0].message.content
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_named_function_is_called_once(client: openai.OpenAI, stream: bool) -> None:
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    messages = [{"role": "user", "content": "What is the weather in Paris, Rome, Oslo, Bonn, Cork and Nice?"}]
+    fields = {"messages": messages, "tools": [TOOL], "tool_choice": named, "max_tokens": 300}
+    if stream:
+        with client.chat.completions.stream(**(GREEDY | fields)) as events:
+            answer: Any = events.until_done().get_final_completion().choices[0]
+    else:
+        answer = chat(client, **fields).choices[0]
+    assert answer.finish_reason == "tool_calls"
+    (call,) = answer.message.tool_calls
+    assert json.loads(call.function.arguments).keys() == {"city", "unit"}
+    assert not answer.message.content
+
+
+def test_a_required_call_is_made(client: openai.OpenAI) -> None:
+    answer = chat(client, messages=FRANCE, tools=[TOOL], tool_choice="required", max_tokens=300).choices[0]
+    assert len(answer.message.tool_calls or []) >= 1
+    assert not answer.message.content
+
+
 def test_a_function_that_must_be_called(client: openai.OpenAI) -> None:
     function = {name: value for name, value in TOOL["function"].items() if name != "strict"}
     fields = {"messages": WEATHER, "functions": [function], "function_call": {"name": "get_weather"}}

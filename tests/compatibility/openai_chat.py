@@ -123,7 +123,9 @@ TOOLS = (
         test=_INSIDE,
     ),
     TOOL_CHOICE(test=_SDK + "test_a_tool_that_must_be_called"),
-    TOOL_CHOICE_BY_NAME(test=_SDK + "test_a_tool_that_must_be_called"),
+    TOOL_CHOICE_BY_NAME(
+        how="Called exactly once, by any model: a grammar holds it.", test=_SDK + "test_a_named_function_is_called_once"
+    ),
     Request(
         fields="tool_choice tool_choice.type tool_choice.allowed_tools tool_choice.allowed_tools.mode "
         "tool_choice.allowed_tools.tools",
@@ -144,8 +146,8 @@ TOOLS = (
     Request(
         fields="parallel_tool_calls",
         body={"tools": [TOOL], "parallel_tool_calls": False},
-        how="false: one call at most.",
-        test="tests/unit/test_answers.py::test_only_one_call_where_only_one_is_allowed",
+        how="false: at most one call; with `required`, exactly one.",
+        test="tests/unit/test_answers.py::test_a_second_call_ends_the_choice_and_cancels_its_job",
     ),
     Request(
         fields="functions functions[].name functions[].description functions[].parameters function_call "

@@ -122,6 +122,23 @@ def test_a_tool_call(session_fleet: Fleet) -> None:
     assert chat(session_fleet, messages=[*history, *results, *said("Thanks.")]).choices[0].message.content == "Thanks."
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tool_choice": {"type": "function", "function": {"name": "find_city"}}},
+        {"parallel_tool_calls": False},
+    ],
+)
+def test_one_call_is_all_where_no_grammar_holds(session_fleet: Fleet, fields: dict[str, Any]) -> None:
+    # The simulated engine follows no grammar, and would go on for 500 steps.
+    more = " sea" * 500
+    answer = chat(session_fleet, messages=said(CALL + CALL + more), tools=TOOLS, **fields)
+    assert len(answer.choices[0].message.tool_calls or []) == 1
+    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (None, "tool_calls")
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens < 500
+
+
 def test_a_tool_call_streams(session_fleet: Fleet) -> None:
     with (
         session_fleet.client() as client,

@@ -42,7 +42,9 @@ def answered(*jobs: Sequence[Event]) -> Answer:
     for turn in range(max(map(len, jobs))):
         for choice, events in enumerate(jobs):
             if turn < len(events):
-                answer.put(choice, events[turn], last=turn == len(events) - 1)
+                last = turn == len(events) - 1
+                answer.tracks[choice].ended = last
+                answer.put(choice, events[turn], last=last)
     return answer
 
 
@@ -202,6 +204,42 @@ async def test_only_one_call_where_only_one_is_allowed() -> None:
     (choice,) = await whole(request, said(CALL, "\n", CALL, started=started))
     assert len(choice.calls) == 1
     assert len(deltas(await streamed(request, said(CALL, CALL, started=started)), "tool_calls")[0]) == 2
+
+
+@pytest.mark.parametrize("fields", [{"named_tool": "f", "tool_choice": "required"}, {"parallel_tool_calls": False}])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_second_call_ends_the_choice_and_cancels_its_job(fields: dict[str, Any], streams: bool) -> None:
+    request = asked(tools=(Tool(name="f"),), n=2, **fields)
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
+    cancelled: list[str] = []
+    answer = Answer(["job0", "job1"], "m", cancel=cancelled.append)
+    answer.tracks[1].fill(said(CALL, started=started))
+    # The job of the first choice never ends by itself.
+    answer.tracks[0].fill(said(CALL, CALL[:40], CALL[40:] + "and so on", started=started)[:-1])
+    if streams:
+        rendering = ChatRendering(request, answer_id="0", created=0, fingerprint="fp")
+        sent = b"".join([piece async for piece in stream(answer, request, rendering, Tally())]).decode()
+        assert sent.endswith("data: [DONE]\n\n")
+        assert "and so on" not in sent
+        chunks = [json.loads(event.removeprefix("data: ")) for event in sent.split("\n\n")[:-2]]
+        assert reasons(chunks) == {0: "tool_calls", 1: "tool_calls"}
+        assert [len(deltas(chunks, "tool_calls")[choice]) for choice in (0, 1)] == [2, 2]
+    else:
+        choices = await collect(answer, request, Tally())
+        assert [(len(choice.calls), choice.text, choice.reason) for choice in choices] == [(1, "", "tool_calls")] * 2
+    assert cancelled == ["job0"]
+
+
+async def test_the_jobs_of_a_promised_answer_are_not_cancelled_before_its_end() -> None:
+    request = asked(tools=(Tool(name="f"),), parallel_tool_calls=False, store=True)
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
+    cancelled: list[str] = []
+    answer = Answer(["job0"], "m", cancel=cancelled.append)
+    answer.promised = True
+    answer.tracks[0].fill(said(CALL, CALL, started=started)[:-1])
+    (choice,) = await collect(answer, request, Tally())
+    assert len(choice.calls) == 1
+    assert (cancelled, answer.ended) == ([], ["job0"])
 
 
 async def test_no_call_where_none_is_allowed() -> None:

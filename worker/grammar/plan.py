@@ -44,7 +44,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
     Raises :class:`shared.errors.RequestRefused` when a schema is wrong or asks for what no grammar can hold.
     """
     tools = callable_tools(request)
-    parallel = request.parallel_tool_calls
+    parallel = not request.single_call
     required = bool(tools) and (request.tool_choice == "required" or request.named_tool is not None)
     form = TOOL_FORMATS[output.tools] if output.tools else None
     if required and (form is None or form.shape is None):

@@ -123,17 +123,40 @@ def test_required_calls_of_any_model_are_a_json_list(form: OutputFormat) -> None
     assert "[]" not in texts
 
 
-def test_one_call_is_all_without_parallel_calls() -> None:
-    plan = make_plan(request(tools=(NOW,), tool_choice="required", parallel_tool_calls=False), OutputFormat(), "")
+@pytest.mark.parametrize("fields", [{"named_tool": "now"}, {"parallel_tool_calls": False}])
+def test_one_call_in_a_list_is_all(fields: dict[str, Any]) -> None:
+    plan = make_plan(request(tools=(NOW,), tool_choice="required", **fields), OutputFormat(), "")
     assert plan.constraint is not None
     call = '{"name": "now", "arguments": {}}'
     assert f"[{call}]" in Texts(plan.constraint.value)
     assert f"[{call},{call}]" not in Texts(plan.constraint.value)
 
 
+@pytest.mark.parametrize("name", [name for name, form in TOOL_FORMATS.items() if form.shape])
+@pytest.mark.parametrize("fields", [{"named_tool": "now"}, {"parallel_tool_calls": False}])
+def test_one_call_is_the_whole_text_in_every_format(name: ToolFormatName, fields: dict[str, Any]) -> None:
+    plan = make_plan(request(tools=(CITY, NOW), tool_choice="required", **fields), OutputFormat(tools=name), "")
+    part = part_of(plan.constraint)
+    if part["type"] == "tag" and part["content"]["type"] != "grammar":
+        part = part["content"]  # calls in a group
+    tags = part["elements"] if part["type"] == "or" else [part]
+    assert {tag["type"] for tag in tags} == {"tag"}
+    grammar = tags[0]["content"]["grammar"]
+    call = '{"name": "now", "arguments": {}}'
+    if name in ("mistral", "phi4", "granite"):
+        assert f"[{call}]" in Texts(grammar)
+    assert f"[{call},{call}]" not in Texts(grammar)
+
+
+@pytest.mark.parametrize("name", [name for name, form in TOOL_FORMATS.items() if form.shape])
+def test_a_required_call_is_one_or_more(name: ToolFormatName) -> None:
+    plan = make_plan(request(tools=(CITY, NOW), tool_choice="required"), OutputFormat(tools=name), "")
+    assert part_of(plan.constraint)["type"] in ("tags_with_separator", "tag", "or")
+
+
 def test_a_named_tool_is_the_only_one() -> None:
     plan = make_plan(request(tools=(CITY, NOW), tool_choice="required", named_tool="now"), HERMES, "")
-    assert [tag["begin"] for tag in part_of(plan.constraint)["tags"]] == ['<tool_call>\n{"name": "now", "arguments": ']
+    assert part_of(plan.constraint)["begin"] == '<tool_call>\n{"name": "now", "arguments": '
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,10 @@ class ChoiceReader:
         Tokens that are left are part of an answer that was cut off by length, although they show no text (half a
         character, say). Otherwise they ended the answer or made calls, and are told no more than their text.
         """
-        parts = self._parser.finish() if self._parser and not self.complete else []
+        parts = self._parser.finish(cut=reason == "length") if self._parser and not self.complete else []
         self._watch(parts)
-        logprobs = self._aligner.rest() if self._aligner and reason == "length" and not self._called else ()
+        in_markup = self._called or (self._parser is not None and self._parser.dropped)
+        logprobs = self._aligner.rest() if self._aligner and reason == "length" and not in_markup else ()
         if logprobs and not any(isinstance(part, Content | Reasoning) for part in parts):
             parts.append(Content(""))
         if self._called and (reason == "stop" or self.complete):

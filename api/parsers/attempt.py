@@ -4,11 +4,12 @@ from api.parsers.source import Malformed, Script, Source
 from api.parsers.writer import Writer
 
 
-def attempt(source: Source, writer: Writer, calls: Script[None]) -> Script[bool]:
+def attempt(source: Source, writer: Writer, calls: Script[None], *, marked: bool = True) -> Script[bool]:
     """Run the script ``calls``; return whether it found calls and nothing else.
 
-    What it has read and not told is content, except where the text ends behind the opening of a call: then it
-    is a piece of the format.
+    What it has read and not told is content, except where the text ends inside a call: markup is never content.
+    ``marked`` is whether a marker has announced the calls. Without one, what the text ends inside is taken for a call
+    only where the text was cut off.
     """
     opened = writer.calls
     try:
@@ -16,8 +17,8 @@ def attempt(source: Source, writer: Writer, calls: Script[None]) -> Script[bool]
         sound = True
     except Malformed:
         sound = False
-    if source.exhausted and writer.calls > opened:
-        source.forget()
+    if source.exhausted and (marked or source.cut or writer.calls > opened):
+        source.drop()
     left = source.reclaim()
     writer.content(left)
     return sound and not left.strip()

@@ -7,6 +7,6 @@ from api.parsers.writer import Writer
 
 
 def guided_script(source: Source, writer: Writer) -> Script[None]:
-    """Read a whole answer. What is not a call after all, because the text was cut off early, is content."""
+    """Read a whole answer. A call that is cut off before its name is dropped; any other text is content."""
     yield from attempt(source, writer, json_calls(source, writer))
     yield from source.through(markers(), writer.content)

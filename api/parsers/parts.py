@@ -44,12 +44,20 @@ Part = Content | Reasoning | CallOpened | CallArguments | CallClosed
 class Parser(Protocol):
     """Reads one answer's text as it comes. Neither method raises, whatever the text.
 
-    However the text is cut, the parts join to the same whole. A call that is not closed was cut off by the
-    end of the text, or became malformed after its name had been told: what follows the fault is content.
+    However the text is divided, the parts join to the same whole. A call that is not closed was cut off by the
+    end of the text, or became malformed after its name had been told: what follows the fault is content. Markup inside
+    which the text ends is in no part.
     """
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the text ended inside markup, which is in no part."""
 
     def feed(self, text: str) -> list[Part]:
         """Take the next piece of text; return the parts that are now certain."""
 
-    def finish(self) -> list[Part]:
-        """Tell that the text has ended; return what was held back."""
+    def finish(self, *, cut: bool = False) -> list[Part]:
+        """Tell that the text has ended; return what was held back.
+
+        ``cut``: the text was cut off by a limit, so the beginning of a marker at its end is markup, not content.
+        """

@@ -21,8 +21,15 @@ class ScriptedParser:
         next(self._script, None)
         return self._writer.drain()
 
-    def finish(self) -> list[Part]:
-        """Tell that the text has ended; return what was held back."""
-        self._source.end()
+    @property
+    def dropped(self) -> bool:
+        """Whether the text ended inside markup, which is in no part."""
+        return self._source.dropped
+
+    def finish(self, *, cut: bool = False) -> list[Part]:
+        """Tell that the text has ended, and whether it was cut off; return what was held back."""
+        self._source.end(cut=cut)
         next(self._script, None)
+        if self.dropped:
+            self._writer.edge()
         return self._writer.finish()

@@ -69,6 +69,10 @@ class Source:
         self.text = ""
         self.at = 0
         self._ended = False
+        self.cut = False
+        """Whether the text has ended because it was cut off."""
+        self.dropped = False
+        """Whether the text ended inside markup, which is not content."""
         self._untold: list[str] = []
 
     @property
@@ -81,9 +85,10 @@ class Source:
         self.text = self.text[self.at :] + text
         self.at = 0
 
-    def end(self) -> None:
-        """No more text will come."""
+    def end(self, *, cut: bool = False) -> None:
+        """No more text will come. ``cut``: the text was cut off, so its end may be half a marker."""
         self._ended = True
+        self.cut = cut
 
     def take(self, end: int) -> str:
         """Read up to index ``end`` of ``text``, and return what was read."""
@@ -95,6 +100,11 @@ class Source:
     def forget(self) -> None:
         """All that has been read has been told, or need not be."""
         self._untold.clear()
+
+    def drop(self) -> None:
+        """Forget what has been read and not told: the text has ended inside markup."""
+        self._untold.clear()
+        self.dropped = True
 
     def reclaim(self) -> str:
         """Return what has been read and not told, and forget it."""
@@ -127,7 +137,10 @@ class Source:
                 return ""
 
     def ahead(self, options: tuple[str, ...]) -> Script[str | None]:
-        """Which of ``options`` comes next, not read yet. The beginning of one at the end of the text is read."""
+        """Which of ``options`` comes next, not read yet.
+
+        The beginning of one at the end of the text is read; where the text was cut off, it is dropped.
+        """
         while True:
             for option in options:
                 if self.text.startswith(option, self.at):
@@ -137,6 +150,8 @@ class Source:
                 return None
             if not (yield from self.more()):
                 self.take(len(self.text))
+                if rest and self.cut:
+                    self.drop()
                 return None
 
     def match(self, *options: str) -> Script[str | None]:
@@ -155,7 +170,7 @@ class Source:
         """Read up to and with the first of ``stops``, handing what comes before it to ``tell`` piece by piece.
 
         Returns the stop, or ``None`` when the text ended before one; ``tell_cut_stop`` is whether to tell what
-        may have been the beginning of a stop then.
+        may have been the beginning of a stop then. Where the text was cut off, that is dropped.
         """
         while True:
             found = stops.find(self.text, self.at)
@@ -169,7 +184,9 @@ class Source:
                 tell(self.take(clear))
             if not (yield from self.more()):
                 rest = self.take(len(self.text))
-                if rest and tell_cut_stop:
+                if rest and self.cut:
+                    self.drop()
+                elif rest and tell_cut_stop:
                     tell(rest)
                 return None
 

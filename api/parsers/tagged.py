@@ -56,7 +56,7 @@ def tagged_script(
             trigger = yield from source.through(calls, tell)
         if trigger is None or read_calls is None:
             return
-        at_edge = yield from attempt(source, writer, read_calls(source, writer, trigger))
+        at_edge = yield from attempt(source, writer, read_calls(source, writer, trigger), marked=bool(trigger))
 
 
 def _read_reasoning(source: Source, writer: Writer, reasoning: ReasoningFormat) -> Script[None]:

@@ -242,6 +242,27 @@ async def test_the_jobs_of_a_promised_answer_are_not_cancelled_before_its_end() 
     assert (cancelled, answer.ended) == ([], ["job0"])
 
 
+@pytest.mark.parametrize("tail", ["<tool_", '<tool_call>\n{"name": "', '<tool_call>\n{"name": "f", "argu'])
+async def test_a_call_that_is_cut_off_is_no_content(tail: str) -> None:
+    request = asked(tools=(Tool(name="f"),), sampling=LOGPROBS)
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
+    events = said("Well. ", "\n", tail, reason="length", started=started)
+    (choice,) = await whole(request, events)
+    assert (choice.text, choice.calls, choice.reason) == ("Well.", (), "length")
+    assert [token.piece for token in choice.logprobs or ()] == [b"Well. "]
+    chunks = await streamed(request, events)
+    assert "".join(deltas(chunks, "content")[0]) == "Well."
+    assert reasons(chunks) == {0: "length"}
+
+
+async def test_a_call_with_a_name_is_told_as_far_as_it_came() -> None:
+    request = asked(tools=(Tool(name="f"),))
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
+    (choice,) = await whole(request, said(CALL[: CALL.index("1")], reason="length", started=started))
+    assert (choice.text, choice.reason) == ("", "length")
+    assert [(call.name, call.arguments) for call in choice.calls] == [("f", '{"a": ')]
+
+
 async def test_no_call_where_none_is_allowed() -> None:
     request = asked(tools=(Tool(name="f"),), tool_choice="none")
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")

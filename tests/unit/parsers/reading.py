@@ -24,15 +24,15 @@ class Answer:
     calls: list[Call] = field(default_factory=list)
 
 
-def read(parser: Parser, pieces: Iterable[str]) -> Answer:
+def read(parser: Parser, pieces: Iterable[str], *, cut: bool = False) -> Answer:
     """Feed ``pieces`` and join the parts, which must come in an order that a client can follow."""
-    return join(parts_of(parser, pieces))
+    return join(parts_of(parser, pieces, cut=cut))
 
 
-def parts_of(parser: Parser, pieces: Iterable[str]) -> list[Part]:
-    """Feed ``pieces``, end the text, and return all parts."""
+def parts_of(parser: Parser, pieces: Iterable[str], *, cut: bool = False) -> list[Part]:
+    """Feed ``pieces``, end the text, and return all parts. ``cut``: the text was cut off."""
     parts = [part for piece in pieces for part in parser.feed(piece)]
-    return parts + parser.finish()
+    return parts + parser.finish(cut=cut)
 
 
 def join(parts: Iterable[Part]) -> Answer:

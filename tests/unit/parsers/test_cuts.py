@@ -1,6 +1,7 @@
 """Whatever the text and however it is cut: one meaning, no exception, nothing lost."""
 # ruff: noqa: RUF001 (DeepSeek's tokens have full-width bars)
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +64,20 @@ def test_transcripts_mean_the_same_however_they_are_cut(case: tuple[Transcript, 
     assert read(transcript.parser(), text) == whole
 
 
+@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda item: f"{item.tools}-{item.reasoning}-{item.name}")
+def test_a_text_that_is_cut_off_shows_a_beginning_of_the_whole_one(transcript: Transcript) -> None:
+    whole = read(transcript.parser(), [transcript.text])
+    for length in range(len(transcript.text)):
+        pieces = [transcript.text[:length]]
+        shown = read(transcript.parser(), pieces, cut=True)
+        assert whole.content.startswith(shown.content.rstrip()), (length, shown)
+        assert whole.reasoning.startswith(shown.reasoning.rstrip()), (length, shown)
+        assert [call.name for call in shown.calls] == [call.name for call in whole.calls[: len(shown.calls)]]
+        for call, full in zip(shown.calls, whole.calls, strict=False):
+            assert full.arguments.startswith(call.arguments) or call.closed, (length, shown)
+        assert read(transcript.parser(), transcript.text[:length], cut=True) == shown
+
+
 @given(st.sampled_from(FORMATS), st.lists(st.sampled_from(FRAGMENTS), max_size=20))
 def test_any_row_of_fragments_means_the_same_however_it_is_cut(transcript: Transcript, fragments: list[str]) -> None:
     text = "".join(fragments)
@@ -75,3 +90,4 @@ def test_any_row_of_fragments_means_the_same_however_it_is_cut(transcript: Trans
 def test_text_without_markers_comes_through_unchanged(transcript: Transcript, text: str) -> None:
     if not transcript.in_reasoning:
         assert read(transcript.parser(), text).content == text
+        assert read(transcript.parser(), text, cut=True).content == text

@@ -28,16 +28,12 @@ def answer_to(tools: ToolFormatName, text: str) -> Answer:
         ("hermes", '<tool_call>{"name": "get_time", "arguments": "not JSON"}</tool_call>'),
         ("hermes", '<tool_call>{"name": "get_time", "colour": 1}</tool_call>'),
         ("hermes", "<tool_call>[]</tool_call>"),
-        ("hermes", '<tool_call>{"name": "get_ti'),
-        ("hermes", "<tool_call>" * 3),
         ("qwen3_coder", "<tool_call>\n<functions>\n"),
         ("qwen3_coder", "<function=" + "a" * 300 + "></function>"),
         ("llama_pythonic", "[get_time(1)]"),
         ("llama_pythonic", "[get_time]"),
         ("llama_pythonic", "[]"),
-        ("mistral", "[TOOL_CALLS]"),
         ("mistral_args", "[TOOL_CALLS]get_time[ARGS]none"),
-        ("mistral_args", "[TOOL_CALLS]get_time {}"),
         ("phi4", "functools[1, 2]"),
         ("deepseek_v31", "<｜tool▁calls▁begin｜>get_time<｜tool▁calls▁end｜>"),  # noqa: RUF001
         ("deepseek_v3", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n{}"),  # noqa: RUF001
@@ -47,6 +43,19 @@ def answer_to(tools: ToolFormatName, text: str) -> Answer:
 )
 def test_what_is_no_call_is_content(tools: ToolFormatName, text: str) -> None:
     assert answer_to(tools, text) == Answer(content=text)
+
+
+@pytest.mark.parametrize(
+    ("tools", "text", "content"),
+    [
+        ("hermes", 'So.\n<tool_call>{"name": "get_ti', "So."),
+        ("hermes", "<tool_call>" * 3, "<tool_call>" * 2),
+        ("mistral", "[TOOL_CALLS]", ""),
+        ("mistral_args", "[TOOL_CALLS]get_time {}", ""),
+    ],
+)
+def test_markup_that_the_text_ends_inside_is_not_content(tools: ToolFormatName, text: str, content: str) -> None:
+    assert answer_to(tools, text) == Answer(content=content)
 
 
 @pytest.mark.parametrize("text", ["<|channel|>anal", "<|channel|>commentary to=functions.get_time<|message|>"])

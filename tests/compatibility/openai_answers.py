@@ -120,7 +120,7 @@ CHAT_ANSWERS = (
         "choices[].message.annotations[].url_citation.title "
         "choices[].message.annotations[].url_citation.start_index "
         "choices[].message.annotations[].url_citation.end_index",
-        how="There is no web search.",
+        how="Always empty: there is no web search.",
         test=_A_COMPLETION,
     ),
     Answer(

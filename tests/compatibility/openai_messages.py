@@ -118,6 +118,12 @@ MESSAGES = (
         test=_INSIDE,
     ),
     Request(
+        fields="messages[].annotations",
+        body={"messages": [USER, {"role": "assistant", "content": "Hi.", "annotations": []}, USER]},
+        how="Not in the reference's requests, but in its answers: accepted, as templates don't use them.",
+        test=_PARSE + "test_the_annotations_of_an_answer_come_back_with_the_history",
+    ),
+    Request(
         fields="messages[].reasoning_content",
         body={"messages": [USER, {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm."}, USER]},
         how="Not OpenAI's: earlier reasoning goes where the chat template looks for it.",

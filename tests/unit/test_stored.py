@@ -155,7 +155,7 @@ def test_queries(query: Mapping[str, str], wanted: Selection) -> None:
         ({"limit": "101"}, "limit", "integer_above_max_value"),
         ({"limit": "ten"}, "limit", "invalid_type"),
         ({"order": "up"}, "order", "invalid_value"),
-        ({f"metadata[{'k' * 65}]": ""}, f"metadata.{'k' * 64}…", "string_above_max_length"),
+        ({f"metadata[{'k' * 65}]": ""}, f"metadata.{'k' * 65}", "property_name_above_max_length"),
     ],
 )
 def test_queries_that_are_wrong(query: Mapping[str, str], param: str, code: str) -> None:

@@ -12,6 +12,8 @@ from shared.request import ChatRequest
 class AzureRendering(ChatRendering):
     """The answer to one chat request. See :class:`api.dialects.interface.Rendering` for the order of calls."""
 
+    _annotated = False
+
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
         return {"id": answer_id, "created": created, "model": request.model, "system_fingerprint": fingerprint}
 

@@ -6,7 +6,7 @@ from typing import cast
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.completions_schema import DEFAULT_MAX_TOKENS, CompletionRequest
 from api.dialects.openai.parse import DEFAULTS, sampling_of
-from api.dialects.openai.rules import switched_off
+from api.dialects.openai.rules import check_logit_bias, switched_off
 from api.dialects.openai.unserved import (
     NO_BIAS,
     ONLY_CHOSEN,
@@ -80,6 +80,7 @@ def _check(request: CompletionRequest) -> None:
         raise unsupported("echo", "The log probabilities of prompts are not known, so it can't go with 'logprobs'.")
     if request.echo and isinstance(request.prompt, list) and not isinstance(request.prompt[0], str):
         raise unsupported("echo", "Only prompts of text are repeated, not token ids.")
+    check_logit_bias(request.logit_bias)
 
 
 def _prompts(request: CompletionRequest) -> tuple[Prompt, ...]:

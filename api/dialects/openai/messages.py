@@ -1,6 +1,6 @@
 """The messages of a conversation, by role."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, Tag
 
@@ -76,7 +76,8 @@ MessageToolCall = Annotated[
 class AssistantMessage(Strict):
     """What the assistant said or did earlier.
 
-    ``reasoning_content`` is no field of the reference: answers carry it, so clients send it back in the history.
+    ``annotations`` and ``reasoning_content`` are no fields of the reference's requests: answers carry them, so clients
+    send them back in the history.
     """
 
     role: Literal["assistant"]
@@ -88,6 +89,7 @@ class AssistantMessage(Strict):
         Annotated[Items[MessageToolCall], Field(min_length=1)] | None, NotNull("an array of objects")
     ] = None
     function_call: CalledFunction | None = None
+    annotations: list[dict[str, Any]] | None = None
     reasoning_content: str | None = None
 
 

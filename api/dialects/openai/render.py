@@ -29,6 +29,8 @@ class ChatRendering:
     """The answer to one chat request. See :class:`api.dialects.interface.Rendering` for the order of calls."""
 
     done = b"data: [DONE]\n\n"
+    _annotated = True
+    """Whether messages have ``annotations``, of which there are none without web search."""
 
     def __init__(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> None:
         self._identity = self._identify(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
@@ -123,6 +125,8 @@ class ChatRendering:
             "content": choice.text or (None if choice.calls else ""),
             "refusal": None,
         }
+        if self._annotated:
+            message["annotations"] = []
         if choice.reasoning:
             message["reasoning_content"] = choice.reasoning
         if choice.calls and self._functions_form:

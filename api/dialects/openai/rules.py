@@ -3,6 +3,9 @@
 Each rule is a function that raises; :func:`check` calls them in the order in which the service seems to.
 """
 
+import re
+from collections.abc import Mapping
+
 from api.dialects.openai.content import PARTS_BY_ROLE
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
 from api.dialects.openai.schema import ChatCompletionRequest, JsonSchemaResponse
@@ -10,6 +13,8 @@ from api.dialects.openai.strict_schema import root_fault, strict_fault
 from api.dialects.openai.tools import CustomChoice, CustomTool, FunctionChoice, FunctionTool, Named, ToolReference
 from api.dialects.openai.validation import missing, wrong_value
 from shared.errors import ProblemKind, RequestRefused, refuse
+
+_TOKEN_ID = re.compile(r"[0-9]{1,10}")
 
 
 def check(request: ChatCompletionRequest) -> None:
@@ -27,11 +32,31 @@ def switched_off(field: str, switch: str) -> RequestRefused:
 def _switches(request: ChatCompletionRequest) -> None:
     for field, given, switch, on in (
         ("stream_options", request.stream_options is not None, "stream", request.stream),
-        ("metadata", bool(request.metadata), "store", request.store),
         ("top_logprobs", request.top_logprobs is not None, "logprobs", request.logprobs),
     ):
         if given and not on:
             raise switched_off(field, switch)
+
+
+def _stored_metadata(request: ChatCompletionRequest) -> None:
+    if request.metadata is not None and not request.store:
+        raise switched_off("metadata", "store")
+
+
+def check_logit_bias(bias: Mapping[str, int] | None) -> None:
+    """Raise :class:`shared.errors.RequestRefused` unless ``bias`` maps token ids to numbers from -100 to 100."""
+    for token, value in (bias or {}).items():
+        if not _TOKEN_ID.fullmatch(token):
+            reason = f"the keys are token ids, but got '{token[:64]}'"
+        elif not -100 <= value <= 100:
+            reason = f"biases are from -100 to 100, but token {token} has one of {str(value)[:64]}"
+        else:
+            continue
+        raise refuse(ProblemKind.INVALID, f"Invalid value for 'logit_bias': {reason}.", param="logit_bias")
+
+
+def _logit_bias(request: ChatCompletionRequest) -> None:
+    check_logit_bias(request.logit_bias)
 
 
 def _one_token_limit(request: ChatCompletionRequest) -> None:
@@ -202,6 +227,7 @@ _RULES = (
     _switches,
     _one_token_limit,
     _companions,
+    _stored_metadata,
     _tools_or_functions,
     _chosen_tools,
     _parameters_are_schemas,
@@ -210,4 +236,5 @@ _RULES = (
     _parts_fit_roles,
     _assistants_say_something,
     _tool_results_answer_calls,
+    _logit_bias,
 )

@@ -37,8 +37,8 @@ TokenLimit = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
-TokenId = Annotated[str, Field(pattern=r"^[0-9]+$", max_length=10)]
-LogitBias = Annotated[dict[TokenId, Annotated[int, Field(ge=-100, le=100)]], Field(max_length=1024)]
+LogitBias = Annotated[dict[str, int], Field(max_length=1024)]
+"""The service checks the ids and their biases last, after the rules between fields: see ``rules.py``."""
 
 MAX_STOP_LENGTH = 1024
 """Maximum length of a stop string in characters. Neither OpenAI nor vLLM states one, but each costs time per token."""
@@ -46,10 +46,11 @@ MAX_STOP_LENGTH = 1024
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 
 Stop = Annotated[
-    Annotated[StopText, Tag(STRING)] | Annotated[Items[StopText], Field(min_length=1, max_length=4), Tag(ARRAY)],
+    Annotated[StopText, Tag(STRING)] | Annotated[Items[StopText], Field(max_length=4), Tag(ARRAY)],
     by_type("one of a string or array of strings", {str: STRING, list: ARRAY}),
 ]
-"""An empty stop string would end every answer before its first character, so it is refused."""
+"""An empty array is as good as none. An empty stop string would end every answer before its first character, so it is
+refused."""
 
 
 class TextResponse(Strict):

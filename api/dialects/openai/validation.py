@@ -1,7 +1,7 @@
 """pydantic's findings in the words, paths and codes of the OpenAI service.
 
-The service tells one error at a time. So does this: unknown top-level fields first, then the first finding in the
-order of the schema's fields.
+The service tells one error at a time. So does this: unknown top-level fields first, then the first wrong type in the
+order of the schema's fields, then the first finding of another kind.
 """
 
 import json
@@ -31,6 +31,8 @@ _EXPECTED = {
 }
 _ITEMS: Mapping[str | int, str] = {"modalities": "strings", "prompt": "integers", "stop_token_ids": "integers"}
 """What the arrays of a field hold, where it is not objects."""
+_SHOWN_KEY = 512
+"""Most characters of an object's key that ``param`` repeats."""
 _KEY = "[key]"
 """What pydantic appends to the path of a key that is wrong itself."""
 
@@ -43,7 +45,8 @@ def validate(model: type[_Model], value: Mapping[str, Any]) -> _Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        finding = error.errors(include_url=False)[0]
+        findings = error.errors(include_url=False)
+    finding = next(filter(_is_wrong_type, findings), findings[0])
     raise _translate(finding)
 
 
@@ -76,6 +79,20 @@ def _unrecognized(names: Sequence[str]) -> RequestRefused:
     plural = "s" if len(names) > 1 else ""
     listing = _shortened(", ".join(names), 200)
     return refuse(ProblemKind.INVALID, f"Unrecognized request argument{plural} supplied: {listing}")
+
+
+def _is_wrong_type(finding: ErrorDetails) -> bool:
+    """Whether a value has the wrong JSON type."""
+    match finding["type"]:
+        case "list_type":
+            return True
+        case "literal_error":
+            return not isinstance(finding["input"], str)
+        case kind if kind == WRONG_BRANCH:
+            value, key = finding["input"], finding["msg"].split(" ", 1)[0]
+            return not isinstance(value, dict) or not isinstance(value.get(key, ""), str)
+        case kind:
+            return kind == WRONG_TYPE or kind in _EXPECTED
 
 
 def _translate(finding: ErrorDetails) -> RequestRefused:
@@ -136,8 +153,15 @@ def _out_of_bounds(finding: ErrorDetails) -> RequestRefused:
     """Bounds of numbers, lengths and patterns, of values and of keys."""
     location = finding["loc"]
     is_key = location[-1] == _KEY
-    subject = f"Invalid key in '{_path(location[:-2])}'" if is_key else f"Invalid '{_path(location)}'"
+    subject = f"Invalid '{_path(location)}'"
     reason, code = _broken_bound(finding["type"], finding["input"], finding.get("ctx", {}))
+    if is_key and finding["type"] == "string_too_long":
+        # The keys of ``metadata`` are the only ones with a bound.
+        param = f"{_path(location[:-2])}.{_shortened(str(location[-2]), _SHOWN_KEY)}"
+        message = f"Invalid property name in '{_path(location[:-2])}': {reason}."
+        return refuse(ProblemKind.INVALID, message, param=param, code="property_name_above_max_length")
+    if location == ("model",):
+        return refuse(ProblemKind.INVALID, "you must provide a model parameter")
     return refuse(ProblemKind.INVALID, f"{subject}: {reason}.", param=_path(location), code=code)
 
 

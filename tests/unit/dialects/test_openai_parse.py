@@ -112,7 +112,6 @@ def test_null_means_left_out_where_the_reference_says_so() -> None:
         ("n", 1),
         ("logprobs", False),
         ("logit_bias", {}),
-        ("metadata", {}),
         ("modalities", ["text"]),
         ("prompt_cache_key", "k"),
         ("prompt_cache_options", {"mode": "implicit"}),
@@ -202,6 +201,11 @@ def test_calls_and_their_results() -> None:
         Message(role="assistant", tool_calls=(ToolCall(id="call00003", name="g", arguments="{"),)),
         Message(role="tool", name="g", tool_call_id="call00003"),
     )
+
+
+def test_the_annotations_of_an_answer_come_back_with_the_history() -> None:
+    message = {"role": "assistant", "content": "Hi", "refusal": None, "annotations": []}
+    assert parse(messages=[USER, message]).messages[1] == Message(role="assistant", content="Hi")
 
 
 @pytest.mark.parametrize(

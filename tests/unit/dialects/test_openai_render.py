@@ -118,6 +118,7 @@ def test_a_completion() -> None:
     ]
     assert parsed.choices[0].message.role == "assistant"
     assert {"refusal", "content"} <= parsed.choices[0].message.model_fields_set
+    assert parsed.choices[0].message.annotations == []
     assert "logprobs" in parsed.choices[0].model_fields_set
     assert parsed.usage is not None
     assert parsed.usage.total_tokens == 12
@@ -172,6 +173,7 @@ def test_tool_calls() -> None:
         "role": "assistant",
         "content": None,
         "refusal": None,
+        "annotations": [],
         "tool_calls": [
             {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
             {"id": "call_2", "type": "function", "function": {"name": "g", "arguments": "{}"}},

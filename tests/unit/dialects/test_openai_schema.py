@@ -72,7 +72,7 @@ PAIRS: list[tuple[type[BaseModel], Any]] = [
 ]
 
 
-ADDED: dict[type[BaseModel], set[str]] = {messages.AssistantMessage: {"reasoning_content"}}
+ADDED: dict[type[BaseModel], set[str]] = {messages.AssistantMessage: {"annotations", "reasoning_content"}}
 """What clients send back because our answers carry it."""
 
 

@@ -1,9 +1,11 @@
 """Wrong values of request fields: message, param and code of each."""
 
+import itertools
 from typing import Any
 
 import pytest
 
+from api.dialects.openai.parse import parse_chat
 from tests.unit.dialects.bodies import USER, body, error_of
 
 FUNCTION = {"type": "function", "function": {"name": "f"}}
@@ -113,7 +115,7 @@ CASES: list[tuple[dict[str, Any], str | None, str | None, str]] = [
         "invalid_value",
         "Invalid 'messages[0].name': string does not match pattern.",
     ),
-    ({"logit_bias": {"a.b": 1}}, "logit_bias.a.b", "invalid_value", "Invalid key in 'logit_bias': string does not"),
+    ({"logit_bias": {"a.b": 1}}, "logit_bias", None, "the keys are token ids, but got 'a.b'."),
     # bounds
     (
         {"temperature": 2.5},
@@ -135,7 +137,8 @@ CASES: list[tuple[dict[str, Any], str | None, str | None, str]] = [
     ({"seed": -(2**63) - 1}, "seed", "integer_below_min_value", "Expected a value >= -9223372036854775808"),
     ({"max_tokens": 0}, "max_tokens", "integer_below_min_value", "Expected a value >= 1, but got 0 instead."),
     ({"max_tokens": 10**30}, "max_tokens", "integer_above_max_value", "integer above maximum value."),
-    ({"logit_bias": {"5": 101}}, "logit_bias.5", "integer_above_max_value", "Expected a value <= 100"),
+    ({"logit_bias": {"5": 101}}, "logit_bias", None, "biases are from -100 to 100, but token 5 has one of 101."),
+    ({"logit_bias": {"5": -101}}, "logit_bias", None, "biases are from -100 to 100"),
     (
         {"messages": []},
         "messages",
@@ -144,10 +147,9 @@ CASES: list[tuple[dict[str, Any], str | None, str | None, str]] = [
     ),
     ({"messages": [{"role": "user", "content": []}]}, "messages[0].content", "empty_array", "'messages[0].content'"),
     ({"tools": []}, "tools", "empty_array", "Invalid 'tools': empty array."),
-    ({"stop": []}, "stop", "empty_array", "Invalid 'stop': empty array."),
     ({"stop": ""}, "stop", "empty_string", "Invalid 'stop': empty string."),
     ({"stop": ["a", ""]}, "stop[1]", "empty_string", "Invalid 'stop[1]': empty string."),
-    ({"model": ""}, "model", "empty_string", "Invalid 'model': empty string."),
+    ({"model": ""}, None, None, "you must provide a model parameter"),
     (
         {"stop": list("abcde")},
         "stop",
@@ -161,7 +163,12 @@ CASES: list[tuple[dict[str, Any], str | None, str | None, str]] = [
         "string_above_max_length",
         "string too long. Expected a string with maximum length 512, but got a string with length 513 instead.",
     ),
-    ({"metadata": {"k" * 65: "v"}}, f"metadata.{'k' * 64}…", "string_above_max_length", "Invalid key in 'metadata': "),
+    (
+        {"metadata": {"k" * 65: "v"}},
+        f"metadata.{'k' * 65}",
+        "property_name_above_max_length",
+        "Invalid property name in 'metadata': string too long. Expected a string with maximum length 64, but got",
+    ),
     (
         {"metadata": {str(number): "" for number in range(17)}},
         "metadata",
@@ -194,6 +201,7 @@ CASES: list[tuple[dict[str, Any], str | None, str | None, str]] = [
     ),
     ({"top_logprobs": 2}, "top_logprobs", None, "is only allowed when 'logprobs' is enabled."),
     ({"metadata": {"a": "b"}, "store": False}, "metadata", None, "is only allowed when 'store' is enabled."),
+    ({"metadata": {}}, "metadata", None, "is only allowed when 'store' is enabled."),
     (
         {"max_tokens": 5, "max_completion_tokens": 5},
         "max_tokens",
@@ -265,6 +273,27 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], param: str | None, code:
     status, error = error_of(body(**fields))
     assert (status, error["type"], error["param"], error["code"]) == (400, "invalid_request_error", param, code)
     assert words in (error["message"] or "")
+
+
+FAULTS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"user": 5}, "user"),
+    ({"temperature": 9}, "temperature"),
+    ({"top_logprobs": 1}, "top_logprobs"),
+    ({"parallel_tool_calls": True}, "parallel_tool_calls"),
+    ({"metadata": {"a": "b"}}, "metadata"),
+    ({"logit_bias": {"5": 101}}, "logit_bias"),
+)
+"""Faults in the order in which the service reports them: wrong types, wrong values, rules between fields, biases."""
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(FAULTS, 2)))
+def test_of_several_faults_the_service_s_first_is_reported(first: Any, second: Any) -> None:
+    for fields in (first[0] | second[0], second[0] | first[0]):
+        assert error_of(body(**fields))[1]["param"] == first[1]
+
+
+def test_no_stop_string_is_no_stop() -> None:
+    assert parse_chat(body(stop=[])).sampling.stop == ()
 
 
 def test_what_a_client_wrote_is_repeated_only_in_part() -> None:

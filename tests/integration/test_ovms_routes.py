@@ -41,7 +41,8 @@ def test_a_streamed_answer_equals_the_whole_one(session_fleet: Fleet) -> None:
     assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
     assert events[-2]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"] == "length"
     assert events[-1]["usage"] == whole["usage"]
-    assert set(whole) == {"choices", "created", "model", "object", "usage"}
+    assert set(whole) == {"choices", "created", "id", "model", "object", "usage"}
+    assert len({event["id"] for event in events}) == 1
 
 
 def test_a_stop_string_is_shown_in_streams_and_where_asked_for(session_fleet: Fleet) -> None:
@@ -101,7 +102,7 @@ def test_plain_completions_are_served_too(session_fleet: Fleet) -> None:
     (choice,) = whole["choices"]
     assert choice["text"] == "one two three"
     assert "".join(choice["logprobs"]["tokens"]) == "one two three"
-    assert set(whole) == {"object", "created", "model", "choices", "usage"}
+    assert set(whole) == {"id", "object", "created", "model", "choices", "usage"}
     status, _, raw = session_fleet.request(
         "POST", "/v3/completions", json.dumps(body | {"stream": True, "stop": "two"})
     )

@@ -1,4 +1,7 @@
-"""Answers in OpenVINO Model Server's form: OpenAI's without ``id``, ``system_fingerprint`` and details of the usage."""
+"""Answers in OpenVINO Model Server's form: OpenAI's without ``system_fingerprint`` and details of the usage.
+
+The reference has no ``id``. It is here because OpenAI's clients require one.
+"""
 
 from api.dialects.interface import Usage
 from api.dialects.openai.completions_render import CompletionRendering
@@ -9,8 +12,10 @@ from shared.request import ChatRequest
 class ModelServerRendering(ChatRendering):
     """The answer to one chat request. See :class:`api.dialects.interface.Rendering` for the order of calls."""
 
+    _annotated = False
+
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
-        return {"created": created, "model": request.model}
+        return {"id": f"chatcmpl-{answer_id}", "created": created, "model": request.model}
 
     def opening(self, choice: int) -> bytes:
         """The chunk that tells that the first token has been generated: the role, and null for content."""
@@ -25,7 +30,7 @@ class ModelServerCompletionRendering(CompletionRendering):
     """The answer to one plain completion."""
 
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
-        return {"object": "text_completion", "created": created, "model": request.model}
+        return {"id": f"cmpl-{answer_id}", "object": "text_completion", "created": created, "model": request.model}
 
     def _usage_object(self, usage: Usage) -> dict[str, object]:
         return plain_usage(usage)

@@ -204,7 +204,7 @@ def test_calls_and_their_results() -> None:
 
 
 def test_the_annotations_of_an_answer_come_back_with_the_history() -> None:
-    message = {"role": "assistant", "content": "Hi", "refusal": None, "annotations": []}
+    message: dict[str, Any] = {"role": "assistant", "content": "Hi", "refusal": None, "annotations": []}
     assert parse(messages=[USER, message]).messages[1] == Message(role="assistant", content="Hi")
 
 

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.ovms import ModelServer, ModelServerCompletions
@@ -187,7 +188,7 @@ def event(stream: bytes) -> dict[str, Any]:
 
 def test_chunks_have_the_references_form() -> None:
     answer = rendering(stream=True)
-    common = {"created": 1_700_000_000, "model": "m", "object": "chat.completion.chunk"}
+    common = {"id": "chatcmpl-0f", "created": 1_700_000_000, "model": "m", "object": "chat.completion.chunk"}
     first = event(answer.opening(0))
     assert first == common | {
         "choices": [
@@ -214,10 +215,17 @@ def test_the_usage_is_three_numbers() -> None:
         )
     )
     assert whole["usage"] == usage
-    assert "id" not in whole
     assert "system_fingerprint" not in whole
     (token,) = whole["choices"][0]["logprobs"]["content"]
     assert (token["token"], token["logprob"], token["bytes"]) == ("Hi", -0.5, [72, 105])
+
+
+def test_answers_and_chunks_are_those_of_openais_sdk() -> None:
+    choices = [Choice(index=0, text="Hi", reason="stop")]
+    usage = Usage(prompt_tokens=3, completion_tokens=2)
+    whole = ChatCompletion.model_validate_json(rendering().completion(choices, usage))
+    chunk = ChatCompletionChunk.model_validate(event(rendering(stream=True).opening(0)))
+    assert whole.id == chunk.id == "chatcmpl-0f"
 
 
 COMPLETIONS = ModelServerCompletions()
@@ -269,6 +277,7 @@ def test_a_plain_answer_has_the_references_form() -> None:
     answer = COMPLETIONS.render(parse_plain(), answer_id="0f", created=1_700_000_000, fingerprint="fp")
     choice = Choice(index=0, text=" upon", reason="length", logprobs=(TokenLogprob(b" upon", -0.5),))
     whole = json.loads(answer.completion([choice], Usage(prompt_tokens=3, completion_tokens=1)))
-    assert set(whole) == {"object", "created", "model", "choices", "usage"}
+    assert set(whole) == {"id", "object", "created", "model", "choices", "usage"}
+    assert event(answer.content(0, " upon"))["id"] == whole["id"] == "cmpl-0f"
     assert whole["usage"] == {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
     assert whole["choices"][0]["logprobs"]["token_logprobs"] == [-0.5]

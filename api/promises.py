@@ -46,6 +46,16 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Name and tokens of the reservation where the key has limits (see :class:`api.limits.Reservation`)."""
 
 
+_ADD = """#!lua
+-- Gives a promise.
+-- KEYS: promises of the replica, promisers
+-- ARGV: answer, promise, replica, TTL (ms)
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+redis.call('SADD', KEYS[2], ARGV[3])
+redis.call('PEXPIRE', KEYS[2], ARGV[4])
+"""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Promise)
 
@@ -59,6 +69,7 @@ class PromiseBook:
         self._replica = replica
         self._own = keys.promises(replica)
         self._ttl_ms = int((longest + LINGER) * 1000)
+        self._add = Script(redis, _ADD, ("hash", "set"))
         self._take_over = Script(redis, (files("api") / "take_over.lua").read_text(), ("hash", "hash", "set", "string"))
 
     def entry(self, answer_id: str) -> tuple[str, str]:
@@ -68,12 +79,7 @@ class PromiseBook:
     async def add(self, promise: Promise) -> None:
         """Give a promise: this replica sees to it while it lives, another one after that."""
         promise = msgspec.structs.replace(promise, given=await self.now())
-        async with self._redis.pipeline(transaction=True) as pipe:
-            pipe.hset(self._own, promise.answer_id, _encode(promise))  # type: ignore[arg-type]
-            pipe.pexpire(self._own, self._ttl_ms)
-            pipe.sadd(keys.PROMISERS, self._replica)
-            pipe.pexpire(keys.PROMISERS, self._ttl_ms)
-            await pipe.execute()
+        await self._add([self._own, keys.PROMISERS], [promise.answer_id, _encode(promise), self._replica, self._ttl_ms])
 
     async def now(self) -> float:
         """The store's time (Unix seconds), by which promises are timed."""

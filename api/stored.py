@@ -116,6 +116,10 @@ class CompletionStore:
         """
         index = keys.stored_index(owner)
         async with _told():
+            if (kind := await self._redis.type(index)) not in (b"zset", b"none"):
+                # The next completion that is stored replaces it.
+                report_unreadable(index, ValueError(f"its type is {kind.decode()}"))
+                return [], False
             start = 0
             if wanted.after is not None:
                 rank = self._redis.zrevrank if wanted.newest_first else self._redis.zrank

@@ -104,8 +104,8 @@ async def accept(chat: ChatRequest, tally: Tally) -> tuple[Ticket, Answer]:
         raise
     g.extra_headers = ticket.headers
     if ticket.reservation is not None:
-        lifetime(request).callback(parts.admission.settle, ticket.reservation, tally)
-    answer = await parts.service.submit(ticket.request, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout)
+        lifetime(request).callback(parts.admission.settle, ticket.reservation, ticket.request, tally)
+    answer = await parts.service.submit(ticket.request, tally, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout)
     if ticket.tenant:
         lifetime(request).callback(parts.service.charge, ticket.request, ticket.tenant, tally)
     return ticket, answer

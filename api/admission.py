@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 from redis.exceptions import RedisError
 
+from api.answers.charging import tokens_to_charge
 from api.answers.selection import jobs_per_prompt
 from api.answers.tally import Tally
 from api.dialects.interface import Lookup
@@ -112,16 +113,16 @@ class Admission:
             raise LimitReached(reservation, refusal, headers_)
         return Ticket(request, key.id, wait, headers_, reservation)
 
-    def settle(self, reservation: Reservation, tally: Tally) -> None:
-        """Put right the tokens of a request that is over, and free its place; returns at once."""
+    def settle(self, reservation: Reservation, request: ChatRequest, tally: Tally) -> None:
+        """Put right the tokens of a ``request`` that is over, and free its place; returns at once."""
         if not tally.left_to_another:
-            self._errands.run(self._settle(reservation, tally.prompt_tokens + tally.completion_tokens), "settle")
+            self._errands.run(self._settle_charged(reservation, request, tally), "settle")
 
-    def settle_for(self, key_id: str, name: str, tokens: int, tally: Tally) -> None:
+    def settle_for(self, key_id: str, name: str, tokens: int, request: ChatRequest, tally: Tally) -> None:
         """Settle a reservation that another replica has made, if its key is still known; returns at once."""
         key = self._keyring.named(key_id)
         if key is not None:
-            self.settle(Reservation(key, name, tokens), tally)
+            self.settle(Reservation(key, name, tokens), request, tally)
 
     async def farewell(self) -> None:
         """Wait until the last settlements are sent, though not for a store that is away: what they free expires."""
@@ -156,6 +157,9 @@ class Admission:
             self._errands.run(self._settle(reservation, reservation.tokens), "settle")
             raise
         return rate_headers(counts), refusal
+
+    async def _settle_charged(self, reservation: Reservation, request: ChatRequest, tally: Tally) -> None:
+        await self._settle(reservation, await tokens_to_charge(request, tally))
 
     async def _settle(self, reservation: Reservation, used: int) -> None:
         try:

@@ -134,6 +134,7 @@ class Finisher:
             age=age,
             queue_timeout=promise.queue_timeout,
         )
+        tally.answer = answer
         try:
             await self._follow(promise, answer, tally)
         except RequestRefused as refusal:
@@ -165,7 +166,7 @@ class Finisher:
         if promise.tenant:
             self._service.charge(promise.request, promise.tenant, tally)
         if promise.reserved is not None:
-            self._admission.settle_for(promise.tenant, *promise.reserved, tally)
+            self._admission.settle_for(promise.tenant, *promise.reserved, promise.request, tally)
 
     async def _take_back(self, answer_id: str) -> None:
         """Take a promise back that is not fulfilled. An outage is waited out: nobody else should try to fulfil it."""

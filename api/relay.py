@@ -38,7 +38,7 @@ Batch = list[tuple[int, Event]]
 class Answer:
     """The events of one request, from all of its choices, in order for each choice."""
 
-    def __init__(self, jobs: list[str], model: str, cancel: Callable[[str], None] | None = None) -> None:
+    def __init__(self, jobs: list[str], model: str, cancel: Callable[[str], object] | None = None) -> None:
         """``cancel`` is called with a job whose choice was ended with :meth:`end`, and returns at once."""
         self.jobs = jobs
         self.model = model
@@ -58,6 +58,10 @@ class Answer:
         """Whether its jobs are still on their way to the queue, so that it means nothing if they are not there."""
         self.abandoned = False
         """Whether it was ended from this side, so that the jobs may still be at work."""
+        self.problem: Problem | None = None
+        """Why the first of its choices that failed did."""
+        self.cancellation: asyncio.Task[frozenset[str]] | None = None
+        """Once its jobs are cancelled; returns those that workers had."""
         self.promised = False
         """Whether it will be stored even if this replica goes: its jobs are then left to another one."""
 
@@ -76,6 +80,8 @@ class Answer:
             self._merge_at = max(_MERGE_FROM, 2 * len(self._events))
         if last:
             self._unfinished -= 1
+            if self.problem is None and isinstance(event, Failed | Rejected):
+                self.problem = event.problem
         self._arrived.set()
 
     def end(self, choice: int) -> None:

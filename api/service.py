@@ -9,6 +9,7 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from api.answers.charging import tokens_to_charge
 from api.answers.selection import jobs_per_prompt, needs_logprobs
 from api.answers.tally import Tally
 from api.directory import Directory
@@ -54,12 +55,14 @@ class ChatService:
         self._leaving = False
         self.draining = False
 
-    async def submit(self, request: ChatRequest, *, tenant: str = "", queue_timeout: float | None = None) -> Answer:
+    async def submit(
+        self, request: ChatRequest, tally: Tally, *, tenant: str = "", queue_timeout: float | None = None
+    ) -> Answer:
         """Accept ``request``: its jobs are queued when this returns, and the answer must be closed at its end.
 
         The request must have the model's own name (:meth:`own_name`).
-        ``tenant`` is whom the queue counts it for, ``queue_timeout`` the seconds that it may wait, if not as long as
-        the setting says. Raises :class:`RequestRefused` when it can't be accepted.
+        ``tally`` will count the answer. ``tenant`` is whom the queue counts it for, ``queue_timeout`` the seconds that
+        it may wait, if not as long as the setting says. Raises :class:`RequestRefused` when it can't be accepted.
         """
         if self.draining:
             raise refuse(
@@ -69,6 +72,7 @@ class ChatService:
         jobs = self._jobs(request, tenant)
         answer = self._answer([job.id for job in jobs], request.model)
         answer.arriving = True
+        tally.answer = answer
         self._open(answer, queue_timeout)
         limit = self._queue_limit(request.model, len(jobs))
         try:
@@ -80,6 +84,7 @@ class ChatService:
             self._forget(answer)
             raise self._full(request.model, full.ahead, full.ahead + len(jobs) - limit) from None
         except (RedisError, OSError) as error:
+            tally.answer = None
             self.close(answer)
             raise store_unavailable() from error
         except asyncio.CancelledError:
@@ -103,7 +108,7 @@ class ChatService:
         """End an answer: nothing more is relayed, and jobs that are not over are cancelled, or left to others."""
         self._forget(answer)
         if (answer.abandoned or not answer.over) and not self.leaves(answer):
-            self._errands.run(self._cancel(answer.model, answer.jobs), "cancel jobs")
+            answer.cancellation = self._errands.run(self._cancel(answer.model, answer.jobs), "cancel jobs")
         elif answer.promised and answer.ended:
             self._errands.run(self._cancel(answer.model, answer.ended), "cancel jobs")
 
@@ -114,7 +119,7 @@ class ChatService:
     def charge(self, request: ChatRequest, tenant: str, tally: Tally) -> None:
         """Count what an accepted request of ``tenant`` took, in place of what the queue guessed; returns at once."""
         if not tally.left_to_another:
-            self._errands.run(self._charge(request, tenant, tally.prompt_tokens + tally.completion_tokens), "charge")
+            self._errands.run(self._charge(request, tenant, tally), "charge")
 
     def queue(self, model: str) -> JobQueue:
         """The queue of ``model``."""
@@ -314,7 +319,8 @@ class ChatService:
         if timer is not None:
             timer.cancel()
 
-    async def _charge(self, request: ChatRequest, tenant: str, used: int) -> None:
+    async def _charge(self, request: ChatRequest, tenant: str, tally: Tally) -> None:
+        used = await tokens_to_charge(request, tally)
         texts = jobs_per_prompt(request)
         guessed = texts * (prompt_cost(request) + answer_cost(request) * max(1, len(request.prompts)))
         try:
@@ -322,12 +328,14 @@ class ChatService:
         except (RedisError, OSError) as error:
             logger.log(outage.store.level, "the tokens of a request of %s are not charged: %s", tenant, error)
 
-    async def _cancel(self, model: str, jobs: Sequence[str]) -> None:
-        """Cancel ``jobs``, as far as they are not over. An outage is waited out: workers would compute for nobody."""
+    async def _cancel(self, model: str, jobs: Sequence[str]) -> frozenset[str]:
+        """Cancel ``jobs``, as far as they are not over; return those that workers had.
+
+        An outage is waited out: the workers would compute for nobody.
+        """
         while True:
             try:
-                await self.queue(model).cancel(jobs)
-                return
+                return await self.queue(model).cancel(jobs)
             except (RedisError, OSError) as error:
                 logger.debug("requests %s are not cancelled yet: %s", jobs, error)
                 await asyncio.sleep(_RETRY_SOON)

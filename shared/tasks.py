@@ -4,9 +4,11 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 _PATIENCE = 0.5
 """Seconds after which a task that is still there is cancelled again."""
@@ -66,13 +68,14 @@ class Errands:
     """Small tasks that nobody waits for, until their owner ends. What they raise is logged."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
-    def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def run(self, work: Coroutine[Any, Any, _Result], name: str) -> asyncio.Task[_Result]:
         """Begin ``work``; returns at once."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     async def finish(self, patience: float) -> None:
         """Wait up to ``patience`` seconds for what is under way, then cancel it."""
@@ -80,7 +83,7 @@ class Errands:
             await asyncio.wait(self._tasks, timeout=patience)
         await cancel_all(self._tasks)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             logger.error("task '%s' failed", task.get_name(), exc_info=error)

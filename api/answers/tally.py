@@ -3,6 +3,7 @@
 import time
 
 from api.dialects.interface import Usage
+from api.relay import Answer
 from shared.events import Delta, Started
 
 
@@ -20,12 +21,15 @@ class Tally:
         """How it ended: a finish reason, the kind of a problem, or ``aborted`` when the client went away."""
         self.left_to_another = False
         """Whether another replica finishes the answer, and counts what it took."""
-        self._prompts: tuple[int, ...] = ()
+        self.answer: Answer | None = None
+        """What is counted, once its jobs are on their way to the queue."""
+        self.prompts: tuple[int, ...] = ()
+        """Indexes of the prompts that are counted."""
 
     def started(self, prompt: int, event: Started) -> None:
         """Note the tokens of the prompt with the index ``prompt``; its choices have it in common."""
-        if prompt not in self._prompts:
-            self._prompts += (prompt,)
+        if prompt not in self.prompts:
+            self.prompts += (prompt,)
             self.prompt_tokens += event.prompt_tokens
             self.cached_tokens += event.cached_tokens
 

@@ -156,10 +156,10 @@ class JobQueue:
         """Whether a worker has, or had, one of these jobs."""
         return bool(await self.redis.exists(*(key(job) for job in jobs for key in (keys.state, keys.journal))))
 
-    async def cancel(self, jobs: Iterable[str]) -> int:
-        """End jobs whose client has gone, even before they are queued; return how many of them were waiting."""
+    async def cancel(self, jobs: Iterable[str]) -> frozenset[str]:
+        """End jobs whose client has gone, even before they are queued; return those that workers have."""
         arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, _LATENESS_MS, *jobs]
-        return int(await self._run("cancel", [self._queue], arguments))
+        return frozenset(job.decode() for job in await self._run("cancel", [self._queue], arguments))
 
     async def shared_request(self, request_id: str) -> ChatRequest | None:
         """The request with this id that several jobs share; ``None`` when none of them is left.

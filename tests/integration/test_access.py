@@ -1,10 +1,12 @@
 """Keys and limits over real HTTP, in the form of each dialect."""
 
+import http.client
 import json
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from openai.types.chat import ChatCompletionMessageParam
 
-from tests.fleet import SIMULATED, Fleet
+from tests.fleet import PATIENCE, SIMULATED, Fleet
 from tests.redis_types import at_once
 from tests.sdk_types import conversation
 
@@ -209,6 +211,23 @@ def test_concurrency(closed_fleet: tuple[Fleet, str]) -> None:
     stream.close()
     fleet.until(lambda: post(fleet, secret)[0] == 200, "the place to be free")
     fleet.until(lambda: fleet.redis().keys("vinoqueue:admitted:*") == [], "every place to be free")
+
+
+def test_leaving_before_the_first_token_does_not_make_a_prompt_free(empty_fleet: Fleet) -> None:
+    fleet = empty_fleet
+    fleet.worker(*SIMULATED[:-1], "30", "--sim-context", "100000", "--step-timeout", "300")
+    # A minute's allowance is one such prompt: 7,000 tokens, as a token is counted for four bytes.
+    secret = vinoqueue_key(fleet, "create", "--tokens-per-minute", "7100")
+    fleet.api()
+    body = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "x" * 28_000}], "max_tokens": 1})
+    headers = {**JSON, "api-key": secret}
+    with closing(http.client.HTTPConnection("127.0.0.1", fleet.port, timeout=PATIENCE)) as connection:
+        connection.request("POST", "/v1/chat/completions", body, headers)
+        fleet.until(lambda: fleet.redis().zcard("vinoqueue:inflight:sim") == 1, "a worker to have the request")
+    fleet.until(lambda: fleet.redis().zcard("vinoqueue:inflight:sim") == 0, "the worker to drop it")
+    status, told, answer = fleet.request("POST", "/v1/chat/completions", body, headers)
+    assert (status, json.loads(answer)["error"]["type"]) == (429, "tokens"), answer
+    assert int(told["x-ratelimit-remaining-tokens"]) < 7000
 
 
 def test_a_dead_replica_gives_its_places_back(closed_fleet: tuple[Fleet, str]) -> None:

@@ -175,7 +175,7 @@ async def test_renewal_keeps_a_lease_and_names_what_is_lost(redis: ArqRedis) -> 
 
 async def test_a_waiting_job_is_cancelled_in_the_queue(queue: JobQueue, redis: ArqRedis) -> None:
     await enqueue(queue, "a")
-    assert await queue.cancel(["a"]) == 1
+    assert await queue.cancel(["a"]) == frozenset()
     assert await queue.depth() == (0, 0)
     assert await redis.exists(keys.payload("a")) == 0
 
@@ -186,7 +186,7 @@ async def test_a_running_job_is_cancelled_through_its_worker(queue: JobQueue, re
     async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
         await pubsub.subscribe(keys.worker_channel("w1"))
         await pubsub.get_message(timeout=1)
-        assert await queue.cancel(["a"]) == 0
+        assert await queue.cancel(["a"]) == {"a"}
         message = await pubsub.get_message(timeout=1)
     assert message is not None
     assert message["data"] == b"cancel a"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from arq.connections import ArqRedis
 
+from api.answers.tally import Tally
 from api.directory import Directory
 from api.relay import Relay
 from api.service import ChatService
@@ -59,7 +60,7 @@ async def service_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> ChatServ
 
 async def test_choices_do_not_multiply_what_is_stored(redis: ArqRedis) -> None:
     service = await service_of(redis)
-    answer = await service.submit(asked())
+    answer = await service.submit(asked(), Tally())
     assert len(answer.jobs) == CHOICES
     assert len(LONG) < await stored_bytes(redis) < 1.1 * len(LONG)
 
@@ -67,24 +68,24 @@ async def test_choices_do_not_multiply_what_is_stored(redis: ArqRedis) -> None:
 async def test_prompts_of_a_batch_are_stored_once_each(redis: ArqRedis) -> None:
     service = await service_of(redis)
     prompts = tuple(letter * 50_000 for letter in "abc")
-    await service.submit(ChatRequest(model=WORKER.model, prompts=prompts, n=4))
+    await service.submit(ChatRequest(model=WORKER.model, prompts=prompts, n=4), Tally())
     size = sum(map(len, prompts))
     assert size < await stored_bytes(redis) < 1.1 * size
 
 
 async def test_small_requests_stay_in_their_jobs(redis: ArqRedis) -> None:
     service = await service_of(redis)
-    answer = await service.submit(asked("hello"))
+    answer = await service.submit(asked("hello"), Tally())
     assert {key.decode() for key in await redis.keys(f"{keys.PAYLOAD_PREFIX}*")} == set(map(keys.payload, answer.jobs))
 
 
 async def test_a_request_that_is_too_large_for_its_choices_is_refused(redis: ArqRedis) -> None:
     service = await service_of(redis, max_choice_bytes=CHOICES * len(LONG))
     with pytest.raises(RequestRefused) as refused:
-        await service.submit(asked())
+        await service.submit(asked(), Tally())
     assert (refused.value.problem.kind, refused.value.problem.param) == (ProblemKind.TOO_LARGE, "n")
     assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
-    assert await service.submit(asked(n=CHOICES - 1))
+    assert await service.submit(asked(n=CHOICES - 1), Tally())
 
 
 async def finish(queue: JobQueue, *claims: Claim) -> None:

@@ -17,7 +17,7 @@ from worker.convert.activations import fast_properties
 from worker.convert.conversion import convert
 from worker.convert.merge import merge_products
 from worker.convert.perplexity import perplexity
-from worker.convert.weights import PER_CHANNEL, Weights, compress
+from worker.convert.weights import PER_CHANNEL, DamagedModel, Weights, compress
 from worker.models import ModelError
 
 TOKENS = numpy.arange(600) * 7 % 11
@@ -54,12 +54,14 @@ def test_one_token_has_no_perplexity(tmp_path: Path) -> None:
 
 
 def _grouped(
-    rng: numpy.random.Generator, rows: int, groups: int, size: int
+    rng: numpy.random.Generator, rows: int, groups: int, size: int, *, first_scale: float | None = None
 ) -> tuple[openvino.Node, NDArray[numpy.float32]]:
     """Weights as GGUF's and NNCF's int4 formats pack them, and their values."""
     packed = rng.integers(0, 16, (rows, groups, size))
     zero = rng.integers(0, 16, (rows, groups, 1))
     scale = rng.uniform(0.01, 0.1, (rows, groups, 1)).astype(numpy.float16)
+    if first_scale is not None:
+        scale[0, 0, 0] = first_scale
 
     def u4(values: NDArray[numpy.int64]) -> openvino.Node:
         constant = openvino.op.Constant(openvino.Type.u4, openvino.Shape(values.shape), values.flatten().tolist())
@@ -67,7 +69,8 @@ def _grouped(
 
     node = opset.multiply(opset.subtract(u4(packed), u4(zero)), opset.constant(scale))
     node = opset.convert(opset.reshape(node, [rows, groups * size], special_zero=False), "f32")
-    values = ((packed - zero) * scale.astype(numpy.float32)).reshape(rows, -1)
+    with numpy.errstate(invalid="ignore"):
+        values = ((packed - zero) * scale.astype(numpy.float32)).reshape(rows, -1)
     return node, values.astype(numpy.float32)
 
 
@@ -89,6 +92,25 @@ def test_packed_weights_are_unpacked_to_their_values() -> None:
     rows = numpy.array([3, 0, 23])
     (found,) = openvino.Core().compile_model(plain, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([rows]).values()
     numpy.testing.assert_allclose(found, values[rows] @ values.T, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("value", [numpy.nan, numpy.inf, -numpy.inf])
+@pytest.mark.parametrize("packed", [True, False])
+def test_weights_that_are_not_finite_are_refused(value: float, packed: bool) -> None:
+    data = opset.parameter([-1, 96], openvino.Type.f32)
+    if packed:
+        node, _ = _grouped(numpy.random.default_rng(2), 24, 3, 32, first_scale=value)
+    else:
+        node = opset.constant(numpy.array([[value, *range(95)]] * 24, numpy.float32))
+    model = openvino.Model([opset.matmul(data, node, False, True)], [data])
+    with pytest.raises(DamagedModel, match="values that are not finite"):
+        compress(model, Weights(format="int8"))
+
+
+def test_an_attention_mask_may_be_infinite() -> None:
+    data = opset.parameter([-1, 96], openvino.Type.f32)
+    mask = opset.constant(numpy.triu(numpy.full((96, 96), -numpy.inf, numpy.float32), 1))
+    compress(openvino.Model([opset.add(data, mask)], [data]), Weights(format="int8"))
 
 
 @pytest.mark.parametrize("transposed", [True, False])

@@ -10,6 +10,7 @@ import pytest
 from shared.settings import EngineSettings
 from worker.convert import kept
 from worker.convert.kept import cache_folder, serving_path
+from worker.convert.weights import DamagedModel
 from worker.engine import model_files
 from worker.engine.model_files import state_properties, stated_properties
 from worker.engine.options import EngineOptions
@@ -65,6 +66,37 @@ def test_another_file_of_the_same_name_is_another_model(gguf: Path) -> None:
     first = serving_path(_options(gguf), _ignore)
     gguf.write_bytes(b"other weights")
     assert serving_path(_options(gguf), _ignore) != first
+
+
+def test_a_repaired_file_of_the_same_size_is_converted_again(gguf: Path, made: list[Path]) -> None:
+    ends = b"e" * (1 << 20)
+    gguf.write_bytes(ends + b"damaged!" + ends)
+    first = serving_path(_options(gguf), _ignore)
+    gguf.write_bytes(ends + b"repaired" + ends)
+    assert serving_path(_options(gguf), _ignore) != first
+    assert len(made) == 2
+
+
+def test_a_file_that_changes_while_it_is_converted_leaves_nothing(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(original: Path, weights: object, scratch: Path) -> Path:
+        (scratch / "result").mkdir()
+        gguf.write_bytes(b"WEIGHTS")
+        return scratch / "result"
+
+    monkeypatch.setattr(kept, "remake", change)
+    with pytest.raises(ModelError, match="was changed while it was converted"):
+        serving_path(_options(gguf, weights="int8"), _ignore)
+    assert [path for path in cache_folder().iterdir() if path.is_dir()] == []
+
+
+def test_a_damaged_file_is_not_served_at_all(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise DamagedModel("not finite")
+
+    monkeypatch.setattr(kept, "remake", refuse)
+    for weights in ("auto", "int8"):
+        with pytest.raises(DamagedModel):
+            serving_path(_options(gguf, weights=weights), _ignore)
 
 
 def test_what_nobody_has_loaded_for_long_makes_room(gguf: Path) -> None:

@@ -21,9 +21,10 @@ from filelock import FileLock
 from shared.user_cache import user_cache
 from worker.convert.folder import remake
 from worker.convert.original import bring
-from worker.convert.weights import Weights
+from worker.convert.weights import DamagedModel, Weights
 from worker.engine.devices import device_kind
-from worker.engine.model_files import model_bytes, model_identity
+from worker.engine.identity import model_identity
+from worker.engine.model_files import model_bytes
 from worker.engine.options import EngineOptions
 from worker.models import LocalModel, ModelError
 
@@ -44,7 +45,8 @@ def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Pat
     """Return what to load for the model at ``options.path``: that, or a kept IR folder with int8 weights.
 
     Raises :class:`ModelError`, :class:`OSError` and :class:`RuntimeError` (OpenVINO's) when int8 weights were asked for
-    and can't be made; where they would only have been better, that is logged.
+    and can't be made; where they would only have been better, that is logged. Raises :class:`DamagedModel` in either
+    case when the file's tensors are not finite.
     """
     path = Path(options.path)
     if options.weights == "original" or (options.weights == "auto" and not _suits(path, options)):
@@ -56,6 +58,8 @@ def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Pat
         )
     try:
         return _kept(path, options.context_length, progress)
+    except DamagedModel:
+        raise
     except (ModelError, OSError, RuntimeError) as error:
         if options.weights == "int8":
             raise
@@ -75,7 +79,8 @@ def _suits(path: Path, options: EngineOptions) -> bool:
 
 
 def _kept(path: Path, context_length: int, progress: Callable[[str], None]) -> Path:
-    parts = (model_identity(path), openvino.__version__, openvino_genai.__version__, str(context_length), _VERSION)
+    identity = model_identity(path)
+    parts = (identity, openvino.__version__, openvino_genai.__version__, str(context_length), _VERSION)
     name = f"{path.stem}-int8-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
     folder = cache_folder() / name
     if folder.is_dir():
@@ -90,7 +95,10 @@ def _kept(path: Path, context_length: int, progress: Callable[[str], None]) -> P
             with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
                 model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
                 original = bring(model, Path(scratch))
-                remake(original.folder, Weights(format="int8"), Path(scratch)).rename(folder)
+                made = remake(original.folder, Weights(format="int8"), Path(scratch))
+                if model_identity(path) != identity:
+                    raise ModelError(f"{path} was changed while it was converted.")
+                made.rename(folder)
             _tidy(folder.parent)
     return folder
 

@@ -36,6 +36,7 @@ _AT_ONCE = 1 << 26
 """Weights that are unpacked at a time: in f32, 256 MB."""
 
 _PACKED = frozenset({"u1", "u2", "u3", "u4", "u6", "u8", "i4", "i8", "nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0"})
+_PLAIN = frozenset({"bf16", "f16", "f32"})
 _DECOMPRESSION = frozenset({"Constant", "Convert", "Subtract", "Multiply", "Reshape", "Transpose"})
 """The operations between packed weights and the operation that uses them."""
 
@@ -63,6 +64,10 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
         return f"int4 {groups}, embeddings and last layer {'int4' if self.small_ends else 'int8'}"
 
 
+class DamagedModel(ModelError):
+    """A model has weights that are not finite numbers; nobody can serve it."""
+
+
 def check_tools(weights: Weights) -> None:
     """Raise :class:`ModelError` when what makes ``weights`` is not installed."""
     if weights.format == "int4" and importlib.util.find_spec("nncf") is None:
@@ -76,10 +81,12 @@ def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, P
     """Return ``model``, which is used up, with its weights in the format ``weights``, and with which properties each
     kind of CPU serves it best; none are its defaults.
 
-    Raises :class:`ModelError` when the model's shapes don't allow it or NNCF is not installed.
+    Raises :class:`DamagedModel` when a weight is not finite, and :class:`ModelError` when the model's shapes don't
+    allow it or NNCF is not installed.
     """
     check_tools(weights)
     _unpack(model)
+    _check_finite(model)
     if weights.format == "f16":
         return model, {}
     merge_products(model)
@@ -104,6 +111,23 @@ def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, P
     except (nncf.ValidationError, nncf.InvalidGroupSizeError, nncf.UnsupportedModelError) as error:
         raise ModelError(f"NNCF can't compress this model's weights to {weights}: {error}") from error
     return compressed, properties
+
+
+def _check_finite(model: openvino.Model) -> None:
+    """Raise :class:`DamagedModel` when a weight is NaN or infinite; a file whose download was cut has such weights.
+
+    An attention mask may hold -inf, but no weight between.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "Constant" or node.get_output_element_type(0).get_type_name() not in _PLAIN:
+            continue
+        values = node.get_data(dtype=numpy.float32)
+        if numpy.isfinite(values).all() or bool(numpy.isin(values, (0, -numpy.inf)).all()):
+            continue
+        raise DamagedModel(
+            f"The model is damaged: its tensor '{node.get_friendly_name()}' has values that are not finite (NaN or "
+            "infinite). Download or export the model again."
+        )
 
 
 def _unpack(model: openvino.Model) -> None:

@@ -1,6 +1,5 @@
-"""What a model's files tell of it: its identity, the same on every host, its size, and how to serve it."""
+"""What a model's files tell of it: their size, and how to serve it."""
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,26 +13,6 @@ Properties = Mapping[str, Mapping[str, PluginValue]]
 
 _PROPERTIES = "vinoqueue.json"
 """In an IR folder: the :data:`Properties` that suit these weights."""
-
-_SAMPLE = 1 << 20
-"""Bytes to read at each end of a file: weights of one size that differ, differ there too (headers, last layer)."""
-
-
-def model_identity(path: Path) -> str:
-    """Return a hash over the sizes and the ends of a GGUF file, or of an IR folder's ``.xml`` and ``.bin`` files.
-
-    Raises :class:`OSError` when a file can't be read.
-    """
-    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.suffix in {".xml", ".bin"})
-    digest = hashlib.sha256()
-    for file in files:
-        size = file.stat().st_size
-        digest.update(f"{size}\n".encode())
-        with file.open("rb") as content:
-            digest.update(content.read(_SAMPLE))
-            content.seek(max(size - _SAMPLE, 0))
-            digest.update(content.read(_SAMPLE))
-    return digest.hexdigest()
 
 
 def model_bytes(path: Path) -> int:

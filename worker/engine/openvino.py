@@ -20,6 +20,7 @@ from worker.engine.devices import device_kind
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
 from worker.engine.huge_pages import use_huge_pages
+from worker.engine.identity import model_identity
 from worker.engine.interface import (
     EngineLoadError,
     EngineRefusal,
@@ -30,7 +31,7 @@ from worker.engine.interface import (
     Sequence,
     StopReason,
 )
-from worker.engine.model_files import model_bytes, model_identity
+from worker.engine.model_files import model_bytes
 from worker.engine.options import EngineOptions
 from worker.engine.pipeline import device_properties, load_pipeline
 from worker.engine.recovery import Recovery, Running, last_line
@@ -82,6 +83,8 @@ class OpenVINOEngine:
         end = self._pipeline.get_tokenizer().get_eos_token_id()
         self._end_tokens = frozenset({end, *defaults.stop_token_ids})
         self._context_length = options.context_length
+        progress("hashing the model")
+        fingerprint = _fingerprint(path, options, converted=served != path)
         progress("warming up")
         measured = self._warm_up()
         if device_kind(options.device) == "CPU":
@@ -92,7 +95,7 @@ class OpenVINOEngine:
         self.facts = Facts(
             context_length=options.context_length,
             cache_tokens=self._cache_tokens,
-            fingerprint=_fingerprint(path, options, converted=served != path),
+            fingerprint=fingerprint,
             device=options.device,
             load_seconds=time.monotonic() - started,
             stated=tuple(sorted(stated_fields(path))),
@@ -318,17 +321,25 @@ class OpenVINOEngine:
         """Run one request; return how many tokens the KV cache holds at its present size.
 
         It makes two tokens: a prompt and a step after it use different kernels, each with a form of the weights.
+        Raises :class:`EngineLoadError` when the cache is too small, or the model computes values that are not numbers.
         """
         config = self._pipeline.get_config()
         config.do_sample = False
         config.max_new_tokens = 2
+        config.logprobs = 1
         config.ignore_eos = True
         apply_speculation(config, Sampling(), self._speculation)
         # The last token that is made is in no cache: with the one before it, the prompt fills its blocks.
         prompt = tuple(index % len(self._vocabulary) for index in range(_WARM_UP_TOKENS - 1))
         handle = self._pipeline.add_request(next(self._request_ids), _tensor(prompt), config)
-        while self._pipeline.has_non_finished_requests():
-            self._pipeline.step()
+        try:
+            while self._pipeline.has_non_finished_requests():
+                self._pipeline.step()
+        except RuntimeError as error:
+            # With log probabilities asked for, the sampler fails on logits that are no numbers.
+            raise EngineLoadError(
+                f"the model can't generate a token. Its file may be damaged: download it again. {last_line(error)}"
+            ) from error
         share: float = self._pipeline.get_metrics().max_cache_usage / 100
         if handle.get_status() != openvino_genai.GenerationStatus.FINISHED or not share:
             raise EngineLoadError(

@@ -137,5 +137,5 @@ async def test_a_process_that_dies_while_loading_is_a_load_error() -> None:
 async def test_a_process_that_is_stopped_while_it_loads_ends_in_peace() -> None:
     process = EngineProcess(options(), step_timeout=60)
     await process.start()
-    await process.stop()
+    await process.stop(patience=60)
     assert process.exit_code == 0

@@ -241,6 +241,7 @@ class ModelService:
                 constraint=active.plan.constraint,
                 shown_tokens=active.plan.shown_tokens,
                 free_until=active.plan.free_until,
+                bounded=active.plan.bounded,
                 alternatives=active.job.request.n,
             )
         )

@@ -1,13 +1,19 @@
 """The scratch pipeline on the default model's tokenizer: it takes every grammar of ours, and names what is wrong."""
 
 import json
+from typing import Any
 
+import openvino_genai
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shared.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.request import ChatRequest, Constraint, Message, Tool
+from worker.grammar.ebnf import literal
 from worker.grammar.formats import FORMATS
 from worker.grammar.plan import make_plan
+from worker.grammar.process import MOST_SLOWDOWN
 from worker.grammar.scratch import GrammarError, ScratchPipeline
 from worker.models import default_model
 
@@ -75,3 +81,96 @@ def test_a_fault_is_named_and_the_next_grammar_is_served(
     assert said in str(fault.value)
     assert ".cc" not in str(fault.value)
     scratch.compile(Constraint(kind="regex", value="a+"))
+
+
+def _content(constraint: Constraint) -> Constraint:
+    held = make_plan(request(constraint=constraint), OutputFormat(), "").constraint
+    assert held is not None
+    return held
+
+
+def _schema(schema: Any) -> Constraint:
+    return _content(Constraint(kind="json_schema", value=json.dumps(schema)))
+
+
+@pytest.fixture(scope="module")
+def spelled_bytes() -> frozenset[int]:
+    """The bytes that the vocabulary can spell; it has no tokens for some control characters."""
+    vocabulary = openvino_genai.Tokenizer(str(default_model())).get_vocab()
+    return frozenset(piece[0] for piece in vocabulary if len(piece) == 1)
+
+
+_characters = st.characters(max_codepoint=0x17F) | st.characters(codec="utf-8") | st.sampled_from('0123456789aFfuxU\\"')
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.text(_characters, min_size=1, max_size=8))
+def test_a_literal_is_generated_exactly(scratch: ScratchPipeline, spelled_bytes: frozenset[int], text: str) -> None:
+    text = "".join(character for character in text if set(character.encode()) <= spelled_bytes).replace("\0", "")
+    if text:
+        assert scratch.text(Constraint(kind="grammar", value=f"root ::= {literal(text)}\n"), 100) == text
+
+
+@settings(max_examples=30, deadline=None)
+@given(text=st.text(_characters, min_size=1, max_size=8))
+def test_values_and_names_of_a_schema_are_generated_exactly(
+    scratch: ScratchPipeline, spelled_bytes: frozenset[int], text: str
+) -> None:
+    text = "".join(character for character in text if set(character.encode()) <= spelled_bytes)
+    schema = {"type": "object", "properties": {text: {"const": text}}, "required": [text]}
+    assert json.loads(scratch.text(_schema(schema), 200)) == {text: text}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "text"),
+    [
+        (Constraint(kind="regex", value="größe"), "größe"),
+        (Constraint(kind="regex", value="[ß]e[\u00e9]a"), "ßeéa"),
+        (Constraint(kind="regex", value="x[ße]{4}y"), ""),
+        (Constraint(kind="grammar", value='root ::= "école" "gr\\u00f6\\u00dfe"'), "écolegröße"),
+        (Constraint(kind="grammar", value='root ::= "x" [ße]{4} "y"'), ""),
+        (
+            Constraint(
+                kind="structural_tag",
+                value=json.dumps({"type": "structural_tag", "format": {"type": "const_string", "value": "größe"}}),
+            ),
+            "größe",
+        ),
+    ],
+)
+def test_what_clients_write_is_generated_exactly(scratch: ScratchPipeline, constraint: Constraint, text: str) -> None:
+    for seed in range(5):
+        made = scratch.text(_content(constraint), 60, seed)
+        assert made == text if text else set(made) <= set("xyße")
+
+
+ORDINARY: list[Any] = [
+    {},
+    {"type": "string"},
+    {"type": "object", "properties": {"a": {"type": "string", "maxLength": 1000}}, "required": ["a"]},
+    {"type": "string", "minLength": 2, "maxLength": 100_000},
+    {"type": "array", "items": {"type": "string", "maxLength": 20}, "minItems": 5, "maxItems": 1000},
+    {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(20)}},
+    {"enum": [f"value {index}" for index in range(300)]},
+    {"type": "string", "pattern": "^[A-Z]{2,3}-[0-9]{5,9}$"},
+    {"type": "string", "pattern": "foo.*bar"},
+    {"$ref": "#/$defs/n", "$defs": {"n": {"properties": {"c": {"items": {"$ref": "#/$defs/n"}}, "s": {}}}}},
+    *({"type": "string", "format": name} for name in FORMATS),
+]
+
+
+@pytest.mark.parametrize("schema", ORDINARY)
+def test_an_ordinary_schema_costs_each_token_little(scratch: ScratchPipeline, schema: Any) -> None:
+    assert scratch.measure(_schema(schema)).slowdown < MOST_SLOWDOWN
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        Constraint(kind="grammar", value='root ::= (c){0,1000} "x"\nc ::= [^x] | "\\\\" [a-z]\n'),
+        Constraint(kind="grammar", value="root ::= [a-z] | root root\n"),
+        Constraint(kind="json_schema", value='{"type":"string","pattern":"^([a-z]+ ?)*x$"}'),
+    ],
+)
+def test_a_grammar_that_makes_each_token_expensive_is_noticed(scratch: ScratchPipeline, constraint: Constraint) -> None:
+    assert scratch.measure(_content(constraint)).slowdown > MOST_SLOWDOWN

@@ -129,6 +129,7 @@ def test_json_mode_gives_an_object(real_fleet: Fleet) -> None:
         ({"type": "integer", "minimum": 3, "maximum": 2}, "range"),
         ({"enum": [f"{index:x>200}" for index in range(1000)]}, "bytes"),
         ({"type": "object", "properties": {f"p{index}": {"type": "integer"} for index in range(400)}}, "compile"),
+        ({"type": "string", "pattern": "^([a-z]+ ?)*x$"}, "times as long"),
     ],
 )
 def test_a_schema_that_cannot_be_held_is_refused_and_harms_nobody(real_fleet: Fleet, schema: Any, said: str) -> None:
@@ -144,6 +145,27 @@ def test_a_schema_that_cannot_be_held_is_refused_and_harms_nobody(real_fleet: Fl
         assert beside.result() == alone
     assert refusal.value.param == "response_format"
     assert said in refusal.value.message
+
+
+@pytest.mark.parametrize("word", ["école", "année", "größe", "naïf", "日本a", "a\u0301e", "😀b"])
+def test_characters_beyond_ascii_come_back_as_asked(real_fleet: Fleet, word: str) -> None:
+    schema = {"type": "object", "properties": {word: {"enum": [word]}}, "required": [word]}
+    choice = ask(real_fleet, "Make up an example.", response_format=schema_format(schema))
+    assert choice.finish_reason == "stop"
+    assert json.loads(choice.message.content) == {word: word}
+
+
+def test_a_string_that_outgrows_its_limit_ends_the_answer(real_fleet: Fleet) -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string", "maxLength": 20}}, "required": ["text"]}
+    reasons = set()
+    for seed in range(4):
+        choice = ask(real_fleet, "Tell me a long story.", response_format=schema_format(schema), seed=seed)
+        reasons.add(choice.finish_reason)
+        if choice.finish_reason == "stop":
+            assert len(json.loads(choice.message.content)["text"]) <= 20
+        else:
+            assert len(choice.message.content) < 60
+    assert "length" in reasons
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A grammar process that does what the grammar's text says: hang, crash, be slow, be at fault, or count.
+"""A grammar process that does what the grammar's text says: hang, crash, be slow, be costly, be at fault, or count.
 
 ``path`` in its options is a folder, where it notes each grammar that it is asked for. A folder that is not there
 makes it fail to load.
@@ -36,7 +36,8 @@ def main() -> None:
             if text == "fault":
                 channel.send(Faulty(message.number, "There is no rule 'root'"))
             else:
-                channel.send(Compiled(message.number, 2.0 if text == "slow" else 0.01))
+                slow, costly = text == "slow", text == "costly"
+                channel.send(Compiled(message.number, 2.0 if slow else 0.01, 31.0 if costly else 1.1))
 
 
 main()

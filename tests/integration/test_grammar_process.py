@@ -47,6 +47,12 @@ async def test_a_grammar_that_the_batch_would_wait_for_is_refused(grammars: Gram
     assert "0.25 s" in message
 
 
+async def test_a_grammar_that_makes_each_token_expensive_is_refused(grammars: GrammarProcess) -> None:
+    message = await _refusal(grammars, "costly")
+    assert "31 times" in message
+    assert "4 times is the limit" in message
+
+
 async def test_each_grammar_is_compiled_once(grammars: GrammarProcess, tmp_path: Path) -> None:
     await asyncio.gather(*(grammars.check(_grammar("good"), "tools") for _ in range(5)))
     for _ in range(2):

@@ -1,5 +1,6 @@
 """A sequence's own account: when a constraint has begun to hold, and which special tokens stay in the text."""
 
+import msgspec
 import pytest
 
 from shared.events import Delta
@@ -7,6 +8,7 @@ from shared.request import Constraint, Sampling
 from worker.engine.generation import Generation
 from worker.engine.interface import Sequence
 from worker.engine.text import Vocabulary
+from worker.grammar.lengths import Bounded
 
 PIECES = [b"Hello ", b"<too", b"l>", b"<", b"end", b"<|x|>", b"<|y|>"]
 VOCABULARY = Vocabulary(PIECES, special=(5, 6))
@@ -40,3 +42,15 @@ def test_shown_tokens_stay_in_the_text_and_other_special_ones_do_not() -> None:
     sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), shown_tokens=(5,))
     output = Generation(sequence, VOCABULARY, end_tokens=(), limit=100).take((5, 0, 6), ())
     assert output.news == Delta(0, (5, 0, 6), "<|x|>Hello ")
+
+
+@pytest.mark.parametrize("generated", [(), (1,), (1, 0)])
+def test_a_string_that_is_too_long_ends_the_sequence_like_the_limit_of_tokens(generated: tuple[int, ...]) -> None:
+    bounded = (Bounded("", '{"type":"string","maxLength":5}'),)
+    sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=generated, bounded=bounded)
+    # As the engine's process gets it.
+    sequence = msgspec.msgpack.decode(msgspec.msgpack.encode(sequence), type=Sequence)
+    vocabulary = Vocabulary([b"abc", b'"', b"de"])
+    going_on = Generation(sequence, vocabulary, end_tokens=(), limit=100)
+    made = [going_on.take((token,), ()) for token in (1, 0, 2, 0)[len(generated) :]]
+    assert [output.reason for output in made] == [None] * (len(made) - 1) + ["length"]

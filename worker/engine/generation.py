@@ -6,6 +6,7 @@ from collections.abc import Sequence as Series
 from shared.events import Delta
 from worker.engine.interface import Made, Output, Sequence, StopReason
 from worker.engine.text import TextStream, Vocabulary
+from worker.grammar.lengths import LengthWatch
 
 
 class Generation:
@@ -38,6 +39,7 @@ class Generation:
             shown=sequence.shown_tokens,
             whole=self._constrained_from_start,
         )
+        self._lengths = LengthWatch(sequence.bounded) if sequence.bounded else None
         self._push(sequence.generated)
 
     @property
@@ -86,9 +88,12 @@ class Generation:
                 self.complete = "stop"
                 if not self.sequence.sampling.include_stop:
                     break
-            text += self._stream.push(token)
+            news = self._stream.push(token)
+            text += news
             if self._stream.stopped:
                 self.complete = "stop"
+            elif self._lengths is not None and self._lengths.exceeds(news):
+                self.complete = "length"
         if self.complete is None and len(self.tokens) >= self._limit:
             self.complete = "length"
         return text

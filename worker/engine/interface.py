@@ -12,6 +12,7 @@ import msgspec
 from shared.errors import Problem
 from shared.events import Alternative, Delta
 from shared.request import Constraint, Sampling
+from worker.grammar.lengths import Bounded
 
 StopReason = Literal["stop", "length", "exhausted", "cancelled"]
 """``exhausted``: the KV cache could not hold the sequence to its end."""
@@ -25,7 +26,8 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     as the request and the model's defaults go; its seed is always set. A beam search (``sampling.beams`` above 1)
     returns its best ``alternatives`` texts and is never resumed. ``shown_tokens`` are special tokens that
     stay in the text where special tokens are left out of it. ``free_until`` are texts before the first of which the
-    constraint allows anything; without any, it holds from the start.
+    constraint allows anything; without any, it holds from the start. ``bounded`` are values whose strings have a
+    greatest length; a string that exceeds it ends the sequence.
     """
 
     number: int
@@ -35,6 +37,7 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     constraint: Constraint | None = None
     shown_tokens: tuple[int, ...] = ()
     free_until: tuple[str, ...] = ()
+    bounded: tuple[Bounded, ...] = ()
     alternatives: int = 1
 
 

@@ -11,6 +11,7 @@ from worker.grammar import tags
 from worker.grammar.ebnf import Rules, either, literal, sequence
 from worker.grammar.json_text import JsonRules
 from worker.grammar.keywords import SchemaError, UnsupportedKeyword
+from worker.grammar.lengths import Bounded, bounded_values
 from worker.grammar.schema import SchemaCompiler, decoded
 from worker.grammar.xml_calls import xml_parameters
 
@@ -73,12 +74,29 @@ def certain_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable],
 def listed_calls(tools: Sequence[Callable], *, parallel: bool) -> str:
     """The grammar of a JSON list of objects with ``name`` and ``arguments``: one or more, one if not ``parallel``."""
     rules = Rules()
-    options = [
-        sequence([literal(f'{{"name": {_json(one.tool.name)}, "arguments": '), arguments(rules, one), literal("}")])
-        for one in tools
-    ]
+    options = [sequence([literal(_listed_begin(one)), arguments(rules, one), literal("}")]) for one in tools]
     calls = JsonRules(rules).array(rules.define(either(options)), 1, None if parallel else 1)
     return rules.text(calls)
+
+
+def bounded_arguments(shape: CallShape | None, tools: Sequence[Callable]) -> tuple[Bounded, ...]:
+    """The arguments with limited strings. Without a ``shape`` the calls are a JSON list.
+
+    Only tools that are strict are held to the limits: an argument that is too long ends the answer.
+    """
+    if shape is not None and shape.content == "xml":
+        return ()
+    values: list[Bounded] = []
+    for one in tools:
+        if one.tool.strict and one.tool.parameters is not None:
+            listed = shape is None or shape.content == "calls"
+            begin = shape.begin_for(one.tool.name) if shape and not listed else _listed_begin(one)
+            values += bounded_values([begin], one.tool.parameters)
+    return tuple(values)
+
+
+def _listed_begin(one: Callable) -> str:
+    return f'{{"name": {_json(one.tool.name)}, "arguments": '
 
 
 def arguments(rules: Rules, one: Callable) -> str:

@@ -29,7 +29,8 @@ def main() -> int:
 
 def _judge(pipeline: ScratchPipeline, message: Compile) -> Answer:
     try:
-        return Compiled(message.number, pipeline.compile(message.constraint))
+        cost = pipeline.measure(message.constraint)
+        return Compiled(message.number, cost.compile, cost.slowdown)
     except GrammarError as error:
         return Faulty(message.number, str(error))
 

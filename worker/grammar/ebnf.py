@@ -5,6 +5,8 @@ Syntax: https://xgrammar.mlc.ai/docs/using_xgrammar/ebnf_guided_generation.html
 
 from collections.abc import Iterable, Sequence
 
+from worker.grammar.escapes import chunks
+
 LAST_CHARACTER = 0x10FFFF
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 
@@ -13,8 +15,9 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 def literal(text: str) -> str:
-    """An expression for exactly ``text``."""
-    return '"' + "".join(_NAMED.get(character) or _printable(character) for character in text) + '"'
+    """An expression for exactly ``text``; several literals where XGrammar would misread one."""
+    quoted = ["".join(_NAMED.get(character) or _printable(character) for character in part) for part in chunks(text)]
+    return " ".join(f'"{part}"' for part in quoted) or '""'
 
 
 def character_class(ranges: Ranges) -> str:

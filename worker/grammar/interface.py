@@ -24,10 +24,14 @@ class Compile(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Compiled(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """It is valid, and took so many seconds."""
+    """It is valid. ``seconds`` is how long compiling took, ``slowdown`` what a token costs under it.
+
+    The unit of ``slowdown`` is the cost of choosing a token without a constraint.
+    """
 
     number: int
     seconds: float
+    slowdown: float = 1.0
 
 
 class Faulty(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -52,13 +52,13 @@ class Matched(msgspec.Struct, frozen=True):
     most: int | None
 
 
-def string_content(pattern: str, character: str) -> Matched:
+def string_content(pattern: str, anything: str) -> Matched:
     """Return the grammar of the strings in which ``pattern`` is found, without the quotation marks around.
 
-    ``character`` is the expression for any one character, for what may stand around a match.
+    ``anything`` is the expression for any number of characters, for what may stand around a match.
     Raises :class:`PatternError`.
     """
-    return _Reader(pattern, repeated(character, 0, None)).whole()
+    return _Reader(pattern, anything).whole()
 
 
 class _Reader:

@@ -1,13 +1,17 @@
 """What an answer will look like, settled before it is generated: its grammar, and how its text is to be read."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from shared.errors import ProblemKind, RequestRefused, refuse
 from shared.formats import HARMONY_START, REASONING_FORMATS, TOOL_FORMATS, OutputFormat
 from shared.request import ChatRequest, Constraint
 from worker.grammar import tags
-from worker.grammar.calls import callable_tools, certain_calls, listed_calls, possible_calls
+from worker.grammar.calls import bounded_arguments, callable_tools, certain_calls, listed_calls, possible_calls
+from worker.grammar.escapes import SpellingError, readable_grammar, readable_regex
 from worker.grammar.keywords import SchemaError
+from worker.grammar.lengths import Bounded, bounded_values
 from worker.grammar.schema import schema_grammar
 
 GUIDED = "guided"
@@ -25,7 +29,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     the field of the request that asked for it. ``tools``, ``reasoning`` and ``in_reasoning`` are those of
     :class:`shared.events.Started`. ``shown_tokens`` are special tokens that stay in the text, because they are its
     markers. ``free_until`` are texts before the first of which the constraint allows anything; without any, it holds
-    from the start.
+    from the start. ``bounded`` are the values with limited strings, which the constraint does not count.
     """
 
     constraint: Constraint | None = None
@@ -35,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     in_reasoning: bool = False
     shown_tokens: tuple[int, ...] = ()
     free_until: tuple[str, ...] = ()
+    bounded: tuple[Bounded, ...] = ()
 
 
 def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Plan:
@@ -50,7 +55,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
     if required and (form is None or form.shape is None):
         if output.reasoning is None:
             guided = Constraint(kind="grammar", value=listed_calls(tools, parallel=parallel))
-            return Plan(constraint=guided, param="tools", tools=GUIDED)
+            return Plan(constraint=guided, param="tools", tools=GUIDED, bounded=bounded_arguments(None, tools))
         # A text with reasoning before the calls needs markers between.
         form = TOOL_FORMATS["hermes"]
     plan = Plan(
@@ -60,6 +65,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
         param="tools" if tools else "response_format",
     )
     shape = form.shape if form and tools else None
+    plan = msgspec.structs.replace(plan, bounded=bounded_arguments(shape, tools) if shape else ())
     if required and form and shape:
         calls = certain_calls(form, shape, tools, parallel=parallel)
         return _holding(plan, _after_reasoning(calls, output, prompt_end, final=False))
@@ -68,6 +74,8 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
             message = "This model's tool calls can't be combined with 'response_format'. Leave one of them out."
             raise refuse(ProblemKind.INVALID, message, param="response_format")
         content = _content(request.constraint)
+        begins = _content_begins(output, prompt_end)
+        plan = msgspec.structs.replace(plan, bounded=(*plan.bounded, *_bounded_content(request.constraint, begins)))
         part = _after_reasoning(content, output, prompt_end, final=True)
         if form and shape:
             # XGrammar joins no open-ended row of calls with content that ends: one call, then.
@@ -84,7 +92,8 @@ def plain_plan(request: ChatRequest) -> Plan:
     """Return the plan for a plain completion, whose whole text is content. Raises as :func:`make_plan` does."""
     if request.constraint is None:
         return Plan()
-    return _holding(Plan(param="response_format"), _content(request.constraint))
+    bounded = _bounded_content(request.constraint, [""])
+    return _holding(Plan(param="response_format", bounded=bounded), _content(request.constraint))
 
 
 def _holding(plan: Plan, part: tags.Format) -> Plan:
@@ -98,6 +107,10 @@ def _holding(plan: Plan, part: tags.Format) -> Plan:
     return msgspec.structs.replace(plan, constraint=constraint)
 
 
+def _bounded_content(constraint: Constraint, begins: Sequence[str]) -> tuple[Bounded, ...]:
+    return bounded_values(begins, constraint.value) if constraint.kind == "json_schema" else ()
+
+
 def _content(constraint: Constraint) -> tags.Format:
     try:
         match constraint.kind:
@@ -106,13 +119,15 @@ def _content(constraint: Constraint) -> tags.Format:
             case "json_schema":
                 return tags.grammar(schema_grammar(constraint.value))
             case "regex":
-                return tags.regex(constraint.value)
+                return tags.regex(readable_regex(constraint.value))
             case "grammar":
-                return tags.grammar(constraint.value)
+                return tags.grammar(readable_grammar(constraint.value))
             case "structural_tag":
                 return tags.client_format(constraint.value)
     except SchemaError as error:
         raise _refused(error) from error
+    except SpellingError as error:
+        raise refuse(ProblemKind.INVALID, f"Invalid response_format: {error}.", param="response_format") from error
 
 
 def _refused(error: SchemaError) -> RequestRefused:
@@ -137,3 +152,15 @@ def _after_reasoning(part: tags.Format, output: OutputFormat, prompt_end: str, *
     if prompt_end.rstrip().endswith(form.end):
         return part
     return tags.either([part, tags.sequence([tags.text_until(form.begin, form.end), part])])
+
+
+def _content_begins(output: OutputFormat, prompt_end: str) -> list[str]:
+    """What may come before the content; nothing where it may begin the answer."""
+    if output.reasoning is None:
+        return [""]
+    form = REASONING_FORMATS[output.reasoning]
+    if form.name == "harmony":
+        return [_HARMONY_FINAL]
+    if output.opens_reasoning(prompt_end):
+        return [form.end]
+    return ["", form.end]

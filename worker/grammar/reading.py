@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
 from worker.grammar import keywords
-from worker.grammar.keywords import SchemaError
+from worker.grammar.keywords import SchemaError, UnsupportedKeyword
 from worker.grammar.merging import Schema, same
 
 _KINDS = ("object", "array", "string", "number", "integer", "boolean", "null")
@@ -124,6 +125,25 @@ def limit_of(
         return None, False
     end = tighter(bounds.values())
     return end, bounds.get(exclusive) == end or schema.get(exclusive) is True
+
+
+def target_of(document: Any, reference: Any, path: str) -> Any:
+    """Return the schema in ``document`` that a reference at ``path`` points to. Raises :class:`SchemaError`."""
+    where = f"{path}/$ref"
+    if not isinstance(reference, str):
+        raise SchemaError(where, "expected a text")
+    if reference != "#" and not reference.startswith("#/"):
+        raise UnsupportedKeyword(where, f"'{reference}' is no reference into the schema itself: '#/...' is supported")
+    target = document
+    for part in reference.split("/")[1:]:
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+            target = target[int(key)]
+        elif isinstance(target, Mapping) and key in target:
+            target = target[key]
+        else:
+            raise SchemaError(where, f"the schema has nothing at '{reference}'")
+    return target
 
 
 def escaped(name: str) -> str:

@@ -8,7 +8,6 @@ range is far, not infinite. What can't be held is refused by name (:mod:`worker.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 
@@ -30,6 +29,7 @@ from worker.grammar.reading import (
     kinds_of_value,
     limit_of,
     possible_values,
+    target_of,
 )
 
 MOST_DEPTH = 64
@@ -41,13 +41,14 @@ MOST_STEPS = 20_000
 _ROOT = "root"
 
 
-def schema_grammar(text: str, *, strict: bool = True) -> str:
-    """Return the EBNF of the JSON texts that are valid under the schema in ``text``.
+def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True) -> str:
+    """Return the EBNF of the JSON texts that are valid under the schema in ``text``, but for ``maxLength``.
 
+    That is held by :mod:`worker.grammar.lengths`; without ``lengths``, by the grammar itself, which makes it expensive.
     Without ``strict``, keywords that a grammar can't hold are passed over. Raises :class:`SchemaError`.
     """
     rules = Rules()
-    return rules.text(SchemaCompiler(rules, decoded(text), strict=strict).compile())
+    return rules.text(SchemaCompiler(rules, decoded(text), strict=strict, lengths=lengths).compile())
 
 
 def decoded(text: str) -> Any:
@@ -61,12 +62,13 @@ def decoded(text: str) -> Any:
 class SchemaCompiler:
     """Makes one schema's rules. Several may share a set of rules."""
 
-    def __init__(self, rules: Rules, document: Any, *, strict: bool) -> None:
-        """``document`` is the decoded schema, which its references point into."""
+    def __init__(self, rules: Rules, document: Any, *, strict: bool, lengths: bool = True) -> None:
+        """``document`` is the decoded schema, which its references point into; for ``lengths``: `schema_grammar`."""
         self._rules = rules
         self._json = JsonRules(rules)
         self._document = document
         self._strict = strict
+        self._lengths = lengths
         self._depth = 0
         self._steps = 0
         self._named: dict[str, str] = {}
@@ -279,13 +281,13 @@ class SchemaCompiler:
             reason = "not supported beside 'pattern'" if expression is not None else f"supported are {known}"
             raise UnsupportedKeyword(f"{path}/format", f"'{form}': {reason}")
         if expression is None:
-            return self._json.string(least, most)
+            return self._json.string(least, None if self._lengths else most)
         try:
-            content = string_content(expression, self._json.character())
+            content = string_content(expression, self._json.content())
         except PatternError as error:
             if self._strict:
                 raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
-            return self._json.string(least, most)
+            return self._json.string(least)
         too_long = most is not None and (content.most is None or content.most > most)
         if self._strict and (content.least < least or too_long):
             name = "maxLength" if too_long else "minLength"
@@ -323,23 +325,7 @@ class SchemaCompiler:
 
     def _target(self, reference: Any, path: str) -> Any:
         """Return the schema that a reference points to."""
-        where = f"{path}/$ref"
-        if not isinstance(reference, str):
-            raise SchemaError(where, "expected a text")
-        if reference != "#" and not reference.startswith("#/"):
-            raise UnsupportedKeyword(
-                where, f"'{reference}' is no reference into the schema itself: '#/...' is supported"
-            )
-        target = self._document
-        for part in reference.split("/")[1:]:
-            key = unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
-                target = target[int(key)]
-            elif isinstance(target, Mapping) and key in target:
-                target = target[key]
-            else:
-                raise SchemaError(where, f"the schema has nothing at '{reference}'")
-        return target
+        return target_of(self._document, reference, path)
 
     def _check_ends(self) -> None:
         """Raise :class:`SchemaError` if a reference leads back to itself with no character between."""

@@ -4,11 +4,13 @@ Reference: https://xgrammar.mlc.ai/docs/structural_tag/structural_tag_api.html. 
 (:mod:`worker.grammar.schema`), because XGrammar's own leave white space free.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from worker.grammar.ebnf import literal
+from worker.grammar.escapes import SpellingError, is_readable, readable_grammar, readable_regex
 from worker.grammar.keywords import SchemaError
 from worker.grammar.schema import MOST_DEPTH, schema_grammar
 
@@ -91,14 +93,43 @@ def _lowered(part: Any, path: str, depth: int) -> Any:
         return [_lowered(item, f"{path}/{index}", depth + 1) for index, item in enumerate(part)]
     if not isinstance(part, Mapping):
         return part
+    match part:
+        case {"type": "const_string", "value": str(text)} if not is_readable(text):
+            return grammar(f"root ::= {literal(text)}\n")
+        case {"type": "grammar", "grammar": str(text)}:
+            return {**part, "grammar": _readable(readable_grammar, text, path)}
+        case {"type": "regex", "pattern": str(text)}:
+            return {**part, "pattern": _readable(readable_regex, text, path)}
     if "json_schema" in part and part.get("type") in ("json_schema", "qwen_xml_parameter"):
         ebnf = _schema(part["json_schema"], f"{path}/json_schema")
         return grammar(ebnf) if part["type"] == "json_schema" else dict(part)
+    for key, value in part.items():
+        if key not in _PARTS:
+            _check_texts(value, f"{path}/{key}")
     return {key: _lowered(value, f"{path}/{key}", depth + 1) if key in _PARTS else value for key, value in part.items()}
+
+
+def _readable(rewrite: Callable[[str], str], text: str, path: str) -> str:
+    try:
+        return rewrite(text)
+    except SpellingError as error:
+        raise SchemaError(path, str(error)) from error
+
+
+def _check_texts(value: Any, path: str) -> None:
+    """Raise :class:`SchemaError` for a text that must stay one literal, and that XGrammar would misread."""
+    texts = value if isinstance(value, list) else [value]
+    for text in texts:
+        if isinstance(text, str) and not is_readable(text):
+            raise SchemaError(
+                path,
+                f"{msgspec.json.encode(text).decode()} has a hexadecimal digit behind a control character or one from "
+                "U+007F to U+00FF, which is not supported here; use a 'const_string' in a 'sequence'",
+            )
 
 
 def _schema(schema: Any, path: str) -> str:
     try:
-        return schema_grammar(msgspec.json.encode(schema).decode())
+        return schema_grammar(msgspec.json.encode(schema).decode(), lengths=False)
     except SchemaError as error:
         raise SchemaError(path + error.path, error.reason) from error

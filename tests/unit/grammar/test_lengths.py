@@ -1,0 +1,114 @@
+"""Length limits on strings: the first string that is too long is noticed, at once and nowhere else."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.formats import TOOL_FORMATS, OutputFormat
+from shared.request import ChatRequest, Constraint, Message, Tool
+from tests.unit.grammar.texts import Texts
+from worker.grammar.lengths import Bounded, LengthWatch
+from worker.grammar.plan import Plan, make_plan, plain_plan
+
+NAMED = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}
+
+
+def _exceeds(schema: Any, text: str, begin: str = "", size: int = 1) -> bool:
+    watch = LengthWatch([Bounded(begin, json.dumps(schema))])
+    return any(watch.exceeds(text[at : at + size]) for at in range(0, len(text), size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+@pytest.mark.parametrize(
+    ("schema", "fits", "too_long"),
+    [
+        ({"maxLength": 3}, ['"abc"', '"\\n\\n\\n"', '"\\u00e9\\"x"', '"\\ud83d\\ude00ab"', '""', "12345"], ['"abcd']),
+        ({"maxLength": 0}, ['""'], ['"a', '"\\n']),
+        (NAMED, ['{"a":"abc","b":"abcdef"}', '{"b": "abcd"}'], ['{"a":"abcd', '{"b":"","a": "\\n\\n\\n\\n']),
+        ({"items": {"maxLength": 1}}, ['["a", "b"]'], ['["a","bc']),
+        ({"prefixItems": [{"maxLength": 1}], "items": {"maxLength": 2}}, ['["a","bc"]'], ['["ab', '["a","bcd']),
+        ({"items": [{}, {"maxLength": 1}]}, ['["abc","a"]'], ['["","ab']),
+        ({"additionalProperties": {"maxLength": 1}}, ['{"abc":"d"}'], ['{"a":"bc']),
+        ({"properties": {"é": {"maxLength": 1}}}, ['{"e":"abc","\\u00e9":"a"}'], ['{"\\u00e9":"ab']),
+        ({"$ref": "#/$defs/s", "$defs": {"s": {"maxLength": 1}}}, ['"a"'], ['"ab']),
+        ({"anyOf": [{"type": "null"}, {"maxLength": 1}]}, ["null", '"a"'], ['"ab']),
+        ({"allOf": [{"maxLength": 5}, {"maxLength": 2}]}, ['"ab"'], ['"abc']),
+        (
+            {"properties": {"s": {"maxLength": 1}, "next": {"$ref": "#"}}},
+            ['{"next":{"s":"a","next":{}}}'],
+            ['{"next":{"next":{"s":"ab'],
+        ),
+        ({"properties": {"o": {"properties": {"x": {}}}, "a": {"maxLength": 1}}}, ['{"o":{"x":"abc"},"a":"b"}'], []),
+    ],
+)
+def test_a_string_that_is_too_long_is_noticed(schema: Any, fits: list[str], too_long: list[str], size: int) -> None:
+    assert [text for text in fits if _exceeds(schema, text, size=size)] == []
+    assert [text for text in too_long if not _exceeds(schema, text, size=size)] == []
+
+
+@given(st.text(max_size=8), st.integers(0, 8), st.integers(1, 4), st.booleans())
+def test_characters_are_counted_not_escapes(text: str, most: int, size: int, ascii_only: bool) -> None:
+    written = json.dumps({"a": [text]}, ensure_ascii=ascii_only)
+    schema = {"properties": {"a": {"items": {"maxLength": most}}}}
+    assert _exceeds(schema, written, size=size) == (len(text) > most)
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_a_value_is_found_behind_its_marker_each_time(size: int) -> None:
+    schema = {"maxLength": 2}
+    assert not _exceeds(schema, 'say "hello" <v>"ab"</v> "hello" <v>"c"</v>', "<v>", size)
+    assert _exceeds(schema, 'say "hello" <v>"ab"</v> "hello" <v>"abc', "<v>", size)
+
+
+def test_reasoning_before_the_content_is_not_counted() -> None:
+    watch = LengthWatch([Bounded("", '{"maxLength":2}'), Bounded("</think>", '{"maxLength":2}')])
+    assert not watch.exceeds('<think>"hello"</think>"ab"')
+    watch = LengthWatch([Bounded("", '{"maxLength":2}'), Bounded("</think>", '{"maxLength":2}')])
+    assert watch.exceeds('<think>"hello"</think>"abc')
+
+
+def _plan(output: OutputFormat, prompt_end: str = "", **fields: Any) -> Plan:
+    request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), **fields)
+    return make_plan(request, output, prompt_end)
+
+
+def test_the_plan_says_what_to_watch() -> None:
+    schema = '{"type":"string","maxLength":5}'
+    constraint = Constraint(kind="json_schema", value=schema)
+    assert _plan(OutputFormat(), constraint=constraint).bounded == (Bounded("", schema),)
+    thinking = OutputFormat(reasoning="think")
+    assert _plan(thinking, constraint=constraint).bounded == (Bounded("", schema), Bounded("</think>", schema))
+    assert _plan(thinking, "<think>\n", constraint=constraint).bounded == (Bounded("</think>", schema),)
+    assert plain_plan(ChatRequest(model="m", messages=(), constraint=constraint)).bounded == (Bounded("", schema),)
+    unlimited = Constraint(kind="json_schema", value='{"type":"string"}')
+    assert _plan(OutputFormat(), constraint=unlimited).bounded == ()
+
+
+@pytest.mark.parametrize("name", [name for name, form in TOOL_FORMATS.items() if form.shape is not None])
+def test_arguments_of_strict_tools_are_watched_in_every_format(name: Any) -> None:
+    parameters = '{"type":"object","properties":{"a":{"type":"string","maxLength":2}}}'
+    tools = (Tool(name="strict", parameters=parameters, strict=True), Tool(name="free", parameters=parameters))
+    plan = _plan(OutputFormat(tools=name), tools=tools, tool_choice="required")
+    shape = TOOL_FORMATS[name].shape
+    assert shape is not None
+    if shape.content == "xml":
+        return
+    (bounded,) = plan.bounded
+    begin = shape.begin_for("strict") if shape.content == "arguments" else shape.begin
+    watch = LengthWatch(plan.bounded)
+    lead = bounded.begin if shape.content == "arguments" else f"{begin}[{bounded.begin}"
+    assert not watch.exceeds(lead + '{"a":"bc"}')
+    assert watch.exceeds(lead + '{"a":"bcd')
+
+
+def test_a_grammar_leaves_upper_limits_open_and_holds_lower_ones() -> None:
+    plan = _plan(
+        OutputFormat(), constraint=Constraint(kind="json_schema", value='{"type":"string","minLength":2,"maxLength":3}')
+    )
+    assert plan.constraint is not None
+    texts = Texts(plan.constraint.value)
+    assert '"abcdef"' in texts
+    assert '"a"' not in texts

@@ -1,0 +1,103 @@
+"""Rewrites grammars and regular expressions so that XGrammar reads their characters as they were written.
+
+XGrammar prints the control characters and U+007F to U+00FF as ``\\xNN``, and reads every hexadecimal digit that follows
+as part of the escape: ``"ße"`` becomes U+0DFE. It does so when a grammar is compiled, however the character was
+escaped. Separate literals are printed separately, and so are the elements of a class.
+"""
+
+import re
+from collections.abc import Iterator
+
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
+_NAMED = frozenset("\a\b\t\n\v\f\r\x1b")
+"""Control characters that it prints as a backslash and a letter."""
+_UNIT = re.compile(
+    r"\\(?:x[0-9a-fA-F]+|x\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]+\}|U[0-9a-fA-F]{8}|.)|.", re.DOTALL
+)
+_CODE = re.compile(r"\\[xuU]\{?([0-9a-fA-F]+)\}?")
+_EBNF_PART = re.compile(r'#[^\n]*|"(?:[^"\\\n]|\\.)*"|\[(?:[^\]\\\n]|\\.)*\]', re.DOTALL)
+_REGEX_PART = re.compile(r"\\.|\[(?:[^\]\\]|\\.)*\]", re.DOTALL)
+
+
+class SpellingError(ValueError):
+    """XGrammar can't read this text as it is meant; the message says which part."""
+
+
+def chunks(text: str) -> list[str]:
+    """Split ``text`` into the literals that XGrammar reads correctly; one for most texts, none for the empty one."""
+    return ["".join(units) for units in _split(list(text))]
+
+
+def is_readable(text: str) -> bool:
+    """Whether XGrammar reads ``text`` correctly as one literal."""
+    return len(chunks(text)) <= 1
+
+
+def readable_grammar(ebnf: str) -> str:
+    """Return a grammar with its literals split and its classes ordered. Raises :class:`SpellingError`."""
+    return _EBNF_PART.sub(lambda part: _ebnf_part(part[0]), ebnf)
+
+
+def readable_regex(pattern: str) -> str:
+    """Return a regular expression with its classes ordered. Raises :class:`SpellingError`.
+
+    XGrammar itself makes a literal of each character outside classes.
+    """
+    return _REGEX_PART.sub(lambda part: _class(part[0]) if part[0].startswith("[") else part[0], pattern)
+
+
+def _ebnf_part(part: str) -> str:
+    if part.startswith("["):
+        return _class(part)
+    if part.startswith("#"):
+        return part
+    literals = ['"' + "".join(units) + '"' for units in _split(_UNIT.findall(part[1:-1]))]
+    return part if len(literals) <= 1 else f"({' '.join(literals)})"
+
+
+def _class(text: str) -> str:
+    """A class with the elements last that are printed as ``\\xNN``, so that a backslash or the end follows them."""
+    negated = text.startswith("[^")
+    elements = list(_elements(_UNIT.findall(text[2 if negated else 1 : -1])))
+    if negated and any(ord(_character(unit)) > 0x7F for element in elements for unit in element):
+        raise SpellingError(f"the class {text} excludes characters beyond ASCII, which is not supported")
+    if not any(_is_swallowing(_character(element[-1])) for element in elements[:-1]):
+        return text
+    elements.sort(key=lambda element: _is_swallowing(_character(element[-1])))
+    written = ("-".join("\\-" if unit == "-" else unit for unit in element) for element in elements)
+    return f"[{'^' if negated else ''}{''.join(written)}]"
+
+
+def _elements(units: list[str]) -> Iterator[tuple[str, ...]]:
+    """The characters of a class, and its ranges as pairs."""
+    at = 0
+    while at < len(units):
+        if at + 2 < len(units) and units[at + 1] == "-":
+            yield units[at], units[at + 2]
+            at += 3
+        else:
+            yield (units[at],)
+            at += 1
+
+
+def _split(units: list[str]) -> Iterator[list[str]]:
+    start = 0
+    for index in range(1, len(units)):
+        if _is_swallowing(_character(units[index - 1])) and _character(units[index]) in _HEXADECIMAL:
+            yield units[start:index]
+            start = index
+    if units:
+        yield units[start:]
+
+
+def _is_swallowing(character: str) -> bool:
+    """Whether XGrammar prints ``character`` as an escape without a fixed length."""
+    return (character < " " and character not in _NAMED) or "\x7f" <= character <= "\xff"
+
+
+def _character(unit: str) -> str:
+    """What a character or an escape stands for, as far as it matters here."""
+    if found := _CODE.fullmatch(unit):
+        point = int(found[1], 16)
+        return chr(point) if point <= 0x10FFFF else "\uffff"
+    return unit if len(unit) == 1 else "\\"

@@ -1,0 +1,102 @@
+"""Fuzzes the grammar process's judgement: what it accepts must not slow down the neighbours of a request.
+
+The oracle generates under the accepted grammar on the default model's tokenizer, with other texts than those that the
+judgement saw, and compares CPU time with generation without a grammar in the same process. It measures alternately,
+takes the lowest, and repeats before it fails, so other load on the machine makes no difference.
+"""
+
+import json
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.errors import RequestRefused
+from shared.formats import OutputFormat
+from shared.request import ChatRequest, Constraint, Message
+from tests.security.effort import cases
+from worker.grammar.plan import make_plan
+from worker.grammar.process import MOST_SLOWDOWN
+from worker.grammar.scratch import GrammarError, ScratchPipeline
+from worker.models import default_model
+
+COMPILE_SECONDS = 0.25
+"""The default of ``--grammar-seconds``."""
+TOLERANCE = 2.0
+"""How much more than the limit another text under an accepted grammar may cost: the judgement sees some texts only."""
+
+_names = st.sampled_from(["a", "b", "größe", "x y", "", "a" * 40])
+_counts = st.sampled_from([0, 1, 2, 7, 50, 127, 128, 129, 1000, 20_000])
+_strings = st.fixed_dictionaries(
+    {"type": st.just("string")}, optional={"minLength": st.sampled_from([0, 1, 3, 30]), "maxLength": _counts}
+)
+_classes = st.sampled_from(["[a-z]", ".", "\\w", "[^,]", "é", "a", "[0-9]", " ", "(a|ab)"])
+_quantifiers = st.sampled_from(["", "*", "+", "?", "{2}", "{3,}", "{0,9}", "{0,200}", "{130,140}"])
+_regexes = st.recursive(
+    st.builds("{}{}".format, _classes, _quantifiers),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map("".join),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: f"({'|'.join(parts)})"),
+        st.builds("({}){}".format, inner, _quantifiers),
+    ),
+    max_leaves=5,
+)
+_schemas = st.recursive(
+    _strings
+    | st.sampled_from(
+        [{}, {"type": "integer"}, {"type": "number", "minimum": 0.5}, {"type": "string", "format": "uri"}]
+    )
+    | st.builds(lambda count: {"enum": [f"value {index}" for index in range(count)]}, st.integers(1, 60))
+    | st.builds(lambda pattern: {"type": "string", "pattern": f"^{pattern}$"}, _regexes),
+    lambda inner: (
+        st.builds(lambda item, most: {"type": "array", "items": item, "maxItems": most}, inner, _counts)
+        | st.builds(
+            lambda members, required: {"type": "object", "properties": members, "required": list(members)[:required]},
+            st.dictionaries(_names, inner, max_size=5),
+            st.integers(0, 5),
+        )
+        | st.builds(
+            lambda value, count: {"type": "object", "properties": {f"p{index}": value for index in range(count)}},
+            inner,
+            st.integers(1, 80),
+        )
+        | st.builds(lambda options: {"anyOf": options}, st.lists(inner, min_size=1, max_size=3))
+    ),
+    max_leaves=5,
+)
+_items = st.sampled_from(['"a"', "[a-z]", "[^x]", "r0", "r1", "r2", "[a-z]*", '("b" | [a-c]){0,300}', '"ße"'])
+_bodies = st.lists(st.lists(_items, min_size=1, max_size=3).map(" ".join), min_size=1, max_size=3).map(" | ".join)
+_grammars = st.builds(
+    'root ::= r0 "x"\nr0 ::= {} | "y"\nr1 ::= {} | "z"\nr2 ::= {}\n'.format, _bodies, _bodies, st.just('"w"')
+)
+_constraints = (
+    _schemas.map(lambda schema: Constraint(kind="json_schema", value=json.dumps(schema)))
+    | _regexes.map(lambda regex: Constraint(kind="regex", value=regex))
+    | _grammars.map(lambda grammar: Constraint(kind="grammar", value=grammar))
+)
+
+
+@cache
+def _scratch() -> ScratchPipeline:
+    return ScratchPipeline(str(default_model()))
+
+
+def _accepted(constraint: Constraint) -> Constraint | None:
+    """The constraint that the engine would get, unless the worker refuses it."""
+    request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint)
+    with suppress(RequestRefused, GrammarError):
+        held: Any = make_plan(request, OutputFormat(), "").constraint
+        if _scratch().compile(held) <= COMPILE_SECONDS and _scratch().measure(held).slowdown <= MOST_SLOWDOWN:
+            return held  # type: ignore[no-any-return]
+    return None
+
+
+@settings(max_examples=cases(25), deadline=None)
+@given(_constraints)
+def test_no_accepted_grammar_slows_down_its_neighbours(constraint: Constraint) -> None:
+    held = _accepted(constraint)
+    if held is None:
+        return
+    assert any(_scratch().slowdown(held, first_seed=100) <= TOLERANCE * MOST_SLOWDOWN for _ in range(4))

@@ -60,7 +60,17 @@ class _Reader:
         return self._limit is not None and self._count is not None and self._count > self._limit
 
     def read(self, text: str, at: int) -> int:
-        """Read ``text`` from ``at`` on, to the value's end or a string that is too long; return where that is."""
+        """Read ``text`` from ``at`` on, to the value's end or a string that is too long; return where that is.
+
+        What turns out to be no JSON (a marker that the model quotes in its reasoning) ends, too.
+        """
+        try:
+            return self._read(text, at)
+        except (ValueError, msgspec.MsgspecError):
+            self.ended = True
+            return len(text)
+
+    def _read(self, text: str, at: int) -> int:
         while at < len(text) and not self.ended and not self.too_long:
             if self._count is None:
                 at += self._outside(text[at])
@@ -111,12 +121,12 @@ class _Reader:
                 self._expects_key = False
             case "{" | "[":
                 self._open(is_object=character == "{")
-            case ":":
+            case ":" if self._frames:
                 key = msgspec.json.decode("".join(self._key or ['""']), type=str)
                 self._schemas = _members(self._expanded(self._frames[-1].schemas), key)
             case "," if self._frames:
                 self._next()
-            case "}" | "]":
+            case "}" | "]" if self._frames:
                 self._frames.pop()
                 self.ended = not self._frames
         return 1

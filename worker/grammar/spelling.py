@@ -45,7 +45,7 @@ def spellable_plan(plan: Plan, request: ChatRequest, missing: frozenset[int]) ->
     if holds_grammars and unspellable is None:
         return plan
     if plan.free_until:
-        return msgspec.structs.replace(plan, constraint=None, free_until=())
+        return msgspec.structs.replace(plan, constraint=None, free_until=(), bounded=())
     forced = request.tool_choice == "required" or request.named_tool is not None
     param = "tool_choice" if forced else plan.param
     reason = (

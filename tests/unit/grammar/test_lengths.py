@@ -63,6 +63,12 @@ def test_a_value_is_found_behind_its_marker_each_time(size: int) -> None:
     assert _exceeds(schema, 'say "hello" <v>"ab"</v> "hello" <v>"abc', "<v>", size)
 
 
+@given(st.text(st.sampled_from('{}[]:,"\\ua0 tx'), max_size=30), st.integers(1, 5))
+def test_what_is_no_json_is_passed_over(text: str, size: int) -> None:
+    schema = {"properties": {"a": {"maxLength": 100}}, "items": {"maxLength": 100}}
+    assert not _exceeds(schema, text, size=size)
+
+
 def test_reasoning_before_the_content_is_not_counted() -> None:
     watch = LengthWatch([Bounded("", '{"maxLength":2}'), Bounded("</think>", '{"maxLength":2}')])
     assert not watch.exceeds('<think>"hello"</think>"ab"')

@@ -12,8 +12,9 @@ from shared.request import Sampling
 def stated_fields(path: Path) -> frozenset[str]:
     """Return the fields of :class:`Sampling` that the model at ``path`` sets in its ``generation_config.json``.
 
-    A GGUF file has none. Whether to sample at all is what ``temperature`` says here. Raises :class:`OSError` when the
-    file can't be read; one that is not a JSON object says nothing.
+    A GGUF file has none; the default model's are in :attr:`worker.models.LocalModel.sampling`. ``temperature`` stands
+    for ``do_sample``, too. Raises :class:`OSError` when the file can't be read; one that is not a JSON object says
+    nothing.
     """
     file = path / "generation_config.json"
     if not file.is_file():
@@ -28,11 +29,11 @@ def stated_fields(path: Path) -> frozenset[str]:
     return frozenset(Sampling.__struct_fields__).intersection(names)
 
 
-def fill_in(sampling: Sampling, interface: Sampling, stated: Collection[str]) -> Sampling:
-    """Return ``sampling`` with the interface's defaults where it is open and the model has not ``stated`` its own."""
-    defaults = {
+def fill_in(sampling: Sampling, defaults: Sampling, stated: Collection[str] = ()) -> Sampling:
+    """Return ``sampling`` with ``defaults`` where it is open and the model has not ``stated`` its own."""
+    fields = {
         field: value
         for field in Sampling.__struct_fields__
-        if field not in stated and getattr(sampling, field) is None and (value := getattr(interface, field)) is not None
+        if field not in stated and getattr(sampling, field) is None and (value := getattr(defaults, field)) is not None
     }
-    return msgspec.structs.replace(sampling, **defaults)
+    return msgspec.structs.replace(sampling, **fields)

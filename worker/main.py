@@ -15,6 +15,7 @@ from shared import logs
 from shared.loops import run as run_loop
 from shared.placement import beside_engine, own_cpus, run_on
 from shared.queue import Emitter, JobQueue
+from shared.request import Sampling
 from shared.settings import WorkerSettings
 from shared.store import connect, line
 from shared.tasks import cancel_all, keep_running
@@ -77,6 +78,7 @@ class _Worker:
             self.id,
             max_lapses=settings.max_lapses,
             log_poison=settings.log_poison_requests,
+            sampling=model.sampling,
             prefills=Prefills() if settings.engine == "openvino" and settings.caches_prefixes else None,
         )
         self.consumer = ChatWorker(
@@ -214,6 +216,7 @@ class _Found(NamedTuple):
     name: str
     path: str
     context_length: int
+    sampling: Sampling = Sampling()
 
 
 async def _find_model(settings: WorkerSettings) -> _Found:
@@ -222,4 +225,4 @@ async def _find_model(settings: WorkerSettings) -> _Found:
         name, _, faults = settings.model.partition("=")
         return _Found(check_name(name), faults, settings.sim_context)
     model: LocalModel = await asyncio.to_thread(resolve, settings.model, max_context=settings.max_context)
-    return _Found(model.name, str(model.path), model.context_length)
+    return _Found(model.name, str(model.path), model.context_length, model.sampling)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 from filelock import FileLock
 
+from shared.request import Sampling
 from shared.user_cache import user_cache
 from worker import hub
 from worker.gguf import GGUFError, read_metadata
@@ -32,6 +33,10 @@ _ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _BYTE_LEVEL_BPE = "gpt2"
 """The only ``tokenizer.ggml.model`` that OpenVINO GenAI builds from a GGUF file."""
 _TOKENIZERS = {"llama": "SentencePiece", "t5": "Unigram", "bert": "WordPiece"}
+_DEFAULT_SAMPLING = Sampling(temperature=0.2, top_p=0.9)
+"""What the authors of the default model recommend (https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct): at a
+temperature of 1 it rambles."""
+
 _NO_LIMIT = 1 << 30
 """Tokenizer configurations write 1e30 where the length has no limit."""
 
@@ -43,6 +48,8 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     kind: ModelKind
     context_length: int
+    sampling: Sampling = Sampling()
+    """The sampling that suits the model where its files do not tell, for fields that clients leave open."""
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +81,13 @@ def resolve(text: str, *, max_context: int = 0, to_serve: bool = True) -> LocalM
             "Set it with --max-context."
         )
     context_length = min(length for length in (own, max_context) if length)
-    return LocalModel(name=source.name, path=location, kind=kind, context_length=context_length)
+    return LocalModel(
+        name=source.name,
+        path=location,
+        kind=kind,
+        context_length=context_length,
+        sampling=_DEFAULT_SAMPLING if source.kind == "default" else Sampling(),
+    )
 
 
 def pull(text: str) -> Path:

@@ -54,10 +54,19 @@ class ActiveJob:
 class ModelService:
     """Runs claimed jobs in the current engine process and hands their events to the publisher."""
 
-    def __init__(self, worker: str, *, max_lapses: int, log_poison: bool, prefills: Prefills | None = None) -> None:
+    def __init__(
+        self,
+        worker: str,
+        *,
+        max_lapses: int,
+        log_poison: bool,
+        prefills: Prefills | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
         """``worker`` is this worker's id; after ``max_lapses`` workers have vanished with a job, it is refused.
         ``log_poison`` has refused jobs logged as a whole, with their prompts. ``prefills`` is for an engine that
-        caches prompts."""
+        caches prompts. ``sampling`` holds defaults of the model that are not in its files."""
+        self._sampling = sampling or Sampling()
         self._worker = worker
         self._max_lapses = max_lapses
         self._log_poison = log_poison
@@ -252,7 +261,7 @@ class ModelService:
         if self.facts is None:
             raise RuntimeError("no engine is loaded")
         request = active.job.request
-        sampling = fill_in(request.sampling, request.defaults, self.facts.stated)
+        sampling = fill_in(fill_in(request.sampling, self._sampling), request.defaults, self.facts.stated)
         context = min(self.facts.context_length, self.facts.cache_tokens)
         room = context - prompt_tokens
         if room < 1:

@@ -63,13 +63,16 @@ def test_sampling_settings_reach_the_engine(real_fleet: Fleet) -> None:
     assert text(real_fleet, temperature=1.5, top_k=-1, seed=3) == text(real_fleet, temperature=1.5, top_k=-1, seed=3)
 
 
-def test_the_interfaces_own_temperature_holds_where_nobody_sets_one(real_fleet: Fleet) -> None:
-    """The default model has no defaults of its own, and the reference says 1.0: texts differ."""
+def test_the_models_own_sampling_holds_where_nobody_sets_one(real_fleet: Fleet) -> None:
+    """The reference's defaults are 1.0; the default model's authors recommend others."""
     question = [{"role": "user", "content": "Tell me a story."}]
-    told = [post(real_fleet, messages=question, temperature=None, seed=seed) for seed in (1, 2, 1)]
-    first, second, again = (answer["choices"][0]["message"]["content"] for answer in told)
-    assert first != second
-    assert first == again
+
+    def told(**sampling: float | None) -> str:
+        return text(real_fleet, messages=question, seed=3, **sampling)
+
+    own = told(temperature=None)
+    assert own == told(temperature=0.2, top_p=0.9)
+    assert own != told(temperature=1.0, top_p=1.0)
 
 
 def test_ignoring_the_end_fills_the_limit(real_fleet: Fleet) -> None:

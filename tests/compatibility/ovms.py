@@ -128,7 +128,7 @@ _SAMPLED = (
         fields="temperature top_p",
         body={"temperature": 0.5, "top_p": 0.5},
         how="1 and 1 where neither the client nor the model sets them.",
-        test=_MODEL + "test_the_interfaces_own_temperature_holds_where_nobody_sets_one",
+        test=_MODEL + "test_the_models_own_sampling_holds_where_nobody_sets_one",
     ),
     Request(
         fields="min_p top_k repetition_penalty",
@@ -137,7 +137,7 @@ _SAMPLED = (
         test=_MODEL + "test_sampling_settings_reach_the_engine",
     ),
     PENALTIES(test=_SAMPLING),
-    SEED(how="Random unless set.", test=_MODEL + "test_the_interfaces_own_temperature_holds_where_nobody_sets_one"),
+    SEED(how="Random unless set.", test=_MODEL + "test_sampling_settings_reach_the_engine"),
 )
 
 _BEAMS = (

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from shared.request import Sampling
+from tests.unit.gguf_files import gguf_bytes
+from worker import models
 from worker.defaults import fill_in, stated_fields
+from worker.models import resolve
 
 INTERFACE = Sampling(temperature=1.0, top_p=1.0, top_k=40)
 
@@ -14,6 +17,22 @@ INTERFACE = Sampling(temperature=1.0, top_p=1.0, top_k=40)
 def test_the_client_comes_first_then_the_model_then_the_interface() -> None:
     filled = fill_in(Sampling(temperature=0.0), INTERFACE, stated=("top_p",))
     assert filled == Sampling(temperature=0.0, top_p=None, top_k=40)
+
+
+def test_the_default_model_has_the_sampling_that_its_authors_recommend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "default.gguf"
+    file.write_bytes(
+        gguf_bytes({"general.architecture": "llama", "llama.context_length": 64, "tokenizer.ggml.model": "gpt2"})
+    )
+    monkeypatch.setattr(models, "default_model", lambda: file)
+    own = resolve("default").sampling
+    assert own == resolve("name=default").sampling == Sampling(temperature=0.2, top_p=0.9)
+    # A client's word comes before the model's, and the model's before the interface's.
+    assert fill_in(fill_in(Sampling(), own), INTERFACE) == Sampling(temperature=0.2, top_p=0.9, top_k=40)
+    assert fill_in(Sampling(temperature=1.0, top_p=1.0), own) == Sampling(temperature=1.0, top_p=1.0)
+    assert resolve(str(file)).sampling == Sampling()
 
 
 def test_what_the_interface_leaves_open_stays_open() -> None:

@@ -63,4 +63,7 @@ def _save(model: LocalModel, folder: Path) -> Path:
         )
     # All else that a worker asks a folder for (chat template, special tokens) is in the saved tokenizer.
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": model.context_length}, indent=2) + "\n")
+    if defaults := msgspec.to_builtins(model.sampling):
+        stated = {"do_sample": True, **defaults}
+        (folder / "generation_config.json").write_text(json.dumps(stated, indent=2) + "\n")
     return file

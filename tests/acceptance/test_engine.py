@@ -125,6 +125,18 @@ def test_sixteen_at_once_equal_one_at_a_time(bench: Bench) -> None:
     assert len(set(alone)) == len(TOPICS)
 
 
+def test_seeds_repeat_their_texts_in_the_same_batch(bench: Bench) -> None:
+    def drawn(*seeds: int) -> list[tuple[int, ...]]:
+        sequences = [bench.sequence("Tell me a story.", temperature=1.2, seed=seed) for seed in seeds]
+        return [tokens_of(outputs) for outputs in bench.run(sequences)]
+
+    drawn(1, 2, 3)  # from here on the prompt is cached
+    three, one = drawn(11, 12, 13), drawn(11)
+    assert (drawn(11, 12, 13), drawn(11)) == (three, one)
+    assert len(set(three)) == 3
+    assert drawn(12) != one
+
+
 @pytest.mark.parametrize("cut", [1, 7, 20, 39])
 def test_a_resumed_sequence_makes_the_identical_rest(bench: Bench, cut: int) -> None:
     whole = bench.one("Tell me a story about a lighthouse.")

@@ -76,14 +76,9 @@ def test_log_probabilities_fit_the_text(client: openai.OpenAI) -> None:
     assert [token.model_dump() for token in streamed] == [token.model_dump() for token in tokens]
 
 
-def test_choices_of_a_seed_differ_and_come_again(client: openai.OpenAI) -> None:
-    def texts() -> list[str | None]:
-        answer = chat(client, n=3, seed=11, temperature=1.2)
-        return [choice.message.content for choice in answer.choices]
-
-    first = texts()
-    assert len(set(first)) > 1
-    assert texts() == first
+def test_choices_of_a_seed_differ(client: openai.OpenAI) -> None:
+    answer = chat(client, n=3, seed=11, temperature=1.2)
+    assert len({choice.message.content for choice in answer.choices}) > 1
 
 
 def test_penalties_change_the_text(client: openai.OpenAI) -> None:

@@ -47,17 +47,19 @@ SAMPLING = (
     Request(
         fields="temperature",
         body={"temperature": 0.5},
-        how="0 is greedy. Left out: the model's own default, then 1.",
+        how="0 is greedy. Left out: the model's own default (0.2 for the default model), then 1.",
         test="tests/unit/test_defaults.py::test_the_client_comes_first_then_the_model_then_the_interface",
     ),
     Request(fields="top_p", body={"top_p": 0.5}, how="0 is greedy.", test=_SDK + "test_a_top_p_of_zero_is_greedy"),
     PENALTIES(test=_SDK + "test_penalties_change_the_text"),
     SEED(
         how=(
-            "The same seed makes the same text. Beside other requests that holds with `--precision exact`; in the "
-            "default precision the engine's rounding depends on the batch."
+            "Best effort: the same seed makes the same text under the same `system_fingerprint` while the request is "
+            "alone in its batch. Beside other requests, or other choices, rounding depends on the batch: with "
+            "`--precision exact` in the last digits only, so that few texts differ. After a worker's death a sampled "
+            "text may go on differently."
         ),
-        test="tests/acceptance/test_sampling.py::test_a_seed_makes_the_same_text_among_strangers",
+        test="tests/acceptance/test_main_job.py::test_a_seed_repeats_a_sampled_text",
     ),
     STOP(
         how="Up to 4. No part of one gets out.",

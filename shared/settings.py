@@ -148,7 +148,11 @@ class EngineSettings(Settings):
         "openvino", description="What generates: OpenVINO GenAI, or a simulation for tests and load tests."
     )
     device: str = Field("CPU", description="OpenVINO device: CPU, GPU, NPU, AUTO, or a form such as GPU.1.")
-    max_batch: PositiveInt = Field(16, description="Requests that the worker generates for at the same time.")
+    max_batch: Literal["auto"] | PositiveInt = Field(
+        "auto",
+        description="Requests that the worker generates for at the same time. 'auto' is one for every 512 tokens that "
+        "the KV cache holds, from 4 to 32, or to 64 on a GPU.",
+    )
     cache_size: Literal["auto"] | NonNegativeInt = Field(
         "auto",
         description="Memory for the KV cache in GB; 0 lets it grow as needed. 'auto' is a quarter of the free memory "
@@ -184,8 +188,8 @@ class EngineSettings(Settings):
     )
     precision: Literal["fast", "exact"] = Field(
         "fast",
-        description="'exact' computes in f32 without dynamic quantisation, so that a text does not depend on what "
-        "else is in the batch.",
+        description="'exact' computes in f32 without dynamic quantisation, so that a greedy text does not depend on "
+        "what else is in the batch, and a sampled one hardly does.",
     )
     sim_step: NonNegativeFloat = Field(0.02, description="Simulated engine: seconds a step takes.")
     sim_tokens: PositiveInt = Field(64, description="Simulated engine: tokens of an answer where max_tokens allows.")

@@ -98,8 +98,9 @@ class ChatWorker(Worker):
                     self._foretell(queued.job(request))
         self._look.set()
 
-    def open(self) -> None:
-        """Begin to claim jobs, or go on with it."""
+    def open(self, slots: int) -> None:
+        """Begin to claim jobs, or go on with it: up to ``slots`` at once from now on."""
+        self.max_jobs = slots
         self.allow_pick_jobs = True
         self.wake()
 

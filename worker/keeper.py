@@ -89,15 +89,16 @@ class EngineKeeper:
             await engine.start()
             facts = await engine.ready()
             self._service.use(engine, facts)
-            self._consumer.open()
+            self._consumer.open(facts.slots)
             self.stage, self.failing = "", False
             self.on_change()
             logger.info(
-                "engine ready in %.1f s: %s, context %d tokens, KV cache %d tokens",
+                "engine ready in %.1f s: %s, context %d tokens, KV cache %d tokens, batches of %d",
                 facts.load_seconds,
                 facts.device,
                 facts.context_length,
                 facts.cache_tokens,
+                facts.slots,
             )
             await self._watch(engine)
         finally:

@@ -69,6 +69,9 @@ class _Worker:
         """
         name, path = names[0], model.path
         template = read_template(settings.chat_template)
+        options = EngineOptions.from_settings(
+            settings, path=path, context_length=model.context_length, cpus=cpus, chat_template=template
+        )
         self.id = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self.settings = settings
         self.redis = redis
@@ -86,14 +89,14 @@ class _Worker:
             self.queue,
             self.id,
             self.service.serve,
-            slots=settings.max_batch,
+            slots=options.max_batch,
             poll=settings.poll,
             foretell=self.service.foretell,
         )
         self.publisher = Publisher(
             Emitter(name, self.id),
             line(settings.redis_url),
-            load=lambda: self.service.active / settings.max_batch,
+            load=lambda: self.service.active / self.consumer.max_jobs,
             on_stale=self.service.abandon_these,
             on_orphaned=self.service.cancel_replica,
         )
@@ -113,9 +116,7 @@ class _Worker:
         )
         self.service.attach(self.publisher, self.prompts, self.grammars)
         self.keeper = EngineKeeper(
-            EngineOptions.from_settings(
-                settings, path=path, context_length=model.context_length, cpus=cpus, chat_template=template
-            ),
+            options,
             self.service,
             self.consumer,
             self.queue,

@@ -113,7 +113,7 @@ class Presence:
             device=facts.device if facts else self._settings.device,
             fingerprint=facts.fingerprint if facts else "",
             started=self._started,
-            slots=self._settings.max_batch,
+            slots=self._consumer.max_jobs,
             used=self._service.active,
             context_length=min(facts.context_length, facts.cache_tokens) if facts else 0,
             cache_usage=gauges.cache_usage,

@@ -63,6 +63,14 @@ def test_a_number_may_have_a_word_in_its_place(value: str, meaning: object) -> N
     assert run.settings.cache_size == meaning
 
 
+def test_the_batch_is_chosen_unless_it_is_set() -> None:
+    run = Run(WorkerSettings)
+    run()
+    assert run.settings.max_batch == "auto"
+    run(VINOQUEUE_MAX_BATCH="auto")
+    assert run.settings.max_batch == "auto"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

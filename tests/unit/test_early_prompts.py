@@ -151,7 +151,7 @@ async def test_a_consumer_foretells_what_it_has_room_for(queue: JobQueue) -> Non
     async with consumer_of(queue, serve, told) as consumer:
         consumer.wake(payload)
         assert told == [], "it is not open yet, and claims nothing"
-        consumer.open()
+        consumer.open(1)
         consumer.wake(payload)
         consumer.wake(b"\x93not a job")
         consumer.wake()

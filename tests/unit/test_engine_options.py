@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shared.settings import EngineSettings
-from worker.engine.memory import default_cache_size, free_memory
+from worker.engine.memory import default_cache_size, fitting_sequences, free_memory
 from worker.engine.options import EngineOptions
 
 GB = 2**30
@@ -67,3 +67,28 @@ def test_there_is_no_prefix_caching_beside_a_draft_model() -> None:
     assert options().prefix_caching
     assert not options(draft_model="draft").prefix_caching
     assert not options(prefix_caching=False).prefix_caching
+
+
+@pytest.mark.parametrize(
+    ("device", "cache_tokens", "sequences"),
+    [
+        ("CPU", 100_000, 32),
+        ("CPU", 32 * 512, 32),
+        ("CPU", 32 * 512 - 1, 31),
+        ("CPU", 600, 4),
+        ("GPU", 100_000, 64),
+        ("GPU.1", 20_000, 39),
+        ("AUTO", 100_000, 32),
+    ],
+)
+def test_a_batch_has_as_many_sequences_as_the_cache_has_room_for(
+    device: str, cache_tokens: int, sequences: int
+) -> None:
+    assert fitting_sequences(device, cache_tokens) == sequences
+    assert options(device=device).slots(cache_tokens) == sequences
+    assert options(device=device).max_batch >= sequences
+
+
+def test_a_batch_that_is_set_is_not_fitted() -> None:
+    assert options(max_batch=100).max_batch == options(max_batch=100).slots(600) == 100
+    assert options(max_batch=1).slots(100_000) == 1

@@ -242,7 +242,7 @@ async def consuming(queue: JobQueue, worker: str, serve: Serve, *, slots: int) -
     """A worker's consumer at work; it looks at the queue only when it is woken, or has reason to."""
     consumer = ChatWorker(queue.redis, queue, worker, serve, slots=slots, poll=3600)
     running = asyncio.create_task(consumer.main())
-    consumer.open()
+    consumer.open(slots)
     yield consumer
     await cancel_all({running, *consumer.tasks.values()})
 

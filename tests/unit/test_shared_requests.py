@@ -165,7 +165,7 @@ async def test_a_worker_reads_the_request_once(redis: ArqRedis) -> None:
 
     await queue.enqueue(jobs(asked()), limit=10)
     consumer = ChatWorker(redis, queue, "w1", serve, slots=3, poll=3600)
-    consumer.open()
+    consumer.open(3)
     running = asyncio.create_task(consumer.main())
     await until(lambda: len(served) == 3)
     await cancel_all({running, *consumer.tasks.values()})
@@ -183,7 +183,7 @@ async def test_jobs_whose_request_is_gone_are_set_aside(redis: ArqRedis) -> None
     await queue.enqueue(jobs(asked()), limit=10)
     await redis.delete(keys.request("r"))
     consumer = ChatWorker(redis, queue, "w1", serve, slots=3, poll=3600)
-    consumer.open()
+    consumer.open(3)
     running = asyncio.create_task(consumer.main())
     await until(lambda: consumer.jobs_failed == 3 and not consumer.tasks)
     await cancel_all({running})

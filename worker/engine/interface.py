@@ -67,13 +67,14 @@ Made = Output[Delta | None]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens.
+    """What is true of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
     ``stated`` names the fields of the sampling for which the model brings defaults of its own.
     """
 
     context_length: int
     cache_tokens: int
+    slots: int
     fingerprint: str
     device: str
     load_seconds: float

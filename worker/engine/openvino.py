@@ -95,6 +95,7 @@ class OpenVINOEngine:
         self.facts = Facts(
             context_length=options.context_length,
             cache_tokens=self._cache_tokens,
+            slots=options.slots(self._cache_tokens),
             fingerprint=fingerprint,
             device=options.device,
             load_seconds=time.monotonic() - started,

@@ -7,7 +7,7 @@ from typing import Literal, Self
 import msgspec
 
 from shared.settings import EngineSettings, PluginValue
-from worker.engine.memory import default_cache_size
+from worker.engine.memory import default_cache_size, fitting_sequences, most_sequences
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,8 +17,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     hold directives about loading (see :mod:`worker.engine.directives`).
     ``context_length`` is the most tokens of prompt and answer together. ``cache_size`` is in GB; 0 lets the
     KV cache grow as needed. ``prefill_tokens`` are the most tokens of prompts in one step. ``plugin_config`` holds
-    properties of the OpenVINO device. ``chat_template`` is the digest of a template that replaces the model's own, if
-    there is one. ``cpus`` are those on which the engine may run; with none, on its parent's.
+    properties of the OpenVINO device. ``max_batch`` is the most sequences in a batch; with ``fit_batch``, the engine
+    takes fewer where its KV cache is too small for so many. ``chat_template`` is the digest of a
+    template that replaces the model's own, if there is one. ``cpus`` are those on which the engine may run; with none,
+    on its parent's.
     ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
     """
 
@@ -26,6 +28,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     device: str
     max_batch: int
+    fit_batch: bool
     cache_size: int
     prefill_tokens: int
     plugin_config: dict[str, PluginValue]
@@ -59,7 +62,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             engine=settings.engine,
             path=path,
             device=settings.device,
-            max_batch=settings.max_batch,
+            max_batch=most_sequences(settings.device) if settings.max_batch == "auto" else settings.max_batch,
+            fit_batch=settings.max_batch == "auto",
             cache_size=default_cache_size(settings.device) if settings.cache_size == "auto" else settings.cache_size,
             prefill_tokens=settings.prefill_tokens,
             plugin_config=settings.plugin_properties,
@@ -75,3 +79,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             chat_template=hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else "",
             cpus=tuple(sorted(cpus)),
         )
+
+    def slots(self, cache_tokens: int) -> int:
+        """Return how many sequences to take at once, with a KV cache that holds ``cache_tokens``."""
+        return fitting_sequences(self.device, cache_tokens) if self.fit_batch else self.max_batch

@@ -51,6 +51,7 @@ class SimulatedEngine:
         self.facts = Facts(
             context_length=options.context_length,
             cache_tokens=options.context_length * options.max_batch,
+            slots=options.slots(options.context_length * options.max_batch),
             fingerprint="fp_simulated",
             device="SIMULATED",
             load_seconds=time.monotonic() - started,

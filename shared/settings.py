@@ -41,6 +41,10 @@ def _check_plugin_config(text: str) -> str:
     return text
 
 
+def _upper_case(text: str) -> str:
+    return text.upper()
+
+
 class Settings(BaseSettings):
     """What every process needs."""
 
@@ -196,6 +200,7 @@ class EngineSettings(Settings):
     sim_load: NonNegativeFloat = Field(0.0, description="Simulated engine: seconds that loading takes.")
     sim_context: PositiveInt = Field(8192, description="Simulated engine: context length in tokens.")
 
+    _device_is_upper_case = field_validator("device")(_upper_case)
     _plugin_config_is_json = field_validator("plugin_config")(_check_plugin_config)
 
     @property

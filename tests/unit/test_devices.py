@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from shared.settings import EngineSettings
 from worker.engine import devices
-from worker.engine.devices import device_kinds
+from worker.engine.devices import computes_on_cpus, device_kinds, is_missing
+from worker.engine.interface import EngineLoadError
+from worker.engine.openvino import OpenVINOEngine
+from worker.engine.options import EngineOptions
 
 _BOTH = "flags\t\t: fpu avx512_bf16 avx512_vnni amx_bf16 amx_tile\n"
 _AVX512 = "flags\t\t: fpu avx512_bf16 avx512_vnni\n"
@@ -33,3 +37,39 @@ def test_a_cpu_with_bf16_but_no_amx_is_a_kind_of_its_own(
     monkeypatch.setattr(devices, "_PROCESSORS", file)
     assert device_kinds("CPU") == kinds
     assert device_kinds("GPU.1") == ("GPU",)
+
+
+@pytest.mark.parametrize(
+    ("device", "available", "missing"),
+    [
+        ("CPU", ["CPU"], False),
+        ("GPU", ["CPU"], True),
+        ("NPU", ["CPU", "GPU"], True),
+        ("GPU", ["CPU", "GPU"], False),
+        ("GPU.0", ["CPU", "GPU"], False),
+        ("GPU.1", ["CPU", "GPU"], True),
+        ("GPU", ["CPU", "GPU.0", "GPU.1"], False),
+        ("GPU.1", ["CPU", "GPU.0", "GPU.1"], False),
+        ("GPU.2", ["CPU", "GPU.0", "GPU.1"], True),
+        ("AUTO", ["CPU"], False),
+        ("AUTO:GPU,CPU", ["CPU"], False),
+        ("HETERO:GPU.1,CPU", ["CPU"], False),
+    ],
+)
+def test_a_device_is_missing_if_openvino_finds_none_of_the_name(
+    device: str, available: list[str], missing: bool
+) -> None:
+    assert is_missing(device, available) is missing
+
+
+def test_a_worker_without_its_device_names_those_that_exist(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.touch()
+    options = EngineOptions.from_settings(EngineSettings(device="npu.7"), path=str(model), context_length=64)
+    with pytest.raises(EngineLoadError, match=r"no device NPU\.7 here: OpenVINO finds .*CPU.*docs/deployment\.md"):
+        OpenVINOEngine(options, lambda stage: None)
+
+
+def test_a_device_may_be_written_in_lower_case() -> None:
+    assert EngineSettings(device="gpu.1").device == "GPU.1"
+    assert computes_on_cpus(EngineSettings(device="cpu"))

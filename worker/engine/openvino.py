@@ -16,7 +16,7 @@ from shared.request import Sampling
 from worker.convert.kept import serving_path
 from worker.defaults import stated_fields
 from worker.engine.beams import Beam, rank
-from worker.engine.devices import device_kind
+from worker.engine.devices import device_kind, is_missing
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
 from worker.engine.huge_pages import use_huge_pages
@@ -63,6 +63,12 @@ class OpenVINOEngine:
         path = Path(options.path)
         if not path.exists():
             raise EngineLoadError(f"there is no model at {path}: give a GGUF file or an OpenVINO IR folder")
+        available = openvino.Core().available_devices
+        if is_missing(options.device, available):
+            raise EngineLoadError(
+                f"there is no device {options.device} here: OpenVINO finds {', '.join(available) or 'none'}. "
+                "How to give a worker a GPU or an NPU is in docs/deployment.md"
+            )
         self._running: dict[int, Running] = {}
         self._complete: list[Generation] = []
         self._refused: list[Refused] = []

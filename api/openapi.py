@@ -10,8 +10,7 @@ from pydantic import BaseModel
 from api.dialects.azure import parse as azure
 from api.dialects.azure.addressing import DEPLOYMENT_HEADER
 from api.dialects.extended import ExtendedChatRequest
-from api.dialects.openai.completions_schema import CompletionRequest
-from api.dialects.openai.schema import ChatCompletionRequest
+from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
 from shared.version import VERSION
@@ -24,8 +23,8 @@ _STORE_ERRORS = (400, 401, 404, 500, 503)
 _ERRORS = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
 
 _BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
-    ("ChatCompletionRequest", ChatCompletionRequest, frozenset(ChatCompletionRequest.model_fields)),
-    ("CompletionRequest", CompletionRequest, frozenset(CompletionRequest.model_fields)),
+    ("ChatCompletionRequest", ServedChatRequest, frozenset(ServedChatRequest.model_fields)),
+    ("CompletionRequest", ServedCompletionRequest, frozenset(ServedCompletionRequest.model_fields)),
     ("ModelServerChatRequest", ModelServerChatRequest, model_server.CHAT),
     ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),
     ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),

@@ -48,11 +48,13 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A form that the whole output must have.
 
     ``value`` is JSON text for ``json_schema`` and ``structural_tag``, the pattern or EBNF text for
-    ``regex`` and ``grammar``, and empty for ``json_object``.
+    ``regex`` and ``grammar``, and empty for ``json_object``. ``param`` names the field of the request that
+    asked for it.
     """
 
     kind: ConstraintKind
     value: str = ""
+    param: str = "response_format"
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -192,6 +192,23 @@ _EXTRAS = (
         how="As under `/v1` and `/v3`.",
         test=_PASSED,
     ),
+    *(
+        Request(
+            fields=f"extra-parameters: {field}",
+            when="pass-through",
+            body={field: value},
+            headers=_PASS,
+            how="As under `/v1`.",
+            test="tests/unit/dialects/test_vllm_fields.py::test_azure_passes_them_through_where_asked_to",
+        )
+        for field, value in (
+            ("structured_outputs", {"regex": "a"}),
+            ("guided_json", {"const": 1}),
+            ("guided_regex", "a"),
+            ("guided_choice", ["a"]),
+            ("guided_grammar", 'root ::= "a"'),
+        )
+    ),
     Request(
         fields="extra-parameters: max_completion_tokens num_assistant_tokens",
         when="pass-through",

@@ -23,6 +23,7 @@ from tests.compatibility.common import (
 from tests.compatibility.openai_answers import CHAT_ANSWERS
 from tests.compatibility.openai_messages import BREAKPOINT, MESSAGES
 from tests.compatibility.rows import Interface, Request
+from tests.compatibility.vllm import VLLM_FIELDS
 
 _PARSE = "tests/unit/dialects/test_openai_parse.py::"
 _SERVED = _PARSE + "test_every_served_field"
@@ -256,12 +257,20 @@ DELIVERY = (
     ),
 )
 
+_TEMPLATE_KWARGS = Request(
+    fields="chat_template_kwargs",
+    body={"chat_template_kwargs": {"enable_thinking": False}},
+    how="vLLM's, in `extra_body`. Variables for the chat template.",
+    test="tests/unit/dialects/test_vllm_fields.py::test_variables_for_the_chat_template",
+)
+
 CHAT = Interface(
     title="OpenAI chat completions",
     route="POST /v1/chat/completions",
-    about="The reference, and every field of the official Python SDK, which is newer. Fields of neither are refused.",
+    about="The reference, every field of the official Python SDK, which is newer, and vLLM's fields. "
+    "Other fields are refused.",
     dialect=lambda query, headers: OpenAI(),
     plain={"model": "m", "messages": [USER]},
-    requests=(*MESSAGES, *SAMPLING, *STRUCTURE, *TOOLS, *DELIVERY),
+    requests=(*MESSAGES, *SAMPLING, *STRUCTURE, *TOOLS, *DELIVERY, *VLLM_FIELDS, _TEMPLATE_KWARGS),
     answers=CHAT_ANSWERS,
 )

@@ -14,6 +14,7 @@ from tests.compatibility.common import (
     USAGE_OF_OTHER_KINDS,
 )
 from tests.compatibility.rows import Answer, Interface, Request
+from tests.compatibility.vllm import VLLM_FIELDS
 
 _UNIT = "tests/unit/dialects/test_openai_completions.py::"
 _SERVED = _UNIT + "test_every_served_field"
@@ -72,9 +73,9 @@ _ANSWERS = (
 COMPLETIONS = Interface(
     title="OpenAI completions",
     route="POST /v1/completions",
-    about="Every field of the official Python SDK. Fields of neither are refused.",
+    about="Every field of the official Python SDK, and vLLM's fields. Other fields are refused.",
     dialect=lambda query, headers: OpenAICompletions(),
     plain={"model": "m", "prompt": "Hello"},
-    requests=_REQUESTS,
+    requests=(*_REQUESTS, *VLLM_FIELDS),
     answers=_ANSWERS,
 )

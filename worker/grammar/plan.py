@@ -71,8 +71,9 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
         return _holding(plan, _after_reasoning(calls, output, prompt_end, final=False))
     if request.constraint is not None:
         if tools and not (form and shape):
-            message = "This model's tool calls can't be combined with 'response_format'. Leave one of them out."
-            raise refuse(ProblemKind.INVALID, message, param="response_format")
+            param = request.constraint.param
+            message = f"This model's tool calls can't be combined with '{param}'. Leave one of them out."
+            raise refuse(ProblemKind.INVALID, message, param=param)
         content = _content(request.constraint)
         begins = _content_begins(output, prompt_end)
         plan = msgspec.structs.replace(plan, bounded=(*plan.bounded, *_bounded_content(request.constraint, begins)))
@@ -81,7 +82,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
             # XGrammar joins no open-ended row of calls with content that ends: one call, then.
             calls = certain_calls(form, shape, tools, parallel=False)
             part = tags.either([part, _after_reasoning(calls, output, prompt_end, final=False)])
-        return _holding(msgspec.structs.replace(plan, param="response_format"), part)
+        return _holding(msgspec.structs.replace(plan, param=request.constraint.param), part)
     if form and shape:
         calls = possible_calls(form, shape, tools, parallel=parallel)
         return _holding(msgspec.structs.replace(plan, free_until=(shape.trigger,)), calls)
@@ -93,7 +94,7 @@ def plain_plan(request: ChatRequest) -> Plan:
     if request.constraint is None:
         return Plan()
     bounded = _bounded_content(request.constraint, [""])
-    return _holding(Plan(param="response_format", bounded=bounded), _content(request.constraint))
+    return _holding(Plan(param=request.constraint.param, bounded=bounded), _content(request.constraint))
 
 
 def _holding(plan: Plan, part: tags.Format) -> Plan:
@@ -125,13 +126,13 @@ def _content(constraint: Constraint) -> tags.Format:
             case "structural_tag":
                 return tags.client_format(constraint.value)
     except SchemaError as error:
-        raise _refused(error) from error
+        raise _refused(error, constraint.param) from error
     except SpellingError as error:
-        raise refuse(ProblemKind.INVALID, f"Invalid response_format: {error}.", param="response_format") from error
+        raise refuse(ProblemKind.INVALID, f"Invalid {constraint.param}: {error}.", param=constraint.param) from error
 
 
-def _refused(error: SchemaError) -> RequestRefused:
-    return refuse(ProblemKind.INVALID, f"Invalid schema for response_format: {error}.", param="response_format")
+def _refused(error: SchemaError, param: str) -> RequestRefused:
+    return refuse(ProblemKind.INVALID, f"Invalid schema for {param}: {error}.", param=param)
 
 
 def _after_reasoning(part: tags.Format, output: OutputFormat, prompt_end: str, *, final: bool) -> tags.Format:

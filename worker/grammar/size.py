@@ -6,7 +6,7 @@ from shared.request import ChatRequest
 
 def check_size(request: ChatRequest, most_bytes: int) -> None:
     """Raise :class:`shared.errors.RequestRefused` when a schema or grammar has more than ``most_bytes`` of text."""
-    texts = [("response_format", request.constraint.value)] if request.constraint else []
+    texts = [(request.constraint.param, request.constraint.value)] if request.constraint else []
     texts += [
         (f"tools[{index}].function.parameters", tool.parameters)
         for index, tool in enumerate(request.tools)

@@ -5,6 +5,7 @@ from typing import cast
 
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.completions_schema import DEFAULT_MAX_TOKENS, CompletionRequest
+from api.dialects.openai.extensions import ServedCompletionRequest, with_extensions
 from api.dialects.openai.parse import DEFAULTS, sampling_of
 from api.dialects.openai.rules import check_logit_bias, switched_off
 from api.dialects.openai.unserved import (
@@ -29,17 +30,17 @@ PARTLY_SERVED: dict[str, PartlyServed] = {"logprobs": PartlyServed(ONLY_CHOSEN, 
 
 def parse_completion(body: bytes) -> ChatRequest:
     """Translate the body of a completion request. Raises :class:`shared.errors.RequestRefused`, and nothing else."""
-    return translate_completion(validate(CompletionRequest, decode_object(body)))
+    return translate_completion(validate(ServedCompletionRequest, decode_object(body)))
 
 
-def translate_completion(request: CompletionRequest) -> ChatRequest:
+def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
     """Return the internal form of a validated request; the model server's requests are extensions of this one.
 
     Raises :class:`shared.errors.RequestRefused` for a rule that it breaks, and for what is not served.
     """
     _check(request)
     check_fields(request, NOT_SERVED, PARTLY_SERVED)
-    return ChatRequest(
+    plain = ChatRequest(
         model=request.model,
         prompts=_prompts(request),
         sampling=sampling_of(
@@ -55,6 +56,7 @@ def translate_completion(request: CompletionRequest) -> ChatRequest:
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         user=request.user,
     )
+    return with_extensions(plain, request)
 
 
 def _check(request: CompletionRequest) -> None:

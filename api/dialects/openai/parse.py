@@ -4,6 +4,7 @@ from api.dialects.interface import MessagesMissing
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.conversation import translate_messages
+from api.dialects.openai.extensions import ServedChatRequest, with_extensions
 from api.dialects.openai.rules import check
 from api.dialects.openai.schema import (
     ChatCompletionRequest,
@@ -29,7 +30,7 @@ def parse_chat(body: bytes) -> ChatRequest:
     """
     value = decode_object(body)
     try:
-        request = validate(ChatCompletionRequest, value)
+        request = validate(ServedChatRequest, value)
     except RequestRefused as refusal:
         if refusal.problem.param == "messages" and "messages" not in value:
             raise MessagesMissing(refusal.problem, model=value["model"]) from None
@@ -37,7 +38,7 @@ def parse_chat(body: bytes) -> ChatRequest:
     return translate(request)
 
 
-def translate(request: ChatCompletionRequest) -> ChatRequest:
+def translate(request: ServedChatRequest) -> ChatRequest:
     """Return the internal form of a validated request; the other dialects' requests are extensions of this one.
 
     Raises :class:`shared.errors.RequestRefused` for a rule that it breaks, and for what is not served.
@@ -45,7 +46,7 @@ def translate(request: ChatCompletionRequest) -> ChatRequest:
     check(request)
     check_served(request)
     toolset = translate_tools(request)
-    return ChatRequest(
+    chat = ChatRequest(
         model=request.model,
         messages=translate_messages(request.messages),
         sampling=sampling_of(
@@ -70,6 +71,7 @@ def translate(request: ChatCompletionRequest) -> ChatRequest:
         store=bool(request.store),
         metadata=tuple((request.metadata or {}).items()),
     )
+    return with_extensions(chat, request)
 
 
 def sampling_of(

@@ -29,7 +29,13 @@ _EXPECTED = {
     "dict_type": "an object",
     "model_type": "an object",
 }
-_ITEMS: Mapping[str | int, str] = {"modalities": "strings", "prompt": "integers", "stop_token_ids": "integers"}
+_ITEMS: Mapping[str | int, str] = {
+    "modalities": "strings",
+    "prompt": "integers",
+    "stop_token_ids": "integers",
+    "choice": "strings",
+    "guided_choice": "strings",
+}
 """What the arrays of a field hold, where it is not objects."""
 _SHOWN_KEY = 512
 """Most characters of an object's key that ``param`` repeats."""
@@ -114,7 +120,8 @@ def _translate(finding: ErrorDetails) -> RequestRefused:
         case kind if kind == WRONG_TYPE:
             return _wrong_type(param, finding["msg"], value)
         case "list_type":
-            return _wrong_type(param, f"an array of {_ITEMS.get(finding['loc'][0], 'objects')}", value)
+            items = next((_ITEMS[part] for part in finding["loc"] if part in _ITEMS), "objects")
+            return _wrong_type(param, f"an array of {items}", value)
         case kind if kind in _EXPECTED:
             expected = "a metadata object" if param == "metadata" else _EXPECTED[kind]
             return _wrong_type(param, expected, value)

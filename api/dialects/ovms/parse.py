@@ -12,11 +12,11 @@ from pydantic import Field
 from api.dialects.extended import (
     ExtendedChatRequest,
     ExtendedCompletionRequest,
-    invalid,
     translate_chat,
     translate_plain,
 )
 from api.dialects.openai.body import decode_object
+from api.dialects.openai.extensions import invalid
 from api.dialects.openai.validation import validate
 from api.dialects.ovms.fields import CHAT, COMPLETION, served_fields
 from shared.request import ChatRequest, Constraint, Sampling

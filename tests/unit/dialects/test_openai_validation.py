@@ -178,8 +178,8 @@ CASES: list[tuple[dict[str, Any], str | None, str | None, str]] = [
     ({"safety_identifier": "s" * 129}, "safety_identifier", "string_above_max_length", "maximum length 128"),
     ({"prompt_cache_key": "k" * 65}, "prompt_cache_key", "string_above_max_length", "maximum length 64"),
     # unknown fields
-    ({"top_k": 5}, None, None, "Unrecognized request argument supplied: top_k"),
-    ({"top_k": 5, "min_p": 0, "n": "x"}, None, None, "Unrecognized request arguments supplied: min_p, top_k"),
+    ({"beams": 5}, None, None, "Unrecognized request argument supplied: beams"),
+    ({"beams": 5, "best_of": 0, "n": "x"}, None, None, "Unrecognized request arguments supplied: beams, best_of"),
     (
         {"messages": [USER | {"foo": 1}]},
         "messages[0].foo",

@@ -225,6 +225,18 @@ def test_qwens_parameters_are_raw_text_or_json() -> None:
     assert "<parameter=n>\n3\n</parameter>\n" not in texts
 
 
+def test_a_constraint_is_refused_by_the_field_that_asked_for_it() -> None:
+    wrong = Constraint(kind="json_schema", value="{", param="guided_json")
+    for fields in ({}, {"tools": (NOW,)}):
+        with pytest.raises(RequestRefused, match="guided_json") as refusal:
+            make_plan(request(constraint=wrong, **fields), HERMES, "")
+        assert refusal.value.problem.param == "guided_json"
+    with pytest.raises(RequestRefused, match="guided_json"):
+        plain_plan(request(constraint=wrong))
+    plan = make_plan(request(constraint=Constraint(kind="regex", value="a", param="guided_regex")), HERMES, "")
+    assert plan.param == "guided_regex"
+
+
 def test_a_plain_completion_is_held_without_formats() -> None:
     assert plain_plan(request()).constraint is None
     plan = plain_plan(request(constraint=PERSON))

@@ -1,0 +1,170 @@
+"""Fields of vLLM's OpenAI-compatible server that OpenAI's reference lacks; clients send them in ``extra_body``.
+
+Source: vLLM's ``ChatCompletionRequest``, ``CompletionRequest`` and ``StructuredOutputsParams``. The ``guided_*`` fields
+are older names of what ``structured_outputs`` holds.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field, Tag
+
+from api.dialects.openai.completions_schema import CompletionRequest
+from api.dialects.openai.fields import OBJECT, STRING, Items, NonEmptyText, Strict, by_type
+from api.dialects.openai.schema import MAX_COUNT, ChatCompletionRequest
+from api.dialects.openai.toolset import json_text
+from shared.errors import ProblemKind, RequestRefused, refuse
+from shared.request import ChatRequest, Constraint
+
+NATIVE_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+"""Variables that the service itself passes to chat templates. ``chat_template_kwargs`` can't set them."""
+
+Schema = Annotated[
+    Annotated[dict[str, Any], Tag(OBJECT)] | Annotated[NonEmptyText, Tag(STRING)],
+    by_type("one of an object or string", {dict: OBJECT, str: STRING}),
+]
+"""A JSON Schema, as an object or as JSON text."""
+Choices = Annotated[Items[NonEmptyText], Field(min_length=1)]
+
+
+class SamplingFields(Strict):
+    """Sampling and stop conditions, named as vLLM and OpenVINO Model Server name them."""
+
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    min_p: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
+    skip_special_tokens: bool | None = None
+    stop_token_ids: Annotated[Items[Annotated[int, Field(ge=0, le=MAX_COUNT)]], Field(max_length=64)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=MAX_COUNT)] | None = None
+
+
+class StructuredOutputs(Strict):
+    """What the whole output must be: exactly one of six forms.
+
+    The ``disable_*`` fields are always met: there is no fallback, and generated JSON has no optional white space.
+    """
+
+    json_: Annotated[Schema | None, Field(alias="json")] = None
+    regex: NonEmptyText | None = None
+    choice: Choices | None = None
+    grammar: NonEmptyText | None = None
+    json_object: bool | None = None
+    structural_tag: NonEmptyText | None = None
+    disable_fallback: bool | None = None
+    disable_any_whitespace: bool | None = None
+
+
+class StructureFields(Strict):
+    """Structured output besides ``response_format``."""
+
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: Schema | None = None
+    guided_regex: NonEmptyText | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: NonEmptyText | None = None
+
+
+class ServedChatRequest(ChatCompletionRequest, SamplingFields, StructureFields):
+    """The body of ``POST /v1/chat/completions``: OpenAI's fields and vLLM's."""
+
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ServedCompletionRequest(CompletionRequest, SamplingFields, StructureFields):
+    """The body of ``POST /v1/completions``: OpenAI's fields and vLLM's."""
+
+
+def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedCompletionRequest) -> ChatRequest:
+    """Return ``request``, made of OpenAI's fields, with those of vLLM applied.
+
+    Raises :class:`shared.errors.RequestRefused` for a rule that they break.
+    """
+    chat = fields if isinstance(fields, ServedChatRequest) else None
+    return msgspec.structs.replace(
+        request,
+        sampling=msgspec.structs.replace(
+            request.sampling,
+            min_tokens=_min_tokens(fields, request.sampling.max_tokens),
+            top_k=0 if fields.top_k == -1 else fields.top_k,
+            min_p=fields.min_p,
+            repetition_penalty=fields.repetition_penalty,
+            stop_token_ids=tuple(fields.stop_token_ids or ()),
+            include_stop=bool(fields.include_stop_str_in_output),
+            ignore_eos=bool(fields.ignore_eos),
+            skip_special_tokens=fields.skip_special_tokens is not False,
+        ),
+        constraint=_constraint(fields, request.constraint),
+        template_kwargs=_template_kwargs(chat, request.template_kwargs) if chat else request.template_kwargs,
+    )
+
+
+def invalid(field: str, why: str) -> RequestRefused:
+    """The refusal of a field's value."""
+    return refuse(ProblemKind.INVALID, f"Invalid '{field}': {why}.", param=field, code="invalid_value")
+
+
+def _min_tokens(fields: SamplingFields, max_tokens: int | None) -> int | None:
+    if fields.min_tokens is not None and max_tokens is not None and fields.min_tokens > max_tokens:
+        raise invalid("min_tokens", f"it can't be greater than the maximum number of tokens, which is {max_tokens}")
+    return fields.min_tokens
+
+
+def _template_kwargs(fields: ServedChatRequest, own: str | None) -> str | None:
+    """The client's template variables, over those that other fields of the request amount to."""
+    if not fields.chat_template_kwargs:
+        return own
+    reserved = sorted(NATIVE_VARIABLES & fields.chat_template_kwargs.keys())
+    if reserved:
+        raise invalid(
+            "chat_template_kwargs", f"'{reserved[0]}' is given to the template by the service, so it can't be set here"
+        )
+    return json.dumps(json.loads(own or "{}") | fields.chat_template_kwargs)
+
+
+def _constraint(fields: StructureFields, form: Constraint | None) -> Constraint | None:
+    """The one form that the output must have; ``form`` is that of ``response_format``."""
+    given = [*([form] if form else []), *_constraints(fields)]
+    if len(given) > 1:
+        raise invalid(given[1].param, f"it can't be combined with '{given[0].param}'")
+    if fields.structured_outputs is not None and not any(
+        constraint.param.startswith("structured_outputs") for constraint in given
+    ):
+        raise invalid(
+            "structured_outputs",
+            "one of 'json', 'regex', 'choice', 'grammar', 'json_object' and 'structural_tag' must be given",
+        )
+    return given[0] if given else None
+
+
+def _constraints(fields: StructureFields) -> Iterator[Constraint]:
+    """The constraints that ``fields`` ask for, each with the field that does."""
+    form = fields.structured_outputs or StructuredOutputs()
+    inside = "structured_outputs."
+    for param, schema in ((f"{inside}json", form.json_), ("guided_json", fields.guided_json)):
+        if schema is not None:
+            text = schema if isinstance(schema, str) else json_text(schema)
+            yield Constraint(kind="json_schema", value=text, param=param)
+    for param, pattern in ((f"{inside}regex", form.regex), ("guided_regex", fields.guided_regex)):
+        if pattern is not None:
+            yield Constraint(kind="regex", value=pattern, param=param)
+    for param, choice in ((f"{inside}choice", form.choice), ("guided_choice", fields.guided_choice)):
+        if choice is not None:
+            yield Constraint(kind="structural_tag", value=_any_of(choice), param=param)
+    for param, ebnf in ((f"{inside}grammar", form.grammar), ("guided_grammar", fields.guided_grammar)):
+        if ebnf is not None:
+            yield Constraint(kind="grammar", value=ebnf, param=param)
+    if form.json_object:
+        yield Constraint(kind="json_object", param=f"{inside}json_object")
+    if form.structural_tag is not None:
+        yield Constraint(kind="structural_tag", value=form.structural_tag, param=f"{inside}structural_tag")
+
+
+def _any_of(texts: list[str]) -> str:
+    """A structural tag whose output is one of ``texts``."""
+    options = [{"type": "const_string", "value": text} for text in texts]
+    form = options[0] if len(options) == 1 else {"type": "or", "elements": options}
+    return json_text({"type": "structural_tag", "format": form})

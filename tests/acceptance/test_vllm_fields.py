@@ -1,0 +1,165 @@
+"""vLLM's fields through OpenAI's SDK on the real model: each does what it says."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.acceptance.conftest import MODEL
+from tests.fleet import Fleet
+
+FRANCE: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+END = "<|im_end|>"
+END_TOKEN = 2
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}, "capital": {"type": "boolean"}},
+    "required": ["city", "capital"],
+    "additionalProperties": False,
+}
+NUMBER = {"type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "[0-9]{3}"}, "end": "</a>"}
+TAG = json.dumps({"type": "structural_tag", "format": NUMBER})
+
+
+@pytest.fixture
+def client(real_fleet: Fleet) -> Iterator[openai.OpenAI]:
+    with real_fleet.client() as opened:
+        yield opened
+
+
+def said(client: openai.OpenAI, extra: dict[str, Any], **fields: Any) -> Any:
+    """The first choice of a greedy chat."""
+    body: dict[str, Any] = {"model": MODEL, "messages": FRANCE, "temperature": 0, "max_tokens": 24} | fields
+    return client.chat.completions.create(**body, extra_body=extra).choices[0]
+
+
+def text(client: openai.OpenAI, extra: dict[str, Any], **fields: Any) -> str:
+    content: str = said(client, extra, **fields).message.content
+    return content
+
+
+def test_sampling(client: openai.OpenAI) -> None:
+    greedy = text(client, {})
+    # With one candidate left, any temperature is greedy.
+    assert text(client, {"top_k": 1}, temperature=2, seed=1) == greedy
+    assert text(client, {"min_p": 0.999}, temperature=1, seed=1) == greedy
+    again: list[Any] = [{"role": "user", "content": "Say the word sea ten times."}]
+    assert text(client, {"repetition_penalty": 2.0}, messages=again) != text(client, {}, messages=again)
+    plain = client.completions.create(
+        model=MODEL, prompt="One, two,", max_tokens=6, temperature=2, seed=1, extra_body={"top_k": 1}
+    )
+    assert (
+        plain.choices[0].text
+        == client.completions.create(model=MODEL, prompt="One, two,", max_tokens=6, temperature=0).choices[0].text
+    )
+
+
+def test_when_an_answer_ends(client: openai.OpenAI) -> None:
+    whole = said(client, {}, max_tokens=60)
+    assert whole.finish_reason == "stop"
+
+    def tokens(extra: dict[str, Any], **fields: Any) -> tuple[int, str]:
+        body: dict[str, Any] = {"model": MODEL, "messages": FRANCE, "temperature": 0} | fields
+        answer = client.chat.completions.create(**body, extra_body=extra)
+        assert answer.usage is not None
+        return answer.usage.completion_tokens, answer.choices[0].finish_reason
+
+    length, _ = tokens({}, max_tokens=60)
+    assert tokens({"ignore_eos": True}, max_tokens=length + 9) == (length + 9, "length")
+    assert tokens({"min_tokens": length + 5}, max_tokens=length + 40)[0] >= length + 5
+    told = said(client, {}, max_tokens=60, logprobs=True).logprobs.content
+    vocabulary = client.completions.create(model=MODEL, prompt=[END_TOKEN], max_tokens=1, temperature=0)
+    assert vocabulary.choices[0].finish_reason == "length"
+    # Stopping at the end token by its id is what happens anyway, even where the end is ignored.
+    stopped = said(client, {"ignore_eos": True, "stop_token_ids": [END_TOKEN]}, max_tokens=60)
+    assert (stopped.message.content, stopped.finish_reason) == (whole.message.content, "stop")
+    assert told
+
+
+def test_a_stop_string_is_shown_where_asked_for(client: openai.OpenAI) -> None:
+    whole = text(client, {})
+    word = whole.split()[2]
+    without = text(client, {}, stop=[word])
+    assert not without.endswith(word)
+    assert text(client, {"include_stop_str_in_output": True}, stop=[word]) == without + word
+    assert text(client, {"include_stop_str_in_output": False}, stop=[word]) == without
+
+
+def test_special_tokens_are_shown_where_asked_for(client: openai.OpenAI) -> None:
+    extra = {"ignore_eos": True}
+    assert END not in text(client, extra | {"skip_special_tokens": True}, max_tokens=60)
+    assert END in text(client, extra | {"skip_special_tokens": False}, max_tokens=60)
+
+
+STRUCTURES: list[tuple[dict[str, Any], str]] = [
+    ({"json": SCHEMA}, r'\{"city":"(Paris|Rome)","capital":(true|false)\}'),
+    ({"json": json.dumps(SCHEMA)}, r'\{"city":"(Paris|Rome)","capital":(true|false)\}'),
+    ({"regex": "(Paris|Rome)!{2}"}, "(Paris|Rome)!!"),
+    ({"choice": ["Paris it is", "Rome it is"]}, "(Paris|Rome) it is"),
+    ({"choice": ["größte école"]}, "größte école"),
+    ({"grammar": 'root ::= "Paris" | "Rome" [0-9]'}, "Paris|Rome[0-9]"),
+    ({"structural_tag": TAG}, "<a>[0-9]{3}</a>"),
+]
+
+
+@pytest.mark.parametrize(("form", "pattern"), STRUCTURES, ids=lambda value: str(value)[:30])
+def test_structured_outputs(client: openai.OpenAI, form: dict[str, Any], pattern: str) -> None:
+    choice = said(client, {"structured_outputs": form}, temperature=1, seed=5, max_tokens=60)
+    assert re.fullmatch(pattern, choice.message.content)
+    assert choice.finish_reason == "stop"
+    plain = client.completions.create(
+        model=MODEL, prompt="It is", max_tokens=60, seed=5, extra_body={"structured_outputs": form}
+    )
+    assert re.fullmatch(pattern, plain.choices[0].text)
+
+
+def test_any_json_object(client: openai.OpenAI) -> None:
+    choice = said(client, {"structured_outputs": {"json_object": True}}, max_tokens=200)
+    assert choice.message.content.startswith("{")
+    if choice.finish_reason == "stop":
+        assert isinstance(json.loads(choice.message.content), dict)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "pattern"),
+    [
+        ("guided_json", SCHEMA, r'\{"city":"(Paris|Rome)","capital":(true|false)\}'),
+        ("guided_regex", "(Paris|Rome)!{2}", "(Paris|Rome)!!"),
+        ("guided_choice", ["Paris", "Rome"], "Paris|Rome"),
+        ("guided_grammar", 'root ::= "Paris" | "Rome"', "Paris|Rome"),
+    ],
+)
+def test_guided_fields(client: openai.OpenAI, field: str, value: Any, pattern: str) -> None:
+    assert re.fullmatch(pattern, text(client, {field: value}, max_tokens=60))
+
+
+@pytest.mark.parametrize(
+    ("form", "param"),
+    [
+        ({"regex": "("}, "structured_outputs.regex"),
+        ({"grammar": "nonsense"}, "structured_outputs.grammar"),
+        ({"json": "{"}, "structured_outputs.json"),
+        ({"structural_tag": "{}"}, "structured_outputs.structural_tag"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name(client: openai.OpenAI, form: dict[str, Any], param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        said(client, {"structured_outputs": form})
+    assert refused.value.param == param
+
+
+def test_variables_for_the_chat_template(client: openai.OpenAI) -> None:
+    assert text(client, {"chat_template_kwargs": {"enable_thinking": False}}) == text(client, {})
+    with pytest.raises(openai.BadRequestError) as refused:
+        text(client, {"chat_template_kwargs": {"messages": []}})
+    assert refused.value.param == "chat_template_kwargs"
+
+
+@pytest.mark.parametrize("extra", [{"ignore_eos": True}, {"min_tokens": 15}])
+def test_a_complete_text_ends_whatever_else_is_asked_for(client: openai.OpenAI, extra: dict[str, Any]) -> None:
+    choice = said(client, {"structured_outputs": {"choice": ["Paris", "Rome"]}} | extra, max_tokens=20)
+    assert choice.message.content in ("Paris", "Rome")
+    assert text(client, {})

@@ -1,0 +1,87 @@
+"""The fields of vLLM that chats and plain completions under ``/v1`` share."""
+
+from tests.compatibility.common import SCHEMA
+from tests.compatibility.rows import Request
+
+_UNIT = "tests/unit/dialects/test_vllm_fields.py::"
+_SDK = "tests/acceptance/test_vllm_fields.py::"
+_NOTE = "vLLM's, in `extra_body`. "
+
+VLLM_FIELDS = (
+    Request(
+        fields="top_k min_p repetition_penalty",
+        body={"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1},
+        how=_NOTE + "By the engine; `top_k` 0 or -1 is off.",
+        test=_SDK + "test_sampling",
+    ),
+    Request(
+        fields="min_tokens ignore_eos stop_token_ids",
+        body={"min_tokens": 1, "ignore_eos": True, "stop_token_ids": [1]},
+        how=_NOTE + "When an answer ends.",
+        test=_SDK + "test_when_an_answer_ends",
+    ),
+    Request(
+        fields="include_stop_str_in_output",
+        body={"include_stop_str_in_output": True},
+        how=_NOTE + "true: the stop string or token is part of the text.",
+        test=_SDK + "test_a_stop_string_is_shown_where_asked_for",
+    ),
+    Request(
+        fields="skip_special_tokens",
+        body={"skip_special_tokens": False},
+        how=_NOTE + "false: they are shown, and neither tools nor reasoning are read from the text.",
+        test=_SDK + "test_special_tokens_are_shown_where_asked_for",
+    ),
+    Request(
+        fields="structured_outputs structured_outputs.json structured_outputs.disable_any_whitespace "
+        "structured_outputs.disable_fallback",
+        body={"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True, "disable_fallback": True}},
+        how=_NOTE + "One form of `json`, `regex`, `choice`, `grammar`, `json_object` and `structural_tag`. There is no "
+        "fallback, and JSON has no optional white space.",
+        test=_SDK + "test_structured_outputs",
+    ),
+    Request(
+        fields="structured_outputs structured_outputs.regex",
+        when="regex",
+        body={"structured_outputs": {"regex": "a+"}},
+        how=_NOTE,
+        test=_SDK + "test_structured_outputs",
+    ),
+    Request(
+        fields="structured_outputs structured_outputs.choice",
+        when="choice",
+        body={"structured_outputs": {"choice": ["a", "b"]}},
+        how=_NOTE,
+        test=_SDK + "test_structured_outputs",
+    ),
+    Request(
+        fields="structured_outputs structured_outputs.grammar",
+        when="grammar",
+        body={"structured_outputs": {"grammar": 'root ::= "a"'}},
+        how=_NOTE + "EBNF.",
+        test=_SDK + "test_structured_outputs",
+    ),
+    Request(
+        fields="structured_outputs structured_outputs.json_object",
+        when="json_object",
+        body={"structured_outputs": {"json_object": True}},
+        how=_NOTE,
+        test=_SDK + "test_structured_outputs",
+    ),
+    Request(
+        fields="structured_outputs structured_outputs.structural_tag",
+        when="structural_tag",
+        body={"structured_outputs": {"structural_tag": '{"type":"structural_tag","format":{"type":"any_text"}}'}},
+        how=_NOTE + "JSON text with a `format`, as XGrammar documents it.",
+        test=_SDK + "test_structured_outputs",
+    ),
+    *(
+        Request(fields=field, body={field: value}, how=_NOTE + "An older name.", test=_SDK + "test_guided_fields")
+        for field, value in (
+            ("guided_json", SCHEMA),
+            ("guided_regex", "a+"),
+            ("guided_choice", ["a"]),
+            ("guided_grammar", 'root ::= "a"'),
+        )
+    ),
+)

@@ -6,16 +6,16 @@ import msgspec
 from quart import g, request
 
 from api.admission import LimitReached, Ticket
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.connection import connection_of
 from api.context import context
 from api.hosts import is_well_formed
 from api.keys import ApiKey
-from api.lifetime import lifetime
-from api.relay import Answer
-from shared.errors import ProblemKind, RequestRefused, refuse
-from shared.registry import ModelInfo
-from shared.request import ChatRequest
+from api.relay import ResponseStream
+from api.request_cleanup import request_cleanup
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.registry import ModelInfo
+from shared.protocol.request import ChatRequest
 
 OPEN_PATHS = frozenset({"/live", "/ready", "/health", "/openapi.json"})
 """What needs no key: probes come from load balancers, and the API's description tells nothing of this installation."""
@@ -27,7 +27,7 @@ PROBE_PATHS = frozenset({"/live", "/ready", "/health"})
 
 
 async def check_host() -> None:
-    """Check the Host header. Raises :class:`shared.errors.RequestRefused`."""
+    """Check the Host header. Raises :class:`RequestRefused`."""
     hosts = request.headers.getlist("host")
     if request.http_version == "1.0" and (not hosts or hosts == [""]):
         return  # It is optional there, and no browser leaves it out.
@@ -42,7 +42,7 @@ async def check_host() -> None:
 
 
 async def check_connection() -> None:
-    """Serve only probes and metrics on connections beyond the bounds. Raises :class:`shared.errors.RequestRefused`."""
+    """Serve only probes and metrics on connections beyond the bounds. Raises :class:`RequestRefused`."""
     parts = connection_of(request)
     if parts is not None and parts[0].surplus and request.path not in (*PROBE_PATHS, METRICS_PATH):
         raise refuse(
@@ -53,7 +53,7 @@ async def check_connection() -> None:
 async def check_key() -> None:
     """Find the key of the current request before anything else of it is looked at.
 
-    Raises :class:`shared.errors.RequestRefused`.
+    Raises :class:`RequestRefused`.
     """
     g.extra_headers = {}
     g.key = None
@@ -85,12 +85,12 @@ def may_use(name: str) -> bool:
     return key is None or key.may_use(name) or key.may_use(context().directory.fleet.own_name(name))
 
 
-async def accept(chat: ChatRequest, tally: Tally) -> tuple[Ticket, Answer]:
+async def accept(chat: ChatRequest, tally: UsageRecorder) -> tuple[Ticket, ResponseStream]:
     """Hold ``chat`` against its key's limits and queue it; the answer must be closed at its end.
 
     From here on the request has the model's own name, whatever the client called it. Limits and the queue
     count guesses of its tokens, which are put right by ``tally`` when the exchange is over. Raises
-    :class:`shared.errors.RequestRefused`.
+    :class:`RequestRefused`.
     """
     parts = context()
     asked, own = chat.model, await parts.service.own_name(chat.model)
@@ -104,8 +104,8 @@ async def accept(chat: ChatRequest, tally: Tally) -> tuple[Ticket, Answer]:
         raise
     g.extra_headers = ticket.headers
     if ticket.reservation is not None:
-        lifetime(request).callback(parts.admission.settle, ticket.reservation, ticket.request, tally)
+        request_cleanup(request).callback(parts.admission.settle, ticket.reservation, ticket.request, tally)
     answer = await parts.service.submit(ticket.request, tally, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout)
     if ticket.tenant:
-        lifetime(request).callback(parts.service.charge, ticket.request, ticket.tenant, tally)
+        request_cleanup(request).callback(parts.service.charge, ticket.request, ticket.tenant, tally)
     return ticket, answer

@@ -11,25 +11,25 @@ from redis.exceptions import RedisError
 
 from api.answers.charging import tokens_to_charge
 from api.answers.selection import jobs_per_prompt
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Lookup
 from api.keys import ApiKey, Keyring
 from api.keys.secret import masked
 from api.limits import Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import rate_headers
-from shared import outage
-from shared.cost import answer_cost, prompt_cost
-from shared.errors import ProblemKind, RequestRefused, refuse, store_unavailable
-from shared.request import ChatRequest, Tier
-from shared.settings import ApiSettings
-from shared.tasks import Errands
+from shared.protocol.cost import answer_cost, prompt_cost
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
+from shared.protocol.request import ChatRequest, Tier
+from shared.redis import outage
+from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import BackgroundTasks
 
 logger = logging.getLogger(__name__)
 
 QUEUE_TIMEOUT_HEADER = "x-queue-timeout"
 
 _RETRY_SOON = 1.0
-_FAREWELL = 2.0
+_CLOSE_TIMEOUT = 2.0
 """Seconds for the last settlements."""
 _RANKS: dict[Tier | None, int] = {"flex": 0, "default": 1, "auto": 1, None: 1, "priority": 2}
 _KINDS = {
@@ -61,7 +61,7 @@ class Admission:
         self._keyring = keyring
         self._limiter = limiter
         self._settings = settings
-        self._errands = Errands()
+        self._background_tasks = BackgroundTasks()
 
     async def identify(self, headers: Lookup) -> ApiKey | None:
         """Return the key in ``headers``; ``None`` where the service is open.
@@ -113,20 +113,20 @@ class Admission:
             raise LimitReached(reservation, refusal, headers_)
         return Ticket(request, key.id, wait, headers_, reservation)
 
-    def settle(self, reservation: Reservation, request: ChatRequest, tally: Tally) -> None:
+    def settle(self, reservation: Reservation, request: ChatRequest, tally: UsageRecorder) -> None:
         """Put right the tokens of a ``request`` that is over, and free its place; returns at once."""
         if not tally.left_to_another:
-            self._errands.run(self._settle_charged(reservation, request, tally), "settle")
+            self._background_tasks.run(self._settle_charged(reservation, request, tally), "settle")
 
-    def settle_for(self, key_id: str, name: str, tokens: int, request: ChatRequest, tally: Tally) -> None:
+    def settle_for(self, key_id: str, name: str, tokens: int, request: ChatRequest, tally: UsageRecorder) -> None:
         """Settle a reservation that another replica has made, if its key is still known; returns at once."""
         key = self._keyring.named(key_id)
         if key is not None:
             self.settle(Reservation(key, name, tokens), request, tally)
 
-    async def farewell(self) -> None:
+    async def aclose(self) -> None:
         """Wait until the last settlements are sent, though not for a store that is away: what they free expires."""
-        await self._errands.finish(_FAREWELL)
+        await self._background_tasks.finish(_CLOSE_TIMEOUT)
 
     def _queue_timeout(self, key: ApiKey | None, headers: Lookup) -> float | None:
         allowed = key.queue_timeout if key is not None else None
@@ -154,11 +154,11 @@ class Admission:
             raise store_unavailable() from error
         except asyncio.CancelledError:
             # The reservation may have been made all the same.
-            self._errands.run(self._settle(reservation, reservation.tokens), "settle")
+            self._background_tasks.run(self._settle(reservation, reservation.tokens), "settle")
             raise
         return rate_headers(counts), refusal
 
-    async def _settle_charged(self, reservation: Reservation, request: ChatRequest, tally: Tally) -> None:
+    async def _settle_charged(self, reservation: Reservation, request: ChatRequest, tally: UsageRecorder) -> None:
         await self._settle(reservation, await tokens_to_charge(request, tally))
 
     async def _settle(self, reservation: Reservation, used: int) -> None:

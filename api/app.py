@@ -19,10 +19,10 @@ from api.context import EXTENSION, Context, context
 from api.dialects import dialect_of
 from api.dialects.azure import Azure
 from api.dialects.interface import Dialect
-from api.lifetime import ExchangeLifetime, lifetime
+from api.request_cleanup import RequestCleanupMiddleware, request_cleanup
 from api.request_log import RequestLog
 from api.routes import azure, chat, models, operations, stored
-from shared.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def create_app(parts: Context) -> Quart:
     app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_body
     # Otherwise werkzeug redirects '/v1//models', to a host.
     app.url_map.merge_slashes = False
-    app.asgi_app = ExchangeLifetime(app.asgi_app)  # type: ignore[method-assign]
+    app.asgi_app = RequestCleanupMiddleware(app.asgi_app)  # type: ignore[method-assign]
     for routes in (chat, stored, models, azure, operations):
         app.register_blueprint(routes.blueprint)
     app.before_request(_begin)
@@ -70,7 +70,7 @@ async def _begin() -> None:
     g.request_id = wanted if _SANE_REQUEST_ID.fullmatch(wanted) else f"req_{uuid.uuid4().hex}"
     if request.path not in UNLOGGED:
         g.log = RequestLog(g.request_id, request)
-        lifetime(request).callback(g.log.write)
+        request_cleanup(request).callback(g.log.write)
     g.dialect = dialect_of(request.path, request.args, request.headers, _serving, _own_name)
 
 

@@ -7,8 +7,8 @@ from quart import Request
 from quart.wrappers.request import Body
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from shared.errors import ProblemKind, refuse
-from shared.settings import ApiSettings
+from shared.protocol.errors import ProblemKind, refuse
+from shared.runtime.settings import ApiSettings
 
 
 class _ReadBody:
@@ -27,7 +27,7 @@ _READ = cast(Body, _ReadBody())
 async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
     """Return the body, at most ``max_body`` bytes that come within ``body_timeout`` seconds.
 
-    Raises :class:`shared.errors.RequestRefused` when it is larger, comes too slowly, is compressed, or is not
+    Raises :class:`RequestRefused` when it is larger, comes too slowly, is compressed, or is not
     declared as JSON. Browsers send any other type, or none, to other sites without asking them first, so a web page
     could use the API of whoever visits it.
     """

@@ -7,15 +7,15 @@ from arq.connections import ArqRedis
 from quart import current_app
 
 from api.admission import Admission
+from api.completion_recovery import CompletionRecovery
 from api.directory import Directory
-from api.finisher import Finisher
 from api.hosts import AllowedHosts
 from api.keys import Keyring
 from api.metrics import Metrics
 from api.relay import Relay
 from api.service import ChatService
 from api.stored import CompletionStore
-from shared.settings import ApiSettings
+from shared.runtime.settings import ApiSettings
 
 EXTENSION = "vinoqueue"
 
@@ -34,7 +34,7 @@ class Context:
     admission: Admission
     service: ChatService
     stored: CompletionStore
-    finisher: Finisher
+    completion_recovery: CompletionRecovery
     metrics: Metrics
 
 

@@ -10,11 +10,11 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError, ResponseError
 
-from api.drain import DrainRate
-from shared import keys, outage
-from shared.pace import until_beat
-from shared.records import is_wrong_type, report_unreadable
-from shared.registry import ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, survey
+from api.service_rate import ServiceRate
+from shared.protocol.registry import ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, survey
+from shared.redis import keys, outage
+from shared.redis.records import is_wrong_type, report_unreadable
+from shared.runtime.ticks import next_tick
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Directory:
         self._redis = redis
         self._looking = asyncio.Lock()
         self._last_seen: dict[str, float] = {}
-        self._rates: dict[str, DrainRate] = {}
+        self._rates: dict[str, ServiceRate] = {}
         self.fleet = Fleet()
         self.reachable = False
 
@@ -90,7 +90,7 @@ class Directory:
             except (RedisError, OSError) as error:
                 outage.store.failed("registry", error)
                 self.reachable = False
-            await asyncio.sleep(until_beat(REFRESH))
+            await asyncio.sleep(next_tick(REFRESH))
 
     async def refresh(self) -> None:
         """Look now. Raises what redis-py raises when the store can't be reached."""
@@ -109,11 +109,11 @@ class Directory:
             for worker in workers:
                 self._last_seen[worker.model] = now
             for model in models:
-                rate = self._rates.setdefault(model, DrainRate())
+                rate = self._rates.setdefault(model, ServiceRate())
                 rate.observe((worker for worker in workers if worker.model == model), now)
             self.reachable = True
 
-    def drain_rate(self, model: str) -> float | None:
+    def service_rate(self, model: str) -> float | None:
         """Jobs of ``model`` that leave the queue in a second while some wait; ``None`` where that is not known yet."""
         rate = self._rates.get(model)
         return rate.requests_per_second if rate is not None else None

@@ -16,28 +16,29 @@ from redis.exceptions import RedisError
 
 from api.admission import Admission
 from api.app import create_app
-from api.collector import calm
+from api.completion_recovery import CompletionRecovery
 from api.connection import Bounds, connection_type
 from api.connection_limits import ConnectionLimits, most_connections
 from api.context import Context
 from api.directory import Directory
-from api.finisher import Finisher
 from api.hosts import AllowedHosts
 from api.keys import KeyFileError, Keyring, NoKeysError
 from api.limits import Limiter
 from api.metrics import Metrics
-from api.promises import PromiseBook
+from api.outbox import Outbox
 from api.relay import Relay
 from api.service import ChatService
 from api.stored import CompletionStore
-from shared import logs, outage
-from shared.loops import run as run_loop
-from shared.pace import until_beat
-from shared.registry import ReplicaInfo, announce_replica, withdraw_replica
-from shared.settings import ApiSettings
-from shared.store import connect, line
-from shared.tasks import cancel_all, keep_running
-from shared.version import VERSION
+from api.tune_gc import tune_gc
+from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
+from shared.redis import outage
+from shared.redis.client import connect, raw_connection
+from shared.runtime import logs
+from shared.runtime.event_loop import run as run_loop
+from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import cancel_all, keep_running
+from shared.runtime.ticks import next_tick
+from shared.runtime.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ BACKLOG = 4096
 SEND_BUFFER = 128 * 1024
 """Bytes that the kernel keeps for a client that reads slowly; what comes on top is merged in the answer."""
 
-_FAREWELL = 2.0
+_CLOSE_TIMEOUT = 2.0
 """Seconds that leaving the registry may take."""
 
 _KEYS_PATIENCE = 5.0
@@ -92,7 +93,7 @@ def build(redis: ArqRedis, settings: ApiSettings) -> Context:
     admission = Admission(keyring, limiter, settings)
     service = ChatService(redis, relay, directory, replica, settings)
     stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
-    book = PromiseBook(redis, replica, longest=settings.request_timeout)
+    outbox = Outbox(redis, replica, longest=settings.request_timeout)
     return Context(
         settings=settings,
         replica=replica,
@@ -104,7 +105,9 @@ def build(redis: ArqRedis, settings: ApiSettings) -> Context:
         admission=admission,
         service=service,
         stored=stored,
-        finisher=Finisher(book, service, directory, stored, admission, replica=replica, lease=settings.lease),
+        completion_recovery=CompletionRecovery(
+            outbox, service, directory, stored, admission, replica=replica, lease=settings.lease
+        ),
         metrics=Metrics(directory, relay, service),
     )
 
@@ -112,7 +115,7 @@ def build(redis: ArqRedis, settings: ApiSettings) -> Context:
 @contextlib.asynccontextmanager
 async def running(parts: Context, address: str) -> AsyncIterator[None]:
     """Run the replica's background tasks around a block. One that fails is logged and starts again."""
-    frames = line(parts.settings.redis_url)
+    frames = raw_connection(parts.settings.redis_url)
     tasks = [
         asyncio.create_task(keep_running(name, work), name=name)
         for name, work in (
@@ -121,7 +124,7 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
             ("directory", parts.directory.run),
             ("keys", parts.keyring.run),
             ("watch", parts.service.watch),
-            ("promises", parts.finisher.run),
+            ("promises", parts.completion_recovery.run),
             ("reaper", parts.service.reap),
             ("presence", lambda: _announce(parts, address)),
         )
@@ -129,14 +132,14 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await parts.finisher.farewell()
-        await parts.service.farewell()
-        await parts.admission.farewell()
+        await parts.completion_recovery.aclose()
+        await parts.service.aclose()
+        await parts.admission.aclose()
         await cancel_all(tasks)
         await parts.relay.close_all()
-        # The entry lapses by itself where the store does not answer; nobody need wait for that.
+        # The entry lost_workers by itself where the store does not answer; nobody need wait for that.
         with contextlib.suppress(TimeoutError, RedisError, OSError):
-            async with asyncio.timeout(_FAREWELL):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await withdraw_replica(parts.redis, parts.replica)
         await parts.redis.aclose(close_connection_pool=True)
 
@@ -165,7 +168,7 @@ class _Server(uvicorn.Server):
         while not await self.on_tick(0):
             self._limits.expire(loop.time())
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(until_beat(_DATE_AGE)):
+                async with asyncio.timeout(next_tick(_DATE_AGE)):
                     await self._ending.wait()
 
 
@@ -191,7 +194,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
         backlog=BACKLOG,
     )
     server = _Server(config, limits)
-    calm()
+    tune_gc()
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     stopping = asyncio.Event()
@@ -228,7 +231,7 @@ async def _announce(parts: Context, address: str) -> None:
             outage.store.served("presence")
         except (RedisError, OSError) as error:
             outage.store.failed("presence", error)
-        await asyncio.sleep(until_beat(parts.settings.lease / 3))
+        await asyncio.sleep(next_tick(parts.settings.lease / 3))
 
 
 def _raise_open_files() -> int | None:

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.directory import Directory
 from api.relay import Relay
 from api.service import ChatService
-from shared.errors import ProblemKind
+from shared.protocol.errors import ProblemKind
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -58,7 +58,7 @@ class Metrics:
             "vinoqueue_completion_tokens", "Tokens relayed to clients.", ["model"], registry=self._registry
         )
 
-    def record(self, model: str, tally: Tally) -> None:
+    def record(self, model: str, tally: UsageRecorder) -> None:
         """Count a request that is over."""
         self._requests.labels(model, tally.outcome).inc()
         self._prompt_tokens.labels(model).inc(tally.prompt_tokens)
@@ -114,7 +114,7 @@ class _FleetCollector(Collector):
         for model, depth in fleet.depths.items():
             waiting.add_metric([model], depth.waiting)
             claimed.add_metric([model], depth.claimed)
-            if (rate := self._directory.drain_rate(model)) is not None:
+            if (rate := self._directory.service_rate(model)) is not None:
                 drain.add_metric([model], rate)
         yield from (waiting, claimed, drain)
 

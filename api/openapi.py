@@ -13,7 +13,7 @@ from api.dialects.extended import ExtendedChatRequest
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
-from shared.version import VERSION
+from shared.runtime.version import VERSION
 
 _REFERENCE = "#/components/schemas/{model}"
 _JSON = "application/json"

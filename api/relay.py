@@ -13,13 +13,23 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from shared import keys, outage
-from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started, decode_frame, decode_journal
-from shared.line import Line
-from shared.records import UNREADABLE, is_wrong_type, report_unreadable
-from shared.subscription import hear
-from shared.tasks import cancel_all
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.events import (
+    Alternatives,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    Rejected,
+    Started,
+    decode_frame,
+    decode_journal,
+)
+from shared.redis import keys, outage
+from shared.redis.raw_connection import RawConnection
+from shared.redis.records import UNREADABLE, is_wrong_type, report_unreadable
+from shared.redis.subscription import subscribe
+from shared.runtime.tasks import cancel_all
 
 logger = logging.getLogger(__name__)
 
@@ -35,14 +45,14 @@ Batch = list[tuple[int, Event]]
 """Events with the index of the choice that each belongs to."""
 
 
-class Answer:
+class ResponseStream:
     """The events of one request, from all of its choices, in order for each choice."""
 
     def __init__(self, jobs: list[str], model: str, cancel: Callable[[str], object] | None = None) -> None:
         """``cancel`` is called with a job whose choice was ended with :meth:`end`, and returns at once."""
         self.jobs = jobs
         self.model = model
-        self.tracks = [_Track(job, choice, self) for choice, job in enumerate(jobs)]
+        self.choices = [ChoiceStream(job, choice, self) for choice, job in enumerate(jobs)]
         self._events: Batch = []
         self._arrived = asyncio.Event()
         self._merge_at = _MERGE_FROM
@@ -71,7 +81,7 @@ class Answer:
         return self._unfinished == 0
 
     def put(self, choice: int, event: Event, *, last: bool) -> None:
-        """Add an event; called by the choice's track. What a slow consumer has not taken is merged."""
+        """Add an event; called by the choice's choice_stream. What a slow consumer has not taken is merged."""
         if self._waiting and not self._events and self.bypass is not None and self.bypass(choice, event):
             return
         self._events.append((choice, event))
@@ -90,22 +100,22 @@ class Answer:
         The job is cancelled, which frees its slot. A promised answer's jobs are cancelled with the last of its choices
         instead, as another replica may have to read their journals until then.
         """
-        track = self.tracks[choice]
-        if not track.ended:
-            track.finish()
-            self.ended.append(track.job)
+        choice_stream = self.choices[choice]
+        if not choice_stream.ended:
+            choice_stream.finish()
+            self.ended.append(choice_stream.job)
             if self._cancel is not None and not self.promised:
-                self._cancel(track.job)
+                self._cancel(choice_stream.job)
 
     def fail(self, problem: Problem) -> None:
         """End every choice that is still open with ``problem``."""
         if self.over:
             return
         self.abandoned = True
-        for track in self.tracks:
-            track.fail(problem)
+        for choice_stream in self.choices:
+            choice_stream.fail(problem)
 
-    async def verdict(self) -> Started:
+    async def started(self) -> Started:
         """Wait for the worker's first word, and leave it in the stream.
 
         Raises :class:`RequestRefused` when the request was rejected or failed before it began.
@@ -162,12 +172,12 @@ def _merged(events: Batch) -> Batch:
     return merged
 
 
-class _Track:
+class ChoiceStream:
     """One choice's place in its event stream: what has been seen, and what may come next."""
 
     __slots__ = ("_held", "answer", "attempt", "choice", "ended", "heard", "job", "position")
 
-    def __init__(self, job: str, choice: int, answer: Answer) -> None:
+    def __init__(self, job: str, choice: int, answer: ResponseStream) -> None:
         self.job = job
         self.choice = choice
         self.attempt = 0
@@ -268,7 +278,7 @@ class Relay:
     def __init__(self, redis: ArqRedis, replica: str) -> None:
         self._redis = redis
         self._replica = replica
-        self._tracks: dict[str, _Track] = {}
+        self._choices: dict[str, ChoiceStream] = {}
         self._recoveries: set[asyncio.Task[None]] = set()
         self._subscribed = asyncio.Event()
         self._empty = asyncio.Event()
@@ -280,37 +290,37 @@ class Relay:
         """Whether the subscription stands."""
         return self._subscribed.is_set()
 
-    def answers(self) -> set[Answer]:
+    def answers(self) -> set[ResponseStream]:
         """The answers that are open now."""
-        return {track.answer for track in self._tracks.values()}
+        return {choice_stream.answer for choice_stream in self._choices.values()}
 
-    def open(self, answer: Answer) -> None:
+    def open(self, answer: ResponseStream) -> None:
         """Route events to ``answer`` from now on."""
-        for track in answer.tracks:
-            self._tracks[track.job] = track
+        for choice_stream in answer.choices:
+            self._choices[choice_stream.job] = choice_stream
         self._empty.clear()
 
-    def catch_up(self, answer: Answer) -> None:
+    def catch_up(self, answer: ResponseStream) -> None:
         """Read the journals of an answer that began elsewhere. What it hears on no channel, :meth:`sweep` finds."""
-        self._recover(answer.tracks)
+        self._recover(answer.choices)
 
     async def emptied(self) -> None:
         """Wait until no answer is open."""
         await self._empty.wait()
 
-    def close(self, answer: Answer) -> None:
+    def close(self, answer: ResponseStream) -> None:
         """Route nothing more to ``answer``."""
         for job in answer.jobs:
-            self._tracks.pop(job, None)
+            self._choices.pop(job, None)
         answer.bypass = None
-        if not self._tracks:
+        if not self._choices:
             self._empty.set()
 
-    async def run(self, line: Line) -> None:
+    async def run(self, line: RawConnection) -> None:
         """Listen on ``line`` until cancelled; after each reconnection, read the journals for what was missed."""
         while True:
             try:
-                await hear(line, keys.replica_channel(self._replica), self.route, on_subscribed=self._begin)
+                await subscribe(line, keys.replica_channel(self._replica), self.route, on_subscribed=self._begin)
             except (RedisError, OSError) as error:
                 outage.store.failed("frames", error)
                 await asyncio.sleep(_RECONNECT_PAUSE)
@@ -322,7 +332,13 @@ class Relay:
         while True:
             await asyncio.sleep(SILENCE / 2)
             limit = time.monotonic() - SILENCE
-            self._recover([track for track in self._tracks.values() if track.heard < limit and not track.ended])
+            self._recover(
+                [
+                    choice_stream
+                    for choice_stream in self._choices.values()
+                    if choice_stream.heard < limit and not choice_stream.ended
+                ]
+            )
 
     async def recovered(self) -> None:
         """Wait until no journal is being read."""
@@ -340,61 +356,64 @@ class Relay:
         except UNREADABLE as error:
             report_unreadable(keys.replica_channel(self._replica), error)
             return
-        tracks = self._tracks
+        choices = self._choices
         now = time.monotonic()
         gaps = []
         for entry in entries:
-            track = tracks.get(entry.job)
-            if track is not None:
-                track.heard = now
-                if not track.take(entry.attempt, entry.event):
-                    gaps.append(track)
+            choice_stream = choices.get(entry.job)
+            if choice_stream is not None:
+                choice_stream.heard = now
+                if not choice_stream.take(entry.attempt, entry.event):
+                    gaps.append(choice_stream)
         self._recover(gaps)
 
     def _begin(self) -> None:
         outage.store.served("frames")
         self._subscribed.set()
-        self._recover(list(self._tracks.values()))
+        self._recover(list(self._choices.values()))
 
-    def _recover(self, tracks: list[_Track]) -> None:
-        if tracks:
-            task = asyncio.create_task(self._read_journals(tracks), name="journal recovery")
+    def _recover(self, choices: list[ChoiceStream]) -> None:
+        if choices:
+            task = asyncio.create_task(self._read_journals(choices), name="journal recovery")
             self._recoveries.add(task)
             task.add_done_callback(self._recoveries.discard)
 
-    async def _read_journals(self, tracks: list[_Track]) -> None:
-        for track in tracks:
-            track.hold()
+    async def _read_journals(self, choices: list[ChoiceStream]) -> None:
+        for choice_stream in choices:
+            choice_stream.hold()
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
-                for track in tracks:
-                    pipe.exists(keys.payload(track.job))
-                    pipe.lrange(keys.journal(track.job), 0, -1)
+                for choice_stream in choices:
+                    pipe.exists(keys.payload(choice_stream.job))
+                    pipe.lrange(keys.journal(choice_stream.job), 0, -1)
                 replies = await pipe.execute(raise_on_error=False)
         except (RedisError, OSError) as error:
-            logger.log(outage.store.level, "the journals of %d requests are not read yet: %s", len(tracks), error)
-            for track in tracks:
-                track.resume()
+            logger.log(outage.store.level, "the journals of %d requests are not read yet: %s", len(choices), error)
+            for choice_stream in choices:
+                choice_stream.resume()
             return
-        for track, exists, journal in zip(tracks, replies[::2], replies[1::2], strict=True):
+        for choice_stream, exists, journal in zip(choices, replies[::2], replies[1::2], strict=True):
             if isinstance(journal, Exception) and not is_wrong_type(journal):
-                logger.warning("journal of %s not read: %s", track.job, journal)
-                track.resume()
+                logger.warning("journal of %s not read: %s", choice_stream.job, journal)
+                choice_stream.resume()
             else:
-                self._fill(track, journal)
-                if not (exists or track.ended or track.answer.arriving) and track.job in self._tracks:
-                    track.fail(_LOST)
+                self._fill(choice_stream, journal)
+                if (
+                    not (exists or choice_stream.ended or choice_stream.answer.arriving)
+                    and choice_stream.job in self._choices
+                ):
+                    choice_stream.fail(_LOST)
 
-    def _fill(self, track: _Track, journal: list[bytes] | Exception) -> None:
-        """Bring ``track`` up to date from its journal, or end its choice when that can't be read."""
+    def _fill(self, choice_stream: ChoiceStream, journal: list[bytes] | Exception) -> None:
+        """Bring ``choice_stream`` up to date from its journal, or end its choice when that can't be read."""
         try:
             if isinstance(journal, Exception):
                 raise ValueError(str(journal))
-            track.fill(decode_journal(journal))
+            choice_stream.fill(decode_journal(journal))
         except UNREADABLE as error:
-            report_unreadable(keys.journal(track.job), error)
-            track.answer.abandoned = True
-            track.fail(_DAMAGED)
+            report_unreadable(keys.journal(choice_stream.job), error)
+            choice_stream.answer.abandoned = True
+            choice_stream.fail(_DAMAGED)
 
 
 _LOST = Problem(

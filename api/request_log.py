@@ -11,10 +11,10 @@ import time
 
 from quart import Request
 
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.keys import ApiKey
-from shared.errors import ProblemKind
-from shared.request import ChatRequest
+from shared.protocol.errors import ProblemKind
+from shared.protocol.request import ChatRequest
 
 logger = logging.getLogger(__name__)
 
@@ -35,14 +35,14 @@ class RequestLog:
         self._began = time.monotonic()
         self._chat: ChatRequest | None = None
         self._job = ""
-        self._tally: Tally | None = None
+        self._tally: UsageRecorder | None = None
         self.key: ApiKey | None = None
         self.status: int | None = None
         """HTTP status; None while the client has not been answered."""
         self.problem: ProblemKind | None = None
         """Why the request was refused, if it was."""
 
-    def accepted(self, chat: ChatRequest, jobs: list[str], tally: Tally) -> None:
+    def accepted(self, chat: ChatRequest, jobs: list[str], tally: UsageRecorder) -> None:
         """Note that the request is queued. ``tally`` goes on counting."""
         self._chat, self._tally = chat, tally
         self._job = jobs[0].partition(":")[0] if jobs else ""

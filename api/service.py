@@ -11,24 +11,24 @@ from redis.exceptions import RedisError
 
 from api.answers.charging import tokens_to_charge
 from api.answers.selection import jobs_per_prompt, needs_logprobs
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.directory import Directory
-from api.relay import Answer, Relay
-from shared import outage
-from shared.cost import answer_cost, prompt_cost
-from shared.errors import Problem, ProblemKind, RequestRefused, refuse, store_unavailable
-from shared.logs import summary
-from shared.pace import until_beat
-from shared.queue import JobQueue, JobsTooLarge, QueueFull, Route
-from shared.request import ChatRequest, Job
-from shared.settings import ApiSettings
-from shared.tasks import Errands
+from api.relay import Relay, ResponseStream
+from shared.protocol.cost import answer_cost, prompt_cost
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse, store_unavailable
+from shared.protocol.queue import JobQueue, JobsTooLarge, QueueFull, Route
+from shared.protocol.request import ChatRequest, Job
+from shared.redis import outage
+from shared.runtime.logs import summary
+from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import BackgroundTasks
+from shared.runtime.ticks import next_tick
 
 logger = logging.getLogger(__name__)
 
 _RETRY_SOON = 1.0
 _RETRY_NO_WORKER = 5.0
-_FAREWELL = 3.0
+_CLOSE_TIMEOUT = 3.0
 """Seconds that the last cancellations may take when the replica shuts down."""
 
 _REAP_PAUSE = 0.02
@@ -50,14 +50,14 @@ class ChatService:
         self._replica = replica
         self._settings = settings
         self._queues: dict[str, JobQueue] = {}
-        self._errands = Errands()
-        self._timers: dict[Answer, asyncio.TimerHandle] = {}
+        self._background_tasks = BackgroundTasks()
+        self._timers: dict[ResponseStream, asyncio.TimerHandle] = {}
         self._leaving = False
         self.draining = False
 
     async def submit(
-        self, request: ChatRequest, tally: Tally, *, tenant: str = "", queue_timeout: float | None = None
-    ) -> Answer:
+        self, request: ChatRequest, tally: UsageRecorder, *, tenant: str = "", queue_timeout: float | None = None
+    ) -> ResponseStream:
         """Accept ``request``: its jobs are queued when this returns, and the answer must be closed at its end.
 
         The request must have the model's own name (:meth:`own_name`).
@@ -93,7 +93,9 @@ class ChatService:
         answer.arriving = False
         return answer
 
-    def follow(self, jobs: Sequence[str], model: str, *, age: float, queue_timeout: float | None = None) -> Answer:
+    def follow(
+        self, jobs: Sequence[str], model: str, *, age: float, queue_timeout: float | None = None
+    ) -> ResponseStream:
         """Take up the answer to a request that another replica accepted ``age`` seconds ago and promised to store.
 
         It is read from the journals of its ``jobs``, and must be closed at its end.
@@ -104,22 +106,22 @@ class ChatService:
         self._relay.catch_up(answer)
         return answer
 
-    def close(self, answer: Answer) -> None:
+    def close(self, answer: ResponseStream) -> None:
         """End an answer: nothing more is relayed, and jobs that are not over are cancelled, or left to others."""
         self._forget(answer)
         if (answer.abandoned or not answer.over) and not self.leaves(answer):
-            answer.cancellation = self._errands.run(self._cancel(answer.model, answer.jobs), "cancel jobs")
+            answer.cancellation = self._background_tasks.run(self._cancel(answer.model, answer.jobs), "cancel jobs")
         elif answer.promised and answer.ended:
-            self._errands.run(self._cancel(answer.model, answer.ended), "cancel jobs")
+            self._background_tasks.run(self._cancel(answer.model, answer.ended), "cancel jobs")
 
-    def leaves(self, answer: Answer) -> bool:
+    def leaves(self, answer: ResponseStream) -> bool:
         """Whether ``answer`` is left to another replica to finish and to store, because this one ends."""
         return self._leaving and answer.promised and (answer.abandoned or not answer.over)
 
-    def charge(self, request: ChatRequest, tenant: str, tally: Tally) -> None:
+    def charge(self, request: ChatRequest, tenant: str, tally: UsageRecorder) -> None:
         """Count what an accepted request of ``tenant`` took, in place of what the queue guessed; returns at once."""
         if not tally.left_to_another:
-            self._errands.run(self._charge(request, tenant, tally), "charge")
+            self._background_tasks.run(self._charge(request, tenant, tally), "charge")
 
     def queue(self, model: str) -> JobQueue:
         """The queue of ``model``."""
@@ -142,7 +144,7 @@ class ChatService:
     async def watch(self) -> None:
         """Until cancelled: end answers whose model has lost all workers."""
         while True:
-            await asyncio.sleep(until_beat(self._settings.lease / 3))
+            await asyncio.sleep(next_tick(self._settings.lease / 3))
             if self._directory.reachable:
                 self._end_hopeless()
 
@@ -150,7 +152,7 @@ class ChatService:
         """Until cancelled: put lapsed jobs back, three times a lease and whenever one has not been renewed in time."""
         soonest = self._settings.lease
         while True:
-            await asyncio.sleep(min(until_beat(self._settings.lease / 3), max(soonest, _REAP_PAUSE)))
+            await asyncio.sleep(min(next_tick(self._settings.lease / 3), max(soonest, _REAP_PAUSE)))
             soonest = self._settings.lease
             try:
                 for model in self._directory.fleet.models:
@@ -178,26 +180,28 @@ class ChatService:
         for answer in self._relay.answers():
             answer.fail(Problem(kind=ProblemKind.SHUTTING_DOWN, message="This server was shut down before the end."))
 
-    async def farewell(self) -> None:
+    async def aclose(self) -> None:
         """Wait until the last cancellations are sent, though not for a store that is away: workers notice then that
         nobody listens."""
-        await self._errands.finish(_FAREWELL)
+        await self._background_tasks.finish(_CLOSE_TIMEOUT)
 
-    def _answer(self, jobs: list[str], model: str) -> Answer:
-        return Answer(jobs, model, cancel=lambda job: self._errands.run(self._cancel(model, [job]), "cancel a job"))
+    def _answer(self, jobs: list[str], model: str) -> ResponseStream:
+        return ResponseStream(
+            jobs, model, cancel=lambda job: self._background_tasks.run(self._cancel(model, [job]), "cancel a job")
+        )
 
     def _queue_limit(self, model: str, jobs: int) -> int:
         """How many jobs may wait when ``jobs`` new ones have come, at the rate at which the workers get on.
 
         As bounds of length and of time are one number, the queue's script can keep both.
         """
-        rate = self._directory.drain_rate(model)
+        rate = self._directory.service_rate(model)
         if rate is None:
             return self._settings.max_queue
         return min(self._settings.max_queue, max(jobs, int(rate * self._settings.max_wait)))
 
     def _full(self, model: str, ahead: int, excess: int) -> RequestRefused:
-        rate = self._directory.drain_rate(model)
+        rate = self._directory.service_rate(model)
         least, most = _RETRY_BOUNDS
         return refuse(
             ProblemKind.QUEUE_FULL,
@@ -214,13 +218,13 @@ class ChatService:
             param="n" if len(request.prompts) < 2 else "prompt",
         )
 
-    def _end_wait(self, answer: Answer, rest: float) -> None:
+    def _end_wait(self, answer: ResponseStream, rest: float) -> None:
         """End ``answer`` if no worker has taken it, else in ``rest`` seconds if it is not over by then."""
         self._timers[answer] = asyncio.get_running_loop().call_later(rest, answer.fail, _TIMED_OUT)
-        if all(track.attempt == 0 for track in answer.tracks):
-            self._errands.run(self._end_wait_unless_claimed(answer), "end of a wait")
+        if all(choice_stream.attempt == 0 for choice_stream in answer.choices):
+            self._background_tasks.run(self._end_wait_unless_claimed(answer), "end of a wait")
 
-    async def _end_wait_unless_claimed(self, answer: Answer) -> None:
+    async def _end_wait_unless_claimed(self, answer: ResponseStream) -> None:
         """End ``answer`` if no worker has taken it. While Redis is away, its workers may well be at it."""
         while answer in self._timers:
             try:
@@ -302,7 +306,7 @@ class ChatService:
                     )
                 )
 
-    def _open(self, answer: Answer, queue_timeout: float | None, age: float = 0.0) -> None:
+    def _open(self, answer: ResponseStream, queue_timeout: float | None, age: float = 0.0) -> None:
         """Relay to ``answer``, whose request came ``age`` seconds ago, and end it when it takes too long."""
         self._relay.open(answer)
         loop = asyncio.get_running_loop()
@@ -313,13 +317,13 @@ class ChatService:
         else:
             self._timers[answer] = loop.call_later(whole - age, answer.fail, _TIMED_OUT)
 
-    def _forget(self, answer: Answer) -> None:
+    def _forget(self, answer: ResponseStream) -> None:
         self._relay.close(answer)
         timer = self._timers.pop(answer, None)
         if timer is not None:
             timer.cancel()
 
-    async def _charge(self, request: ChatRequest, tenant: str, tally: Tally) -> None:
+    async def _charge(self, request: ChatRequest, tenant: str, tally: UsageRecorder) -> None:
         used = await tokens_to_charge(request, tally)
         texts = jobs_per_prompt(request)
         guessed = texts * (prompt_cost(request) + answer_cost(request) * max(1, len(request.prompts)))

@@ -10,10 +10,10 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError, ResponseError
 
-from shared import keys
-from shared.errors import store_unavailable
-from shared.records import UNREADABLE, is_wrong_type, readable_names, report_unreadable
-from shared.scripts import Script
+from shared.protocol.errors import store_unavailable
+from shared.redis import keys
+from shared.redis.records import UNREADABLE, is_wrong_type, readable_names, report_unreadable
+from shared.redis.scripts import Script
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 class CompletionStore:
     """The stored completions of all replicas, apart by owner: the id of an API key, empty where the service is open.
 
-    Every method but :meth:`save` raises :class:`shared.errors.RequestRefused` when Redis can't be reached.
+    Every method but :meth:`save` raises :class:`RequestRefused` when Redis can't be reached.
     """
 
     def __init__(self, redis: ArqRedis, *, ttl: float, limit: int) -> None:
@@ -67,10 +67,10 @@ class CompletionStore:
     async def save(self, owner: str, completion: StoredCompletion, *, fulfils: tuple[str, str] | None = None) -> bool:
         """Keep ``completion``, and return whether that was possible: failures are logged only.
 
-        ``fulfils`` names the promise to do so (see :mod:`api.promises`), which is taken back at the same moment.
+        ``fulfils`` names the promise to do so (see :mod:`api.outbox`), which is taken back at the same moment.
         """
         key, index = keys.stored(owner, completion.id), keys.stored_index(owner)
-        promises, promise = fulfils or (keys.promises(""), "")
+        promises, promise = fulfils or (keys.outbox(""), "")
         fields: dict[str, bytes | str] = {
             "model": completion.model,
             "metadata": msgspec.json.encode(completion.metadata),

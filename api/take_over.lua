@@ -1,5 +1,5 @@
 -- Moves promises of an API replica that has gone to another one, which from then on sees to them.
--- KEYS: promises of the one that has gone, promises of the other, promisers, presence of the one that has gone
+-- KEYS: promises of the one that has gone, promises of the other, owners, presence of the one that has gone
 -- ARGV: id of the one that has gone, id of the other, most promises to move, TTL (ms)
 -- Returns the number of promises moved: none while the replica is there after all.
 if redis.call('EXISTS', KEYS[4]) == 1 then

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from shared.processes import module_command
+from shared.runtime.processes import module_command
 from worker.engine.options import EngineOptions
 
 

@@ -19,13 +19,13 @@ from bench.listener import deaf
 from bench.report import save, table
 from bench.store import Store
 from bench.usage import store_counts
-from shared import keys
-from shared.events import Delta, encode_event
-from shared.queue import Emitter, Holding, JobQueue
-from shared.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker
-from shared.request import ChatRequest, Job, Message, Sampling
-from shared.settings import WorkerSettings
-from shared.store import connect
+from shared.protocol.events import Delta, encode_event
+from shared.protocol.queue import Emitter, JobQueue, Lease
+from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker
+from shared.protocol.request import ChatRequest, Job, Message, Sampling
+from shared.redis import keys
+from shared.redis.client import connect
+from shared.runtime.settings import WorkerSettings
 
 WORKERS = 1000
 REPLICAS = 100
@@ -155,9 +155,9 @@ async def _measure(store: Store) -> tuple[dict[str, dict[str, float]], dict[str,
             await listening.enter_async_context(deaf(store.port, keys.replica_channel(f"replica-{number}")))
         for jobs, frames in ((8, 1), (BATCH, 1), (BATCH, BATCH)):
             held = [await _running(queue, f"stream-{jobs}-{frames}-{at}", at % frames) for at in range(jobs)]
-            events = {holding: [_DELTA] for holding in held}
+            events = {lease: [_DELTA] for lease in held}
 
-            async def step(_: int, events: dict[Holding, list[bytes]] = events) -> None:
+            async def step(_: int, events: dict[Lease, list[bytes]] = events) -> None:
                 await emit(redis, emitter, events)
 
             name = f"step of {jobs} jobs, {frames} replica{'s' * (frames > 1)}"
@@ -226,11 +226,11 @@ async def _play(watch: Any, rhythm: Sequence[tuple[Call, int, float]]) -> dict[s
     }
 
 
-async def _running(queue: JobQueue, job: str, replica: int) -> Holding:
+async def _running(queue: JobQueue, job: str, replica: int) -> Lease:
     """Have a job claimed."""
     await queue.enqueue([_job(job)], limit=1_000_000)
     claims, _ = await queue.claim("bench", used=0, slots=1)
-    return Holding(claims[0].job, claims[0].attempt, f"replica-{replica}")
+    return Lease(claims[0].job, claims[0].attempt, f"replica-{replica}")
 
 
 def _job(job: str) -> Job:

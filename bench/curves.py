@@ -12,7 +12,7 @@ IMAGES = Path(__file__).parent.parent / "docs" / "images"
 _INSTALL = "drawing curves needs matplotlib: pip install 'matplotlib>=3.10'"
 
 Rows = Sequence[dict[str, Any]]
-Line = tuple[str, list[float], list[float]]
+RawConnection = tuple[str, list[float], list[float]]
 """A label, and the coordinates of its points."""
 
 
@@ -24,7 +24,7 @@ class Curves:
     title: str
     across: str
     up: str
-    lines: list[Line]
+    lines: list[RawConnection]
 
 
 def run(folder: Path) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def plumbing(rows: Rows) -> Curves:
 
 def scale(rows: Rows) -> Curves:
     """Tokens a second by workers against the ideal, for each number of API replicas."""
-    lines: list[Line] = []
+    lines: list[RawConnection] = []
     for replicas in dict.fromkeys(row["replicas"] for row in rows):
         own = [row for row in rows if row["replicas"] == replicas]
         across = [float(row["workers"]) for row in own]

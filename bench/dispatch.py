@@ -16,12 +16,12 @@ from bench.listener import deaf
 from bench.report import percentile, save, table
 from bench.store import Store
 from bench.usage import store_counts
-from shared import keys
-from shared.events import TERMINAL, Started, decode_frame
-from shared.queue import JobQueue
-from shared.request import ChatRequest, Job, Message, Sampling, Tier
-from shared.store import connect
-from worker.own_time import cpu_seconds
+from shared.protocol.events import TERMINAL, Started, decode_frame
+from shared.protocol.queue import JobQueue
+from shared.protocol.request import ChatRequest, Job, Message, Sampling, Tier
+from shared.redis import keys
+from shared.redis.client import connect
+from worker.cpu_time import cpu_seconds
 
 WORKERS = (1, 8, 32)
 WAITING = (0, 100, 10_000)
@@ -179,12 +179,12 @@ async def _one_after_the_other(store: Store, workers: int, waiting: int) -> tupl
         to_claim: list[float] = []
         to_step: list[float] = []
         for turn in range(1, 1 + (JOBS_AMONG_OTHERS if waiting else JOBS)):
-            holding = [job for job in probe.claimed if job not in given_up and job not in probe.ended]
+            lease = [job for job in probe.claimed if job not in given_up and job not in probe.ended]
             began = time.perf_counter()
             job = await probe.put(tokens=1, tier="priority")
             if waiting:
-                given_up.add(holding[0])
-                await queue.cancel([holding[0]])
+                given_up.add(lease[0])
+                await queue.cancel([lease[0]])
             await probe.seen(job, probe.ended)
             to_claim.append((probe.claimed[job] - began) * 1000)
             to_step.append((probe.started[job][0] - probe.claimed[job]) * 1000)

@@ -4,17 +4,17 @@ from collections.abc import Container, Mapping, Sequence
 
 from redis.asyncio import Redis
 
-from shared.line import unpack
-from shared.queue import Emitter, Holding
-from shared.scripts import Script
+from shared.protocol.queue import Emitter, Lease
+from shared.redis.raw_connection import unpack
+from shared.redis.scripts import Script
 
 
 async def emit(
     redis: Redis,
     emitter: Emitter,
-    said: Mapping[Holding, Sequence[bytes]],
+    said: Mapping[Lease, Sequence[bytes]],
     *,
-    ended: Container[Holding] = (),
+    ended: Container[Lease] = (),
     load: float | None = None,
 ) -> dict[str, int]:
     """Publish as :meth:`Emitter.command` says; return the number of receivers of each replica's frame, or raise, as

@@ -14,8 +14,8 @@ import numpy
 import openvino
 import openvino_genai
 
-from shared.request import Sampling
-from worker.convert.kept import serving_path
+from shared.protocol.request import Sampling
+from worker.convert.weight_cache import serving_path
 from worker.engine.devices import device_kind
 from worker.engine.huge_pages import use_huge_pages
 from worker.engine.options import EngineOptions

@@ -14,8 +14,8 @@ from typing import Any
 import redis
 
 from bench.store import Store
-from shared.placement import beside_engine, own_cpus, run_on
-from shared.processes import module_command
+from shared.runtime.placement import beside_engine, own_cpus, run_on
+from shared.runtime.processes import module_command
 
 PATIENCE = 60.0
 """Seconds after which waiting for a process is given up: a bound against hanging, not an expectation."""

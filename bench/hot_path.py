@@ -18,24 +18,24 @@ from typing import Any, cast
 
 import msgspec
 
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import stream
-from api.dialects.openai.render import ChatRendering
-from api.relay import Answer, Relay
+from api.dialects.openai.render import ChatResponseEncoder
+from api.relay import Relay, ResponseStream
 from bench.fleet import free_port
 from bench.store import Store
-from shared import keys
-from shared.queue import Emitter, JobQueue
-from shared.request import ChatRequest, Job, Message, Sampling
-from shared.settings import EngineSettings
-from shared.store import connect, line
-from shared.tasks import cancel_all
-from worker.engine.interface import Heard, PassedOn, Sequence, Stepped
+from shared.protocol.queue import Emitter, JobQueue
+from shared.protocol.request import ChatRequest, Job, Message, Sampling
+from shared.redis import keys
+from shared.redis.client import connect, raw_connection
+from shared.runtime.settings import EngineSettings
+from shared.runtime.tasks import cancel_all
+from worker.engine.interface import RawEngineReport, RawStep, Sequence, Stepped
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 from worker.engine.simulated import SimulatedEngine
-from worker.prompt.interface import Answer as PromptAnswer
 from worker.prompt.interface import Prepared
+from worker.prompt.interface import PromptReply as PromptAnswer
 from worker.prompt.process import PromptProcess
 from worker.prompt.simulated import SimulatedPromptMaker
 from worker.publisher import Publisher
@@ -99,7 +99,7 @@ async def _walk(store: Store, streams: int) -> Walk:
 
         settings = EngineSettings(engine="simulated", max_batch=streams, sim_step=0, sim_tokens=TOKENS)
         engine = _Engine(EngineOptions.from_settings(settings, path="", context_length=_CONTEXT))
-        wire = line(store.url)
+        wire = raw_connection(store.url)
         publisher = Publisher(
             Emitter("sim", "worker"),
             wire,
@@ -107,9 +107,9 @@ async def _walk(store: Store, streams: int) -> Walk:
             on_stale=lambda jobs: None,
             on_orphaned=lambda replica: None,
         )
-        service = ModelService("worker", max_lapses=3, log_poison=False)
+        service = ModelService("worker", max_lost_workers=3, log_poison=False)
         service.attach(publisher, cast(PromptProcess, _Prompts()), None)
-        service.use(cast(EngineProcess, engine), engine.facts)
+        service.use(cast(EngineProcess, engine), engine.engine_info)
         known = {job.id: job for job in jobs}
         tasks = {asyncio.create_task(service.serve(claim, known[claim.job])) for claim in claims}
         tasks.add(asyncio.create_task(publisher.run()))
@@ -144,10 +144,12 @@ async def _relay(relay: Relay, jobs: list[Job], frames: list[bytes], counted: Wa
         return True
 
     async def consume(job: Job) -> None:
-        answer = Answer([job.id], "sim")
+        answer = ResponseStream([job.id], "sim")
         relay.open(answer)
-        rendering = ChatRendering(job.request, answer_id=job.id, created=1_700_000_000, fingerprint="fp_simulated")
-        async for piece in stream(answer, job.request, rendering, Tally(), write=write):
+        rendering = ChatResponseEncoder(
+            job.request, answer_id=job.id, created=1_700_000_000, fingerprint="fp_simulated"
+        )
+        async for piece in stream(answer, job.request, rendering, UsageRecorder(), write=write):
             write(piece)
 
     consumers = [asyncio.create_task(consume(job)) for job in jobs]
@@ -219,8 +221,8 @@ class _Engine:
     def __init__(self, options: EngineOptions) -> None:
         self._engine = SimulatedEngine(options, lambda stage: None)
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decoder: msgspec.msgpack.Decoder[Heard] = msgspec.msgpack.Decoder(Heard)
-        self.facts = self._engine.facts
+        self._decoder: msgspec.msgpack.Decoder[RawEngineReport] = msgspec.msgpack.Decoder(RawEngineReport)
+        self.engine_info = self._engine.engine_info
         self._most = options.max_batch
         self.full = asyncio.Event()
 
@@ -243,8 +245,8 @@ class _Engine:
         counted.engine_bytes += len(report)
         return report
 
-    def received(self, report: bytes) -> PassedOn:
-        return cast(PassedOn, self._decoder.decode(report))
+    def received(self, report: bytes) -> RawStep:
+        return cast(RawStep, self._decoder.decode(report))
 
 
 @contextmanager

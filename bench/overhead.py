@@ -16,8 +16,8 @@ from bench.fleet import Fleet
 from bench.load import chats
 from bench.prompts import distinct_prompts
 from bench.report import median_and_spread, percentile, save, table
-from shared.loops import run as run_loop
-from shared.settings import EngineSettings
+from shared.runtime.event_loop import run as run_loop
+from shared.runtime.settings import EngineSettings
 from worker.engine.options import EngineOptions
 from worker.models import resolve
 

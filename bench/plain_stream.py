@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import uvicorn
 from quart import Quart, Response, request
 
-from shared.loops import run
+from shared.runtime.event_loop import run
 
 _HEAD = (
     b'data: {"id":"chatcmpl-0123456789abcdef0123456789abcdef","object":"chat.completion.chunk","created":1700000000,'

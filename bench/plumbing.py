@@ -17,9 +17,9 @@ from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.report import ratios, save, table
 from bench.usage import store_counts
-from shared.loops import run as run_loop
-from shared.processes import module_command
-from worker.own_time import cpu_seconds
+from shared.runtime.event_loop import run as run_loop
+from shared.runtime.processes import module_command
+from worker.cpu_time import cpu_seconds
 
 SLOTS = 64
 STEP = 0.02

@@ -15,7 +15,7 @@ from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.prompts import VOCABULARY
 from bench.report import percentile, save, table
-from shared.loops import run as run_loop
+from shared.runtime.event_loop import run as run_loop
 from worker.models import resolve
 
 STREAMS = 8

@@ -19,12 +19,12 @@ from arq.connections import ArqRedis
 from bench.fleet import Fleet
 from bench.prompts import VOCABULARY
 from bench.report import median_and_spread, percentile, save, table, with_spread
-from shared import keys
-from shared.events import TERMINAL, Delta, Finished, Started, decode_frame
-from shared.loops import run as run_loop
-from shared.queue import JobQueue
-from shared.request import ChatRequest, Job, Message, Sampling
-from shared.store import connect
+from shared.protocol.events import TERMINAL, Delta, Finished, Started, decode_frame
+from shared.protocol.queue import JobQueue
+from shared.protocol.request import ChatRequest, Job, Message, Sampling
+from shared.redis import keys
+from shared.redis.client import connect
+from shared.runtime.event_loop import run as run_loop
 from worker.models import resolve
 
 WORKERS = 4

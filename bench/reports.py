@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from worker.engine.interface import PassedOn, Refused
+from worker.engine.interface import RawStep, Refused
 from worker.engine.process import EngineProcess
 
 
-async def reports_of(engine: EngineProcess) -> AsyncIterator[PassedOn | Refused]:
+async def reports_of(engine: EngineProcess) -> AsyncIterator[RawStep | Refused]:
     """Yield what ``engine`` says after it is ready, until its process ends."""
-    heard: asyncio.Queue[PassedOn | Refused | None] = asyncio.Queue()
+    heard: asyncio.Queue[RawStep | Refused | None] = asyncio.Queue()
 
     async def listen() -> None:
         try:

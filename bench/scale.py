@@ -11,8 +11,8 @@ from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.report import save, table
 from bench.usage import family
-from shared.loops import run as run_loop
-from worker.own_time import cpu_seconds
+from shared.runtime.event_loop import run as run_loop
+from worker.cpu_time import cpu_seconds
 
 SLOTS = 64
 STEP = 0.1

@@ -14,8 +14,8 @@ from typing import Any
 
 from bench.report import median_and_spread, save, table
 from bench.reports import reports_of
-from shared.request import Sampling
-from shared.settings import EngineSettings
+from shared.protocol.request import Sampling
+from shared.runtime.settings import EngineSettings
 from worker.engine.interface import Gauges, Refused, Sequence
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess

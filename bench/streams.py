@@ -17,8 +17,8 @@ from bench.fleet import Fleet
 from bench.load import Stream, chat, probe
 from bench.report import percentile, save, table
 from bench.usage import resident
-from shared.loops import run as run_loop
-from worker.own_time import cpu_seconds
+from shared.runtime.event_loop import run as run_loop
+from worker.cpu_time import cpu_seconds
 
 STREAMS = 5000
 WORKERS = 16

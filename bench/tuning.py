@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.report import ratios, save, table
 from bench.turns import long_in_turns, rates_in_turns
-from shared.settings import EngineSettings
+from shared.runtime.settings import EngineSettings
 from worker.engine.options import EngineOptions
 from worker.models import resolve
 

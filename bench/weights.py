@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.report import ratios, save, table
 from bench.turns import rates_in_turns
-from shared.settings import EngineSettings
+from shared.runtime.settings import EngineSettings
 from worker.convert.conversion import Conversion, convert
 from worker.convert.weights import PER_CHANNEL, Weights, check_tools
 from worker.engine.options import EngineOptions

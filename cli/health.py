@@ -9,7 +9,7 @@ import click
 
 from cli.instances import store_option
 from cli.options import option
-from shared.settings import ApiSettings, WorkerSettings
+from shared.runtime.settings import ApiSettings, WorkerSettings
 
 TIMEOUT = 3.0
 """Seconds that the API may take to answer."""

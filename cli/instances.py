@@ -20,7 +20,7 @@ import click
 from click.core import ParameterSource
 
 from cli.options import option
-from shared.settings import Settings
+from shared.runtime.settings import Settings
 
 _SOCKET = "valkey.sock"
 _CONNECT_TIMEOUT = 1.0

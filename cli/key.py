@@ -14,8 +14,8 @@ from redis.exceptions import RedisError
 from api.keys import ApiKey
 from api.keys.store import UnknownKey, decoded, new_key, put_key, revoke, rotate, stored_keys
 from cli.instances import store_option
-from shared.clock import store_time
-from shared.store import connect
+from shared.redis.client import connect
+from shared.redis.clock import store_time
 
 _Result = TypeVar("_Result")
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from shared.version import VERSION
+from shared.runtime.version import VERSION
 
 
 class _Entry(NamedTuple):

@@ -1,6 +1,6 @@
 """Command line options made from the settings classes, so that a setting is declared once.
 
-A field ``max_batch`` of a class in :mod:`shared.settings` becomes ``--max-batch``, its environment twin
+A field ``max_batch`` of a class in :mod:`shared.runtime.settings` becomes ``--max-batch``, its environment twin
 ``VINOQUEUE_MAX_BATCH``, its help text, check and default. A flag beats the variable, which beats the default.
 """
 
@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from shared.settings import ENV_PREFIX, SECRETS, Settings
+from shared.runtime.settings import ENV_PREFIX, SECRETS, Settings
 
 S = TypeVar("S", bound=Settings)
 

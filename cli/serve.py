@@ -1,7 +1,7 @@
 """The commands that serve. Each imports its room when it runs: the API's process never sees OpenVINO."""
 
 from cli.options import SettingsCommand
-from shared.settings import ApiSettings, UpSettings, WorkerSettings
+from shared.runtime.settings import ApiSettings, UpSettings, WorkerSettings
 
 
 def _run_up(settings: UpSettings) -> int:

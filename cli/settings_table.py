@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cli.options import COMPUTED, file_variable, flag, variable
-from shared.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
+from shared.runtime.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
 
-BEGIN = "<!-- settings: made by 'make docs' from shared/settings.py -->"
+BEGIN = "<!-- settings: made by 'make docs' from shared/runtime/settings.py -->"
 END = "<!-- /settings -->"
 
-COMPOSE_BEGIN = "# settings: made by 'make docs' from shared/settings.py\n"
+COMPOSE_BEGIN = "# settings: made by 'make docs' from shared/runtime/settings.py\n"
 COMPOSE_END = "# /settings\n"
 
 COMMANDS: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings, "up": UpSettings}

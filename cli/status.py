@@ -9,9 +9,9 @@ import msgspec
 from redis.exceptions import RedisError
 
 from cli.instances import store_option
-from shared.queue import JobQueue
-from shared.registry import ReplicaInfo, WorkerInfo, survey
-from shared.store import connect
+from shared.protocol.queue import JobQueue
+from shared.protocol.registry import ReplicaInfo, WorkerInfo, survey
+from shared.redis.client import connect
 
 REFRESH = 2.0
 """Seconds between two looks of ``--watch``."""

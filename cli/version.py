@@ -2,7 +2,7 @@
 
 import click
 
-from shared.version import VERSION
+from shared.runtime.version import VERSION
 
 
 @click.command()

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable
 
-from shared.events import Delta
-from worker.engine.interface import Made
+from shared.protocol.events import Delta
+from worker.engine.interface import StepOutput
 
 
-def news_of(outputs: Iterable[Made]) -> list[Delta]:
+def news_of(outputs: Iterable[StepOutput]) -> list[Delta]:
     """What is new in each, where something is."""
     return [output.news for output in outputs if output.news is not None]
 
 
-def text_of(outputs: Iterable[Made]) -> str:
+def text_of(outputs: Iterable[StepOutput]) -> str:
     """The whole text."""
     return "".join(delta.text for delta in news_of(outputs))
 
 
-def tokens_of(outputs: Iterable[Made]) -> tuple[int, ...]:
+def tokens_of(outputs: Iterable[StepOutput]) -> tuple[int, ...]:
     """All token ids."""
     return tuple(token for delta in news_of(outputs) for token in delta.tokens)

@@ -19,18 +19,18 @@ from arq.typing import WorkerCoroutine
 from arq.worker import Worker, func
 from redis.exceptions import RedisError
 
-from shared import keys, outage
-from shared.errors import Problem, ProblemKind
-from shared.events import Rejected, encode_event
-from shared.pace import until_beat
-from shared.queue import JOB_FUNCTION, KEEP_MS, LINGER_MS, Claim, JobQueue
-from shared.records import UNREADABLE
-from shared.request import Job, QueuedJob, decode_job
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.events import Rejected, encode_event
+from shared.protocol.queue import JOB_FUNCTION, LINGER_MS, RESERVED_MS, Claim, JobQueue
+from shared.protocol.request import Job, QueuedJob, decode_job
+from shared.redis import keys, outage
+from shared.redis.records import UNREADABLE
+from shared.runtime.ticks import next_tick
 from worker.shared_requests import RequestGone, SharedRequests
 
 logger = logging.getLogger(__name__)
 
-SET_ASIDE_LIMIT = 100
+DEAD_LETTER_LIMIT = 100
 """How many unreadable jobs are kept for inspection."""
 
 _decode = msgspec.msgpack.Decoder().decode
@@ -43,7 +43,7 @@ _REJECTED = Rejected(
 )
 
 Serve = Callable[[Claim, Job], Awaitable[None]]
-Foretell = Callable[[Job], None]
+Prefetch = Callable[[Job], None]
 
 
 class ChatWorker(Worker):
@@ -58,9 +58,9 @@ class ChatWorker(Worker):
         *,
         slots: int,
         poll: float,
-        foretell: Foretell = lambda _: None,
+        prefetch: Prefetch = lambda _: None,
     ) -> None:
-        """``serve`` runs one job to its end, ``slots`` bounds how many at once, ``poll`` is in seconds. ``foretell`` is
+        """``serve`` runs one job to its end, ``slots`` bounds how many at once, ``poll`` is in seconds. ``prefetch`` is
         told of a job that is about to be claimed, though another worker may get it."""
 
         async def chat(ctx: dict[Any, Any], *arguments: Any, **kwargs: Any) -> None:
@@ -79,7 +79,7 @@ class ChatWorker(Worker):
         )
         self._queue = queue
         self._worker_id = worker_id
-        self._foretell = foretell
+        self._prefetch = prefetch
         self._requests = SharedRequests(queue)
         self._look = asyncio.Event()
         self._look_again: asyncio.TimerHandle | None = None
@@ -95,7 +95,7 @@ class ChatWorker(Worker):
                 pass  # whoever claims it will say so
             else:
                 if request is not None:
-                    self._foretell(queued.job(request))
+                    self._prefetch(queued.job(request))
         self._look.set()
 
     def open(self, slots: int) -> None:
@@ -119,7 +119,7 @@ class ChatWorker(Worker):
                 await asyncio.sleep(min(self.poll_delay_s, 1.0))
             # Not wait_for(): before Python 3.12 it makes a task, which each new job would wait for.
             with suppress(TimeoutError):
-                async with asyncio.timeout(until_beat(self.poll_delay_s)):
+                async with asyncio.timeout(next_tick(self.poll_delay_s)):
                     await self._look.wait()
             self._look.clear()
 
@@ -144,7 +144,7 @@ class ChatWorker(Worker):
         """Look again when what waits is no longer kept for other workers."""
         if self._look_again is not None:
             self._look_again.cancel()
-        self._look_again = self.loop.call_later(KEEP_MS / 1000, self.wake)
+        self._look_again = self.loop.call_later(RESERVED_MS / 1000, self.wake)
 
     def _start(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
@@ -167,7 +167,7 @@ class ChatWorker(Worker):
                 raise ValueError(f"its id is {queued.id[:64]!r}")
             job = await self._requests.complete(queued)
         except _UNREADABLE as error:
-            await self._set_aside(claim, error)
+            await self._dead_letter(claim, error)
             return
         await coroutine({}, claim, job)
         self.jobs_complete += 1
@@ -177,13 +177,13 @@ class ChatWorker(Worker):
         name, arguments, _, _, _ = deserialize_job_raw(payload, deserializer=_decode)
         return self.functions[name].coroutine, decode_job(arguments[0])
 
-    async def _set_aside(self, claim: Claim, error: Exception) -> None:
+    async def _dead_letter(self, claim: Claim, error: Exception) -> None:
         """Keep a job that can't be read where a person can look at it, instead of trying it again for ever."""
         self.jobs_failed += 1
-        logger.error("job %s can't be read and is set aside in %s: %r", claim.job, keys.SET_ASIDE, error)
+        logger.error("job %s can't be read and is set aside in %s: %r", claim.job, keys.DEAD_LETTERS, error)
         async with self.pool.pipeline(transaction=True) as pipe:
-            pipe.lpush(keys.SET_ASIDE, claim.payload)
-            pipe.ltrim(keys.SET_ASIDE, 0, SET_ASIDE_LIMIT - 1)
+            pipe.lpush(keys.DEAD_LETTERS, claim.payload)
+            pipe.ltrim(keys.DEAD_LETTERS, 0, DEAD_LETTER_LIMIT - 1)
             pipe.zrem(keys.inflight(self._queue.model), claim.job)
             pipe.delete(keys.payload(claim.job), keys.state(claim.job), keys.journal(claim.job))
             # Whom to answer is not known; who waits for the job looks into its journal.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from shared.request import Sampling
+from shared.protocol.request import Sampling
 
 
 def stated_fields(path: Path) -> frozenset[str]:

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from shared.processes import module_command
+from shared.runtime.processes import module_command
 
 _LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
@@ -97,7 +97,7 @@ class ChildChannel(Generic[In, Out]):
         return messages
 
 
-class _Ear(asyncio.BufferedProtocol, Generic[In]):
+class _MessageProtocol(asyncio.BufferedProtocol, Generic[In]):
     """The parent's end: hands messages to a listener as they come, or gathers them for the one who iterates."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[In]) -> None:
@@ -169,7 +169,7 @@ class Child(Generic[In, Out]):
         self._encoder = msgspec.msgpack.Encoder()
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.Transport | None = None
-        self._ear: _Ear[In] | None = None
+        self._ear: _MessageProtocol[In] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -187,7 +187,7 @@ class Child(Generic[In, Out]):
                 stdin=asyncio.subprocess.DEVNULL,
             )
         self._transport, self._ear = await asyncio.get_running_loop().create_connection(
-            lambda: _Ear(self._decoder), sock=ours
+            lambda: _MessageProtocol(self._decoder), sock=ours
         )
 
     def send(self, message: Out) -> None:
@@ -235,7 +235,7 @@ class Child(Generic[In, Out]):
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
-    def _ear_of_started(self) -> _Ear[In]:
+    def _ear_of_started(self) -> _MessageProtocol[In]:
         if self._ear is None:
             raise RuntimeError("the child process has not been started")
         return self._ear

@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from shared import logs
-from shared.loops import run as run_loop
-from shared.placement import beside_engine, own_cpus, run_on
-from shared.queue import Emitter, JobQueue
-from shared.request import Sampling
-from shared.settings import WorkerSettings
-from shared.store import connect, line
-from shared.tasks import cancel_all, keep_running
+from shared.protocol.queue import Emitter, JobQueue
+from shared.protocol.request import Sampling
+from shared.redis.client import connect, raw_connection
+from shared.runtime import logs
+from shared.runtime.event_loop import run as run_loop
+from shared.runtime.placement import beside_engine, own_cpus, run_on
+from shared.runtime.settings import WorkerSettings
+from shared.runtime.tasks import cancel_all, keep_running
 from worker.consumer import ChatWorker
 from worker.engine.devices import computes_on_cpus
 from worker.engine.interface import EngineLoadError
 from worker.engine.options import EngineOptions
+from worker.engine_supervisor import EngineSupervisor
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
-from worker.keeper import EngineKeeper
 from worker.model_source import check_name
 from worker.models import LocalModel, ModelError, resolve
-from worker.prefills import Prefills
+from worker.prefix_gate import PrefixGate
 from worker.presence import Presence
 from worker.prompt.interface import PromptOptions
 from worker.prompt.process import PromptError, PromptProcess
@@ -38,7 +38,7 @@ from worker.service import ModelService
 
 logger = logging.getLogger(__name__)
 
-_FAREWELL = 2.0
+_CLOSE_TIMEOUT = 2.0
 """Seconds that each of the last words to Redis may take."""
 
 
@@ -79,10 +79,10 @@ class _Worker:
         self.queue = JobQueue(redis, name, lease_ms=lease_ms)
         self.service = ModelService(
             self.id,
-            max_lapses=settings.max_lapses,
+            max_lost_workers=settings.max_lost_workers,
             log_poison=settings.log_poison_requests,
             sampling=model.sampling,
-            prefills=Prefills() if settings.engine == "openvino" and settings.caches_prefixes else None,
+            prefix_gate=PrefixGate() if settings.engine == "openvino" and settings.caches_prefixes else None,
         )
         self.consumer = ChatWorker(
             redis,
@@ -91,11 +91,11 @@ class _Worker:
             self.service.serve,
             slots=options.max_batch,
             poll=settings.poll,
-            foretell=self.service.foretell,
+            prefetch=self.service.prefetch,
         )
         self.publisher = Publisher(
             Emitter(name, self.id),
-            line(settings.redis_url),
+            raw_connection(settings.redis_url),
             load=lambda: self.service.active / self.consumer.max_jobs,
             on_stale=self.service.abandon_these,
             on_orphaned=self.service.cancel_replica,
@@ -115,7 +115,7 @@ class _Worker:
             else None
         )
         self.service.attach(self.publisher, self.prompts, self.grammars)
-        self.keeper = EngineKeeper(
+        self.engine_supervisor = EngineSupervisor(
             options,
             self.service,
             self.consumer,
@@ -124,17 +124,17 @@ class _Worker:
             step_timeout=settings.step_timeout,
         )
         self.presence = Presence(
-            redis, self.queue, self.service, self.consumer, self.keeper, settings, self.id, aliases=names[1:]
+            redis, self.queue, self.service, self.consumer, self.engine_supervisor, settings, self.id, aliases=names[1:]
         )
 
-        self.keeper.on_change = self.presence.hurry
+        self.engine_supervisor.on_change = self.presence.hurry
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until ``stopping`` is set, then drain.
 
         Raises :class:`EngineLoadError` or :class:`PromptError` when the model can't be loaded at all.
         """
-        messages = line(self.settings.redis_url)
+        messages = raw_connection(self.settings.redis_url)
         background: set[asyncio.Task[Any]] = {
             asyncio.create_task(keep_running(name, work), name=name)
             for name, work in (
@@ -152,19 +152,19 @@ class _Worker:
                 loading.result()
             await self._drain()
         finally:
-            await self.keeper.stop()
+            await self.engine_supervisor.stop()
             await self.prompts.stop()
             if self.grammars is not None:
                 await self.grammars.stop()
             await cancel_all({loading, stopped, *background})
-            # The entry lapses by itself where the store does not answer; nobody need wait for that.
+            # The entry lost_workers by itself where the store does not answer; nobody need wait for that.
             with suppress(TimeoutError, RedisError, OSError):
-                async with asyncio.timeout(_FAREWELL):
+                async with asyncio.timeout(_CLOSE_TIMEOUT):
                     await self.presence.withdraw()
 
     async def _load(self) -> None:
         await self.prompts.start()
-        await asyncio.gather(self.prompts.ended(), self.keeper.run(), self._load_grammars())
+        await asyncio.gather(self.prompts.ended(), self.engine_supervisor.run(), self._load_grammars())
 
     async def _load_grammars(self) -> None:
         """Load last what only some requests need."""
@@ -178,14 +178,14 @@ class _Worker:
         self.presence.draining = True
         self.consumer.close_intake()
         with suppress(TimeoutError, RedisError, OSError):
-            async with asyncio.timeout(_FAREWELL):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self.presence.renew()
                 await self.queue.withdraw(self.id)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain):
                 await self.consumer.drained()
         with suppress(TimeoutError, RedisError, OSError):
-            async with asyncio.timeout(_FAREWELL):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self.publisher.flushed()
                 if claims := self.service.abandon_all():
                     logger.info("%d requests go on elsewhere", await self.queue.release(self.id, claims))

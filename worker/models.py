@@ -11,11 +11,11 @@ from typing import Any, Literal
 import msgspec
 from filelock import FileLock
 
-from shared.request import Sampling
-from shared.user_cache import user_cache
-from worker import hub
+from shared.protocol.request import Sampling
+from worker import huggingface
 from worker.gguf import GGUFError, read_metadata
 from worker.model_source import ModelError, Source, parse_source
+from worker.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def path(text: str) -> Path:
 
 def list_models() -> list[ListedModel]:
     """The models on this machine that need no path: the default one, and what the hub's cache holds for us."""
-    found = [(str(source), location) for source, location in hub.cached_models()]
+    found = [(str(source), location) for source, location in huggingface.cached_models()]
     try:
         found.insert(0, ("default", default_model()))
     except ModelError:
@@ -138,7 +138,7 @@ def _fetch(source: Source, *, download: bool) -> Path:
         case "default":
             return default_model()
         case "hub":
-            fetch = hub.download if download else hub.cached
+            fetch = huggingface.download if download else huggingface.cached
             location = fetch(source.location, revision=source.revision, file=source.file)
         case _:
             location = Path(source.location)

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from shared.cost import prompt_cost
-from shared.request import ChatRequest, Job
+from shared.protocol.cost import prompt_cost
+from shared.protocol.request import ChatRequest, Job
 
 
 def outline(job: Job) -> str:

@@ -10,17 +10,17 @@ from contextlib import suppress
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from shared import keys, outage
-from shared.line import Line
-from shared.logs import summary
-from shared.pace import until_beat
-from shared.queue import JobQueue
-from shared.registry import WorkerInfo, WorkerStatus, announce_worker, withdraw_worker
-from shared.settings import WorkerSettings
-from shared.subscription import hear
-from shared.version import VERSION
+from shared.protocol.queue import JobQueue
+from shared.protocol.registry import WorkerInfo, WorkerStatus, announce_worker, withdraw_worker
+from shared.redis import keys, outage
+from shared.redis.raw_connection import RawConnection
+from shared.redis.subscription import subscribe
+from shared.runtime.logs import summary
+from shared.runtime.settings import WorkerSettings
+from shared.runtime.ticks import next_tick
+from shared.runtime.version import VERSION
 from worker.consumer import ChatWorker
-from worker.keeper import EngineKeeper
+from worker.engine_supervisor import EngineSupervisor
 from worker.service import ModelService
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Presence:
         queue: JobQueue,
         service: ModelService,
         consumer: ChatWorker,
-        keeper: EngineKeeper,
+        engine_supervisor: EngineSupervisor,
         settings: WorkerSettings,
         worker: str,
         *,
@@ -50,7 +50,7 @@ class Presence:
         self._queue = queue
         self._service = service
         self._consumer = consumer
-        self._keeper = keeper
+        self._engine_supervisor = engine_supervisor
         self._settings = settings
         self._worker = worker
         self._started = time.time()
@@ -68,7 +68,7 @@ class Presence:
             except (RedisError, OSError) as error:
                 outage.store.failed("presence", error)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), until_beat(interval))
+                await asyncio.wait_for(self._hurry.wait(), next_tick(interval))
             self._hurry.clear()
 
     def hurry(self) -> None:
@@ -87,11 +87,11 @@ class Presence:
         if lapsed:
             logger.warning("%d requests lost their worker and wait for another: %s", *summary(lapsed))
 
-    async def listen(self, line: Line) -> None:
+    async def listen(self, line: RawConnection) -> None:
         """Hear on ``line`` what is addressed to this worker, until cancelled; after an outage, look at the queue."""
         while True:
             try:
-                await hear(line, keys.worker_channel(self._worker), self._hear, on_subscribed=self._subscribed)
+                await subscribe(line, keys.worker_channel(self._worker), self._hear, on_subscribed=self._subscribed)
             except (RedisError, OSError) as error:
                 outage.store.failed("wake-ups", error)
                 await asyncio.sleep(0.5)
@@ -102,7 +102,7 @@ class Presence:
 
     def info(self) -> WorkerInfo:
         """What this worker advertises now."""
-        facts, gauges = self._service.facts, self._service.gauges
+        engine_info, gauges = self._service.engine_info, self._service.gauges
         return WorkerInfo(
             id=self._worker,
             host=self._settings.node,
@@ -110,12 +110,12 @@ class Presence:
             model=self._queue.model,
             status=self._status(),
             engine=self._settings.engine,
-            device=facts.device if facts else self._settings.device,
-            fingerprint=facts.fingerprint if facts else "",
+            device=engine_info.device if engine_info else self._settings.device,
+            fingerprint=engine_info.fingerprint if engine_info else "",
             started=self._started,
             slots=self._consumer.max_jobs,
             used=self._service.active,
-            context_length=min(facts.context_length, facts.cache_tokens) if facts else 0,
+            context_length=min(engine_info.context_length, engine_info.cache_tokens) if engine_info else 0,
             cache_usage=gauges.cache_usage,
             engine_requests=gauges.requests,
             batch=gauges.scheduled,
@@ -123,18 +123,18 @@ class Presence:
             tokens=gauges.tokens,
             tokens_per_second=self._token_rate(gauges.tokens),
             requests=self._service.requests,
-            engine_restarts=self._keeper.restarts,
+            engine_restarts=self._engine_supervisor.restarts,
             version=VERSION,
-            detail=self._keeper.stage,
+            detail=self._engine_supervisor.stage,
             aliases=self._aliases,
         )
 
     def _status(self) -> WorkerStatus:
         if self.draining:
             return "draining"
-        if self._service.facts is not None:
+        if self._service.engine_info is not None:
             return "serving"
-        return "failing" if self._keeper.failing else "loading"
+        return "failing" if self._engine_supervisor.failing else "loading"
 
     def _token_rate(self, tokens: int) -> float:
         now = time.monotonic()

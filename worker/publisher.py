@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 from redis.exceptions import ConnectionError, RedisError, TimeoutError
 
-from shared import outage
-from shared.events import Event, encode_event
-from shared.line import Line
-from shared.queue import Emitter, Holding, StaleClaims
-from shared.store import READ_TIMEOUT
+from shared.protocol.events import Event, encode_event
+from shared.protocol.queue import Emitter, Lease, StaleClaims
+from shared.redis import outage
+from shared.redis.client import READ_TIMEOUT
+from shared.redis.raw_connection import RawConnection
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Publisher:
     def __init__(
         self,
         emitter: Emitter,
-        line: Line,
+        line: RawConnection,
         *,
         load: Callable[[], float],
         on_stale: Callable[[frozenset[str]], None],
@@ -44,19 +44,19 @@ class Publisher:
         """``line`` is the publisher's own. ``load`` tells the share of slots in use; ``on_stale`` is called with jobs
         that other workers hold now, ``on_orphaned`` with the id of an API replica that has gone."""
         self._emitter = emitter
-        self._line = line
+        self._connection = line
         self._load = load
         self._on_stale = on_stale
         self._on_orphaned = on_orphaned
-        self._pending: dict[Holding, list[bytes]] = {}
-        self._ended: set[Holding] = set()
+        self._pending: dict[Lease, list[bytes]] = {}
+        self._ended: set[Lease] = set()
         """The jobs that end with what waits."""
         self._flush_due = False
         self._load_due = False
         """Whether the load has changed without a job that ends with what waits."""
-        self._sent: dict[Holding, list[bytes]] = {}
+        self._sent: dict[Lease, list[bytes]] = {}
         """What the store has not confirmed yet. It is sent again when the line breaks."""
-        self._sent_ended: set[Holding] = set()
+        self._sent_ended: set[Lease] = set()
         """The jobs that end with that."""
         self._replicas: tuple[str, ...] = ()
         """To whom it goes, in the order of the answer."""
@@ -68,39 +68,39 @@ class Publisher:
         self._idle.set()
         self._deaf_since: dict[str, float] = {}
 
-    def add(self, holding: Holding, event: bytes) -> None:
+    def add(self, lease: Lease, event: bytes) -> None:
         """Have an encoded event published with the next :meth:`flush`. The hot path: runs once a token."""
-        events = self._pending.get(holding)
+        events = self._pending.get(lease)
         if events is None:
-            self._pending[holding] = [event]
+            self._pending[lease] = [event]
         else:
             events.append(event)
 
-    def end(self, holding: Holding, event: Event) -> None:
+    def end(self, lease: Lease, event: Event) -> None:
         """Have the last event of a job published with the next :meth:`flush`."""
-        self.add(holding, encode_event(event))
-        self._ended.add(holding)
+        self.add(lease, encode_event(event))
+        self._ended.add(lease)
 
-    def end_soon(self, holding: Holding, event: Event) -> None:
+    def end_soon(self, lease: Lease, event: Event) -> None:
         """Have the last event of a job published within this round of the event loop."""
-        self.end(holding, event)
+        self.end(lease, event)
         self._flush_soon()
 
-    def discard(self, holding: Holding) -> None:
+    def discard(self, lease: Lease) -> None:
         """End the job in silence: its client has gone."""
-        self._pending[holding] = []
-        self._ended.add(holding)
+        self._pending[lease] = []
+        self._ended.add(lease)
         self._flush_soon()
 
-    def drop(self, holding: Holding) -> None:
+    def drop(self, lease: Lease) -> None:
         """Forget what waits to be said about a job: it is no longer ours."""
-        self._pending.pop(holding, None)
-        self._ended.discard(holding)
+        self._pending.pop(lease, None)
+        self._ended.discard(lease)
 
     def flush(self) -> None:
         """Send all that waits, unless the store still owes an answer: it then goes as soon as that is here."""
         self._flush_due = False
-        if not self._line.is_open or (self._sent and not self._confirmed()):
+        if not self._connection.is_open or (self._sent and not self._confirmed()):
             self._idle.clear()
             return
         if self._pending:
@@ -113,8 +113,8 @@ class Publisher:
     async def flushed(self) -> None:
         """Wait until all has been sent, and confirmed."""
         self.flush()
-        if self._sent and self._line.is_open:
-            self._line.watch(self.flush)
+        if self._sent and self._connection.is_open:
+            self._connection.watch(self.flush)
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -133,7 +133,7 @@ class Publisher:
         finally:
             if self._look is not None:
                 self._look.cancel()
-            self._line.close()
+            self._connection.close()
 
     async def _connect(self) -> None:
         """Open the line, however long that takes."""
@@ -142,7 +142,7 @@ class Publisher:
             if self._failures:
                 await asyncio.sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
             try:
-                await self._line.open(self._emitter.loading)
+                await self._connection.open(self._emitter.loading)
                 return
             except (RedisError, OSError) as error:
                 self._failures += 1
@@ -164,9 +164,9 @@ class Publisher:
         command, self._replicas = self._emitter.command(self._sent, ended=ended, load=load)
         self._sent_at = time.monotonic()
         try:
-            self._line.send_packed(command)
+            self._connection.send_packed(command)
             if self._pending:
-                self._line.watch(self.flush)
+                self._connection.watch(self.flush)
         except RedisError as error:
             self._break(error)
             return
@@ -176,17 +176,17 @@ class Publisher:
     def _confirmed(self) -> bool:
         """Whether the answer to what was sent is here, and all is well. If not, :meth:`flush` is called once it is."""
         try:
-            answers = self._line.answers()
+            answers = self._connection.answers()
             if not answers:
-                self._line.watch(self.flush)
+                self._connection.watch(self.flush)
                 return False
-            self._line.unwatch()
+            self._connection.unwatch()
             receivers = self._emitter.receipt(answers[0])
         except StaleClaims as stale:
-            for holding in [holding for holding in self._sent if holding.job in stale.jobs]:
-                del self._sent[holding]
-                self._sent_ended.discard(holding)
-                self.drop(holding)
+            for lease in [lease for lease in self._sent if lease.job in stale.jobs]:
+                del self._sent[lease]
+                self._sent_ended.discard(lease)
+                self.drop(lease)
             self._on_stale(stale.jobs)
             self._load_due = True
             if self._sent:
@@ -204,7 +204,7 @@ class Publisher:
     def _look_again(self) -> None:
         """Look for an answer that nothing has asked for since."""
         self._look = None
-        if not self._sent or not self._line.is_open:
+        if not self._sent or not self._connection.is_open:
             return
         waited = time.monotonic() - self._sent_at
         if waited > READ_TIMEOUT:
@@ -217,7 +217,7 @@ class Publisher:
 
     def _break(self, error: Exception) -> None:
         """Have :meth:`run` connect anew."""
-        self._line.close()
+        self._connection.close()
         self._failures += 1
         if not isinstance(error, ConnectionError):
             outage.store.failed("publishing", error)

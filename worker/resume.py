@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from shared.events import Delta, Event
+from shared.protocol.events import Delta, Event
 
 _LARGEST_TOKEN = 2**31 - 1
 

@@ -10,24 +10,24 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from shared import keys
-from shared.errors import Problem, ProblemKind, RequestRefused, refuse
-from shared.events import Alternatives, Failed, Finished, FinishReason, Rejected, Started, encode_event
-from shared.queue import Claim, Holding
-from shared.records import UNREADABLE, report_unreadable
-from shared.request import Job, Sampling
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
+from shared.protocol.events import Alternatives, Failed, Finished, FinishReason, Rejected, Started, encode_event
+from shared.protocol.queue import Claim, Lease
+from shared.protocol.request import Job, Sampling
+from shared.redis import keys
+from shared.redis.records import UNREADABLE, report_unreadable
 from worker.defaults import fill_in
-from worker.engine.interface import NO_NEWS, Facts, Gauges, Output, PassedOn, Refused, Sequence
+from worker.engine.interface import EMPTY_DELTA_BYTES, EngineInfo, Gauges, Output, RawStep, Refused, Sequence
 from worker.engine.process import EngineProcess
 from worker.grammar.plan import Plan
 from worker.grammar.process import GrammarProcess
 from worker.poison import outline, whole
-from worker.prefills import Prefills
-from worker.prompt.early import Prompts
+from worker.prefix_gate import PrefixGate
+from worker.prompt.prefetch import Prompts
 from worker.prompt.process import PromptError, PromptProcess
 from worker.publisher import Publisher
+from worker.quarantine import MAX_CRASHES, Quarantine
 from worker.resume import generated_tokens
-from worker.trials import CRASHES_OF_POISON, Trials
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +41,13 @@ class ActiveJob:
     """A claimed job on its way through this worker."""
 
     job: Job
-    holding: Holding
+    lease: Lease
     number: int
     done: asyncio.Event = field(default_factory=asyncio.Event)
     prompt_tokens: int = 0
     started: bool = False
     added: bool = False
-    on_trial: bool = False
+    quarantined: bool = False
     plan: Plan = field(default_factory=Plan)
 
 
@@ -58,20 +58,20 @@ class ModelService:
         self,
         worker: str,
         *,
-        max_lapses: int,
+        max_lost_workers: int,
         log_poison: bool,
-        prefills: Prefills | None = None,
+        prefix_gate: PrefixGate | None = None,
         sampling: Sampling | None = None,
     ) -> None:
-        """``worker`` is this worker's id; after ``max_lapses`` workers have vanished with a job, it is refused.
-        ``log_poison`` has refused jobs logged as a whole, with their prompts. ``prefills`` is for an engine that
+        """``worker`` is this worker's id; after ``max_lost_workers`` workers have vanished with a job, it is refused.
+        ``log_poison`` has refused jobs logged as a whole, with their prompts. ``prefix_gate`` is for an engine that
         caches prompts. ``sampling`` holds defaults of the model that are not in its files."""
         self._sampling = sampling or Sampling()
         self._worker = worker
-        self._max_lapses = max_lapses
+        self._max_lapses = max_lost_workers
         self._log_poison = log_poison
-        self._prefills = prefills or Prefills(caching=False)
-        self._trials = Trials()
+        self._prefix_gate = prefix_gate or PrefixGate(caching=False)
+        self._quarantine = Quarantine()
         self._numbers = itertools.count(1)
         self._by_job: dict[str, ActiveJob] = {}
         self._by_number: dict[int, ActiveJob] = {}
@@ -81,7 +81,7 @@ class ModelService:
         self._prompts: Prompts | None = None
         self._grammars: GrammarProcess | None = None
         self._publisher: Publisher | None = None
-        self.facts: Facts | None = None
+        self.engine_info: EngineInfo | None = None
         self.gauges = _NO_GAUGES
         self.requests = 0
 
@@ -91,12 +91,12 @@ class ModelService:
         self._prompts = Prompts(prompts)
         self._grammars = grammars
 
-    def use(self, engine: EngineProcess | None, facts: Facts | None) -> None:
+    def use(self, engine: EngineProcess | None, engine_info: EngineInfo | None) -> None:
         """Run jobs in ``engine`` from now on; with ``None``, there is none at the moment."""
         self._engine = engine
-        self.facts = facts
+        self.engine_info = engine_info
         self.gauges = _NO_GAUGES
-        self._prefills.forget()
+        self._prefix_gate.forget()
         if engine is None:
             self._engine_up.clear()
         else:
@@ -109,29 +109,29 @@ class ModelService:
 
     def claims(self) -> list[tuple[str, int]]:
         """The (job, attempt) claims held."""
-        return [(job, active.holding.attempt) for job, active in self._by_job.items()]
+        return [(job, active.lease.attempt) for job, active in self._by_job.items()]
 
-    def foretell(self, job: Job) -> None:
+    def prefetch(self, job: Job) -> None:
         """Begin with the prompt of a job whose claim is under way."""
         if self._prompts is not None and job.id not in self._by_job:
             self._prompts.begin(job)
 
     async def serve(self, claim: Claim, job: Job) -> None:
         """Run one job to its end. Whatever goes wrong ends in an event for its client."""
-        holding = Holding(job.id, claim.attempt, job.reply_to)
-        active = ActiveJob(job=job, holding=holding, number=next(self._numbers))
+        lease = Lease(job.id, claim.attempt, job.reply_to)
+        active = ActiveJob(job=job, lease=lease, number=next(self._numbers))
         self._by_job[job.id] = active
         self._by_number[active.number] = active
         self.requests += 1
         try:
             if self._gone.pop(job.id, None) is not None:
-                self._publisher_of().discard(holding)
-            elif claim.crashes >= CRASHES_OF_POISON or claim.lapses >= self._max_lapses:
+                self._publisher_of().discard(lease)
+            elif claim.crashes >= MAX_CRASHES or claim.lost_workers >= self._max_lapses:
                 logger.error(
                     "request %s is refused: %d engines and %d workers died of it (%s)",
                     job.id,
                     claim.crashes,
-                    claim.lapses,
+                    claim.lost_workers,
                     whole(job) if self._log_poison else outline(job),
                 )
                 self._fail(active, _poison(claim))
@@ -140,7 +140,7 @@ class ModelService:
         except RequestRefused as refusal:
             self._fail(active, refusal.problem)
         except PromptError:
-            # This worker is about to end; its claim lapses, and the job goes on elsewhere.
+            # This worker is about to end; its claim lost_workers, and the job goes on elsewhere.
             await active.done.wait()
         except Exception:
             logger.exception("request %s failed in the worker", job.id)
@@ -155,7 +155,7 @@ class ModelService:
             self._remember_gone(job)
             return
         self._stop_computing(active)
-        self._publisher_of().discard(active.holding)
+        self._publisher_of().discard(active.lease)
         active.done.set()
 
     def abandon(self, job: str) -> None:
@@ -163,7 +163,7 @@ class ModelService:
         active = self._by_job.get(job)
         if active is not None:
             self._stop_computing(active)
-            self._publisher_of().drop(active.holding)
+            self._publisher_of().drop(active.lease)
             active.done.set()
 
     def abandon_these(self, jobs: Iterable[str]) -> None:
@@ -178,9 +178,9 @@ class ModelService:
             self.abandon(job)
         return claims
 
-    def blamed(self) -> frozenset[str]:
+    def suspects(self) -> frozenset[str]:
         """The jobs of which the engine may have died, if it has just died."""
-        return self._trials.blamed(job for job, active in self._by_job.items() if active.added)
+        return self._quarantine.suspects(job for job, active in self._by_job.items() if active.added)
 
     def cancel_replica(self, replica: str) -> None:
         """Stop the jobs of an API replica that has gone, but for those whose answers another one will store."""
@@ -192,7 +192,7 @@ class ModelService:
         for job in orphans:
             self.cancel(job)
 
-    def on_stepped(self, report: PassedOn) -> None:
+    def on_stepped(self, report: RawStep) -> None:
         """Turn a step's outputs into events. The hot path: runs once a step, its loop once a token."""
         self.gauges = report.gauges
         publisher = self._publisher_of()
@@ -201,14 +201,14 @@ class ModelService:
             if active is None:
                 continue
             if not active.started:
-                publisher.add(active.holding, encode_event(self._started(active)))
-            if len(output.news) > NO_NEWS:
-                publisher.add(active.holding, bytes(output.news))
+                publisher.add(active.lease, encode_event(self._started(active)))
+            if len(output.news) > EMPTY_DELTA_BYTES:
+                publisher.add(active.lease, bytes(output.news))
             if output.reason is not None:
-                publisher.end(active.holding, _ending(output))
+                publisher.end(active.lease, _ending(output))
                 active.done.set()
-            elif active.on_trial:
-                self._trials.progressed(active.job.id, output.end)
+            elif active.quarantined:
+                self._quarantine.progressed(active.job.id, output.end)
         publisher.flush()
 
     def on_refused(self, report: Refused) -> None:
@@ -227,16 +227,16 @@ class ModelService:
         if self._grammars is not None and active.plan.constraint is not None:
             await self._grammars.check(active.plan.constraint, active.plan.param)
         generated = _published(claim)
-        if self._trials.concerns(claim.crashes, claim.lapses):
-            await self._trials.begin(active.job.id, len(generated))
-            active.on_trial = True
+        if self._quarantine.concerns(claim.crashes, claim.lost_workers):
+            await self._quarantine.begin(active.job.id, len(generated))
+            active.quarantined = True
         if not active.done.is_set():
-            await self._prefills.turn(active.number, prepared.tokens)
+            await self._prefix_gate.acquire(active.number, prepared.tokens)
         # A claim can arrive just as the engine dies; it then waits for the next one.
         await self._engine_up.wait()
         if active.done.is_set() or self._engine is None:
             return False
-        if generated or claim.lapses or claim.crashes:
+        if generated or claim.lost_workers or claim.crashes:
             logger.info("request %s goes on here after %d tokens", active.job.id, len(generated))
         active.prompt_tokens = len(prepared.tokens)
         sampling = self._complete(active, active.prompt_tokens)
@@ -258,11 +258,11 @@ class ModelService:
 
     def _complete(self, active: ActiveJob, prompt_tokens: int) -> Sampling:
         """Fill in what the client left open: defaults, the seed, and the room that the context leaves."""
-        if self.facts is None:
+        if self.engine_info is None:
             raise RuntimeError("no engine is loaded")
         request = active.job.request
-        sampling = fill_in(fill_in(request.sampling, self._sampling), request.defaults, self.facts.stated)
-        context = min(self.facts.context_length, self.facts.cache_tokens)
+        sampling = fill_in(fill_in(request.sampling, self._sampling), request.defaults, self.engine_info.stated)
+        context = min(self.engine_info.context_length, self.engine_info.cache_tokens)
         room = context - prompt_tokens
         if room < 1:
             raise RequestRefused(
@@ -282,11 +282,11 @@ class ModelService:
 
     def _started(self, active: ActiveJob) -> Started:
         active.started = True
-        self._prefills.over(active.number, computed=True)
+        self._prefix_gate.release(active.number, computed=True)
         return Started(
             worker=self._worker,
             prompt_tokens=active.prompt_tokens,
-            fingerprint=self.facts.fingerprint if self.facts else "",
+            fingerprint=self.engine_info.fingerprint if self.engine_info else "",
             tools=active.plan.tools,
             reasoning=active.plan.reasoning,
             in_reasoning=active.plan.in_reasoning,
@@ -294,20 +294,20 @@ class ModelService:
 
     def _fail(self, active: ActiveJob, problem: Problem) -> None:
         event = Failed(problem) if active.started else Rejected(problem)
-        self._publisher_of().end_soon(active.holding, event)
+        self._publisher_of().end_soon(active.lease, event)
 
     def _stop_computing(self, active: ActiveJob) -> None:
         self._by_number.pop(active.number, None)
-        self._prefills.over(active.number, computed=False)
+        self._prefix_gate.release(active.number, computed=False)
         if active.added and self._engine is not None:
             self._engine.cancel(active.number)
 
     def _forget(self, active: ActiveJob) -> None:
         self._by_number.pop(active.number, None)
         self._by_job.pop(active.job.id, None)
-        self._prefills.over(active.number, computed=False)
-        if active.on_trial:
-            self._trials.end(active.job.id)
+        self._prefix_gate.release(active.number, computed=False)
+        if active.quarantined:
+            self._quarantine.end(active.job.id)
 
     def _remember_gone(self, job: str) -> None:
         """A cancellation can overtake the claim's answer; keep it for as long as that may take."""
@@ -335,7 +335,7 @@ def _ending(output: Output[msgspec.Raw]) -> Finished | Failed | Alternatives:
 
 
 def _poison(claim: Claim) -> Problem:
-    deaths = f"{claim.crashes} engines" if claim.crashes else f"{claim.lapses} workers"
+    deaths = f"{claim.crashes} engines" if claim.crashes else f"{claim.lost_workers} workers"
     return Problem(
         kind=ProblemKind.POISON, message=f"{deaths} failed while they ran this request. It will not be tried again."
     )

@@ -6,9 +6,9 @@ from collections import OrderedDict
 
 from redis.exceptions import RedisError
 
-from shared.queue import JobQueue
-from shared.records import is_wrong_type
-from shared.request import ChatRequest, Job, QueuedJob
+from shared.protocol.queue import JobQueue
+from shared.protocol.request import ChatRequest, Job, QueuedJob
+from shared.redis.records import is_wrong_type
 
 logger = logging.getLogger(__name__)
 

@@ -48,12 +48,12 @@ class Watchdog:
         bound: float,
         *,
         clock: Callable[[], float] = time.monotonic,
-        own_time: Callable[[float], float] = lambda elapsed: elapsed,
+        cpu_time: Callable[[float], float] = lambda elapsed: elapsed,
     ) -> None:
-        """``own_time`` tells how many of the seconds since it was last asked the engine could use."""
+        """``cpu_time`` tells how many of the seconds since it was last asked the engine could use."""
         self._bound = bound
         self._clock = clock
-        self.own_time = own_time
+        self.cpu_time = cpu_time
         self._running: set[int] = set()
         self._beginning: dict[int, tuple[int, float]] = {}
         """Tokens of the sequences that have had no output yet, and the silence (seconds) into which each came."""
@@ -95,7 +95,7 @@ class Watchdog:
             self._silence = 0.0
             return 0.0
         if elapsed >= _WORTH_ASKING:
-            elapsed = self.own_time(elapsed)
+            elapsed = self.cpu_time(elapsed)
         self._silence += min(elapsed, _LONGEST_LOOK)
         return self._silence
 

@@ -5,13 +5,13 @@ import asyncio
 import msgspec
 
 from api.answers.selection import jobs_per_prompt
-from api.answers.tally import Tally
-from shared.cost import prompt_cost
-from shared.errors import ProblemKind
-from shared.request import ChatRequest
+from api.answers.usage_recorder import UsageRecorder
+from shared.protocol.cost import prompt_cost
+from shared.protocol.errors import ProblemKind
+from shared.protocol.request import ChatRequest
 
 
-async def tokens_to_charge(request: ChatRequest, tally: Tally) -> int:
+async def tokens_to_charge(request: ChatRequest, tally: UsageRecorder) -> int:
     """Return the tokens that ``request`` took.
 
     A worker reports a prompt's tokens with the first token of the answer. If the client leaves before that, or the

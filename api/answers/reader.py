@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from api.answers.selection import needs_logprobs
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Call, Choice, TokenLogprob
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Parser, Part, Reasoning, parser_for
-from shared.events import Delta, FinishReason, Started
-from shared.formats import OutputFormat, ReasoningFormatName, ToolFormatName
-from shared.request import ChatRequest
+from shared.protocol.events import Delta, FinishReason, Started
+from shared.protocol.formats import OutputFormat, ReasoningFormatName, ToolFormatName
+from shared.protocol.request import ChatRequest
 
 GUIDED = "guided"
 """The tool format of a text that a grammar makes a JSON array of calls."""
@@ -22,7 +22,7 @@ Read = tuple[Part, Sequence[TokenLogprob]]
 class ChoiceReader:
     """Reads the deltas of one choice. ``plain`` readers need not be asked: all of the text is content."""
 
-    def __init__(self, request: ChatRequest, started: Started, tally: Tally) -> None:
+    def __init__(self, request: ChatRequest, started: Started, tally: UsageRecorder) -> None:
         """``started`` tells in which formats the worker's text is."""
         self._request = request
         self._started = started

@@ -3,8 +3,8 @@
 import msgspec
 
 from api.dialects.interface import Choice
-from shared.errors import ProblemKind, refuse
-from shared.request import ChatRequest
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.request import ChatRequest
 
 
 def is_selected(request: ChatRequest) -> bool:
@@ -18,7 +18,7 @@ def jobs_per_prompt(request: ChatRequest) -> int:
 
 
 def check_size(request: ChatRequest, most: int) -> None:
-    """Raise :class:`shared.errors.RequestRefused` when ``request`` needs more than ``most`` texts generated."""
+    """Raise :class:`RequestRefused` when ``request`` needs more than ``most`` texts generated."""
     texts = max(1, len(request.prompts)) * max(request.n, request.best_of, request.sampling.beams)
     if texts > most:
         raise refuse(

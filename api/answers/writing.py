@@ -4,22 +4,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from api.answers.reader import ChoiceBuilder, ChoiceReader, Read
 from api.answers.selection import is_selected, jobs_per_prompt, needs_logprobs, select
-from api.answers.tally import Tally
-from api.dialects.interface import Choice, Rendering
+from api.answers.usage_recorder import UsageRecorder
+from api.dialects.interface import Choice, ResponseEncoder
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Reasoning
-from api.relay import Answer
-from shared.errors import RequestRefused
-from shared.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started
-from shared.request import ChatRequest
+from api.relay import ResponseStream
+from shared.protocol.errors import RequestRefused
+from shared.protocol.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started
+from shared.protocol.request import ChatRequest
 
 OnWhole = Callable[[list[Choice]], Awaitable[None]]
 
 
 async def stream(
-    answer: Answer,
+    answer: ResponseStream,
     request: ChatRequest,
-    rendering: Rendering,
-    tally: Tally,
+    encoder: ResponseEncoder,
+    tally: UsageRecorder,
     on_whole: OnWhole | None = None,
     write: Callable[[bytes], bool] | None = None,
 ) -> AsyncIterator[bytes]:
@@ -30,7 +30,7 @@ async def stream(
     sent, plain text goes that way as it arrives.
     """
     if is_selected(request):
-        async for piece in _stream_selected(answer, request, rendering, tally, on_whole):
+        async for piece in _stream_selected(answer, request, encoder, tally, on_whole):
             yield piece
         return
     readers: dict[int, ChoiceReader] = {}
@@ -40,7 +40,7 @@ async def stream(
     whole: list[Choice] = []
     unfinished = len(answer.jobs)
     if write is not None and on_whole is None:
-        answer.bypass = _bypass(readers, rendering, tally, write)
+        answer.bypass = _bypass(readers, encoder, tally, write)
     async for batch in answer.batches():
         pieces: list[bytes] = []
         for choice, event in batch:
@@ -50,10 +50,10 @@ async def stream(
                     reader = readers[choice]
                     if reader.plain and on_whole is None:
                         if event.text:
-                            pieces.append(rendering.content(choice, event.text))
+                            pieces.append(encoder.content(choice, event.text))
                     else:
                         read = reader.read(event)
-                        _write(rendering, choice, read, pieces)
+                        _write(encoder, choice, read, pieces)
                         if on_whole is not None:
                             _build(builders[choice], read)
                         if reader.complete:
@@ -61,23 +61,23 @@ async def stream(
                 case Started():
                     tally.started(choice // jobs_per_prompt(request), event)
                     readers[choice] = ChoiceReader(request, event, tally)
-                    pieces.append(rendering.opening(choice))
+                    pieces.append(encoder.opening(choice))
                 case Finished():
                     rest, reason = readers[choice].finish(event.reason)
-                    _write(rendering, choice, rest, pieces)
+                    _write(encoder, choice, rest, pieces)
                     tally.outcome = reason
-                    pieces.append(rendering.closing(choice, reason))
+                    pieces.append(encoder.closing(choice, reason))
                     unfinished -= 1
                     if on_whole is not None:
                         _build(builders[choice], rest)
                         whole.append(builders[choice].choice(reason))
                 case Failed() | Rejected():
                     tally.outcome = event.problem.kind
-                    pieces.append(rendering.failure(event.problem))
+                    pieces.append(encoder.failure(event.problem))
                     yield b"".join(pieces)
                     return
         if not unfinished:
-            pieces += (rendering.usage(tally.usage()), rendering.done)
+            pieces += (encoder.usage(tally.usage()), encoder.done)
             if on_whole is not None:
                 await on_whole(sorted(whole, key=lambda choice: choice.index))
         if pieces:
@@ -85,7 +85,7 @@ async def stream(
 
 
 def _bypass(
-    readers: dict[int, ChoiceReader], rendering: Rendering, tally: Tally, write: Callable[[bytes], bool]
+    readers: dict[int, ChoiceReader], encoder: ResponseEncoder, tally: UsageRecorder, write: Callable[[bytes], bool]
 ) -> Callable[[int, Event], bool]:
     """What sends plain text at once: the hot path, run once a token."""
 
@@ -93,7 +93,7 @@ def _bypass(
         if type(event) is not Delta:
             return False
         reader = readers.get(choice)
-        if reader is None or not reader.plain or (event.text and not write(rendering.content(choice, event.text))):
+        if reader is None or not reader.plain or (event.text and not write(encoder.content(choice, event.text))):
             return False
         tally.delta(event)
         return True
@@ -101,7 +101,7 @@ def _bypass(
     return send
 
 
-async def collect(answer: Answer, request: ChatRequest, tally: Tally) -> list[Choice]:
+async def collect(answer: ResponseStream, request: ChatRequest, tally: UsageRecorder) -> list[Choice]:
     """Wait for the whole answer. Raises :class:`RequestRefused` when any part of it fails."""
     readers: dict[int, ChoiceReader] = {}
     logprobs = needs_logprobs(request)
@@ -142,41 +142,45 @@ async def collect(answer: Answer, request: ChatRequest, tally: Tally) -> list[Ch
 
 
 async def _stream_selected(
-    answer: Answer, request: ChatRequest, rendering: Rendering, tally: Tally, on_whole: OnWhole | None
+    answer: ResponseStream,
+    request: ChatRequest,
+    encoder: ResponseEncoder,
+    tally: UsageRecorder,
+    on_whole: OnWhole | None,
 ) -> AsyncIterator[bytes]:
     """Stream an answer whose choices are known only at the end."""
-    yield b"".join(rendering.opening(choice) for choice in range(request.n * max(1, len(request.prompts))))
+    yield b"".join(encoder.opening(choice) for choice in range(request.n * max(1, len(request.prompts))))
     try:
         choices = await collect(answer, request, tally)
     except RequestRefused as refusal:
-        yield rendering.failure(refusal.problem)
+        yield encoder.failure(refusal.problem)
         return
     pieces: list[bytes] = []
     for choice in choices:
         if choice.reasoning:
-            pieces.append(rendering.reasoning(choice.index, choice.reasoning))
+            pieces.append(encoder.reasoning(choice.index, choice.reasoning))
         if choice.text:
-            pieces.append(rendering.content(choice.index, choice.text, choice.logprobs or ()))
+            pieces.append(encoder.content(choice.index, choice.text, choice.logprobs or ()))
         for index, call in enumerate(choice.calls):
-            pieces.append(rendering.call(choice.index, index, call.id, call.name))
-            pieces.append(rendering.arguments(choice.index, index, call.arguments))
-        pieces.append(rendering.closing(choice.index, choice.reason))
+            pieces.append(encoder.call(choice.index, index, call.id, call.name))
+            pieces.append(encoder.arguments(choice.index, index, call.arguments))
+        pieces.append(encoder.closing(choice.index, choice.reason))
     if on_whole is not None:
         await on_whole(choices)
-    yield b"".join((*pieces, rendering.usage(tally.usage()), rendering.done))
+    yield b"".join((*pieces, encoder.usage(tally.usage()), encoder.done))
 
 
-def _write(rendering: Rendering, choice: int, read: list[Read], pieces: list[bytes]) -> None:
+def _write(encoder: ResponseEncoder, choice: int, read: list[Read], pieces: list[bytes]) -> None:
     for part, logprobs in read:
         match part:
             case Content(text):
-                pieces.append(rendering.content(choice, text, logprobs))
+                pieces.append(encoder.content(choice, text, logprobs))
             case Reasoning(text):
-                pieces.append(rendering.reasoning(choice, text, logprobs))
+                pieces.append(encoder.reasoning(choice, text, logprobs))
             case CallOpened(index, call_id, name):
-                pieces.append(rendering.call(choice, index, call_id, name))
+                pieces.append(encoder.call(choice, index, call_id, name))
             case CallArguments(index, text):
-                pieces.append(rendering.arguments(choice, index, text))
+                pieces.append(encoder.arguments(choice, index, text))
             case CallClosed():
                 pass
 

@@ -10,7 +10,7 @@ from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRe
 from api.dialects.openai.fields import Strict
 from api.dialects.openai.parse import translate
 from api.dialects.openai.schema import MAX_COUNT, ChatCompletionRequest
-from shared.request import ChatRequest, Sampling
+from shared.protocol.request import ChatRequest, Sampling
 
 MAX_SEQUENCES = 128
 """Most texts that one request may have made, as OpenAI's reference has it for ``n``."""
@@ -45,7 +45,7 @@ def translate_chat(request: ExtendedChatRequest) -> ChatRequest:
     """Return the internal form of a validated request.
 
     ``best_of`` above 1 is the width of a beam search, as OpenVINO Model Server has it. Raises
-    :class:`shared.errors.RequestRefused` for a rule that the request breaks, and for what is not served.
+    :class:`RequestRefused` for a rule that the request breaks, and for what is not served.
     """
     if request.stream_options is not None and request.stream_options.include_obfuscation:
         # It is a protection, so it is not dropped in silence.
@@ -57,7 +57,7 @@ def translate_chat(request: ExtendedChatRequest) -> ChatRequest:
 def translate_plain(request: ExtendedCompletionRequest) -> ChatRequest:
     """Return the internal form of a validated plain completion, with ``best_of`` as in chats.
 
-    Raises :class:`shared.errors.RequestRefused` for a rule that the request breaks, and for what is not served.
+    Raises :class:`RequestRefused` for a rule that the request breaks, and for what is not served.
     """
     plain = translate_completion(request.model_copy(update={"best_of": None}))
     return msgspec.structs.replace(plain, sampling=_sampling(request, request.best_of, plain))

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import msgspec
 
-from shared.errors import Problem, RequestRefused
-from shared.events import FinishReason
-from shared.request import ChatRequest
+from shared.protocol.errors import Problem, RequestRefused
+from shared.protocol.events import FinishReason
+from shared.protocol.request import ChatRequest
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class Lookup(Protocol):
         """The value of one, if it is there; headers are found in any case."""
 
 
-class Rendering(Protocol):
+class ResponseEncoder(Protocol):
     """The answer to one accepted request, in the dialect's form.
 
     A stream is, for each choice, one ``opening``, any number of ``content``, ``reasoning``, ``call`` and
@@ -119,9 +119,9 @@ class Dialect(Protocol):
     """One HTTP chat interface. Where request headers matter to it, an instance is made for each request."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Translate a request body. Raises :class:`shared.errors.RequestRefused`, and nothing else."""
+        """Translate a request body. Raises :class:`RequestRefused`, and nothing else."""
 
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> Rendering:
+    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponseEncoder:
         """Begin the answer to ``request``.
 
         ``answer_id`` is a unique hexadecimal string that the dialect may prefix, ``created`` is in Unix seconds,

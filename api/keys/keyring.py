@@ -14,10 +14,10 @@ from api.hosts import is_loopback
 from api.keys.record import ApiKey, KeyFile
 from api.keys.secret import digest
 from api.keys.store import decoded, stored_keys
-from shared import keys, outage
-from shared.clock import StoreClock, store_time
-from shared.pace import until_beat
-from shared.records import is_wrong_type, report_unreadable
+from shared.redis import keys, outage
+from shared.redis.clock import StoreClock, store_time
+from shared.redis.records import is_wrong_type, report_unreadable
+from shared.runtime.ticks import next_tick
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Keyring:
                 if is_wrong_type(error):
                     report_unreadable(keys.API_KEYS, error)
                 outage.store.failed("keys", error)
-            await asyncio.sleep(until_beat(REFRESH))
+            await asyncio.sleep(next_tick(REFRESH))
 
     async def refresh(self) -> None:
         """Look at the file and at Redis now. Raises what redis-py raises when the store can't be reached."""

@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 
 from api.keys.record import ApiKey
 from api.keys.secret import digest, new_secret
-from shared import keys
-from shared.clock import store_time
-from shared.records import UNREADABLE, report_unreadable
+from shared.redis import keys
+from shared.redis.clock import store_time
+from shared.redis.records import UNREADABLE, report_unreadable
 
 
 class UnknownKey(Exception):

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from redis.asyncio import Redis
 
 from api.keys.record import ApiKey
-from shared import keys
-from shared.scripts import Script
+from shared.redis import keys
+from shared.redis.scripts import Script
 
 LimitName = Literal["requests", "tokens", "concurrency"]
 

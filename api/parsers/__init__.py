@@ -16,8 +16,8 @@ from api.parsers.pythonic import read_pythonic_calls
 from api.parsers.qwen_xml import parameter_types, read_qwen_xml_calls
 from api.parsers.scripted import ScriptedParser
 from api.parsers.tagged import CallReader, tagged_script
-from shared.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat, ToolFormat
-from shared.request import Tool
+from shared.protocol.formats import REASONING_FORMATS, TOOL_FORMATS, OutputFormat, ToolFormat
+from shared.protocol.request import Tool
 
 __all__ = [
     "CallArguments",

@@ -7,7 +7,7 @@ V3.1 writes just the name and the arguments.
 from api.parsers.json_calls import stream_arguments
 from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
 from api.parsers.writer import Writer
-from shared.formats import DEEPSEEK_CALL_BEGIN, DEEPSEEK_CALL_END, DEEPSEEK_CALLS_END, DEEPSEEK_SEPARATOR
+from shared.protocol.formats import DEEPSEEK_CALL_BEGIN, DEEPSEEK_CALL_END, DEEPSEEK_CALLS_END, DEEPSEEK_SEPARATOR
 
 _FENCE = "```"
 

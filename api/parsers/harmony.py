@@ -11,7 +11,7 @@ from api.parsers.attempt import attempt
 from api.parsers.json_calls import stream_arguments
 from api.parsers.source import Malformed, Script, Source, markers
 from api.parsers.writer import Writer
-from shared.formats import HARMONY_CHANNEL, HARMONY_ENDS, HARMONY_MESSAGE, HARMONY_START
+from shared.protocol.formats import HARMONY_CHANNEL, HARMONY_ENDS, HARMONY_MESSAGE, HARMONY_START
 
 HEADER_LIMIT = 512
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from api.parsers.attempt import attempt
 from api.parsers.source import Script, Source, markers
 from api.parsers.writer import Writer
-from shared.formats import ReasoningFormat
+from shared.protocol.formats import ReasoningFormat
 
 CallReader = Callable[[Source, Writer, str], Script[None]]
 """Reads calls behind a trigger, which has been read already; the trigger is empty before a lead, which has not.

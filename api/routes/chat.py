@@ -9,16 +9,16 @@ from quart import Blueprint, Response, g, request
 from api.access import accept, current_key
 from api.admission import Ticket
 from api.answers.selection import check_size
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import collect, stream
 from api.bodies import read_json_body
 from api.context import context
 from api.dialects.interface import Choice, Dialect, MessagesMissing
 from api.dialects.openai.stored import sent_messages
 from api.direct_writer import direct_writer
-from api.lifetime import lifetime
-from api.promises import Promise
-from api.relay import Answer
+from api.outbox import PendingCompletion
+from api.relay import ResponseStream
+from api.request_cleanup import request_cleanup
 
 blueprint = Blueprint("chat", __name__)
 
@@ -39,7 +39,7 @@ async def chat_completions() -> Response:
     """Create a chat completion, or a plain one. The HTTP status waits for the worker's verdict."""
     parts = context()
     dialect = cast(Dialect, g.dialect)
-    tally = Tally()
+    tally = UsageRecorder()
     body = await read_json_body(request, parts.settings)
     try:
         chat = dialect.parse(body)
@@ -49,42 +49,42 @@ async def chat_completions() -> Response:
     check_size(chat, parts.settings.max_choices)
     ticket, answer = await accept(chat, tally)
     chat = ticket.request
-    lifetime(request).callback(parts.metrics.record, chat.model, tally)
-    lifetime(request).callback(parts.service.close, answer)
+    request_cleanup(request).callback(parts.metrics.record, chat.model, tally)
+    request_cleanup(request).callback(parts.service.close, answer)
     g.log.key = current_key()
     g.log.accepted(chat, answer.jobs, tally)
     answer_id, accepted = uuid.uuid4().hex, time.time()
     promise = await _promise(ticket, answer, answer_id, accepted, body, tally) if chat.store else None
-    started = await answer.verdict()
-    rendering = dialect.render(chat, answer_id=answer_id, created=int(accepted), fingerprint=started.fingerprint)
+    started = await answer.started()
+    encoder = dialect.render(chat, answer_id=answer_id, created=int(accepted), fingerprint=started.fingerprint)
 
     async def keep(choices: list[Choice]) -> None:
         if promise is not None:
-            await parts.finisher.store(promise, rendering.completion(choices, tally.usage()))
+            await parts.completion_recovery.store(promise, encoder.completion(choices, tally.usage()))
 
     if chat.stream:
         direct = direct_writer(request)
         pieces = stream(
-            answer, chat, rendering, tally, keep if promise is not None else None, direct.write if direct else None
+            answer, chat, encoder, tally, keep if promise is not None else None, direct.write if direct else None
         )
         response = Response(pieces, headers=STREAM_HEADERS)
     else:
         choices = await collect(answer, chat, tally)
-        whole = rendering.completion(choices, tally.usage())
+        whole = encoder.completion(choices, tally.usage())
         if promise is not None:
-            await parts.finisher.store(promise, whole)
+            await parts.completion_recovery.store(promise, whole)
         response = Response(whole, content_type="application/json")
     response.timeout = None
     return response
 
 
 async def _promise(
-    ticket: Ticket, answer: Answer, answer_id: str, accepted: float, body: bytes, tally: Tally
-) -> Promise:
-    """Promise to store ``answer``, whatever becomes of this replica. Raises :class:`RequestRefused`."""
-    finisher = context().finisher
+    ticket: Ticket, answer: ResponseStream, answer_id: str, accepted: float, body: bytes, tally: UsageRecorder
+) -> PendingCompletion:
+    """PendingCompletion to store ``answer``, whatever becomes of this replica. Raises :class:`RequestRefused`."""
+    completion_recovery = context().completion_recovery
     reservation = ticket.reservation
-    promise = Promise(
+    promise = PendingCompletion(
         answer_id=answer_id,
         accepted=accepted,
         request=ticket.request,
@@ -94,6 +94,6 @@ async def _promise(
         queue_timeout=ticket.queue_timeout,
         reserved=(reservation.name, reservation.tokens) if reservation is not None else None,
     )
-    lifetime(request).callback(finisher.end, promise, answer, tally)
-    await finisher.promise(promise, answer)
+    request_cleanup(request).callback(completion_recovery.end, promise, answer, tally)
+    await completion_recovery.promise(promise, answer)
     return promise

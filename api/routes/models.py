@@ -5,7 +5,7 @@ from quart import Blueprint, Response
 from api.access import may_use, visible_models
 from api.context import context
 from api.dialects.openai.models import render_model, render_models
-from shared.errors import ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, refuse
 
 blueprint = Blueprint("models", __name__)
 

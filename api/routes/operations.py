@@ -7,7 +7,7 @@ from redis.exceptions import RedisError
 from api.context import context
 from api.metrics import CONTENT_TYPE
 from api.openapi import document
-from shared.version import VERSION
+from shared.runtime.version import VERSION
 
 blueprint = Blueprint("operations", __name__)
 

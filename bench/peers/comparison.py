@@ -25,8 +25,8 @@ from bench.peers.counting import TokenCounter
 from bench.peers.environment import Unavailable
 from bench.prompts import distinct_prompts
 from bench.report import RESULTS, median_and_spread, save, table
-from shared.loops import run as run_loop
-from shared.settings import EngineSettings
+from shared.runtime.event_loop import run as run_loop
+from shared.runtime.settings import EngineSettings
 from worker.engine.options import EngineOptions
 from worker.models import resolve
 

@@ -5,8 +5,8 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shared.processes import module_command
-from shared.user_cache import user_cache
+from shared.runtime.processes import module_command
+from worker.user_cache import user_cache
 
 _STAMP = ".complete"
 _LAST_LINES = 6

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
-from shared.placement import run_on
+from shared.runtime.placement import run_on
 
 _PR_SET_PDEATHSIG = 1
 

@@ -7,7 +7,7 @@ import time
 import click
 
 from cli.instances import own_command
-from shared.registry import WorkerInfo
+from shared.protocol.registry import WorkerInfo
 
 
 class Progress:

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from cli.instances import make_folder, remove_folder, socket_in
 from cli.up.children import Child, ending
-from shared.store import connect
+from shared.redis.client import connect
 
 START_PATIENCE = 10.0
 """Seconds that Valkey may take to answer."""

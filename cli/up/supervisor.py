@@ -15,11 +15,11 @@ from cli.options import file_variable, variable
 from cli.up.children import Child, ending
 from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
-from shared.placement import beside_engine, own_cpus
-from shared.processes import module_command
-from shared.registry import Survey, WorkerInfo, survey
-from shared.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
-from shared.store import connect
+from shared.protocol.registry import Survey, WorkerInfo, survey
+from shared.redis.client import connect
+from shared.runtime.placement import beside_engine, own_cpus
+from shared.runtime.processes import module_command
+from shared.runtime.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
 from worker.engine.devices import computes_on_cpus
 
 FIRST_PAUSE = 0.5

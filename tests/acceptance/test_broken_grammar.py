@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.errors import ProblemKind
-from shared.request import Constraint
+from shared.protocol.errors import ProblemKind
+from shared.protocol.request import Constraint
 from tests.acceptance.test_engine import TOPICS, Bench
 from tests.outputs import news_of, text_of, tokens_of
-from worker.engine.interface import Made, Refused
+from worker.engine.interface import Refused, StepOutput
 
 TRIES = 4
 PATIENCE = 120
@@ -24,8 +24,8 @@ PATIENCE = 120
 BROKEN = Constraint(kind="json_schema", value='{"type": "nonsense"}')
 
 
-def drain(bench: Bench) -> tuple[list[Made], list[Refused]]:
-    outputs: list[Made] = []
+def drain(bench: Bench) -> tuple[list[StepOutput], list[Refused]]:
+    outputs: list[StepOutput] = []
     refused: list[Refused] = []
     while bench.engine.busy():
         outputs += bench.engine.step()

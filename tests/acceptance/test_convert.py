@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.request import ChatRequest, Message, Tool
+from shared.protocol.request import ChatRequest, Message, Tool
 from tests.fleet import fleet
 from worker.convert import conversion
 from worker.convert.conversion import convert

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.settings import EngineSettings
+from shared.runtime.settings import EngineSettings
 from worker.engine.interface import EngineLoadError
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
@@ -39,6 +39,6 @@ def test_a_damaged_model_is_refused_until_it_is_repaired(tmp_path: Path, monkeyp
     with file.open("r+b") as content:
         content.seek(_DAMAGED.start)
         content.write(intact)
-    repaired = load(file, weights="int8").facts.fingerprint
+    repaired = load(file, weights="int8").engine_info.fingerprint
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another cache"))
-    assert load(file, weights="int8").facts.fingerprint == repaired
+    assert load(file, weights="int8").engine_info.fingerprint == repaired

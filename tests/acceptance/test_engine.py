@@ -10,11 +10,11 @@ import openvino
 import openvino_genai
 import pytest
 
-from shared.errors import ProblemKind
-from shared.request import Constraint, Sampling
-from shared.settings import EngineSettings
+from shared.protocol.errors import ProblemKind
+from shared.protocol.request import Constraint, Sampling
+from shared.runtime.settings import EngineSettings
 from tests.outputs import news_of, text_of, tokens_of
-from worker.engine.interface import EngineLoadError, EngineRefusal, Made, Sequence
+from worker.engine.interface import EngineLoadError, EngineRefusal, Sequence, StepOutput
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.models import default_model
@@ -56,13 +56,13 @@ class Bench:
             alternatives=alternatives,
         )
 
-    def finish(self) -> list[Made]:
-        outputs: list[Made] = []
+    def finish(self) -> list[StepOutput]:
+        outputs: list[StepOutput] = []
         while self.engine.busy():
             outputs += self.engine.step()
         return outputs
 
-    def run(self, sequences: Iterable[Sequence]) -> list[list[Made]]:
+    def run(self, sequences: Iterable[Sequence]) -> list[list[StepOutput]]:
         numbers = []
         for sequence in sequences:
             self.engine.add(sequence)
@@ -70,7 +70,7 @@ class Bench:
         outputs = self.finish()
         return [[output for output in outputs if output.number == number] for number in numbers]
 
-    def one(self, text: str, **fields: object) -> list[Made]:
+    def one(self, text: str, **fields: object) -> list[StepOutput]:
         return self.run([self.sequence(text, **fields)])[0]  # type: ignore[arg-type]
 
 
@@ -172,7 +172,7 @@ def test_prompt_lookup_makes_the_same_text(bench: Bench) -> None:
     engine = OpenVINOEngine(options(str(default_model()), prompt_lookup=True), lambda stage: None)
     sequence = bench.sequence(text, max_ngram_size=2)
     engine.add(sequence)
-    outputs: list[Made] = []
+    outputs: list[StepOutput] = []
     steps = 0
     while engine.busy():
         outputs += engine.step()
@@ -194,7 +194,7 @@ def test_a_draft_model_serves_greedy_and_sampled_requests(bench: Bench, tmp_path
     engine = OpenVINOEngine(options(str(model), draft_model=str(draft)), lambda stage: None)
     greedy = bench.sequence("Tell me about tea.", num_assistant_tokens=4)
     sampled = [bench.sequence("Tell me a story.", temperature=0.9, seed=seed, max_tokens=20) for seed in range(2)]
-    outputs: list[Made] = []
+    outputs: list[StepOutput] = []
     for sequence in (greedy, *sampled):
         engine.add(sequence)
     while engine.busy():
@@ -332,11 +332,11 @@ def test_the_time_between_steps_is_counted_apart_from_the_models(bench: Bench) -
 
 
 def test_the_facts_agree_with_the_pipelines_own_numbers(bench: Bench) -> None:
-    facts, gauges = bench.engine.facts, bench.engine.gauges()
+    engine_info, gauges = bench.engine.engine_info, bench.engine.gauges()
     layers, key_value_heads, head_size, bytes_per_number = 30, 3, 64, 4
     bytes_per_token = 2 * layers * key_value_heads * head_size * bytes_per_number
-    assert facts.cache_tokens == gauges.cache_bytes // bytes_per_token
-    assert facts.fingerprint.startswith("fp_")
+    assert engine_info.cache_tokens == gauges.cache_bytes // bytes_per_token
+    assert engine_info.fingerprint.startswith("fp_")
 
 
 def test_a_model_that_is_not_there_or_not_one_says_so(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatName, ToolFormatName
-from shared.request import ChatRequest, Constraint, Message, Tool
+from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatName, ToolFormatName
+from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from worker.grammar.ebnf import literal
 from worker.grammar.formats import FORMATS
 from worker.grammar.plan import make_plan

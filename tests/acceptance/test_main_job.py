@@ -12,7 +12,7 @@ import openvino_genai
 import pytest
 
 from bench.usage import family
-from shared.placement import beside_engine, own_cpus
+from shared.runtime.placement import beside_engine, own_cpus
 from tests.acceptance.conftest import MODEL
 from tests.faults.faults import ENGINE
 from tests.faults.processes import child

@@ -7,8 +7,8 @@ from typing import Any
 import openvino_genai
 import pytest
 
-from shared.errors import ProblemKind, RequestRefused
-from shared.request import ChatRequest, Message, Sampling
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest, Message, Sampling
 from worker.models import LocalModel, resolve
 from worker.prompt.interface import PromptOptions
 from worker.prompt.maker import TemplatePromptMaker

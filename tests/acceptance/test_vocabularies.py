@@ -8,10 +8,10 @@ from typing import Any
 import openai
 import pytest
 
-from shared.errors import RequestRefused
-from shared.formats import OutputFormat
-from shared.request import ChatRequest, Constraint, Message, Sampling, Tool
-from shared.settings import EngineSettings
+from shared.protocol.errors import RequestRefused
+from shared.protocol.formats import OutputFormat
+from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
+from shared.runtime.settings import EngineSettings
 from tests.fleet import Fleet, fleet
 from worker.engine.interface import Sequence
 from worker.engine.openvino import OpenVINOEngine

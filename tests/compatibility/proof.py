@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from shared.errors import Problem, RequestRefused
+from shared.protocol.errors import Problem, RequestRefused
 from tests.compatibility.paths import inside, of_param
 from tests.compatibility.rows import Interface, Request
 

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator
 
-from api.dialects.interface import Call, Choice, Rendering, TokenLogprob, Usage
-from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.request import ChatRequest
+from api.dialects.interface import Call, Choice, ResponseEncoder, TokenLogprob, Usage
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest
 from tests.compatibility.paths import inside
 from tests.compatibility.rows import Interface
 
@@ -54,7 +54,7 @@ def _last(request: ChatRequest) -> int:
     return request.n - 1
 
 
-def _chunks(request: ChatRequest, rendering: Rendering) -> Iterator[object]:
+def _chunks(request: ChatRequest, rendering: ResponseEncoder) -> Iterator[object]:
     logprobs = _TOKENS if request.sampling.logprobs else ()
     choice = _last(request)
     events = rendering.opening(choice) + rendering.reasoning(choice, "Hm.") + rendering.content(choice, "Hi!", logprobs)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import redis
 
-from shared import keys
+from shared.redis import keys
 from tests.faults.history import Exchange, History
 from tests.faults.processes import Footprint
 from tests.faults.scenarios import Scenario

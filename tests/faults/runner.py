@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from shared import keys
+from shared.redis import keys
 from tests.faults.checker import check_footprints, check_history, check_keys, check_stored
 from tests.faults.faults import FAULTS
 from tests.faults.history import History
@@ -144,7 +144,7 @@ def _busy(lab: Lab) -> list[str]:
     claimed = client.zcard(f"vinoqueue:inflight:{lab.model}")
     busy = [f"{waiting} jobs wait"] if waiting else []
     busy += [f"{claimed} jobs are claimed"] if claimed else []
-    promises = sum(at_once(client.hlen(name)) for name in client.scan_iter(keys.promises("*")))
+    promises = sum(at_once(client.hlen(name)) for name in client.scan_iter(keys.outbox("*")))
     busy += [f"{promises} promises to store an answer are open"] if promises else []
     adverts = {one["pid"]: one for one in lab.adverts()}
     for worker in lab.workers:

@@ -5,8 +5,8 @@ import json
 import pytest
 from fakeredis import FakeRedis
 
-from shared import keys
-from shared.events import Delta, Entry, Finished
+from shared.protocol.events import Delta, Entry, Finished
+from shared.redis import keys
 from tests.faults.checker import check_footprints, check_history, check_stored
 from tests.faults.history import Exchange, History
 from tests.faults.processes import Footprint

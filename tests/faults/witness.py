@@ -5,8 +5,8 @@ import asyncio
 import redis
 import redis.asyncio
 
-from shared.events import TERMINAL, Entry, decode_frame
-from shared.keys import REPLICA_CHANNEL_PREFIX
+from shared.protocol.events import TERMINAL, Entry, decode_frame
+from shared.redis.keys import REPLICA_CHANNEL_PREFIX
 from tests.faults.lab import Lab
 
 

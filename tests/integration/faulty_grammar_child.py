@@ -11,14 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from worker.asked import LoadFailed
-from worker.grammar.interface import Answer, Compile, Compiled, Faulty, GrammarOptions, GrammarsReady
+from worker.grammar.interface import Compile, Compiled, GrammarOptions, GrammarReply, GrammarsReady, InvalidGrammar
 from worker.ipc import ChildChannel
+from worker.worker_subprocess import LoadFailed
 
 
 def main() -> None:
     options = msgspec.json.decode(sys.argv[1], type=GrammarOptions)
-    channel: ChildChannel[Compile, Answer] = ChildChannel.inherited(msgspec.msgpack.Decoder(Compile))
+    channel: ChildChannel[Compile, GrammarReply] = ChildChannel.inherited(msgspec.msgpack.Decoder(Compile))
     folder = Path(options.path)
     if not folder.exists():
         channel.send(LoadFailed("no such tokenizer"))
@@ -34,7 +34,7 @@ def main() -> None:
             if text == "crash":
                 os._exit(3)
             if text == "fault":
-                channel.send(Faulty(message.number, "There is no rule 'root'"))
+                channel.send(InvalidGrammar(message.number, "There is no rule 'root'"))
             else:
                 slow, costly = text == "slow", text == "costly"
                 channel.send(Compiled(message.number, 2.0 if slow else 0.01, 31.0 if costly else 1.1))

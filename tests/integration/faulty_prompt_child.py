@@ -10,14 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from worker.asked import LoadFailed
 from worker.ipc import ChildChannel
-from worker.prompt.interface import Answer, Prepare, Prepared, PromptOptions, PromptReady
+from worker.prompt.interface import Prepare, Prepared, PromptOptions, PromptReady, PromptReply
+from worker.worker_subprocess import LoadFailed
 
 
 def main() -> None:
     options = msgspec.json.decode(sys.argv[1], type=PromptOptions)
-    channel: ChildChannel[Prepare, Answer] = ChildChannel.inherited(msgspec.msgpack.Decoder(Prepare))
+    channel: ChildChannel[Prepare, PromptReply] = ChildChannel.inherited(msgspec.msgpack.Decoder(Prepare))
     note = Path(options.path) / "crashed"
     if options.context_length == 1:
         channel.send(LoadFailed("no such tokenizer"))

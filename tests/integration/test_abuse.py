@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared import keys
+from shared.redis import keys
 from tests.fleet import SIMULATED, Fleet
 from tests.redis_types import at_once
 
@@ -267,7 +267,7 @@ def test_a_payload_that_is_none_is_set_aside(target: Fleet) -> None:
         name = f"corrupt-{number}"
         store.set(keys.payload(name), payload)
         store.zadd(keys.queue("sim"), {name: number + 1})
-    target.until(lambda: store.llen(keys.SET_ASIDE) == len(hostile), "the payloads to be set aside")
+    target.until(lambda: store.llen(keys.DEAD_LETTERS) == len(hostile), "the payloads to be set aside")
     target.until(
         lambda: at_once(store.zcard(keys.queue("sim"))) + at_once(store.zcard(keys.inflight("sim"))) == 0,
         "the queue to be empty",

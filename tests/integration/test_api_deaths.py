@@ -9,7 +9,7 @@ import pytest
 from openai import Stream
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
 
-from shared import keys
+from shared.redis import keys
 from tests.fleet import Fleet, Process
 from tests.sdk_types import rechecked
 
@@ -45,7 +45,7 @@ class Replicas:
 
     def holder(self) -> int | None:
         """The process id of the replica that holds promises; None while there are none."""
-        for key in self.fleet.redis().scan_iter(keys.promises("*")):
+        for key in self.fleet.redis().scan_iter(keys.outbox("*")):
             return int(key.decode().split("-")[-2])
         return None
 

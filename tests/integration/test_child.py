@@ -37,7 +37,7 @@ async def test_who_listens_hears_each_message_once_and_in_order() -> None:
     answers = [[number] * (number % 7 * 9_000) for number in range(40)]
     said: list[bytes] = []
 
-    def hear(message: msgspec.Raw) -> None:
+    def subscribe(message: msgspec.Raw) -> None:
         said.append(bytes(message))
         if len(said) == len(FIRST):
             for answer in answers:
@@ -46,6 +46,6 @@ async def test_who_listens_hears_each_message_once_and_in_order() -> None:
             child.kill()
 
     async with asyncio.timeout(PATIENCE):
-        await child.listen(hear)
+        await child.listen(subscribe)
     assert [numbers(message) for message in said] == [*FIRST, *answers]
     await child.stop()

@@ -10,24 +10,24 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.admission import Admission
+from api.completion_recovery import CompletionRecovery
 from api.directory import Directory
-from api.finisher import Finisher
 from api.keys import ApiKey, Keyring
 from api.keys.store import new_key, put_key, rotate
 from api.limits import Limiter
-from api.promises import Promise, PromiseBook
+from api.outbox import Outbox, PendingCompletion
 from api.relay import Relay
 from api.service import ChatService
 from api.stored import CompletionStore, Selection, StoredCompletion
 from bench.store import Store
-from shared import keys
-from shared.clock import store_time
-from shared.events import Delta, Finished, Started, encode_event
-from shared.registry import WorkerInfo, announce_worker, survey
-from shared.request import ChatRequest, Message
-from shared.settings import ApiSettings
-from shared.store import connect
-from shared.tasks import cancel_all
+from shared.protocol.events import Delta, Finished, Started, encode_event
+from shared.protocol.registry import WorkerInfo, announce_worker, survey
+from shared.protocol.request import ChatRequest, Message
+from shared.redis import keys
+from shared.redis.client import connect
+from shared.redis.clock import store_time
+from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import cancel_all
 from tests.fleet import free_port
 from tests.redis_types import awaitable
 
@@ -112,14 +112,14 @@ async def test_a_replica_whose_clock_is_wrong_removes_no_stored_completions(
 @pytest.mark.usefixtures("skew")
 async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redis: ArqRedis) -> None:
     accepted = await store_time(redis)
-    promise = Promise(
+    promise = PendingCompletion(
         answer_id="a1",
         accepted=accepted,
         request=ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),), store=True),
         messages=b'[{"role":"user","content":"hello"}]',
         jobs=("job-a1",),
     )
-    await PromiseBook(redis, "gone", longest=600).add(promise)
+    await Outbox(redis, "gone", longest=600).add(promise)
     await redis.set(keys.payload("job-a1"), b"payload")
     settings = ApiSettings(lease=0.15)
     relay, directory = Relay(redis, "heir"), Directory(redis)
@@ -130,9 +130,9 @@ async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redi
     )
     service = ChatService(redis, relay, directory, "heir", settings)
     stored = CompletionStore(redis, ttl=60, limit=10)
-    book = PromiseBook(redis, "heir", longest=600)
-    finisher = Finisher(book, service, directory, stored, admission, replica="heir", lease=0.15)
-    running = asyncio.create_task(finisher.run())
+    book = Outbox(redis, "heir", longest=600)
+    completion_recovery = CompletionRecovery(book, service, directory, stored, admission, replica="heir", lease=0.15)
+    running = asyncio.create_task(completion_recovery.run())
     try:
         await until(relay.answers)
         (answer,) = relay.answers()
@@ -145,6 +145,6 @@ async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redi
         assert await stored.get("", "chatcmpl-a1") is not None
     finally:
         await cancel_all([running])
-        await finisher.farewell()
-        await service.farewell()
+        await completion_recovery.aclose()
+        await service.aclose()
         await relay.close_all()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import ProblemKind, RequestRefused
-from shared.request import Constraint
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.request import Constraint
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
 

@@ -11,7 +11,7 @@ from openai.resources.chat import Completions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.completion import Completion
 
-from shared import keys
+from shared.redis import keys
 from tests.fleet import SIMULATED, Fleet, fleet
 from tests.sdk_types import CompletionChunk, checked, rechecked
 

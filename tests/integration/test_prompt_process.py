@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import ProblemKind, RequestRefused
-from shared.request import ChatRequest, Message
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest, Message
 from worker.engine.simulated_vocabulary import encode
 from worker.prompt.interface import Prepared, PromptOptions
 from worker.prompt.process import PromptError, PromptProcess

@@ -13,9 +13,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.errors import RequestRefused
-from shared.formats import OutputFormat
-from shared.request import ChatRequest, Constraint, Message
+from shared.protocol.errors import RequestRefused
+from shared.protocol.formats import OutputFormat
+from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.security.effort import cases
 from worker.grammar.plan import make_plan
 from worker.grammar.process import MOST_SLOWDOWN

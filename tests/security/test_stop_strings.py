@@ -12,7 +12,7 @@ from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.openai.schema import MAX_STOP_LENGTH
 from api.dialects.ovms import ModelServer, ModelServerCompletions
-from shared.errors import RequestRefused
+from shared.protocol.errors import RequestRefused
 from worker.engine.text import TextStream, Vocabulary
 
 DIALECTS: list[Dialect] = [

@@ -15,8 +15,8 @@ import redis
 
 from api.keys import ApiKey
 from api.keys.store import new_key
-from shared import keys
-from shared.events import encode_frame
+from shared.protocol.events import encode_frame
+from shared.redis import keys
 from tests.fleet import Fleet, fleet
 from tests.redis_types import at_once
 from tests.security.effort import cases
@@ -74,12 +74,12 @@ CASES: dict[str, Case] = {
     "WORKERS": lambda _, __: keys.WORKERS,
     "REPLICAS": lambda _, __: keys.REPLICAS,
     "MODELS": lambda _, __: keys.MODELS,
-    "PROMISERS": lambda _, __: keys.PROMISERS,
+    "OUTBOX_OWNERS": lambda _, __: keys.OUTBOX_OWNERS,
     "API_KEYS": lambda _, __: keys.API_KEYS,
-    "SET_ASIDE": lambda _, __: keys.SET_ASIDE,
+    "DEAD_LETTERS": lambda _, __: keys.DEAD_LETTERS,
     **{
         one.__name__: lambda _, __, one=one: one("sim")  # type: ignore[misc] # mypy knows no default of a lambda
-        for one in (keys.queue, keys.inflight, keys.load, keys.reaped, keys.shares, keys.prefixes, keys.kept)
+        for one in (keys.queue, keys.inflight, keys.load, keys.reaped, keys.fair_queue, keys.prefixes, keys.reserved)
     },
     "buckets": lambda _, ids: keys.buckets(ids.key_id),
     "admitted": lambda _, ids: keys.admitted(ids.key_id),
@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
     "journal": lambda chance, ids: keys.journal(chance.choice(ids.jobs)),
     "stored": lambda chance, ids: keys.stored(ids.key_id, chance.choice(ids.stored)),
     "stored_index": lambda _, ids: keys.stored_index(ids.key_id),
-    "promises": lambda chance, ids: keys.promises(chance.choice([*ids.replicas, "gone"])),
+    "promises": lambda chance, ids: keys.outbox(chance.choice([*ids.replicas, "gone"])),
     "worker": lambda chance, ids: keys.worker(chance.choice([*ids.workers, "evil"])),
     "replica": lambda chance, ids: keys.replica(chance.choice([*ids.replicas, "evil"])),
     "worker_channel": lambda chance, ids: keys.worker_channel(chance.choice(ids.workers)),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.processes import module_command
+from shared.runtime.processes import module_command
 from tests.fleet import PATIENCE, SIMULATED, fleet, free_port
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from shared.queue import JobQueue
+from shared.protocol.queue import JobQueue
 
 
 class _Scripts(dict[bytes, bytes]):

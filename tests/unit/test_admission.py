@@ -7,15 +7,15 @@ import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
 from api.admission import Admission, LimitReached, Ticket
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.keys import ApiKey, Keyring
 from api.keys.store import new_key, put_key
 from api.limits import Limiter
-from shared import keys
-from shared.errors import ProblemKind, RequestRefused
-from shared.events import Started
-from shared.request import ChatRequest, Message, Sampling, Tier
-from shared.settings import ApiSettings
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.events import Started
+from shared.protocol.request import ChatRequest, Message, Sampling, Tier
+from shared.redis import keys
+from shared.runtime.settings import ApiSettings
 
 
 @pytest.fixture
@@ -181,10 +181,10 @@ async def test_settling_frees_the_place_and_returns_what_was_not_used(
     ticket = await admission.admit(of, chat(max_tokens=800), {})
     assert ticket.reservation is not None
     assert (await refused(admission, of, chat())).problem.kind is ProblemKind.RATE_LIMITED
-    tally = Tally()
+    tally = UsageRecorder()
     tally.started(0, Started("w", 100, "f"))
     admission.settle(ticket.reservation, ticket.request, tally)
-    await admission.farewell()
+    await admission.aclose()
     assert await redis.zcard(keys.admitted("key-1")) == 0
     again = await admission.admit(of, chat(max_tokens=1), {})
     assert int(again.headers["x-ratelimit-remaining-tokens"]) == pytest.approx(800, abs=20)

@@ -11,14 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.answers.selection import check_size
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import collect, stream
 from api.dialects.interface import Choice, TokenLogprob
-from api.dialects.openai.render import ChatRendering
-from api.relay import Answer
-from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.events import Alternative, Alternatives, Delta, Event, Failed, Finished, FinishReason, Rejected, Started
-from shared.request import ChatRequest, Message, Prompt, Sampling, Tool
+from api.dialects.openai.render import ChatResponseEncoder
+from api.relay import ResponseStream
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.events import (
+    Alternative,
+    Alternatives,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Rejected,
+    Started,
+)
+from shared.protocol.request import ChatRequest, Message, Prompt, Sampling, Tool
 
 STARTED = Started(worker="w", prompt_tokens=5, fingerprint="fp", cached_tokens=2)
 LOGPROBS = Sampling(logprobs=True)
@@ -36,26 +46,28 @@ def said(*texts: str, reason: FinishReason = "stop", started: Started = STARTED,
     return [started, *deltas, Finished(len(texts), reason)]
 
 
-def answered(*jobs: Sequence[Event]) -> Answer:
+def answered(*jobs: Sequence[Event]) -> ResponseStream:
     """An answer whose jobs have told all their events, in turns."""
-    answer = Answer([f"job{number}" for number in range(len(jobs))], "m")
+    answer = ResponseStream([f"job{number}" for number in range(len(jobs))], "m")
     for turn in range(max(map(len, jobs))):
         for choice, events in enumerate(jobs):
             if turn < len(events):
                 last = turn == len(events) - 1
-                answer.tracks[choice].ended = last
+                answer.choices[choice].ended = last
                 answer.put(choice, events[turn], last=last)
     return answer
 
 
-async def whole(request: ChatRequest, *jobs: Sequence[Event], tally: Tally | None = None) -> list[Choice]:
-    return await collect(answered(*jobs), request, tally or Tally())
+async def whole(request: ChatRequest, *jobs: Sequence[Event], tally: UsageRecorder | None = None) -> list[Choice]:
+    return await collect(answered(*jobs), request, tally or UsageRecorder())
 
 
-async def streamed(request: ChatRequest, *jobs: Sequence[Event], tally: Tally | None = None) -> list[dict[str, Any]]:
+async def streamed(
+    request: ChatRequest, *jobs: Sequence[Event], tally: UsageRecorder | None = None
+) -> list[dict[str, Any]]:
     """The chunks of the stream."""
-    rendering = ChatRendering(request, answer_id="0", created=0, fingerprint="fp")
-    sent = b"".join([piece async for piece in stream(answered(*jobs), request, rendering, tally or Tally())])
+    rendering = ChatResponseEncoder(request, answer_id="0", created=0, fingerprint="fp")
+    sent = b"".join([piece async for piece in stream(answered(*jobs), request, rendering, tally or UsageRecorder())])
     events = sent.decode().split("\n\n")
     assert events[-2:] == ["data: [DONE]", ""]
     return [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
@@ -85,7 +97,7 @@ def told(chunks: Iterable[dict[str, Any]]) -> list[tuple[str, list[str]]]:
 
 
 async def test_plain_text() -> None:
-    tally = Tally()
+    tally = UsageRecorder()
     assert await whole(asked(), said("Hel", "", "lo"), tally=tally) == [Choice(index=0, text="Hello", reason="stop")]
     assert (tally.outcome, tally.usage().completion_tokens, tally.usage().cached_tokens) == ("stop", 3, 2)
     chunks = await streamed(asked(stream=True), said("Hel", "", "lo", reason="length"))
@@ -106,7 +118,7 @@ async def test_choices_of_one_request_share_its_prompt() -> None:
 
 
 async def test_every_prompt_counts_once() -> None:
-    tally = Tally()
+    tally = UsageRecorder()
     prompts: tuple[Prompt, ...] = ("one", "two")
     request = asked(messages=(), prompts=prompts, n=2)
     texts = [choice.text for choice in await whole(request, said("a"), said("b"), said("c"), said("d"), tally=tally)]
@@ -212,20 +224,20 @@ async def test_a_second_call_ends_the_choice_and_cancels_its_job(fields: dict[st
     request = asked(tools=(Tool(name="f"),), n=2, **fields)
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
     cancelled: list[str] = []
-    answer = Answer(["job0", "job1"], "m", cancel=cancelled.append)
-    answer.tracks[1].fill(said(CALL, started=started))
+    answer = ResponseStream(["job0", "job1"], "m", cancel=cancelled.append)
+    answer.choices[1].fill(said(CALL, started=started))
     # The job of the first choice never ends by itself.
-    answer.tracks[0].fill(said(CALL, CALL[:40], CALL[40:] + "and so on", started=started)[:-1])
+    answer.choices[0].fill(said(CALL, CALL[:40], CALL[40:] + "and so on", started=started)[:-1])
     if streams:
-        rendering = ChatRendering(request, answer_id="0", created=0, fingerprint="fp")
-        sent = b"".join([piece async for piece in stream(answer, request, rendering, Tally())]).decode()
+        rendering = ChatResponseEncoder(request, answer_id="0", created=0, fingerprint="fp")
+        sent = b"".join([piece async for piece in stream(answer, request, rendering, UsageRecorder())]).decode()
         assert sent.endswith("data: [DONE]\n\n")
         assert "and so on" not in sent
         chunks = [json.loads(event.removeprefix("data: ")) for event in sent.split("\n\n")[:-2]]
         assert reasons(chunks) == {0: "tool_calls", 1: "tool_calls"}
         assert [len(deltas(chunks, "tool_calls")[choice]) for choice in (0, 1)] == [2, 2]
     else:
-        choices = await collect(answer, request, Tally())
+        choices = await collect(answer, request, UsageRecorder())
         assert [(len(choice.calls), choice.text, choice.reason) for choice in choices] == [(1, "", "tool_calls")] * 2
     assert cancelled == ["job0"]
 
@@ -234,10 +246,10 @@ async def test_the_jobs_of_a_promised_answer_are_not_cancelled_before_its_end() 
     request = asked(tools=(Tool(name="f"),), parallel_tool_calls=False, store=True)
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
     cancelled: list[str] = []
-    answer = Answer(["job0"], "m", cancel=cancelled.append)
+    answer = ResponseStream(["job0"], "m", cancel=cancelled.append)
     answer.promised = True
-    answer.tracks[0].fill(said(CALL, CALL, started=started)[:-1])
-    (choice,) = await collect(answer, request, Tally())
+    answer.choices[0].fill(said(CALL, CALL, started=started)[:-1])
+    (choice,) = await collect(answer, request, UsageRecorder())
     assert len(choice.calls) == 1
     assert (cancelled, answer.ended) == ([], ["job0"])
 
@@ -281,7 +293,7 @@ async def test_a_guided_text_is_all_calls() -> None:
 
 
 async def test_reasoning_is_told_apart_and_counted() -> None:
-    tally = Tally()
+    tally = UsageRecorder()
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", reasoning="think", in_reasoning=True)
     (choice,) = await whole(asked(), said("Hm", "m.", "</think>", "Hi", started=started), tally=tally)
     assert (choice.reasoning, choice.text) == ("Hmm.", "Hi")
@@ -320,7 +332,7 @@ async def test_the_likeliest_of_each_prompt() -> None:
 async def test_a_beam_search_brings_all_choices_of_one_job() -> None:
     request = asked(n=2, best_of=4, sampling=Sampling(beams=4))
     items = tuple(Alternative((1, 2), text, "length", -0.5) for text in ("first", "second"))
-    tally = Tally()
+    tally = UsageRecorder()
     choices = await whole(request, [STARTED, Alternatives(items)], tally=tally)
     assert [(choice.index, choice.text, choice.reason) for choice in choices] == [
         (0, "first", "length"),
@@ -338,7 +350,7 @@ async def test_the_failure_of_one_choice_is_that_of_all(last: Event, fields: dic
         said("a", "b"),
         [STARTED, Delta(0, (1,), "c"), last] if isinstance(last, Failed) else [last],
     ]
-    tally = Tally()
+    tally = UsageRecorder()
     with pytest.raises(RequestRefused) as refused:
         await whole(asked(**fields), *jobs, tally=tally)
     assert refused.value.problem is LOST
@@ -354,8 +366,8 @@ async def test_the_whole_is_handed_over_before_the_end_is_told() -> None:
         seen.append([choice.text for choice in choices])
 
     request = asked(stream=True, n=2)
-    rendering = ChatRendering(request, answer_id="0", created=0, fingerprint="fp")
-    pieces = stream(answered(said("a", "b"), said("c")), request, rendering, Tally(), keep)
+    rendering = ChatResponseEncoder(request, answer_id="0", created=0, fingerprint="fp")
+    pieces = stream(answered(said("a", "b"), said("c")), request, rendering, UsageRecorder(), keep)
     seen += [piece.endswith(rendering.done) async for piece in pieces]
     assert seen == [["ab", "c"], True]
 

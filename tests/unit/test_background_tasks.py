@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from shared import tasks
-from shared.tasks import Errands, cancel_all, keep_running
+from shared.runtime import tasks
+from shared.runtime.tasks import BackgroundTasks, cancel_all, keep_running
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ async def test_the_failure_of_an_errand_is_logged(caplog: pytest.LogCaptureFixtu
     async def fail() -> None:
         raise ValueError("no")
 
-    errands = Errands()
-    errands.run(fail(), "an errand")
-    await errands.finish(10)
+    background_tasks = BackgroundTasks()
+    background_tasks.run(fail(), "an errand")
+    await background_tasks.finish(10)
     assert "'an errand' failed" in caplog.text

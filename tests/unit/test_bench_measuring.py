@@ -10,7 +10,7 @@ import pytest
 from bench.capacity import BATCH, STEP, demand
 from bench.streams import lateness, line_below
 from bench.usage import family, resident
-from worker.own_time import cpu_seconds
+from worker.cpu_time import cpu_seconds
 
 COSTS = {
     "advertise": 20.0,

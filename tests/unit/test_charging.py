@@ -7,19 +7,19 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.admission import Admission, Ticket
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.directory import Directory
 from api.keys import ApiKey, Keyring
 from api.limits import Limiter, Reservation
-from api.relay import Answer, Relay
+from api.relay import Relay, ResponseStream
 from api.service import ChatService
-from shared import keys
-from shared.errors import Problem, ProblemKind
-from shared.events import Rejected, Started
-from shared.queue import JobQueue
-from shared.registry import announce_worker
-from shared.request import ChatRequest, Message, Sampling
-from shared.settings import ApiSettings
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.events import Rejected, Started
+from shared.protocol.queue import JobQueue
+from shared.protocol.registry import announce_worker
+from shared.protocol.request import ChatRequest, Message, Sampling
+from shared.redis import keys
+from shared.runtime.settings import ApiSettings
 from tests.redis_types import awaitable
 from tests.unit.test_directory import WORKER
 
@@ -54,26 +54,26 @@ class Replica:
         self.service = ChatService(redis, Relay(redis, "r"), self.directory, "r", settings)
         self.queue = JobQueue(redis, WORKER.model)
 
-    async def accept(self, request: ChatRequest, tally: Tally) -> tuple[Ticket, Answer]:
+    async def accept(self, request: ChatRequest, tally: UsageRecorder) -> tuple[Ticket, ResponseStream]:
         ticket = await self.admission.admit(KEY, request, {})
         return ticket, await self.service.submit(ticket.request, tally, tenant=ticket.tenant)
 
-    async def end(self, ticket: Ticket, tally: Tally) -> int:
+    async def end(self, ticket: Ticket, tally: UsageRecorder) -> int:
         """End the exchange as the routes do; return the tokens that the key was charged."""
         if tally.answer is not None:
             self.service.close(tally.answer)
         self.service.charge(ticket.request, ticket.tenant, tally)
         assert ticket.reservation is not None
         self.admission.settle(ticket.reservation, ticket.request, tally)
-        await self.service.farewell()
-        await self.admission.farewell()
+        await self.service.aclose()
+        await self.admission.aclose()
         assert await self.redis.zcard(keys.admitted(KEY.id)) == 0
         (used,) = self.limiter.used
         return used
 
     async def finish_tag(self) -> int:
         """The tenant's place in the fair queue, in tokens."""
-        return int(await awaitable(self.redis.hget(keys.shares(WORKER.model), f"finish:-1:{KEY.id}")))
+        return int(await awaitable(self.redis.hget(keys.fair_queue(WORKER.model), f"finish:-1:{KEY.id}")))
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ async def replica(redis: ArqRedis) -> AsyncIterator[Replica]:
     await announce_worker(redis, WORKER, lease=60)
     await replica.directory.refresh()
     yield replica
-    await replica.service.farewell()
-    await replica.admission.farewell()
+    await replica.service.aclose()
+    await replica.admission.aclose()
 
 
 def chat(text: str = "x" * 4 * PROMPT, n: int = 1, max_tokens: int = 1000) -> ChatRequest:
@@ -100,14 +100,14 @@ def tokens(count: int) -> object:
 
 
 async def test_leaving_before_a_worker_has_the_request_costs_nothing(replica: Replica) -> None:
-    tally = Tally()
+    tally = UsageRecorder()
     ticket, _ = await replica.accept(chat(), tally)
     assert await replica.end(ticket, tally) == tokens(0)
     assert await replica.finish_tag() == tokens(0)
 
 
 async def test_leaving_before_the_first_token_costs_the_prompt(replica: Replica) -> None:
-    tally = Tally()
+    tally = UsageRecorder()
     ticket, _ = await replica.accept(chat(), tally)
     await replica.queue.claim("w1", used=0, slots=1)
     assert await replica.end(ticket, tally) == tokens(PROMPT)
@@ -115,7 +115,7 @@ async def test_leaving_before_the_first_token_costs_the_prompt(replica: Replica)
 
 
 async def test_the_prompt_of_several_choices_costs_once(replica: Replica) -> None:
-    tally = Tally()
+    tally = UsageRecorder()
     ticket, _ = await replica.accept(chat(n=4), tally)
     await replica.queue.claim("w1", used=0, slots=3)
     assert await replica.end(ticket, tally) == tokens(PROMPT)
@@ -124,7 +124,7 @@ async def test_the_prompt_of_several_choices_costs_once(replica: Replica) -> Non
 async def test_of_several_prompts_those_cost_that_workers_have(replica: Replica) -> None:
     prompts = tuple(letter * 4 * PROMPT for letter in "abcd")
     request = ChatRequest(model=WORKER.model, prompts=prompts, sampling=Sampling(max_tokens=10), n=2)
-    tally = Tally()
+    tally = UsageRecorder()
     ticket, _ = await replica.accept(request, tally)
     # Both choices of two prompts, and one of the third.
     await replica.queue.claim("w1", used=0, slots=5)
@@ -133,7 +133,7 @@ async def test_of_several_prompts_those_cost_that_workers_have(replica: Replica)
 
 
 async def test_what_a_worker_has_reported_counts(replica: Replica) -> None:
-    tally = Tally()
+    tally = UsageRecorder()
     ticket, _ = await replica.accept(chat(n=2), tally)
     await replica.queue.claim("w1", used=0, slots=2)
     tally.started(0, Started("w1", 5000, "f"))
@@ -149,7 +149,7 @@ async def test_what_a_worker_has_reported_counts(replica: Replica) -> None:
     ],
 )
 async def test_an_end_from_this_side(replica: Replica, kind: ProblemKind, charged: int) -> None:
-    tally = Tally()
+    tally = UsageRecorder()
     ticket, answer = await replica.accept(chat(), tally)
     await replica.queue.claim("w1", used=0, slots=1)
     answer.fail(Problem(kind=kind, message=""))
@@ -157,15 +157,15 @@ async def test_an_end_from_this_side(replica: Replica, kind: ProblemKind, charge
 
 
 async def test_a_refusal_by_the_worker_costs_nothing(replica: Replica) -> None:
-    tally = Tally()
+    tally = UsageRecorder()
     ticket, answer = await replica.accept(chat(n=2), tally)
     await replica.queue.claim("w1", used=0, slots=2)
-    answer.tracks[0].take(1, Rejected(Problem(kind=ProblemKind.CONTEXT_LENGTH, message="")))
+    answer.choices[0].take(1, Rejected(Problem(kind=ProblemKind.CONTEXT_LENGTH, message="")))
     assert await replica.end(ticket, tally) == tokens(0)
 
 
 async def test_leaving_while_the_request_is_queued(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    tally = Tally()
+    tally = UsageRecorder()
     ticket = await replica.admission.admit(KEY, chat(), {})
     enqueue = JobQueue.enqueue
     queued = asyncio.Event()

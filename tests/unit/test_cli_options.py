@@ -15,8 +15,8 @@ from cli.main import LazyGroup, main
 from cli.options import SettingsCommand, option
 from cli.settings_table import inserted, table
 from cli.up.supervisor import environment
-from shared.settings import ApiSettings, Settings, UpSettings, WorkerSettings
-from shared.version import VERSION
+from shared.runtime.settings import ApiSettings, Settings, UpSettings, WorkerSettings
+from shared.runtime.version import VERSION
 
 README = Path(__file__).parents[2] / "README.md"
 

@@ -8,7 +8,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from cli.settings_table import inserted_into_compose
-from shared.settings import SECRETS, ApiSettings, Settings, WorkerSettings
+from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")

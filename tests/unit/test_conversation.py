@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ProblemKind, RequestRefused
-from shared.request import ChatRequest, Message, Tool, ToolCall
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 from worker.prompt.conversation import Form, learn_form, template_variables
 from worker.prompt.template import ChatTemplate
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.request import Sampling
+from shared.protocol.request import Sampling
 from tests.unit.gguf_files import gguf_bytes
 from worker import models
 from worker.defaults import fill_in, stated_fields

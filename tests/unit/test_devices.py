@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.settings import EngineSettings
+from shared.runtime.settings import EngineSettings
 from worker.engine import devices
 from worker.engine.devices import computes_on_cpus, device_kinds, is_missing
 from worker.engine.interface import EngineLoadError

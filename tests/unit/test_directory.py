@@ -11,7 +11,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from redis.exceptions import ConnectionError
 
 from api.directory import Directory, Fleet
-from shared.registry import WorkerInfo, announce_worker, withdraw_worker
+from shared.protocol.registry import WorkerInfo, announce_worker, withdraw_worker
 
 WORKER = WorkerInfo(
     id="w1", host="h", pid=1, model="tiny", status="serving", engine="simulated", device="CPU", fingerprint="fp",

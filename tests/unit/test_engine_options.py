@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.settings import EngineSettings
+from shared.runtime.settings import EngineSettings
 from worker.engine.memory import default_cache_size, fitting_sequences, free_memory
 from worker.engine.options import EngineOptions
 

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from bench.reports import reports_of
-from shared.events import Delta
-from shared.request import Sampling
-from shared.settings import EngineSettings
+from shared.protocol.events import Delta
+from shared.protocol.request import Sampling
+from shared.runtime.settings import EngineSettings
 from tests.outputs import news_of, text_of
-from worker.engine.interface import EngineLoadError, Made, Output, PassedOn, Refused, Sequence, Stepped
+from worker.engine.interface import EngineLoadError, Output, RawStep, Refused, Sequence, StepOutput, Stepped
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 from worker.engine.simulated_vocabulary import encode
@@ -26,7 +26,7 @@ def sequence(number: int, text: str) -> Sequence:
     return Sequence(number=number, prompt=encode(text), sampling=Sampling())
 
 
-def unpacked(report: PassedOn) -> list[Made]:
+def unpacked(report: RawStep) -> list[StepOutput]:
     """The outputs as the engine made them."""
     decode = msgspec.msgpack.Decoder[Delta | None](Delta | None).decode
     return [Output(one.number, one.end, decode(one.news), one.reason) for one in report.outputs]
@@ -45,8 +45,8 @@ async def test_loading_tells_its_stages_and_then_the_facts() -> None:
     stages: list[str] = []
     process = EngineProcess(options(), stages.append, step_timeout=60)
     await process.start()
-    facts = await process.ready()
-    assert facts.context_length == 1000
+    engine_info = await process.ready()
+    assert engine_info.context_length == 1000
     assert stages
     assert process.exit_code is None
     await process.stop()
@@ -57,7 +57,7 @@ async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: EngineP
     engine.add(sequence(1, "[[say hey]]"))
     engine.add(sequence(2, "[[refuse]]"))
     assert engine.idle_since is None
-    outputs: list[Made] = []
+    outputs: list[StepOutput] = []
     refused: list[int] = []
     async for report in reports_of(engine):
         if isinstance(report, Refused):

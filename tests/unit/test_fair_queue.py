@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from shared import keys
-from shared.queue import JobQueue, QueueFull
-from shared.request import ChatRequest, Job, Message, Sampling, Tier
+from shared.protocol.queue import JobQueue, QueueFull
+from shared.protocol.request import ChatRequest, Job, Message, Sampling, Tier
+from shared.redis import keys
 from tests.redis_types import awaitable
 
 
@@ -115,10 +115,10 @@ async def test_a_request_that_returns_keeps_its_place_and_turns_no_time_back(que
     (claim,), _ = await queue.claim("w", used=0, slots=1)
     await take(queue, 1)
     await queue.release("w", [(claim.job, claim.attempt)])
-    before = await awaitable(queue.redis.hget(keys.shares("tiny"), "time:-1"))
+    before = await awaitable(queue.redis.hget(keys.fair_queue("tiny"), "time:-1"))
     (again,), _ = await queue.claim("w", used=0, slots=1)
     assert again.job == claim.job
-    assert await awaitable(queue.redis.hget(keys.shares("tiny"), "time:-1")) == before
+    assert await awaitable(queue.redis.hget(keys.fair_queue("tiny"), "time:-1")) == before
 
 
 async def test_arqs_own_reader_takes_every_score(queue: JobQueue) -> None:

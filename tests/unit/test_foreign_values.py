@@ -7,10 +7,10 @@ import pytest
 from arq.connections import ArqRedis
 
 from bench.emitting import emit
-from shared import keys
-from shared.events import Delta, encode_event
-from shared.queue import Emitter, Holding, JobQueue, StaleClaims
-from shared.request import ChatRequest, Job, Message
+from shared.protocol.events import Delta, encode_event
+from shared.protocol.queue import Emitter, JobQueue, Lease, StaleClaims
+from shared.protocol.request import ChatRequest, Job, Message
+from shared.redis import keys
 from tests.redis_types import awaitable
 
 HOUR_MS = 3_600_000
@@ -44,7 +44,7 @@ async def lapse(redis: ArqRedis, *jobs: str) -> None:
     await redis.zadd(keys.inflight("tiny"), dict.fromkeys(jobs, now_ms() - 1))
 
 
-STRUCTURES = [keys.queue, keys.inflight, keys.load, keys.shares, keys.prefixes, keys.kept, keys.reaped]
+STRUCTURES = [keys.queue, keys.inflight, keys.load, keys.fair_queue, keys.prefixes, keys.reserved, keys.reaped]
 
 
 @pytest.mark.parametrize("key", STRUCTURES, ids=lambda key: key("x"))
@@ -59,14 +59,14 @@ async def test_a_structure_of_another_type_is_replaced(queue: JobQueue, redis: A
         await spoil()
     assert await claim(queue) == ["a"]
     await spoil()
-    await emit(redis, Emitter("tiny", "w1"), {Holding("a", 1, REPLICA): [EVENT]}, load=0.5)
+    await emit(redis, Emitter("tiny", "w1"), {Lease("a", 1, REPLICA): [EVENT]}, load=0.5)
     assert await queue.renew("w1", [("a", 1)]) == []
     await spoil()
     await queue.reap()
     await spoil()
     await queue.charge("", None, 10)
     await spoil()
-    held = Holding("a", 1, REPLICA)
+    held = Lease("a", 1, REPLICA)
     await emit(redis, Emitter("tiny", "w1"), {held: [EVENT]}, ended={held}, load=0.0)
     await spoil()
     await queue.release("w1", [("a", 1)])
@@ -80,10 +80,10 @@ STATES = [
     {"attempt": "x"},
     {"attempt": "-9"},
     {"attempt": "9" * 18},
-    {"lapses": "x"},
+    {"lost_workers": "x"},
     {"crashes": "-1"},
     {"crashes": "nan"},
-    {"lapses": "1e300"},
+    {"lost_workers": "1e300"},
     "a string",
 ]
 
@@ -114,7 +114,7 @@ async def test_a_job_with_another_type_of_payload_or_journal_goes_alone(
     assert await queue.depth() == (0, 2)
 
 
-@pytest.mark.parametrize("state", ["a string", {"score": "x"}, {"score": "nan"}, {"lapses": "x"}], ids=str)
+@pytest.mark.parametrize("state", ["a string", {"score": "x"}, {"score": "nan"}, {"lost_workers": "x"}], ids=str)
 async def test_a_claimed_job_with_garbage_for_its_state_keeps_nobody_from_being_reaped(
     queue: JobQueue, redis: ArqRedis, state: Any
 ) -> None:
@@ -136,7 +136,7 @@ async def test_a_claimed_job_with_garbage_for_its_state_keeps_nobody_from_publis
     await enqueue(queue, "a", "bad")
     assert await claim(queue) == ["a", "bad"]
     await redis.set(keys.state("bad"), "a string")
-    good, bad = Holding("a", 1, REPLICA), Holding("bad", 1, REPLICA)
+    good, bad = Lease("a", 1, REPLICA), Lease("bad", 1, REPLICA)
     with pytest.raises(StaleClaims) as stale:
         await emit(redis, Emitter("tiny", "w1"), {good: [EVENT], bad: [EVENT]})
     assert stale.value.jobs == {"bad"}
@@ -150,7 +150,7 @@ async def test_a_journal_of_another_type_keeps_nobody_from_publishing(queue: Job
     await enqueue(queue, "a", "bad")
     assert await claim(queue) == ["a", "bad"]
     await redis.set(keys.journal("bad"), "a string")
-    held = [Holding(name, 1, REPLICA) for name in ("bad", "a")]
+    held = [Lease(name, 1, REPLICA) for name in ("bad", "a")]
     await emit(redis, Emitter("tiny", "w1"), {held[0]: [EVENT], held[1]: [EVENT]})
     await emit(redis, Emitter("tiny", "w1"), {held[0]: [EVENT, EVENT], held[1]: [EVENT]}, ended=set(held))
     assert len(await queue.journal("a")) == 2
@@ -161,7 +161,7 @@ async def test_a_garbage_id_in_the_queue_goes_alone(queue: JobQueue, redis: ArqR
     await redis.set(keys.PAYLOAD_PREFIX.encode() + name, b"payload")
     await redis.zadd(keys.queue("tiny"), {name: 1})
     await redis.zadd(keys.inflight("tiny"), {b"\xff": 1, b"nobody": 1})
-    await redis.zadd(keys.kept("tiny"), {b"garbage": now_ms() + 50, b"\xff": now_ms() + 50})
+    await redis.zadd(keys.reserved("tiny"), {b"garbage": now_ms() + 50, b"\xff": now_ms() + 50})
     await enqueue(queue, "a")
     await queue.reap()
     jobs = await claim(queue)
@@ -171,7 +171,7 @@ async def test_a_garbage_id_in_the_queue_goes_alone(queue: JobQueue, redis: ArqR
 
 @pytest.mark.parametrize("tag", ["x", "", "nan", "inf", "-inf", "-5", "1e300", "0x10"])
 async def test_garbage_among_the_shares_keeps_nobody_from_queueing(queue: JobQueue, redis: ArqRedis, tag: str) -> None:
-    await awaitable(redis.hset(keys.shares("tiny"), mapping={"time:-1": tag, "finish:-1:": tag}))
+    await awaitable(redis.hset(keys.fair_queue("tiny"), mapping={"time:-1": tag, "finish:-1:": tag}))
     await enqueue(queue, "a")
     await queue.charge("", None, 10)
     await enqueue(queue, "b")
@@ -207,5 +207,5 @@ async def test_a_lease_of_a_clock_that_was_set_back_ends_after_one_lease(queue: 
 
 async def test_nothing_is_kept_for_longer_because_a_clock_was_set_back(queue: JobQueue, redis: ArqRedis) -> None:
     await enqueue(queue, "a")
-    await redis.zadd(keys.kept("tiny"), {"a dead-worker": now_ms() + HOUR_MS})
+    await redis.zadd(keys.reserved("tiny"), {"a dead-worker": now_ms() + HOUR_MS})
     assert await claim(queue) == ["a"]

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from shared.events import Delta
-from shared.request import Constraint, Sampling
+from shared.protocol.events import Delta
+from shared.protocol.request import Constraint, Sampling
 from worker.engine.generation import Generation
 from worker.engine.interface import Sequence
 from worker.engine.text import Vocabulary

@@ -10,7 +10,7 @@ from fakeredis import FakeAsyncRedis
 from api.keys import ApiKey
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import duration, rate_headers
-from shared import keys
+from shared.redis import keys
 from tests.redis_types import awaitable
 
 

@@ -10,7 +10,7 @@ from api.context import Context
 from api.dialects.azure.parse import SERVED as AZURE
 from api.dialects.ovms.fields import CHAT as MODEL_SERVER
 from api.openapi import document
-from shared.settings import ApiSettings
+from shared.runtime.settings import ApiSettings
 
 DOCUMENT = json.loads(document())
 

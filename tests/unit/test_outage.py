@@ -5,7 +5,7 @@ import logging
 import pytest
 from redis.exceptions import ConnectionError, NoPermissionError
 
-from shared.outage import Outage
+from shared.redis.outage import Outage
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

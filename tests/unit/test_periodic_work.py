@@ -14,9 +14,9 @@ from api.directory import Directory
 from api.main import _Server
 from api.relay import Relay
 from api.service import ChatService
-from shared.queue import JobQueue
-from shared.registry import announce_worker
-from shared.settings import ApiSettings
+from shared.protocol.queue import JobQueue
+from shared.protocol.registry import announce_worker
+from shared.runtime.settings import ApiSettings
 from tests.unit.test_directory import WORKER
 from tests.unit.test_queue import enqueue
 
@@ -38,7 +38,7 @@ async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(
     # Only the first beat comes, and the lease still holds then. (For want of others, the store seems to have been away
     # when it ends, and it holds once more.)
     beats = iter([0.0])
-    monkeypatch.setattr(api.service, "until_beat", lambda period: next(beats, NEVER))
+    monkeypatch.setattr(api.service, "next_tick", lambda period: next(beats, NEVER))
     reaping = asyncio.create_task(service.reap())
     async with asyncio.timeout(PATIENCE):
         while await queue.depth() != (1, 0):  # noqa: ASYNC110 - the queue has no event
@@ -54,11 +54,11 @@ async def test_the_date_is_kept_until_the_end(monkeypatch: pytest.MonkeyPatch) -
     server = _Server(config, ConnectionLimits(10, 0))
     asked: list[float] = []
 
-    def until_beat(period: float) -> float:
+    def next_tick(period: float) -> float:
         asked.append(period)
         return 0.001 if len(asked) < 3 else NEVER
 
-    monkeypatch.setattr(api.main, "until_beat", until_beat)
+    monkeypatch.setattr(api.main, "next_tick", next_tick)
     moments = iter([0.0, 0.0, 3600.0, 3600.0])
     monkeypatch.setattr(time, "time", lambda: next(moments, 3600.0))
     serving = asyncio.create_task(server.main_loop())

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from cli.up.children import Child
-from shared.placement import beside_engine, own_cpus, run_on
-from shared.settings import EngineSettings
+from shared.runtime.placement import beside_engine, own_cpus, run_on
+from shared.runtime.settings import EngineSettings
 from worker.engine.devices import computes_on_cpus
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess

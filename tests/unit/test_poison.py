@@ -2,7 +2,7 @@
 
 import json
 
-from shared.request import ChatRequest, Constraint, Job, Message, Sampling, Tool
+from shared.protocol.request import ChatRequest, Constraint, Job, Message, Sampling, Tool
 from worker.poison import outline, whole
 
 SECRETS = ("my diary", "secret schema", "secret stop", "secret tool", "secret user", "secret data")

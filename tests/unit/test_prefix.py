@@ -2,8 +2,8 @@
 
 import msgspec
 
-from shared.prefix import LENGTHS, prefix_digests
-from shared.request import ChatRequest, Message, Tool, ToolCall
+from shared.protocol.prefix import LENGTHS, prefix_digests
+from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 
 DIGITS = 16
 

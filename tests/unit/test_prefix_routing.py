@@ -10,10 +10,10 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
-from shared import keys
-from shared.queue import Claim, JobQueue
-from shared.request import ChatRequest, Job, Message, Tier
-from shared.tasks import cancel_all
+from shared.protocol.queue import Claim, JobQueue
+from shared.protocol.request import ChatRequest, Job, Message, Tier
+from shared.redis import keys
+from shared.runtime.tasks import cancel_all
 from tests.redis_types import awaitable
 from worker.consumer import ChatWorker, Serve
 
@@ -53,7 +53,7 @@ def job(name: str, beginning: str, *, tier: Tier | None = None) -> Job:
 async def put(queue: JobQueue, name: str, beginning: str, *, tier: Tier | None = None) -> str | None:
     """Queue a job; return the worker that it is kept for."""
     await queue.enqueue([job(name, beginning, tier=tier)], limit=1000)
-    entries: list[bytes] = await queue.redis.zrange(keys.kept("tiny"), 0, -1)
+    entries: list[bytes] = await queue.redis.zrange(keys.reserved("tiny"), 0, -1)
     for entry in entries:
         kept, _, worker = entry.decode().partition(" ")
         if kept == name:
@@ -63,9 +63,9 @@ async def put(queue: JobQueue, name: str, beginning: str, *, tier: Tier | None =
 
 async def end_keeping(queue: JobQueue) -> None:
     """Let the time end for which jobs are kept."""
-    entries = await queue.redis.zrange(keys.kept("tiny"), 0, -1)
+    entries = await queue.redis.zrange(keys.reserved("tiny"), 0, -1)
     if entries:
-        await queue.redis.zadd(keys.kept("tiny"), dict.fromkeys(entries, 1.0))
+        await queue.redis.zadd(keys.reserved("tiny"), dict.fromkeys(entries, 1.0))
 
 
 async def take(queue: JobQueue, worker: str, *, used: int = 0, slots: int = 8) -> list[str]:
@@ -206,7 +206,7 @@ async def test_every_job_is_claimed_once_whatever_is_kept_for_whom(queue: JobQue
     for worker in WORKERS:
         seen += await take(queue, worker, slots=100)
     assert sorted(seen) == sorted(names)
-    assert await queue.redis.exists(keys.kept("tiny")) == 0
+    assert await queue.redis.exists(keys.reserved("tiny")) == 0
 
 
 async def test_what_is_remembered_is_bounded_and_goes_by_itself(redis: ArqRedis, queue: JobQueue) -> None:
@@ -226,7 +226,7 @@ async def test_what_is_remembered_is_bounded_and_goes_by_itself(redis: ArqRedis,
 async def test_short_prompts_leave_no_trace(redis: ArqRedis, queue: JobQueue) -> None:
     request = ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),))
     await queue.enqueue([Job(id="a", reply_to="api-1", request=request)], limit=10)
-    assert await redis.exists(keys.prefixes("tiny"), keys.kept("tiny")) == 0
+    assert await redis.exists(keys.prefixes("tiny"), keys.reserved("tiny")) == 0
     assert not queue.routed
 
 

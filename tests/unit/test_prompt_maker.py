@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ProblemKind, RequestRefused
-from shared.request import ChatRequest, Message, Sampling, Tool, ToolCall
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest, Message, Sampling, Tool, ToolCall
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.template import ChatTemplate

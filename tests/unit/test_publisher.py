@@ -8,10 +8,10 @@ import pytest
 from redis.exceptions import ConnectionError, ResponseError
 
 import worker.publisher
-from shared import keys
-from shared.events import Delta, Finished, decode_frame, encode_event
-from shared.line import Line, unpack
-from shared.queue import Emitter, Holding
+from shared.protocol.events import Delta, Finished, decode_frame, encode_event
+from shared.protocol.queue import Emitter, Lease
+from shared.redis import keys
+from shared.redis.raw_connection import RawConnection, unpack
 from tests.unit.test_queue import REPLICA
 from worker.publisher import Publisher
 
@@ -82,10 +82,10 @@ class Rig:
         self.line = HeldLine()
         self.stale: list[frozenset[str]] = []
         self.orphaned: list[str] = []
-        self.holdings: dict[str, Holding] = {}
+        self.leases: dict[str, Lease] = {}
         self.publisher = Publisher(
             Emitter("tiny", "w1"),
-            cast(Line, self.line),
+            cast(RawConnection, self.line),
             load=lambda: 0.5,
             on_stale=self.stale.append,
             on_orphaned=self.orphaned.append,
@@ -94,12 +94,12 @@ class Rig:
     def step(self, position: int, *jobs: str) -> None:
         """Publish a token of each job."""
         for job in jobs:
-            self.publisher.add(self.holding(job), encode_event(Delta(position, (7,), "x")))
+            self.publisher.add(self.lease(job), encode_event(Delta(position, (7,), "x")))
         self.publisher.flush()
 
-    def holding(self, job: str) -> Holding:
+    def lease(self, job: str) -> Lease:
         """The first attempt of a job."""
-        return self.holdings.setdefault(job, Holding(job, 1, REPLICA))
+        return self.leases.setdefault(job, Lease(job, 1, REPLICA))
 
     async def until(self, reached: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -145,7 +145,7 @@ async def test_the_last_answer_is_looked_for_though_nothing_follows(rig: Rig) ->
 
 
 async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
-    rig.publisher.end_soon(rig.holding("a"), Finished(0, "stop"))
+    rig.publisher.end_soon(rig.lease("a"), Finished(0, "stop"))
     flushing = asyncio.create_task(rig.publisher.flushed())
     await rig.until(lambda: bool(rig.line.sent))
     assert not flushing.done()
@@ -157,7 +157,7 @@ async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
 async def test_the_load_is_told_with_a_jobs_end(rig: Rig) -> None:
     rig.step(0, "a")
     rig.line.waiting.append([1, 1])
-    rig.publisher.discard(rig.holding("a"))
+    rig.publisher.discard(rig.lease("a"))
     await rig.until(lambda: len(rig.line.sent) == 2)
     rig.line.waiting.append([1])
     rig.step(0, "b")
@@ -176,7 +176,7 @@ async def test_of_a_call_with_stale_claims_the_rest_is_sent_again(rig: Rig) -> N
 
 @pytest.mark.parametrize("refusal", [None, ResponseError("OOM"), ResponseError("NOSCRIPT")])
 async def test_what_was_not_confirmed_is_sent_again_on_a_new_line(rig: Rig, refusal: ResponseError | None) -> None:
-    rig.publisher.end(rig.holding("a"), Finished(0, "stop"))
+    rig.publisher.end(rig.lease("a"), Finished(0, "stop"))
     rig.publisher.flush()
     if refusal is None:
         rig.line.broken = True
@@ -193,7 +193,7 @@ async def test_what_was_not_confirmed_is_sent_again_on_a_new_line(rig: Rig, refu
 
 async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_again(rig: Rig) -> None:
     rig.step(0, "a")
-    rig.publisher.end(rig.holding("a"), Finished(1, "stop"))
+    rig.publisher.end(rig.lease("a"), Finished(1, "stop"))
     rig.publisher.flush()
     rig.line.answer(ResponseError("NOSCRIPT"))
     await rig.until(lambda: len(rig.line.sent) == 2)
@@ -213,8 +213,8 @@ async def test_a_store_that_says_nothing_is_left_for_a_new_line(rig: Rig, monkey
 
 async def test_what_is_dropped_before_it_is_sent_is_never_said(rig: Rig) -> None:
     rig.step(0, "a")
-    rig.publisher.add(rig.holding("b"), encode_event(Delta(0, (7,), "x")))
-    rig.publisher.drop(rig.holding("b"))
+    rig.publisher.add(rig.lease("b"), encode_event(Delta(0, (7,), "x")))
+    rig.publisher.drop(rig.lease("b"))
     rig.line.answer([1, 1])
     rig.publisher.flush()
     assert len(rig.line.sent) == 1

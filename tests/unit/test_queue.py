@@ -7,11 +7,11 @@ import pytest
 from arq.connections import ArqRedis
 
 from bench.emitting import emit
-from shared import keys
-from shared.events import Delta, Finished, decode_frame, encode_event, encode_frame
-from shared.line import unpack
-from shared.queue import Emitter, Holding, JobQueue, QueueFull, StaleClaims
-from shared.request import ChatRequest, Job, Message
+from shared.protocol.events import Delta, Finished, decode_frame, encode_event, encode_frame
+from shared.protocol.queue import Emitter, JobQueue, Lease, QueueFull, StaleClaims
+from shared.protocol.request import ChatRequest, Job, Message
+from shared.redis import keys
+from shared.redis.raw_connection import unpack
 
 REPLICA = "api-1"
 EMITTER = Emitter("tiny", "w1")
@@ -89,7 +89,7 @@ async def test_a_step_is_published_and_journalled_together(queue: JobQueue, redi
         await pubsub.subscribe(keys.replica_channel(REPLICA))
         await pubsub.get_message(timeout=1)
         event = encode_event(Delta(0, (7,), "Hi"))
-        assert await emit(redis, EMITTER, {Holding("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 1}
+        assert await emit(redis, EMITTER, {Lease("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 1}
         message = await pubsub.get_message(timeout=1)
     assert message is not None
     assert decode_frame(message["data"])[0].event == Delta(0, (7,), "Hi")
@@ -97,7 +97,7 @@ async def test_a_step_is_published_and_journalled_together(queue: JobQueue, redi
 
 
 def test_a_step_is_packed_as_the_script_takes_it() -> None:
-    one, two, over = Holding("one", 1, "r1"), Holding("two", 12, "r2"), Holding("over", 3, "r1")
+    one, two, over = Lease("one", 1, "r1"), Lease("two", 12, "r2"), Lease("over", 3, "r1")
     command, replicas = EMITTER.command({one: [b"1"], two: [b"2", b""], over: []}, ended={over}, load=0.25)
     name, _, names, *rest = unpack(command)
     assert (name, int(names), replicas) == (b"EVALSHA", 2, ("r1", "r2"))
@@ -113,17 +113,17 @@ async def test_nobody_listening_is_told(queue: JobQueue, redis: ArqRedis) -> Non
     await enqueue(queue, "a")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     event = encode_event(Delta(0, (7,), "Hi"))
-    assert await emit(redis, EMITTER, {Holding("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 0}
+    assert await emit(redis, EMITTER, {Lease("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 0}
 
 
 async def test_the_end_leaves_nothing_but_an_expiring_journal(queue: JobQueue, redis: ArqRedis) -> None:
     await enqueue(queue, "a")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     last = encode_event(Finished(0, "stop"))
-    held = Holding("a", claim.attempt, REPLICA)
+    held = Lease("a", claim.attempt, REPLICA)
     await emit(redis, EMITTER, {held: [last]}, ended={held}, load=0.0)
     assert await queue.depth() == (0, 0)
-    left = {keys.journal("a"), keys.load("tiny"), keys.shares("tiny")}
+    left = {keys.journal("a"), keys.load("tiny"), keys.fair_queue("tiny")}
     assert set(await redis.keys("*")) == {name.encode() for name in left}
     assert 0 < await redis.pttl(keys.journal("a")) <= 60_000
 
@@ -134,7 +134,7 @@ async def test_a_lapsed_claim_goes_back_to_its_old_place(redis: ArqRedis) -> Non
     await asyncio.sleep(0.002)
     await enqueue(queue, "b")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
-    await emit(redis, EMITTER, {Holding("a", 1, REPLICA): [encode_event(Delta(0, (7,), "Hi"))]})
+    await emit(redis, EMITTER, {Lease("a", 1, REPLICA): [encode_event(Delta(0, (7,), "Hi"))]})
     await asyncio.sleep(0.01)
     assert (await queue.reap())[0] == ["a"]
     (again,), left = await queue.claim("w2", used=0, slots=1)
@@ -152,7 +152,7 @@ async def test_a_worker_that_lost_its_claim_can_publish_nothing(redis: ArqRedis)
     (kept,), _ = await queue.claim("w1", used=0, slots=2)
     moved = "lost" if kept.job == "kept" else "kept"
     event = encode_event(Delta(0, (7,), "Hi"))
-    both = {Holding(moved, 1, REPLICA): [event], Holding(kept.job, kept.attempt, REPLICA): [event]}
+    both = {Lease(moved, 1, REPLICA): [event], Lease(kept.job, kept.attempt, REPLICA): [event]}
     with pytest.raises(StaleClaims) as stale:
         await emit(redis, EMITTER, both)
     assert stale.value.jobs == {moved}
@@ -231,13 +231,19 @@ async def test_crashes_and_lapses_are_remembered(redis: ArqRedis) -> None:
     queue = JobQueue(redis, "tiny", lease_ms=1)
     await enqueue(queue, "guilty", "innocent")
     await queue.claim("w1", used=0, slots=2)
-    await queue.release("w1", [("guilty", 1), ("innocent", 1)], blamed={"guilty"})
+    await queue.release("w1", [("guilty", 1), ("innocent", 1)], suspects={"guilty"})
     claims, _ = await queue.claim("w1", used=0, slots=2)
-    assert {claim.job: (claim.crashes, claim.lapses) for claim in claims} == {"guilty": (1, 0), "innocent": (0, 0)}
+    assert {claim.job: (claim.crashes, claim.lost_workers) for claim in claims} == {
+        "guilty": (1, 0),
+        "innocent": (0, 0),
+    }
     await asyncio.sleep(0.01)
     await queue.reap()
     claims, _ = await queue.claim("w1", used=0, slots=2)
-    assert {claim.job: (claim.crashes, claim.lapses) for claim in claims} == {"guilty": (1, 1), "innocent": (0, 1)}
+    assert {claim.job: (claim.crashes, claim.lost_workers) for claim in claims} == {
+        "guilty": (1, 1),
+        "innocent": (0, 1),
+    }
 
 
 async def test_a_job_that_was_cancelled_before_it_came_is_not_queued(queue: JobQueue, redis: ArqRedis) -> None:
@@ -304,7 +310,7 @@ async def test_any_number_of_events_is_published_at_once(queue: JobQueue, redis:
     await enqueue(queue, "a", "b")
     claims, _ = await queue.claim("w1", used=0, slots=2)
     events = [encode_event(Delta(position, (7,), "x")) for position in range(25_000)]
-    held = [Holding(claim.job, claim.attempt, REPLICA) for claim in claims]
+    held = [Lease(claim.job, claim.attempt, REPLICA) for claim in claims]
     last = encode_event(Finished(25_000, "stop"))
     await emit(redis, EMITTER, {held[0]: [*events, last], held[1]: events}, ended={held[0]})
     assert await queue.journal("a") == [*await queue.journal("b"), Finished(25_000, "stop")]

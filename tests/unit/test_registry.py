@@ -8,8 +8,8 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.directory import Directory
-from shared import keys, records
-from shared.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker, survey
+from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker, survey
+from shared.redis import keys, records
 from tests.redis_types import awaitable
 
 WORKER = WorkerInfo(

@@ -3,10 +3,20 @@
 import pytest
 from arq.connections import ArqRedis
 
-from api.relay import Answer, Relay
-from shared import keys
-from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.events import Delta, Event, Failed, Finished, Rejected, Started, encode_event, encode_frame, entry_head
+from api.relay import Relay, ResponseStream
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.events import (
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    Rejected,
+    Started,
+    encode_event,
+    encode_frame,
+    entry_head,
+)
+from shared.redis import keys
 from tests.redis_types import awaitable
 
 STARTED = Started("w1", 3, "fp")
@@ -17,8 +27,8 @@ def delta(position: int, text: str, tokens: int = 1) -> Delta:
     return Delta(position, tuple(range(tokens)), text)
 
 
-def feed(answer: Answer, *events: tuple[int, Event]) -> list[bool]:
-    return [answer.tracks[0].take(attempt, event) for attempt, event in events]
+def feed(answer: ResponseStream, *events: tuple[int, Event]) -> list[bool]:
+    return [answer.choices[0].take(attempt, event) for attempt, event in events]
 
 
 def frame_of(*entries: tuple[str, int, Event]) -> bytes:
@@ -27,7 +37,7 @@ def frame_of(*entries: tuple[str, int, Event]) -> bytes:
     )
 
 
-async def text_of(answer: Answer) -> str:
+async def text_of(answer: ResponseStream) -> str:
     text = ""
     async for batch in answer.batches():
         text += "".join(event.text for _, event in batch if isinstance(event, Delta))
@@ -35,7 +45,7 @@ async def text_of(answer: Answer) -> str:
 
 
 async def test_repeats_and_stale_attempts_are_dropped() -> None:
-    answer = Answer(["a"], "tiny")
+    answer = ResponseStream(["a"], "tiny")
     complete = feed(
         answer,
         (1, STARTED), (1, delta(0, "a")), (1, delta(0, "a")), (2, STARTED), (1, delta(1, "x")), (2, delta(1, "b")),
@@ -46,28 +56,28 @@ async def test_repeats_and_stale_attempts_are_dropped() -> None:
 
 
 async def test_a_gap_is_noticed_and_filled_from_the_journal() -> None:
-    answer = Answer(["a"], "tiny")
+    answer = ResponseStream(["a"], "tiny")
     assert feed(answer, (1, STARTED), (1, delta(1, "b")), (1, delta(2, "c"))) == [True, False, True]
-    answer.tracks[0].fill([STARTED, delta(0, "a"), delta(1, "b")])
+    answer.choices[0].fill([STARTED, delta(0, "a"), delta(1, "b")])
     feed(answer, (1, END))
     assert await text_of(answer) == "abc"
 
 
 async def test_a_missed_beginning_is_noticed() -> None:
-    answer = Answer(["a"], "tiny")
+    answer = ResponseStream(["a"], "tiny")
     assert feed(answer, (1, delta(0, "a"))) == [False]
-    answer.tracks[0].fill([STARTED, delta(0, "a"), delta(1, "b"), delta(2, "c"), END])
+    answer.choices[0].fill([STARTED, delta(0, "a"), delta(1, "b"), delta(2, "c"), END])
     assert await text_of(answer) == "abc"
 
 
 async def test_a_slow_consumer_gets_merged_deltas() -> None:
-    answer = Answer(["a", "b"], "tiny")
-    for track in answer.tracks:
+    answer = ResponseStream(["a", "b"], "tiny")
+    for track in answer.choices:
         track.take(1, STARTED)
     for position in range(1000):
-        for track in answer.tracks:
+        for track in answer.choices:
             track.take(1, delta(position, track.job))
-    for track in answer.tracks:
+    for track in answer.choices:
         track.take(1, Finished(1000, "stop"))
     batches = [batch async for batch in answer.batches()]
     events = [(choice, event) for batch in batches for choice, event in batch]
@@ -81,17 +91,17 @@ async def test_a_slow_consumer_gets_merged_deltas() -> None:
 
 
 async def test_the_verdict_is_raised_when_it_is_a_refusal() -> None:
-    answer = Answer(["a"], "tiny")
+    answer = ResponseStream(["a"], "tiny")
     feed(answer, (1, Rejected(Problem(kind=ProblemKind.INVALID, message="no"))))
     with pytest.raises(RequestRefused, match="no"):
-        await answer.verdict()
+        await answer.started()
 
 
 async def test_failing_an_answer_ends_every_choice_once() -> None:
-    answer = Answer(["a", "b"], "tiny")
+    answer = ResponseStream(["a", "b"], "tiny")
     feed(answer, (1, STARTED), (1, Finished(0, "stop")))
     answer.fail(Problem(kind=ProblemKind.TIMEOUT, message="late"))
-    answer.tracks[1].take(1, STARTED)
+    answer.choices[1].take(1, STARTED)
     assert answer.over
     events = [event async for batch in answer.batches() for _, event in batch]
     assert [type(event) for event in events] == [Started, Finished, Failed]
@@ -99,7 +109,7 @@ async def test_failing_an_answer_ends_every_choice_once() -> None:
 
 async def test_frames_are_routed_and_lost_ones_recovered(redis: ArqRedis) -> None:
     relay = Relay(redis, "api-1")
-    answer = Answer(["a"], "tiny")
+    answer = ResponseStream(["a"], "tiny")
     relay.open(answer)
     await redis.set(keys.payload("a"), b"payload")
     for event in (STARTED, delta(0, "a"), delta(1, "b")):
@@ -113,12 +123,12 @@ async def test_frames_are_routed_and_lost_ones_recovered(redis: ArqRedis) -> Non
 
 async def test_a_job_that_the_store_has_forgotten_ends_with_an_error(redis: ArqRedis) -> None:
     relay = Relay(redis, "api-1")
-    answer = Answer(["a"], "tiny")
+    answer = ResponseStream(["a"], "tiny")
     relay.open(answer)
     relay.route(frame_of(("a", 1, delta(1, "b"))))
     await relay.recovered()
     with pytest.raises(RequestRefused, match="lost"):
-        await answer.verdict()
+        await answer.started()
 
 
 async def test_a_frame_that_is_none_is_ignored(redis: ArqRedis) -> None:
@@ -129,12 +139,12 @@ async def test_a_frame_that_is_none_is_ignored(redis: ArqRedis) -> None:
 
 async def test_a_job_that_is_on_its_way_to_the_queue_is_not_taken_for_lost(redis: ArqRedis) -> None:
     relay = Relay(redis, "api-1")
-    answer = Answer(["a"], "tiny")
+    answer = ResponseStream(["a"], "tiny")
     answer.arriving = True
     relay.open(answer)
     relay.route(frame_of(("a", 1, delta(1, "b"))))
     await relay.recovered()
-    answer.tracks[0].fill([STARTED, delta(0, "a"), delta(1, "b"), Finished(2, "stop")])
+    answer.choices[0].fill([STARTED, delta(0, "a"), delta(1, "b"), Finished(2, "stop")])
     assert await text_of(answer) == "ab"
 
 
@@ -144,7 +154,7 @@ GARBAGE = [b"", b"?", b"\xff", b"\x91" * 10_000, encode_event(STARTED)[:-1], enc
 @pytest.mark.parametrize("garbage", [*GARBAGE, None], ids=lambda garbage: repr(garbage)[:16])
 async def test_a_damaged_journal_ends_its_own_answer_only(redis: ArqRedis, garbage: bytes | None) -> None:
     relay = Relay(redis, "api-1")
-    damaged, whole = Answer(["a"], "tiny"), Answer(["b"], "tiny")
+    damaged, whole = ResponseStream(["a"], "tiny"), ResponseStream(["b"], "tiny")
     for answer in (damaged, whole):
         relay.open(answer)
         await redis.set(keys.payload(answer.jobs[0]), b"payload")
@@ -170,7 +180,7 @@ async def test_a_damaged_journal_ends_its_own_answer_only(redis: ArqRedis, garba
 )
 async def test_a_frame_that_can_not_be_read_is_skipped(redis: ArqRedis, garbage: bytes) -> None:
     relay = Relay(redis, "api-1")
-    answer = Answer(["a"], "tiny")
+    answer = ResponseStream(["a"], "tiny")
     relay.open(answer)
     relay.route(garbage)
     relay.route(frame_of(("a", 1, STARTED), ("a", 1, Finished(0, "stop"))))

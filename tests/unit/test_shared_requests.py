@@ -6,22 +6,22 @@ from collections.abc import Callable
 import pytest
 from arq.connections import ArqRedis
 
-from api.answers.tally import Tally
+from api.answers.usage_recorder import UsageRecorder
 from api.directory import Directory
 from api.relay import Relay
 from api.service import ChatService
 from bench.emitting import emit
-from shared import keys
-from shared.errors import ProblemKind, RequestRefused
-from shared.events import Finished, encode_event
-from shared.queue import Claim, Emitter, Holding, JobQueue
-from shared.registry import announce_worker
-from shared.request import ChatRequest, Job, Message, QueuedJob
-from shared.settings import ApiSettings
-from shared.tasks import cancel_all
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.events import Finished, encode_event
+from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
+from shared.protocol.registry import announce_worker
+from shared.protocol.request import ChatRequest, Job, Message, QueuedJob
+from shared.redis import keys
+from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import cancel_all
 from tests.redis_types import awaitable
 from tests.unit.test_directory import WORKER
-from tests.unit.test_early_prompts import Maker, prompts_of
+from tests.unit.test_prompt_prefetch import Maker, prompts_of
 from worker.consumer import ChatWorker
 from worker.prompt.interface import Prepared
 from worker.shared_requests import RequestGone, SharedRequests
@@ -60,7 +60,7 @@ async def service_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> ChatServ
 
 async def test_choices_do_not_multiply_what_is_stored(redis: ArqRedis) -> None:
     service = await service_of(redis)
-    answer = await service.submit(asked(), Tally())
+    answer = await service.submit(asked(), UsageRecorder())
     assert len(answer.jobs) == CHOICES
     assert len(LONG) < await stored_bytes(redis) < 1.1 * len(LONG)
 
@@ -68,29 +68,29 @@ async def test_choices_do_not_multiply_what_is_stored(redis: ArqRedis) -> None:
 async def test_prompts_of_a_batch_are_stored_once_each(redis: ArqRedis) -> None:
     service = await service_of(redis)
     prompts = tuple(letter * 50_000 for letter in "abc")
-    await service.submit(ChatRequest(model=WORKER.model, prompts=prompts, n=4), Tally())
+    await service.submit(ChatRequest(model=WORKER.model, prompts=prompts, n=4), UsageRecorder())
     size = sum(map(len, prompts))
     assert size < await stored_bytes(redis) < 1.1 * size
 
 
 async def test_small_requests_stay_in_their_jobs(redis: ArqRedis) -> None:
     service = await service_of(redis)
-    answer = await service.submit(asked("hello"), Tally())
+    answer = await service.submit(asked("hello"), UsageRecorder())
     assert {key.decode() for key in await redis.keys(f"{keys.PAYLOAD_PREFIX}*")} == set(map(keys.payload, answer.jobs))
 
 
 async def test_a_request_that_is_too_large_for_its_choices_is_refused(redis: ArqRedis) -> None:
     service = await service_of(redis, max_choice_bytes=CHOICES * len(LONG))
     with pytest.raises(RequestRefused) as refused:
-        await service.submit(asked(), Tally())
+        await service.submit(asked(), UsageRecorder())
     assert (refused.value.problem.kind, refused.value.problem.param) == (ProblemKind.TOO_LARGE, "n")
     assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
-    assert await service.submit(asked(n=CHOICES - 1), Tally())
+    assert await service.submit(asked(n=CHOICES - 1), UsageRecorder())
 
 
 async def finish(queue: JobQueue, *claims: Claim) -> None:
     for claim in claims:
-        held = Holding(claim.job, claim.attempt, "api-1")
+        held = Lease(claim.job, claim.attempt, "api-1")
         await emit(queue.redis, EMITTER, {held: [encode_event(Finished(0, "stop"))]}, ended={held})
 
 

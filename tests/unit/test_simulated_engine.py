@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from shared.errors import ProblemKind
-from shared.request import Constraint, Sampling
-from shared.settings import EngineSettings
+from shared.protocol.errors import ProblemKind
+from shared.protocol.request import Constraint, Sampling
+from shared.runtime.settings import EngineSettings
 from tests.outputs import news_of, text_of, tokens_of
 from worker.engine import directives
-from worker.engine.interface import EngineLoadError, EngineRefusal, Made, Output, Sequence
+from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Sequence, StepOutput
 from worker.engine.options import EngineOptions
 from worker.engine.simulated import SimulatedEngine
 from worker.engine.simulated_vocabulary import END, decode, encode, vocabulary
@@ -29,9 +29,9 @@ def sequence(text: str, number: int = 1, generated: tuple[int, ...] = (), **samp
     )
 
 
-def run(*sequences: Sequence) -> dict[int, list[Made]]:
+def run(*sequences: Sequence) -> dict[int, list[StepOutput]]:
     machine = engine()
-    outputs: dict[int, list[Made]] = {one.number: [] for one in sequences}
+    outputs: dict[int, list[StepOutput]] = {one.number: [] for one in sequences}
     for one in sequences:
         machine.add(one)
     while machine.busy():

@@ -1,6 +1,6 @@
 """Tools for a template that knows none: nothing of the conversation gets lost, and the template sees plain messages."""
 
-from shared.request import ChatRequest, Message, Tool, ToolCall
+from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 from worker.prompt.spelled_tools import knows_tools, spelled_out
 
 TOOL = Tool(name="weather", description='The "weather"', parameters='{"type":"object"}')

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from cli.health import reachable
 from cli.main import main
 from cli.status import QueueInfo, Snapshot, as_json_line, as_table
-from shared.registry import ReplicaInfo, WorkerInfo
+from shared.protocol.registry import ReplicaInfo, WorkerInfo
 
 NOBODY = "redis://127.0.0.1:1/0"
 

@@ -7,7 +7,7 @@ import uvloop
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import ConnectionError
 
-from shared.store import connect
+from shared.redis.client import connect
 
 
 def test_a_plain_url() -> None:

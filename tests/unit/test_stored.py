@@ -10,9 +10,9 @@ from fakeredis import FakeAsyncRedis, FakeServer
 
 from api.dialects.openai.stored import parse_selection, parse_update, render_messages, sent_messages, to_store
 from api.stored import CompletionStore, Selection, StoredCompletion
-from shared import keys
-from shared.errors import ProblemKind, RequestRefused
-from shared.request import ChatRequest
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest
+from shared.redis import keys
 
 OWNER = "key-1"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shared.settings import EngineSettings
+from shared.runtime.settings import EngineSettings
 from worker.engine.openvino import _fingerprint
 from worker.engine.options import EngineOptions
 from worker.model_source import ModelError

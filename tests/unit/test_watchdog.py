@@ -135,7 +135,7 @@ def test_the_bound_holds_even_below_the_least_patience(clock: Clock) -> None:
 
 
 def test_waiting_for_a_cpu_is_no_silence(clock: Clock) -> None:
-    watchdog = Watchdog(BOUND, clock=clock, own_time=lambda elapsed: elapsed / 10)
+    watchdog = Watchdog(BOUND, clock=clock, cpu_time=lambda elapsed: elapsed / 10)
     watchdog.add(1, 10)
     step(watchdog, clock, 0.25, 1)
     assert watch(watchdog, clock, 20) == pytest.approx(2)

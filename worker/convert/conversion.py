@@ -9,7 +9,7 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from shared.settings import EngineSettings
+from shared.runtime.settings import EngineSettings
 from worker.convert.folder import remake
 from worker.convert.original import MODEL_FILES, bring
 from worker.convert.perplexity import perplexity, sample_tokens

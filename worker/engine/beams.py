@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from shared.errors import Problem, ProblemKind
-from shared.events import Alternative, Delta, FinishReason
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.events import Alternative, Delta, FinishReason
 from worker.engine.generation import Generation
-from worker.engine.interface import EngineRefusal, Made, Output, Sequence
+from worker.engine.interface import EngineRefusal, Output, Sequence, StepOutput
 
 MOST_BEAMS = 64
 
@@ -21,7 +21,7 @@ class Beam(msgspec.Struct, frozen=True):
     score: float
 
 
-def rank(sequence: Sequence, beams: Iterable[Beam], make: Callable[[Sequence], Generation]) -> Made:
+def rank(sequence: Sequence, beams: Iterable[Beam], make: Callable[[Sequence], Generation]) -> StepOutput:
     """Return the output of a beam search: the best ``sequence.alternatives`` of ``beams``, best first."""
     best = sorted(beams, key=lambda beam: beam.score, reverse=True)[: sequence.alternatives]
     alternatives = []

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from shared.placement import run_on
+from shared.runtime.placement import run_on
 from worker.engine.interface import (
     Add,
     Cancel,
@@ -21,18 +21,18 @@ from worker.engine.interface import (
     EngineBroken,
     EngineLoadError,
     EngineRefusal,
+    EngineReport,
     LoadFailed,
     Loading,
     Quit,
     Ready,
     Refused,
-    Said,
     Stepped,
 )
 from worker.engine.options import EngineOptions
 from worker.ipc import ChildChannel
 
-Channel = ChildChannel[Command, Said]
+Channel = ChildChannel[Command, EngineReport]
 
 _LONGEST_SILENCE = 0.25
 """Seconds of stepping without outputs after which a report is due all the same: a long prompt is no hang."""
@@ -50,7 +50,7 @@ def main() -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         engine = _load(options, lambda stage: channel.send(Loading(stage)))
-        channel.send(Ready(engine.facts))
+        channel.send(Ready(engine.engine_info))
         # A vocabulary is for ever; the collector need not look through it between two steps.
         gc.freeze()
         serve(engine, channel)

@@ -17,7 +17,7 @@ import openvino
 import openvino_genai
 from openvino import opset13 as opset
 
-from shared.formats import MARKERS
+from shared.protocol.formats import MARKERS
 from worker.engine.interface import EngineLoadError
 from worker.engine.text import Vocabulary
 from worker.engine.tokenizer_vocabulary import read_vocabulary

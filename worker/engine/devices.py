@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from shared.settings import EngineSettings
+from shared.runtime.settings import EngineSettings
 
 AVX512_BF16 = "CPU avx512_bf16"
 """A CPU that computes in bf16 by AVX-512, having no AMX: its bf16 takes no longer than its f32, whatever the batch."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from collections.abc import Sequence as Series
 
-from shared.events import Delta
-from worker.engine.interface import Made, Output, Sequence, StopReason
+from shared.protocol.events import Delta
+from worker.engine.interface import Output, Sequence, StepOutput, StopReason
 from worker.engine.text import TextStream, Vocabulary
 from worker.grammar.lengths import LengthWatch
 
@@ -59,7 +59,7 @@ class Generation:
     def _constrained_from_start(self) -> bool:
         return self.sequence.constraint is not None and not self.sequence.free_until
 
-    def take(self, tokens: Series[int], logprobs: Series[float], reason: StopReason | None = None) -> Made:
+    def take(self, tokens: Series[int], logprobs: Series[float], reason: StopReason | None = None) -> StepOutput:
         """Take a step's tokens. Those behind the end are left out; ``logprobs`` may be longer than ``tokens``.
 
         ``reason`` is set if the engine says that they are the last ones. With no tokens it ends the sequence.

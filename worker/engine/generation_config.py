@@ -8,7 +8,7 @@ from typing import Any
 
 import openvino_genai
 
-from shared.errors import Problem, ProblemKind
+from shared.protocol.errors import Problem, ProblemKind
 from worker.engine.beams import check_beams
 from worker.engine.interface import EngineRefusal, Sequence
 from worker.engine.structure import structure

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from shared.user_cache import user_cache
+from worker.user_cache import user_cache
 
 _PARTS = frozenset({".xml", ".bin", ".json", ".jinja"})
 """What an IR folder's answers depend on: weights, tokenizer, configuration, chat template."""

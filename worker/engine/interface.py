@@ -9,9 +9,9 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from shared.errors import Problem
-from shared.events import Alternative, Delta
-from shared.request import Constraint, Sampling
+from shared.protocol.errors import Problem
+from shared.protocol.events import Alternative, Delta
+from shared.protocol.request import Constraint, Sampling
 from worker.grammar.lengths import Bounded
 
 StopReason = Literal["stop", "length", "exhausted", "cancelled"]
@@ -41,12 +41,12 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alternatives: int = 1
 
 
-News = TypeVar("News")
-"""What is new of a sequence: a :class:`~shared.events.Delta` or ``None`` in the engine's process, the encoding of that,
-to be passed on unread, in the supervisor's."""
+DeltaT = TypeVar("DeltaT")
+"""A sequence's new output: a :class:`~shared.protocol.events.Delta` or ``None`` in the engine process; its encoding,
+forwarded without decoding, in the supervisor."""
 
 
-class Output(msgspec.Struct, Generic[News], frozen=True, array_like=True):
+class Output(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True):
     """What one step made of one sequence.
 
     ``end`` is the number of tokens in the whole generation so far. The text in ``news`` is what may be shown now:
@@ -56,17 +56,17 @@ class Output(msgspec.Struct, Generic[News], frozen=True, array_like=True):
 
     number: int
     end: int
-    news: News
+    news: DeltaT
     reason: StopReason | None = None
     alternatives: tuple[Alternative, ...] = ()
     """The texts of a beam search, best first; it has one output, at its end, with nothing else in it."""
 
 
-Made = Output[Delta | None]
+StepOutput = Output[Delta | None]
 """An output as the engine makes it."""
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is true of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
     ``stated`` names the fields of the sampling for which the model brings defaults of its own.
@@ -117,7 +117,7 @@ class EngineLoadError(Exception):
 class Engine(Protocol):
     """One loaded model. All calls come from the one thread that steps."""
 
-    facts: Facts
+    engine_info: EngineInfo
 
     def add(self, sequence: Sequence) -> None:
         """Take a sequence into the batch. Raises :class:`EngineRefusal`, harming no other sequence."""
@@ -125,7 +125,7 @@ class Engine(Protocol):
     def cancel(self, number: int) -> None:
         """Drop a sequence: it takes no part in the next step, and its KV cache is free after it."""
 
-    def step(self) -> list[Made]:
+    def step(self) -> list[StepOutput]:
         """Advance every sequence; return what is new, at most one output a sequence. Cheap when idle.
 
         Raises :class:`EngineBroken` when no sequence can go on.
@@ -174,7 +174,7 @@ class Loading(msgspec.Struct, frozen=True, array_like=True, tag=1):
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """Loaded and warm."""
 
-    facts: Facts
+    engine_info: EngineInfo
 
 
 class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -183,13 +183,13 @@ class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=3):
     message: str
 
 
-class Stepped(msgspec.Struct, Generic[News], frozen=True, array_like=True, tag=4):
+class Stepped(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True, tag=4):
     """A step is done that had outputs, or a quarter of a second of steps without any (long prompts).
 
     Also sent once when the engine becomes idle, so that the gauges come to rest; before, they may be a little old.
     """
 
-    outputs: tuple[Output[News], ...]
+    outputs: tuple[Output[DeltaT], ...]
     gauges: Gauges
 
 
@@ -200,16 +200,16 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=5):
     problem: Problem
 
 
-Report = Loading | Ready | LoadFailed | Stepped[News] | Refused
+Report = Loading | Ready | LoadFailed | Stepped[DeltaT] | Refused
 
-Said = Report[Delta | None]
+EngineReport = Report[Delta | None]
 """A report as the engine's process sends it."""
 
-Heard = Report[msgspec.Raw]
+RawEngineReport = Report[msgspec.Raw]
 """A report as the supervisor receives it."""
 
-PassedOn = Stepped[msgspec.Raw]
+RawStep = Stepped[msgspec.Raw]
 """A step among those."""
 
-NO_NEWS = len(msgspec.msgpack.encode(None))
+EMPTY_DELTA_BYTES = len(msgspec.msgpack.encode(None))
 """Bytes that encoded news have when there are none; a delta has more."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from shared.settings import PluginValue
+from shared.runtime.settings import PluginValue
 from worker.engine.devices import device_kinds
 
 Properties = Mapping[str, Mapping[str, PluginValue]]

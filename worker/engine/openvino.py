@@ -11,9 +11,9 @@ import numpy
 import openvino
 import openvino_genai
 
-from shared.errors import Problem, ProblemKind
-from shared.request import Sampling
-from worker.convert.kept import serving_path
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.request import Sampling
+from worker.convert.weight_cache import serving_path
 from worker.defaults import stated_fields
 from worker.engine.beams import Beam, rank
 from worker.engine.devices import device_kind, is_missing
@@ -22,13 +22,13 @@ from worker.engine.generation_config import check, configure
 from worker.engine.huge_pages import use_huge_pages
 from worker.engine.identity import model_identity
 from worker.engine.interface import (
+    EngineInfo,
     EngineLoadError,
     EngineRefusal,
-    Facts,
     Gauges,
-    Made,
     Refused,
     Sequence,
+    StepOutput,
     StopReason,
 )
 from worker.engine.model_files import model_bytes
@@ -98,7 +98,7 @@ class OpenVINOEngine:
             threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
         # A cache of size 0 grows as needed: it holds all that the batch can ask for.
         self._cache_tokens = measured if options.cache_size else options.context_length * options.max_batch
-        self.facts = Facts(
+        self.engine_info = EngineInfo(
             context_length=options.context_length,
             cache_tokens=self._cache_tokens,
             slots=options.slots(self._cache_tokens),
@@ -128,7 +128,7 @@ class OpenVINOEngine:
         self._recovery.cancel(number)
         self._complete = [complete for complete in self._complete if complete.sequence.number != number]
 
-    def step(self) -> list[Made]:
+    def step(self) -> list[StepOutput]:
         """Advance every sequence; return what is new.
 
         Raises :class:`~worker.engine.interface.EngineBroken` when the pipeline can't be brought back to work.
@@ -243,9 +243,9 @@ class OpenVINOEngine:
         running.handle.cancel()
         self._clearing = _CLEARING_STEPS
 
-    def _read(self) -> list[Made]:
+    def _read(self) -> list[StepOutput]:
         """Take what the pipeline has made. This runs between any two steps: keep it short."""
-        outputs: list[Made] = []
+        outputs: list[StepOutput] = []
         for number, running in tuple(self._running.items()):
             handle = running.handle
             if running.beams > 1:
@@ -279,7 +279,7 @@ class OpenVINOEngine:
                 self._drop(running)
         return outputs
 
-    def _read_beams(self, number: int, running: Running) -> list[Made]:
+    def _read_beams(self, number: int, running: Running) -> list[StepOutput]:
         """Take the result of a beam search, which comes all at once at its end."""
         handle = running.handle
         if handle.can_read():

@@ -6,12 +6,12 @@ from typing import Literal, Self
 
 import msgspec
 
-from shared.settings import EngineSettings, PluginValue
+from shared.runtime.settings import EngineSettings, PluginValue
 from worker.engine.memory import default_cache_size, fitting_sequences, most_sequences
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine and how to run it; the fields are those of :class:`shared.settings.EngineSettings`.
+    """The engine and how to run it; the fields are those of :class:`shared.runtime.settings.EngineSettings`.
 
     ``path`` is the resolved GGUF file or OpenVINO IR folder. For the simulated engine it is no path: it may
     hold directives about loading (see :mod:`worker.engine.directives`).

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import openvino_genai
 
-from shared.settings import PluginValue
+from shared.runtime.settings import PluginValue
 from worker.engine.detokenizer import open_tokenizer
 from worker.engine.devices import device_kind
 from worker.engine.interface import EngineLoadError

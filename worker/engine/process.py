@@ -6,17 +6,18 @@ from collections.abc import Callable
 
 import msgspec
 
+from worker.cpu_time import CpuTime
 from worker.engine.interface import (
     Add,
     Cancel,
     Command,
+    EngineInfo,
     EngineLoadError,
-    Facts,
-    Heard,
     LoadFailed,
     Loading,
-    PassedOn,
     Quit,
+    RawEngineReport,
+    RawStep,
     Ready,
     Refused,
     Sequence,
@@ -24,7 +25,6 @@ from worker.engine.interface import (
 )
 from worker.engine.options import EngineOptions
 from worker.ipc import Child
-from worker.own_time import OwnTime
 from worker.watchdog import Watchdog
 
 
@@ -44,8 +44,8 @@ class EngineProcess:
     ) -> None:
         """``on_loading`` is called with each stage of loading, for people; ``step_timeout`` is the most seconds that a
         step may take (see :mod:`worker.watchdog`)."""
-        decoder: msgspec.msgpack.Decoder[Heard] = msgspec.msgpack.Decoder(Heard)
-        self._child: Child[Heard, Command] = Child(
+        decoder: msgspec.msgpack.Decoder[RawEngineReport] = msgspec.msgpack.Decoder(RawEngineReport)
+        self._child: Child[RawEngineReport, Command] = Child(
             "worker.engine.child", [msgspec.json.encode(options).decode()], decoder
         )
         self._on_loading = on_loading
@@ -64,21 +64,21 @@ class EngineProcess:
         """Start the process. Raises :class:`OSError` when that fails."""
         await self._child.start()
         if self.pid is not None:
-            self.watchdog.own_time = OwnTime(self.pid).of
+            self.watchdog.cpu_time = CpuTime(self.pid).of
 
-    async def ready(self) -> Facts:
+    async def ready(self) -> EngineInfo:
         """Wait until the model is loaded.
 
         Raises :class:`EngineLoadError` when it can't be, or when the process ends before.
         """
-        # What it says next answers commands, and none has been sent yet: nothing comes behind the facts.
+        # What it says next answers commands, and none has been sent yet: nothing comes behind the engine_info.
         async for report in self._child.messages():
             match report:
                 case Loading(stage):
                     if self._on_loading is not None:
                         self._on_loading(stage)
-                case Ready(facts):
-                    return facts
+                case Ready(engine_info):
+                    return engine_info
                 case LoadFailed(message):
                     raise EngineLoadError(message)
         await self.stop()
@@ -95,11 +95,11 @@ class EngineProcess:
         self._child.send(Cancel(number))
         self._discard(number)
 
-    async def run(self, on_stepped: Callable[[PassedOn], None], on_refused: Callable[[Refused], None]) -> None:
+    async def run(self, on_stepped: Callable[[RawStep], None], on_refused: Callable[[Refused], None]) -> None:
         """Call one or the other with what the engine says after :meth:`ready`, until the process ends, by itself or by
         force. Raises what they raise."""
 
-        def hear(report: Heard) -> None:
+        def hear(report: RawEngineReport) -> None:
             if isinstance(report, Stepped):
                 self.watchdog.heard(output.number for output in report.outputs)
                 for output in report.outputs:

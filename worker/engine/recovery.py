@@ -5,7 +5,7 @@ from collections.abc import Callable
 import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationHandle
 
-from shared.errors import ProblemKind
+from shared.protocol.errors import ProblemKind
 from worker.engine.generation import Generation
 from worker.engine.interface import EngineBroken
 

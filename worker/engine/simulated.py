@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import NoReturn
 from zlib import crc32
 
-from shared.errors import Problem, ProblemKind
+from shared.protocol.errors import Problem, ProblemKind
 from worker.engine import directives
 from worker.engine.directives import Directives
 from worker.engine.generation import Generation
 from worker.engine.interface import (
+    EngineInfo,
     EngineLoadError,
     EngineRefusal,
-    Facts,
     Gauges,
-    Made,
     Refused,
     Sequence,
+    StepOutput,
 )
 from worker.engine.options import EngineOptions
 from worker.engine.simulated_vocabulary import END, FIRST_WORD, WORDS, decode, encode, vocabulary
@@ -48,7 +48,7 @@ class SimulatedEngine:
         self._running: dict[int, _Answer] = {}
         self._steps = 0
         self._tokens = 0
-        self.facts = Facts(
+        self.engine_info = EngineInfo(
             context_length=options.context_length,
             cache_tokens=options.context_length * options.max_batch,
             slots=options.slots(options.context_length * options.max_batch),
@@ -75,13 +75,13 @@ class SimulatedEngine:
                     message="The simulated engine follows no grammar. Put the answer into the prompt: [[say TEXT]].",
                 )
             )
-        room = self.facts.context_length - len(sequence.prompt)
+        room = self.engine_info.context_length - len(sequence.prompt)
         if room <= 0:
             raise EngineRefusal(
                 Problem(
                     kind=ProblemKind.CONTEXT_LENGTH,
                     message=f"The prompt has {len(sequence.prompt)} tokens, which leaves no room for an answer: the "
-                    f"context length is {self.facts.context_length} tokens.",
+                    f"context length is {self.engine_info.context_length} tokens.",
                 )
             )
         self._running[sequence.number] = _Answer(sequence, asked, room, self._default_tokens)
@@ -90,7 +90,7 @@ class SimulatedEngine:
         """Drop a sequence; one that is not running is ignored."""
         self._running.pop(number, None)
 
-    def step(self) -> list[Made]:
+    def step(self) -> list[StepOutput]:
         """Sleep for a step's time, then give each sequence its next token."""
         if not self._running:
             return []
@@ -119,8 +119,8 @@ class SimulatedEngine:
         return Gauges(
             requests=len(self._running),
             scheduled=len(self._running),
-            cache_usage=cached / self.facts.cache_tokens,
-            cache_bytes=self.facts.cache_tokens,
+            cache_usage=cached / self.engine_info.cache_tokens,
+            cache_bytes=self.engine_info.cache_tokens,
             steps=self._steps,
             tokens=self._tokens,
         )
@@ -156,7 +156,7 @@ class _Answer:
         # Resumed at this very position, the sequence has broken an engine here before: once is enough.
         return position == at and position > self._resumed_at
 
-    def advance(self) -> Made:
+    def advance(self) -> StepOutput:
         """Make the next token, or say why there is none."""
         generation = self._generation
         if generation.complete is not None:

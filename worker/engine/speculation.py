@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import openvino_genai
 
-from shared.errors import Problem, ProblemKind
-from shared.request import Sampling
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.request import Sampling
 from worker.engine.interface import EngineRefusal
 from worker.engine.options import EngineOptions
 

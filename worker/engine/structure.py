@@ -2,7 +2,7 @@
 
 import openvino_genai
 
-from shared.request import Constraint
+from shared.protocol.request import Constraint
 
 
 def structure(constraint: Constraint) -> openvino_genai.StructuredOutputConfig:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from shared.errors import ProblemKind, refuse
-from shared.formats import DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END, CallShape, ToolFormat, ToolFormatName
-from shared.request import ChatRequest, Tool
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.formats import DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END, CallShape, ToolFormat, ToolFormatName
+from shared.protocol.request import ChatRequest, Tool
 from worker.grammar import tags
 from worker.grammar.ebnf import Rules, either, literal, sequence
 from worker.grammar.json_text import JsonRules
@@ -53,12 +53,12 @@ def callable_tools(request: ChatRequest) -> tuple[Callable, ...]:
     )
 
 
-def possible_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> tags.Format:
+def optional_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> tags.Format:
     """Any text, in which whatever begins like a call is one."""
     return tags.triggered([shape.trigger], _tags(shape, tools, parallel=parallel), once=_once(form, parallel))
 
 
-def certain_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> tags.Format:
+def required_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> tags.Format:
     """One call or more, and nothing else."""
     every = _tags(shape, tools, parallel=parallel)
     if shape.content == "calls" or _once(form, parallel):
@@ -71,7 +71,7 @@ def certain_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable],
     return tags.tag(begin, calls, end)
 
 
-def listed_calls(tools: Sequence[Callable], *, parallel: bool) -> str:
+def json_array_calls(tools: Sequence[Callable], *, parallel: bool) -> str:
     """The grammar of a JSON list of objects with ``name`` and ``arguments``: one or more, one if not ``parallel``."""
     rules = Rules()
     options = [sequence([literal(_listed_begin(one)), arguments(rules, one), literal("}")]) for one in tools]
@@ -102,7 +102,7 @@ def _listed_begin(one: Callable) -> str:
 def arguments(rules: Rules, one: Callable) -> str:
     """Return the expression of a tool's arguments: after its schema, as far as that can be held.
 
-    Unless the tool is strict, what can't be held is left free. Raises :class:`shared.errors.RequestRefused`.
+    Unless the tool is strict, what can't be held is left free. Raises :class:`RequestRefused`.
     """
     param = f"tools[{one.index}].function.parameters"
     try:
@@ -121,7 +121,7 @@ def arguments(rules: Rules, one: Callable) -> str:
 
 def _tags(shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> list[tags.Format]:
     if shape.content == "calls":
-        return [tags.tag(shape.begin, tags.grammar(listed_calls(tools, parallel=parallel)), shape.end)]
+        return [tags.tag(shape.begin, tags.grammar(json_array_calls(tools, parallel=parallel)), shape.end)]
     return [tags.tag(shape.begin_for(one.tool.name), _content(shape, one), shape.end) for one in tools]
 
 

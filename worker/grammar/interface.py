@@ -6,8 +6,8 @@ one that fails or takes long would do so inside the engine's step, for everybody
 
 import msgspec
 
-from shared.request import Constraint
-from worker.asked import LoadFailed
+from shared.protocol.request import Constraint
+from worker.worker_subprocess import LoadFailed
 
 
 class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Compiled(msgspec.Struct, frozen=True, array_like=True, tag=1):
     slowdown: float = 1.0
 
 
-class Faulty(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class InvalidGrammar(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """It can't be compiled; the message is for the client."""
 
     number: int
@@ -45,4 +45,4 @@ class GrammarsReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """The tokenizer is loaded."""
 
 
-Answer = Compiled | Faulty | GrammarsReady | LoadFailed
+GrammarReply = Compiled | InvalidGrammar | GrammarsReady | LoadFailed

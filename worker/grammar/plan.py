@@ -4,18 +4,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shared.errors import ProblemKind, RequestRefused, refuse
-from shared.formats import HARMONY_START, REASONING_FORMATS, TOOL_FORMATS, OutputFormat
-from shared.request import ChatRequest, Constraint
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.formats import HARMONY_START, REASONING_FORMATS, TOOL_FORMATS, OutputFormat
+from shared.protocol.request import ChatRequest, Constraint
 from worker.grammar import tags
-from worker.grammar.calls import bounded_arguments, callable_tools, certain_calls, listed_calls, possible_calls
+from worker.grammar.calls import bounded_arguments, callable_tools, json_array_calls, optional_calls, required_calls
 from worker.grammar.escapes import SpellingError, readable_grammar, readable_regex
 from worker.grammar.keywords import SchemaError
 from worker.grammar.lengths import Bounded, bounded_values
 from worker.grammar.schema import schema_grammar
 
 GUIDED = "guided"
-"""The tool format of a text that is nothing but a JSON list of calls (:class:`shared.events.Started`)."""
+"""The tool format of a text that is nothing but a JSON list of calls (:class:`shared.protocol.events.Started`)."""
 
 _ANY_OBJECT = '{"type":"object"}'
 _HARMONY_TURN = f"{HARMONY_START}assistant"
@@ -27,9 +27,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``constraint`` is what the engine is held to: a grammar, a regular expression or a structural tag. ``param`` names
     the field of the request that asked for it. ``tools``, ``reasoning`` and ``in_reasoning`` are those of
-    :class:`shared.events.Started`. ``shown_tokens`` are special tokens that stay in the text, because they are its
-    markers. ``free_until`` are texts before the first of which the constraint allows anything; without any, it holds
-    from the start. ``bounded`` are the values with limited strings, which the constraint does not count.
+    :class:`Started`. ``shown_tokens`` are special tokens that stay in the text, because they are its markers.
+    ``free_until`` are texts before the first of which the constraint allows anything; without any, it holds from the
+    start. ``bounded`` are the values with limited strings, which the constraint does not count.
     """
 
     constraint: Constraint | None = None
@@ -46,7 +46,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
     """Return the plan for a chat, without ``shown_tokens``.
 
     ``output`` is what the model's template teaches it to write, ``prompt_end`` how the rendered prompt ends.
-    Raises :class:`shared.errors.RequestRefused` when a schema is wrong or asks for what no grammar can hold.
+    Raises :class:`RequestRefused` when a schema is wrong or asks for what no grammar can hold.
     """
     tools = callable_tools(request)
     parallel = not request.single_call
@@ -54,7 +54,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
     form = TOOL_FORMATS[output.tools] if output.tools else None
     if required and (form is None or form.shape is None):
         if output.reasoning is None:
-            guided = Constraint(kind="grammar", value=listed_calls(tools, parallel=parallel))
+            guided = Constraint(kind="grammar", value=json_array_calls(tools, parallel=parallel))
             return Plan(constraint=guided, param="tools", tools=GUIDED, bounded=bounded_arguments(None, tools))
         # A text with reasoning before the calls needs markers between.
         form = TOOL_FORMATS["hermes"]
@@ -67,7 +67,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
     shape = form.shape if form and tools else None
     plan = msgspec.structs.replace(plan, bounded=bounded_arguments(shape, tools) if shape else ())
     if required and form and shape:
-        calls = certain_calls(form, shape, tools, parallel=parallel)
+        calls = required_calls(form, shape, tools, parallel=parallel)
         return _holding(plan, _after_reasoning(calls, output, prompt_end, final=False))
     if request.constraint is not None:
         if tools and not (form and shape):
@@ -80,11 +80,11 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
         part = _after_reasoning(content, output, prompt_end, final=True)
         if form and shape:
             # XGrammar joins no open-ended row of calls with content that ends: one call, then.
-            calls = certain_calls(form, shape, tools, parallel=False)
+            calls = required_calls(form, shape, tools, parallel=False)
             part = tags.either([part, _after_reasoning(calls, output, prompt_end, final=False)])
         return _holding(msgspec.structs.replace(plan, param=request.constraint.param), part)
     if form and shape:
-        calls = possible_calls(form, shape, tools, parallel=parallel)
+        calls = optional_calls(form, shape, tools, parallel=parallel)
         return _holding(msgspec.structs.replace(plan, free_until=(shape.trigger,)), calls)
     return plan
 

@@ -8,10 +8,10 @@ from itertools import count
 
 import msgspec
 
-from shared.errors import ProblemKind, RequestRefused, refuse
-from shared.request import Constraint
-from worker.asked import AskedChild, ChildUnavailable, Crashed, TooSlow
-from worker.grammar.interface import Answer, Compile, Compiled, Faulty, GrammarOptions, GrammarsReady
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.request import Constraint
+from worker.grammar.interface import Compile, Compiled, GrammarOptions, GrammarReply, GrammarsReady, InvalidGrammar
+from worker.worker_subprocess import SubprocessCrashed, SubprocessTimeout, SubprocessUnavailable, WorkerSubprocess
 
 MODULE = "worker.grammar.child"
 MOST_SLOWDOWN = 4.0
@@ -38,10 +38,10 @@ class GrammarProcess:
         self._deadline = deadline
         self._numbers = count(1)
         self._verdicts: OrderedDict[bytes, asyncio.Task[str | None]] = OrderedDict()
-        self._child: AskedChild[Compile, Answer, GrammarsReady] = AskedChild(
+        self._child: WorkerSubprocess[Compile, GrammarReply, GrammarsReady] = WorkerSubprocess(
             module,
             options,
-            msgspec.msgpack.Decoder(Answer),
+            msgspec.msgpack.Decoder(GrammarReply),
             name="grammar process",
             ready=GrammarsReady,
             deadline=deadline,
@@ -61,7 +61,7 @@ class GrammarProcess:
     async def check(self, constraint: Constraint, param: str) -> None:
         """Return if the engine can be given ``constraint``.
 
-        Raises :class:`shared.errors.RequestRefused` naming ``param`` if it is invalid, or too slow to compile or to
+        Raises :class:`RequestRefused` naming ``param`` if it is invalid, or too slow to compile or to
         generate under.
         """
         key = hashlib.sha256(f"{constraint.kind}\n{constraint.value}".encode()).digest()
@@ -74,7 +74,7 @@ class GrammarProcess:
         try:
             # Others may wait for the same verdict when this request is cancelled.
             fault = await asyncio.shield(verdict)
-        except ChildUnavailable as error:
+        except SubprocessUnavailable as error:
             self._verdicts.pop(key, None)
             raise refuse(ProblemKind.INTERNAL, f"The worker could not check the grammar: {error}.") from error
         if fault is not None:
@@ -92,21 +92,21 @@ class GrammarProcess:
     async def _tell_failure(self) -> None:
         try:
             await self._child.ended()
-        except ChildUnavailable as error:
+        except SubprocessUnavailable as error:
             _log.warning("grammars can't be checked for now: %s", error)
 
     async def _judge(self, constraint: Constraint) -> str | None:
-        """Return what is wrong with a constraint, or None. Raises :class:`ChildUnavailable`."""
+        """Return what is wrong with a constraint, or None. Raises :class:`SubprocessUnavailable`."""
         if not self._child.running:
             self.start()
         try:
             answer = await self._child.ask(Compile(next(self._numbers), constraint))
-        except TooSlow:
+        except SubprocessTimeout:
             return f"It takes more than {self._deadline:g} s to compile and to try; make it smaller"
-        except Crashed:
+        except SubprocessCrashed:
             return "It can't be compiled: the compiler crashed on it"
         match answer:
-            case Faulty(_, message):
+            case InvalidGrammar(_, message):
                 return message
             case Compiled(_, seconds) if seconds > self._most_seconds:
                 return (
@@ -122,7 +122,7 @@ class GrammarProcess:
             case Compiled():
                 return None
             case _:
-                raise ChildUnavailable("the process gave an answer that nobody asked for")
+                raise SubprocessUnavailable("the process gave an answer that nobody asked for")
 
 
 def _refusal(fault: str, param: str) -> RequestRefused:

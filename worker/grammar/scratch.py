@@ -13,7 +13,7 @@ import openvino
 import openvino_genai
 from openvino import opset13 as opset
 
-from shared.request import Constraint
+from shared.protocol.request import Constraint
 from worker.engine.detokenizer import open_tokenizer
 from worker.engine.structure import structure
 

@@ -1,11 +1,11 @@
 """How large the schemas and grammars of a request may be."""
 
-from shared.errors import ProblemKind, refuse
-from shared.request import ChatRequest
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.request import ChatRequest
 
 
 def check_size(request: ChatRequest, most_bytes: int) -> None:
-    """Raise :class:`shared.errors.RequestRefused` when a schema or grammar has more than ``most_bytes`` of text."""
+    """Raise :class:`RequestRefused` when a schema or grammar has more than ``most_bytes`` of text."""
     texts = [(request.constraint.param, request.constraint.value)] if request.constraint else []
     texts += [
         (f"tools[{index}].function.parameters", tool.parameters)

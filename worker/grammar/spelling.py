@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from shared.errors import ProblemKind, refuse
-from shared.request import ChatRequest, Constraint
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.request import ChatRequest, Constraint
 from worker.grammar.plan import Plan
 
 _TEXT_BYTES = frozenset(range(0x80)) | frozenset(range(0x80, 0xC0)) | frozenset(range(0xC2, 0xF5))
@@ -36,7 +36,7 @@ def spellable_plan(plan: Plan, request: ChatRequest, missing: frozenset[int]) ->
     """Return ``plan`` as a vocabulary that lacks the bytes ``missing`` can keep it.
 
     Calls that the model need not make are left unguided where it can't. Raises
-    :class:`shared.errors.RequestRefused` naming the field that asks for what it can't spell.
+    :class:`RequestRefused` naming the field that asks for what it can't spell.
     """
     if plan.constraint is None or not missing:
         return plan

@@ -8,13 +8,13 @@ import sys
 
 import msgspec
 
-from shared.errors import Problem, ProblemKind, RequestRefused
-from worker.asked import LoadFailed, answer_all
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from worker.grammar.size import check_size
 from worker.ipc import ChildChannel
-from worker.prompt.interface import Answer, Prepare, Prepared, PromptOptions, PromptReady, Unfit
+from worker.prompt.interface import Prepare, Prepared, PromptOptions, PromptReady, PromptRefused, PromptReply
 from worker.prompt.maker import PromptMaker
 from worker.prompt.template import ChatTemplateError
+from worker.worker_subprocess import LoadFailed, serve_requests
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 def main() -> int:
     """Serve requests until the parent closes the channel. Returns the exit code."""
     options = msgspec.json.decode(sys.argv[1], type=PromptOptions)
-    channel: ChildChannel[Prepare, Answer] = ChildChannel.inherited(msgspec.msgpack.Decoder(Prepare))
+    channel: ChildChannel[Prepare, PromptReply] = ChildChannel.inherited(msgspec.msgpack.Decoder(Prepare))
     try:
         maker = _load(options)
     except ChatTemplateError as error:
@@ -33,7 +33,7 @@ def main() -> int:
         channel.send(LoadFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
         return 1
     channel.send(PromptReady(options.context_length))
-    return answer_all(channel, lambda message: _answer(maker, message, options.schema_bytes))
+    return serve_requests(channel, lambda message: _answer(maker, message, options.schema_bytes))
 
 
 def _load(options: PromptOptions) -> PromptMaker:
@@ -47,18 +47,18 @@ def _load(options: PromptOptions) -> PromptMaker:
     return load_prompt_maker(options.path, context_length=options.context_length, chat_template=options.chat_template)
 
 
-def _answer(maker: PromptMaker, message: Prepare, most_schema_bytes: int) -> Answer:
+def _answer(maker: PromptMaker, message: Prepare, most_schema_bytes: int) -> PromptReply:
     try:
         check_size(message.request, most_schema_bytes)
         plan = maker.plan(message.request)
         return Prepared(message.number, maker.prepare(message.request), plan)
     except RequestRefused as refusal:
-        return Unfit(message.number, refusal.problem)
+        return PromptRefused(message.number, refusal.problem)
     except Exception as error:
         # A fault of ours in one request must not end the process for the others.
         _log.exception("preparing a prompt failed")
         text = f"The prompt could not be prepared: {type(error).__name__}."
-        return Unfit(message.number, Problem(kind=ProblemKind.INTERNAL, message=text))
+        return PromptRefused(message.number, Problem(kind=ProblemKind.INTERNAL, message=text))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from shared.errors import ProblemKind, refuse
-from shared.request import ChatRequest, Message, Tool
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.request import ChatRequest, Message, Tool
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 
 Clean = Callable[[str], str]
@@ -51,7 +51,7 @@ def learn_form(template: ChatTemplate) -> Form:
 def template_variables(request: ChatRequest, form: Form, clean: Clean) -> dict[str, Any]:
     """Return the variables with which the template renders ``request``.
 
-    Raises :class:`shared.errors.RequestRefused` when JSON text in the request can't be read.
+    Raises :class:`RequestRefused` when JSON text in the request can't be read.
     """
     extra = _parsed(request.template_kwargs or "{}", "chat_template_kwargs", clean)
     if not isinstance(extra, dict):

@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from shared.errors import Problem
-from shared.request import ChatRequest
-from worker.asked import LoadFailed
+from shared.protocol.errors import Problem
+from shared.protocol.request import ChatRequest
 from worker.grammar.plan import Plan
+from worker.worker_subprocess import LoadFailed
 
 
 class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
     plan: Plan = Plan()
 
 
-class Unfit(msgspec.Struct, frozen=True, array_like=True, tag=2):
+class PromptRefused(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """The request can't be served: template error, prompt longer than the context, ..."""
 
     number: int
@@ -57,4 +57,4 @@ class PromptReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
     context_length: int
 
 
-Answer = Prepared | Unfit | PromptReady | LoadFailed
+PromptReply = Prepared | PromptRefused | PromptReady | LoadFailed

@@ -5,9 +5,9 @@ from typing import Protocol
 
 import msgspec
 
-from shared.errors import ProblemKind, refuse
-from shared.formats import OutputFormat, detect
-from shared.request import ChatRequest
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.formats import OutputFormat, detect
+from shared.protocol.request import ChatRequest
 from worker.grammar.plan import Plan, make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
 from worker.prompt.conversation import Form, learn_form, template_variables
@@ -27,10 +27,10 @@ class PromptMaker(Protocol):
     """Makes the token ids of a request's prompt."""
 
     def prepare(self, request: ChatRequest) -> tuple[int, ...]:
-        """Return the prompt's token ids. Raises :class:`shared.errors.RequestRefused` when it can't be served."""
+        """Return the prompt's token ids. Raises :class:`RequestRefused` when it can't be served."""
 
     def plan(self, request: ChatRequest) -> Plan:
-        """Return the plan for the answer. Raises :class:`shared.errors.RequestRefused` when there can be none."""
+        """Return the plan for the answer. Raises :class:`RequestRefused` when there can be none."""
 
 
 class TemplatePromptMaker:
@@ -159,7 +159,7 @@ class TemplatePromptMaker:
 
 
 def check_length(request: ChatRequest, length: int, *, whole: bool, context_length: int) -> None:
-    """Raise :class:`shared.errors.RequestRefused` unless ``length`` prompt tokens and the answer fit the context.
+    """Raise :class:`RequestRefused` unless ``length`` prompt tokens and the answer fit the context.
 
     ``whole`` is False when the prompt has more tokens than were counted. The wordings are OpenAI's.
     """

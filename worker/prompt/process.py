@@ -6,15 +6,15 @@ from itertools import count
 
 import msgspec
 
-from shared.errors import ProblemKind, RequestRefused, refuse
-from shared.request import ChatRequest
-from worker.asked import AskedChild, ChildUnavailable, Crashed, TooSlow
-from worker.prompt.interface import Answer, Prepare, Prepared, PromptOptions, PromptReady, Unfit
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest
+from worker.prompt.interface import Prepare, Prepared, PromptOptions, PromptReady, PromptRefused, PromptReply
+from worker.worker_subprocess import SubprocessCrashed, SubprocessTimeout, SubprocessUnavailable, WorkerSubprocess
 
 MODULE = "worker.prompt.child"
 
 
-class PromptError(ChildUnavailable):
+class PromptError(SubprocessUnavailable):
     """The prompt process can't be started, or has been stopped; no request can be prepared."""
 
 
@@ -31,10 +31,10 @@ class PromptProcess:
         """``load_deadline`` is how many seconds loading the tokenizer may take."""
         self._deadline = deadline
         self._numbers = count(1)
-        self._child: AskedChild[Prepare, Answer, PromptReady] = AskedChild(
+        self._child: WorkerSubprocess[Prepare, PromptReply, PromptReady] = WorkerSubprocess(
             module,
             options,
-            msgspec.msgpack.Decoder(Answer),
+            msgspec.msgpack.Decoder(PromptReply),
             name="prompt process",
             ready=PromptReady,
             deadline=deadline,
@@ -59,26 +59,26 @@ class PromptProcess:
         """Wait until no more prompts can be prepared. Raises :class:`PromptError` unless :meth:`stop` was called."""
         await self._child.ended()
 
-    def ask(self, request: ChatRequest) -> asyncio.Future[Answer]:
+    def ask(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
         """Ask at once for the request's prompt, for :meth:`prepared`; cancelled in time, it is not made."""
         return self._child.ask(Prepare(next(self._numbers), request))
 
-    async def prepared(self, asked: Awaitable[Answer]) -> Prepared:
+    async def prepared(self, asked: Awaitable[PromptReply]) -> Prepared:
         """Return the prompt's token ids and the plan for the answer to it, of a prompt that was ``asked`` for.
 
-        Raises :class:`shared.errors.RequestRefused` when the request can't be served, and :class:`PromptError` when
+        Raises :class:`RequestRefused` when the request can't be served, and :class:`PromptError` when
         no request can.
         """
         try:
             answer = await asked
-        except TooSlow:
+        except SubprocessTimeout:
             raise refuse(
                 ProblemKind.TEMPLATE,
                 f"The prompt was not ready within {self._deadline:g} s: the model's chat template takes too long for "
                 "these messages.",
                 param="messages",
             ) from None
-        except Crashed as error:
+        except SubprocessCrashed as error:
             raise refuse(
                 ProblemKind.POISON,
                 f"Preparing the prompt ended the tokenizer's process {error.times} times; it is not tried again.",
@@ -86,7 +86,7 @@ class PromptProcess:
         match answer:
             case Prepared():
                 return answer
-            case Unfit(_, problem):
+            case PromptRefused(_, problem):
                 raise RequestRefused(problem)
             case _:
                 raise refuse(ProblemKind.INTERNAL, "The prompt process gave an answer that nobody asked for.")

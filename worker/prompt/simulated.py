@@ -2,8 +2,8 @@
 
 import msgspec
 
-from shared.formats import OutputFormat, ReasoningFormatName
-from shared.request import ChatRequest
+from shared.protocol.formats import OutputFormat, ReasoningFormatName
+from shared.protocol.request import ChatRequest
 from worker.engine.simulated_vocabulary import encode
 from worker.grammar.plan import Plan, make_plan, plain_plan
 from worker.prompt.maker import check_length
@@ -17,7 +17,7 @@ class SimulatedPromptMaker:
         self._context_length = context_length
 
     def prepare(self, request: ChatRequest) -> tuple[int, ...]:
-        """Return the prompt's token ids. Raises :class:`shared.errors.RequestRefused` when they are too many."""
+        """Return the prompt's token ids. Raises :class:`RequestRefused` when they are too many."""
         if isinstance(request.prompt, tuple):
             ids = request.prompt
         elif request.prompt is not None:

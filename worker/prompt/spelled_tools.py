@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from shared.formats import ToolFormatName
-from shared.request import ChatRequest, Message, Tool, ToolCall
+from shared.protocol.formats import ToolFormatName
+from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 
 SPELLED_FORMAT: ToolFormatName = "hermes"
 """The format that the instructions ask for, and the history is written in."""

@@ -6,11 +6,11 @@ from api.dialects.azure.addressing import check_api_version, choose_model
 from api.dialects.azure.errors import error_reply
 from api.dialects.azure.info import render_info
 from api.dialects.azure.parse import extra_parameters, parse_chat
-from api.dialects.azure.render import AzureRendering
+from api.dialects.azure.render import AzureResponseEncoder
 from api.dialects.interface import ErrorReply, Lookup
 from api.dialects.openai.body import decode_object
-from shared.errors import Problem
-from shared.request import ChatRequest
+from shared.protocol.errors import Problem
+from shared.protocol.request import ChatRequest
 
 __all__ = ["Azure"]
 
@@ -36,16 +36,16 @@ class Azure:
         self._body: Mapping[str, object] = {}
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Translate a request body. Raises :class:`shared.errors.RequestRefused`, and nothing else."""
+        """Translate a request body. Raises :class:`RequestRefused`, and nothing else."""
         check_api_version(self._query)
         extras = extra_parameters(self._headers)
         value = self._body = decode_object(body)
         model = choose_model(self._headers, self._serving(), value.get("model"))
         return parse_chat(value, model, extras)
 
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> AzureRendering:
+    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> AzureResponseEncoder:
         """Begin the answer to ``request``."""
-        return AzureRendering(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
+        return AzureResponseEncoder(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
         """Translate a failure that happens before the answer has begun."""
@@ -54,7 +54,7 @@ class Azure:
     def info(self) -> bytes:
         """The body that describes the model which a request without a body would reach.
 
-        Raises :class:`shared.errors.RequestRefused`.
+        Raises :class:`RequestRefused`.
         """
         check_api_version(self._query)
         serving = self._serving()

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from api.dialects.azure.errors import INVALID_API_VERSION, INVALID_REQUEST
 from api.dialects.interface import Lookup
-from shared.errors import ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, refuse
 
 DEPLOYMENT_HEADER = "azureml-model-deployment"
 
@@ -14,7 +14,7 @@ _RETRY_NO_WORKER = 5.0
 
 
 def check_api_version(query: Lookup) -> None:
-    """Raise :class:`shared.errors.RequestRefused` unless ``api-version`` is there, in the form of the reference.
+    """Raise :class:`RequestRefused` unless ``api-version`` is there, in the form of the reference.
 
     Every version of that form is taken: what is served here is the same in all of them.
     """
@@ -34,7 +34,7 @@ def choose_model(headers: Lookup, serving: Collection[str], named: object) -> st
 
     That is the one in the deployment header, else the only one that is served, whatever the body says (both are rules
     of the reference), else the one that the body names. ``named`` is the body's own word, of any type. Raises
-    :class:`shared.errors.RequestRefused` when nothing says which model.
+    :class:`RequestRefused` when nothing says which model.
     """
     deployment = headers.get(DEPLOYMENT_HEADER)
     if deployment:

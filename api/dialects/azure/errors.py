@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from api.dialects.interface import ErrorReply
-from shared.errors import Problem, ProblemKind
+from shared.protocol.errors import Problem, ProblemKind
 
 INVALID_REQUEST = "invalid_request"
 INVALID_API_VERSION = "invalid_api_version"

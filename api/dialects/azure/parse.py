@@ -14,8 +14,8 @@ from api.dialects.azure.errors import INVALID_REQUEST
 from api.dialects.extended import EXTENSIONS, ExtendedChatRequest, translate_chat
 from api.dialects.interface import Lookup
 from api.dialects.openai.validation import listed, validate
-from shared.errors import ProblemKind, RequestRefused, refuse
-from shared.request import ChatRequest
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest
 
 EXTRA_PARAMETERS_HEADER = "extra-parameters"
 
@@ -60,7 +60,7 @@ class ExtraParameters(StrEnum):
 
 
 def extra_parameters(headers: Lookup) -> ExtraParameters:
-    """Return what the request wants. Raises :class:`shared.errors.RequestRefused` for a word that Azure lacks."""
+    """Return what the request wants. Raises :class:`RequestRefused` for a word that Azure lacks."""
     word = headers.get(EXTRA_PARAMETERS_HEADER)
     if word is None:
         return ExtraParameters.ERROR
@@ -77,7 +77,7 @@ def extra_parameters(headers: Lookup) -> ExtraParameters:
 
 
 def parse_chat(value: Mapping[str, Any], model: str, extras: ExtraParameters) -> ChatRequest:
-    """Translate a decoded body for ``model``. Raises :class:`shared.errors.RequestRefused`, and nothing else."""
+    """Translate a decoded body for ``model``. Raises :class:`RequestRefused`, and nothing else."""
     fields = {field: given for field, given in value.items() if _is_taken(field, extras)}
     named = value.get("model")
     # Even where the body's own word does not count, it must be a name.
@@ -90,7 +90,7 @@ def parse_chat(value: Mapping[str, Any], model: str, extras: ExtraParameters) ->
 
 
 def _is_taken(field: str, extras: ExtraParameters) -> bool:
-    """Whether a field of the body counts. Raises :class:`shared.errors.RequestRefused` if it must not be there."""
+    """Whether a field of the body counts. Raises :class:`RequestRefused` if it must not be there."""
     if field in SERVED:
         return True
     match extras:

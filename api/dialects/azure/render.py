@@ -4,13 +4,13 @@ import msgspec
 
 from api.dialects.azure.errors import error_object
 from api.dialects.interface import Usage
-from api.dialects.openai.render import ChatRendering, plain_usage
-from shared.errors import Problem
-from shared.request import ChatRequest
+from api.dialects.openai.render import ChatResponseEncoder, plain_usage
+from shared.protocol.errors import Problem
+from shared.protocol.request import ChatRequest
 
 
-class AzureRendering(ChatRendering):
-    """The answer to one chat request. See :class:`api.dialects.interface.Rendering` for the order of calls."""
+class AzureResponseEncoder(ChatResponseEncoder):
+    """The answer to one chat request. See :class:`api.dialects.interface.ResponseEncoder` for the order of calls."""
 
     _annotated = False
 

@@ -3,11 +3,11 @@
 from api.dialects.interface import ErrorReply
 from api.dialects.openai.errors import error_reply
 from api.dialects.openai.models import render_model, render_models
-from api.dialects.openai.obfuscated import ObfuscatedRendering
+from api.dialects.openai.obfuscated import ObfuscatedResponseEncoder
 from api.dialects.openai.parse import parse_chat
-from api.dialects.openai.render import ChatRendering
-from shared.errors import Problem
-from shared.request import ChatRequest
+from api.dialects.openai.render import ChatResponseEncoder
+from shared.protocol.errors import Problem
+from shared.protocol.request import ChatRequest
 
 __all__ = ["OpenAI", "render_model", "render_models"]
 
@@ -16,12 +16,12 @@ class OpenAI:
     """OpenAI's chat completions, an :class:`api.dialects.interface.Dialect`. One instance serves all requests."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Translate a request body. Raises :class:`shared.errors.RequestRefused`, and nothing else."""
+        """Translate a request body. Raises :class:`RequestRefused`, and nothing else."""
         return parse_chat(body)
 
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ChatRendering:
+    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ChatResponseEncoder:
         """Begin the answer to ``request``."""
-        form = ObfuscatedRendering if request.obfuscate else ChatRendering
+        form = ObfuscatedResponseEncoder if request.obfuscate else ChatResponseEncoder
         return form(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:

@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-from shared.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 MAX_DEPTH = 64
 """Deepest nesting of arrays and objects. No sensible schema goes there, and recursive code may rely on it."""
@@ -25,7 +25,7 @@ def decode_object(body: bytes) -> dict[str, Any]:
 
     Refused, each as a 400: text that is not UTF-8 or not JSON, anything but an object, duplicate keys, NaN and
     infinities, numbers beyond double precision's range, lone surrogates, and more than ``MAX_DEPTH`` levels or
-    ``MAX_VALUES`` values. Raises :class:`shared.errors.RequestRefused`.
+    ``MAX_VALUES`` values. Raises :class:`RequestRefused`.
     """
     try:
         value = _parse(body.decode())

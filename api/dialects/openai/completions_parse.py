@@ -17,8 +17,8 @@ from api.dialects.openai.unserved import (
     unsupported,
 )
 from api.dialects.openai.validation import validate
-from shared.errors import ProblemKind, refuse
-from shared.request import ChatRequest, Prompt
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.request import ChatRequest, Prompt
 
 NOT_SERVED: dict[str, NotServed] = {
     "logit_bias": NotServed(NO_BIAS, neutral=({},)),
@@ -29,14 +29,14 @@ PARTLY_SERVED: dict[str, PartlyServed] = {"logprobs": PartlyServed(ONLY_CHOSEN, 
 
 
 def parse_completion(body: bytes) -> ChatRequest:
-    """Translate the body of a completion request. Raises :class:`shared.errors.RequestRefused`, and nothing else."""
+    """Translate the body of a completion request. Raises :class:`RequestRefused`, and nothing else."""
     return translate_completion(validate(ServedCompletionRequest, decode_object(body)))
 
 
 def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
     """Return the internal form of a validated request; the model server's requests are extensions of this one.
 
-    Raises :class:`shared.errors.RequestRefused` for a rule that it breaks, and for what is not served.
+    Raises :class:`RequestRefused` for a rule that it breaks, and for what is not served.
     """
     _check(request)
     check_fields(request, NOT_SERVED, PARTLY_SERVED)

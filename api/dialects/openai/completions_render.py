@@ -8,16 +8,16 @@ import msgspec
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
 from api.dialects.openai.render import detailed_usage
-from shared.errors import Problem
-from shared.events import FinishReason
-from shared.request import ChatRequest
+from shared.protocol.errors import Problem
+from shared.protocol.events import FinishReason
+from shared.protocol.request import ChatRequest
 
 _encode = msgspec.json.Encoder().encode
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 
 
-class CompletionRendering:
-    """The answer to one completion request. See :class:`api.dialects.interface.Rendering` for the order of calls.
+class CompletionResponseEncoder:
+    """The answer to one completion request. See :class:`api.dialects.interface.ResponseEncoder` for the order of calls.
 
     A completion knows no reasoning and no calls: whatever a model writes is its text.
     """

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from api.dialects.openai.content import Content, RefusalPart, TextPart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, FunctionToolCall, Message, ToolMessage
-from shared import request as internal
+from shared.protocol import request as internal
 
 
 def translate_messages(messages: Sequence[Message]) -> tuple[internal.Message, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from api.dialects.interface import ErrorReply
-from shared.errors import Problem, ProblemKind
+from shared.protocol.errors import Problem, ProblemKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.fields import OBJECT, STRING, Items, NonEmptyText, Strict, by_type
 from api.dialects.openai.schema import MAX_COUNT, ChatCompletionRequest
 from api.dialects.openai.toolset import json_text
-from shared.errors import ProblemKind, RequestRefused, refuse
-from shared.request import ChatRequest, Constraint
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest, Constraint
 
 NATIVE_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 """Variables that the service itself passes to chat templates. ``chat_template_kwargs`` can't set them."""
@@ -81,7 +81,7 @@ class ServedCompletionRequest(CompletionRequest, SamplingFields, StructureFields
 def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedCompletionRequest) -> ChatRequest:
     """Return ``request``, made of OpenAI's fields, with those of vLLM applied.
 
-    Raises :class:`shared.errors.RequestRefused` for a rule that they break.
+    Raises :class:`RequestRefused` for a rule that they break.
     """
     chat = fields if isinstance(fields, ServedChatRequest) else None
     return msgspec.structs.replace(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from shared.registry import ModelInfo
+from shared.protocol.registry import ModelInfo
 
 OWNER = "vinoqueue"
 

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 
 from api.dialects.interface import TokenLogprob
-from api.dialects.openai.render import ChatRendering
+from api.dialects.openai.render import ChatResponseEncoder
 
 BLOCK = 64
 """Chunks are filled up to a multiple of so many bytes, so that most of them have the same size."""
@@ -12,7 +12,7 @@ BLOCK = 64
 _END = b"}\n\n"
 
 
-class ObfuscatedRendering(ChatRendering):
+class ObfuscatedResponseEncoder(ChatResponseEncoder):
     """Fills up each delta with an ``obfuscation`` field, as ``stream_options.include_obfuscation`` asks for.
 
     The reference: who can see the sizes of encrypted packets may guess an answer from the lengths of its tokens.

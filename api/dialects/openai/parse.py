@@ -15,8 +15,8 @@ from api.dialects.openai.schema import (
 from api.dialects.openai.toolset import json_text, translate_tools
 from api.dialects.openai.unserved import check_served
 from api.dialects.openai.validation import validate
-from shared.errors import RequestRefused
-from shared.request import ChatRequest, Constraint, Sampling, Tier
+from shared.protocol.errors import RequestRefused
+from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 """What the reference has where neither the client nor the model says anything; it knows no top_k, so that is off."""
@@ -26,7 +26,7 @@ def parse_chat(body: bytes) -> ChatRequest:
     """Translate the body of a chat completion request.
 
     Sampling fields that the client leaves out stay ``None``: the worker fills them from the model's own defaults, and
-    from the reference's after those. Raises :class:`shared.errors.RequestRefused`, and nothing else.
+    from the reference's after those. Raises :class:`RequestRefused`, and nothing else.
     """
     value = decode_object(body)
     try:
@@ -41,7 +41,7 @@ def parse_chat(body: bytes) -> ChatRequest:
 def translate(request: ServedChatRequest) -> ChatRequest:
     """Return the internal form of a validated request; the other dialects' requests are extensions of this one.
 
-    Raises :class:`shared.errors.RequestRefused` for a rule that it breaks, and for what is not served.
+    Raises :class:`RequestRefused` for a rule that it breaks, and for what is not served.
     """
     check(request)
     check_served(request)

@@ -10,9 +10,9 @@ import msgspec
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
-from shared.errors import Problem
-from shared.events import FinishReason
-from shared.request import ChatRequest
+from shared.protocol.errors import Problem
+from shared.protocol.events import FinishReason
+from shared.protocol.request import ChatRequest
 
 _FINISH_REASON: dict[FinishReason, str] = {
     "stop": "stop",
@@ -25,8 +25,8 @@ _FINISH_REASON: dict[FinishReason, str] = {
 _encode = msgspec.json.Encoder().encode
 
 
-class ChatRendering:
-    """The answer to one chat request. See :class:`api.dialects.interface.Rendering` for the order of calls."""
+class ChatResponseEncoder:
+    """The answer to one chat request. See :class:`api.dialects.interface.ResponseEncoder` for the order of calls."""
 
     done = b"data: [DONE]\n\n"
     _annotated = True

@@ -12,13 +12,13 @@ from api.dialects.openai.schema import ChatCompletionRequest, JsonSchemaResponse
 from api.dialects.openai.strict_schema import root_fault, strict_fault
 from api.dialects.openai.tools import CustomChoice, CustomTool, FunctionChoice, FunctionTool, Named, ToolReference
 from api.dialects.openai.validation import missing, wrong_value
-from shared.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")
 
 
 def check(request: ChatCompletionRequest) -> None:
-    """Raise :class:`shared.errors.RequestRefused` for the first rule that ``request`` breaks."""
+    """Raise :class:`RequestRefused` for the first rule that ``request`` breaks."""
     for rule in _RULES:
         rule(request)
 
@@ -44,7 +44,7 @@ def _stored_metadata(request: ChatCompletionRequest) -> None:
 
 
 def check_logit_bias(bias: Mapping[str, int] | None) -> None:
-    """Raise :class:`shared.errors.RequestRefused` unless ``bias`` maps token ids to numbers from -100 to 100."""
+    """Raise :class:`RequestRefused` unless ``bias`` maps token ids to numbers from -100 to 100."""
     for token, value in (bias or {}).items():
         if not _TOKEN_ID.fullmatch(token):
             reason = f"the keys are token ids, but got '{token[:64]}'"

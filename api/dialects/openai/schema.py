@@ -54,13 +54,13 @@ refused."""
 
 
 class TextResponse(Strict):
-    """Answer with any text."""
+    """ResponseStream with any text."""
 
     type: Literal["text"]
 
 
 class JsonObjectResponse(Strict):
-    """Answer with some JSON object."""
+    """ResponseStream with some JSON object."""
 
     type: Literal["json_object"]
 
@@ -75,7 +75,7 @@ class JsonSchema(Strict):
 
 
 class JsonSchemaResponse(Strict):
-    """Answer with JSON of this schema."""
+    """ResponseStream with JSON of this schema."""
 
     type: Literal["json_schema"]
     json_schema: JsonSchema

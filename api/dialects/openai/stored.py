@@ -13,8 +13,8 @@ from api.dialects.openai.fields import Strict
 from api.dialects.openai.schema import Metadata
 from api.dialects.openai.validation import validate
 from api.stored import Selection, StoredCompletion
-from shared.errors import ProblemKind, RequestRefused, refuse
-from shared.request import ChatRequest
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest
 
 _METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 _LIMIT = re.compile(r"-?[0-9]{1,9}")
@@ -59,7 +59,7 @@ def to_store(document: bytes, request: ChatRequest, messages: bytes) -> StoredCo
 
 
 def parse_selection(query: Mapping[str, str]) -> Selection:
-    """Translate the query of a list. Raises :class:`shared.errors.RequestRefused` for values that are wrong."""
+    """Translate the query of a list. Raises :class:`RequestRefused` for values that are wrong."""
     value: dict[str, Any] = {name: text for name, text in query.items() if name in ("after", "model", "order")}
     if "limit" in query:
         # Anything but digits is left to validation, which names its type.
@@ -78,7 +78,7 @@ def parse_selection(query: Mapping[str, str]) -> Selection:
 
 
 def parse_update(body: bytes) -> dict[str, str]:
-    """Return the new metadata. Raises :class:`shared.errors.RequestRefused` for a body that is wrong."""
+    """Return the new metadata. Raises :class:`RequestRefused` for a body that is wrong."""
     return validate(_Update, decode_object(body)).metadata or {}
 
 
@@ -116,7 +116,7 @@ def render_deleted(completion_id: str) -> bytes:
 def render_messages(completion: StoredCompletion, wanted: Selection) -> bytes:
     """A page of the messages that a stored completion answered.
 
-    Raises :class:`shared.errors.RequestRefused` when there is no message with the id ``after``.
+    Raises :class:`RequestRefused` when there is no message with the id ``after``.
     """
     messages = [
         _message(completion.id, index, message) for index, message in enumerate(json.loads(completion.messages))

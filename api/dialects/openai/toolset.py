@@ -18,11 +18,11 @@ from api.dialects.openai.tools import (
     StrictFunction,
     ToolChoice,
 )
-from shared import request as internal
+from shared.protocol import request as internal
 
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request says of tools; the fields are those of :class:`shared.request.ChatRequest`."""
+    """What a request says of tools; the fields are those of :class:`shared.protocol.request.ChatRequest`."""
 
     tools: tuple[internal.Tool, ...] = ()
     functions_form: bool = False

@@ -14,7 +14,7 @@ from api.dialects.openai.messages import AssistantMessage, CustomToolCall, Messa
 from api.dialects.openai.schema import ChatCompletionRequest, PromptCacheOptions
 from api.dialects.openai.tools import CustomTool
 from api.dialects.openai.validation import listed
-from shared.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ PARTLY_SERVED: dict[str, PartlyServed] = {
 
 
 def check_served(request: ChatCompletionRequest) -> None:
-    """Raise :class:`shared.errors.RequestRefused` for the first thing in ``request`` that is not served."""
+    """Raise :class:`RequestRefused` for the first thing in ``request`` that is not served."""
     for index, message in enumerate(request.messages):
         _check_message(f"messages[{index}]", message)
         _check_modality(index, message)
@@ -80,7 +80,7 @@ def check_served(request: ChatCompletionRequest) -> None:
 def check_fields(
     request: BaseModel, not_served: Mapping[str, NotServed], partly_served: Mapping[str, PartlyServed]
 ) -> None:
-    """Raise :class:`shared.errors.RequestRefused` for the first field of ``request`` that the tables refuse."""
+    """Raise :class:`RequestRefused` for the first field of ``request`` that the tables refuse."""
     for field, row in not_served.items():
         value = getattr(request, field)
         if value is not None and value not in row.neutral:

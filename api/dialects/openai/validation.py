@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from api.dialects.openai.fields import WRONG_BRANCH, WRONG_TYPE, is_tag
-from shared.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -44,7 +44,7 @@ _KEY = "[key]"
 
 
 def validate(model: type[_Model], value: Mapping[str, Any]) -> _Model:
-    """Return ``value`` as a ``model``. Raises :class:`shared.errors.RequestRefused` with the first error."""
+    """Return ``value`` as a ``model``. Raises :class:`RequestRefused` with the first error."""
     unknown = value.keys() - _names(model)
     if unknown:
         raise _unrecognized(sorted(unknown))

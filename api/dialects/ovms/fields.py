@@ -5,7 +5,7 @@ from typing import Any
 
 from api.dialects.extended import ExtendedChatRequest
 from api.dialects.openai.completions_schema import CompletionRequest
-from shared.errors import ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, refuse
 
 _COMMON = frozenset(
     {
@@ -79,7 +79,7 @@ def served_fields(value: Mapping[str, Any], served: Collection[str]) -> dict[str
     """Return ``value`` without the fields that have a meaning elsewhere, but none in this interface.
 
     That is where they are null, as good as left out. Fields that nobody knows stay, for validation to refuse. Raises
-    :class:`shared.errors.RequestRefused` for the first of them that is not null.
+    :class:`RequestRefused` for the first of them that is not null.
     """
     taken: dict[str, Any] = {}
     for field, given in value.items():

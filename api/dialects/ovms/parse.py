@@ -19,7 +19,7 @@ from api.dialects.openai.body import decode_object
 from api.dialects.openai.extensions import invalid
 from api.dialects.openai.validation import validate
 from api.dialects.ovms.fields import CHAT, COMPLETION, served_fields
-from shared.request import ChatRequest, Constraint, Sampling
+from shared.protocol.request import ChatRequest, Constraint, Sampling
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=40)
 """What the reference has where neither the client nor the model says anything."""
@@ -46,7 +46,7 @@ class ModelServerCompletionRequest(ExtendedCompletionRequest):
 
 
 def parse_chat(body: bytes) -> ChatRequest:
-    """Translate the body of a chat completion request. Raises :class:`shared.errors.RequestRefused`, nothing else."""
+    """Translate the body of a chat completion request. Raises :class:`RequestRefused`, nothing else."""
     value = served_fields(decode_object(body), CHAT)
     structure = _take_structure(value)
     chat = translate_chat(validate(ModelServerChatRequest, value))
@@ -54,7 +54,7 @@ def parse_chat(body: bytes) -> ChatRequest:
 
 
 def parse_completion(body: bytes) -> ChatRequest:
-    """Translate the body of a completion request. Raises :class:`shared.errors.RequestRefused`, and nothing else.
+    """Translate the body of a completion request. Raises :class:`RequestRefused`, and nothing else.
 
     Unlike OpenAI's, an answer without ``max_tokens`` is as long as the context allows.
     """

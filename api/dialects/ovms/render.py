@@ -4,13 +4,13 @@ The reference has no ``id``. It is here because OpenAI's clients require one.
 """
 
 from api.dialects.interface import Usage
-from api.dialects.openai.completions_render import CompletionRendering
-from api.dialects.openai.render import ChatRendering, plain_usage
-from shared.request import ChatRequest
+from api.dialects.openai.completions_render import CompletionResponseEncoder
+from api.dialects.openai.render import ChatResponseEncoder, plain_usage
+from shared.protocol.request import ChatRequest
 
 
-class ModelServerRendering(ChatRendering):
-    """The answer to one chat request. See :class:`api.dialects.interface.Rendering` for the order of calls."""
+class ModelServerResponseEncoder(ChatResponseEncoder):
+    """The answer to one chat request. See :class:`api.dialects.interface.ResponseEncoder` for the order of calls."""
 
     _annotated = False
 
@@ -26,7 +26,7 @@ class ModelServerRendering(ChatRendering):
         return plain_usage(usage)
 
 
-class ModelServerCompletionRendering(CompletionRendering):
+class ModelServerCompletionResponseEncoder(CompletionResponseEncoder):
     """The answer to one plain completion."""
 
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from api.dialects.openai import OpenAI
-from shared.errors import Problem, RequestRefused
-from shared.request import ChatRequest
+from shared.protocol.errors import Problem, RequestRefused
+from shared.protocol.request import ChatRequest
 
 USER = {"role": "user", "content": "Hello"}
 DIALECT = OpenAI()

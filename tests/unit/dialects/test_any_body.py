@@ -10,8 +10,8 @@ from api.dialects.azure import Azure
 from api.dialects.extended import ExtendedChatRequest
 from api.dialects.interface import Dialect
 from api.dialects.ovms import ModelServer
-from shared.errors import Problem, RequestRefused
-from shared.request import ChatRequest, decode_request, encode_request
+from shared.protocol.errors import Problem, RequestRefused
+from shared.protocol.request import ChatRequest, decode_request, encode_request
 
 _QUERY = {"api-version": "2024-05-01"}
 DIALECTS: dict[str, Callable[[], Dialect]] = {

@@ -30,8 +30,8 @@ from api.dialects.interface import Call, Choice, Usage
 from api.dialects.openai import OpenAI
 from api.dialects.openai.parse import DEFAULTS
 from api.dialects.ovms import ModelServer
-from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.request import ChatRequest, Constraint, Message, Sampling, Tool, ToolCall
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool, ToolCall
 
 USER = {"role": "user", "content": "Hello"}
 VERSION = {"api-version": "2024-05-01-preview"}

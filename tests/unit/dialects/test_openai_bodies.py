@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from api.dialects.openai.body import MAX_DEPTH, MAX_VALUES
 from api.dialects.openai.schema import ChatCompletionRequest
-from shared.errors import ProblemKind
-from shared.request import decode_request, encode_request
+from shared.protocol.errors import ProblemKind
+from shared.protocol.request import decode_request, encode_request
 from tests.unit.dialects.bodies import DIALECT, USER, body, error_of, problem_of
 
 PREFIX = "We could not parse the JSON body of your request: "

@@ -12,11 +12,11 @@ from openai.types.completion_create_params import CompletionCreateParamsStreamin
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.openai.completions_parse import NOT_SERVED, PARTLY_SERVED
-from api.dialects.openai.completions_render import CompletionRendering
+from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.parse import DEFAULTS
-from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.request import ChatRequest, Sampling, decode_request, encode_request
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest, Sampling, decode_request, encode_request
 from tests.sdk_types import CompletionChunk, checked
 
 DIALECT = OpenAICompletions()
@@ -162,7 +162,7 @@ def test_any_json_is_a_request_or_a_refusal(fields: dict[str, object]) -> None:
         assert decode_request(encode_request(request)) == request
 
 
-def rendering(**fields: Any) -> CompletionRendering:
+def rendering(**fields: Any) -> CompletionResponseEncoder:
     request = ChatRequest(model="a/model", **({"prompts": ("Once",)} | fields))
     return DIALECT.render(request, answer_id="0f", created=5, fingerprint="fp_1")
 

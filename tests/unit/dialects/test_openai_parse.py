@@ -9,7 +9,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsStr
 from api.dialects.openai.parse import DEFAULTS
 from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.unserved import NOT_SERVED, PARTLY_SERVED, NotServed, PartlyServed
-from shared.request import ChatRequest, Constraint, Message, Sampling, Tool, ToolCall
+from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool, ToolCall
 from tests.unit.dialects.bodies import USER, body, error_of, parse
 
 SERVED = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.dialects.interface import MessagesMissing
-from shared.errors import RequestRefused
+from shared.protocol.errors import RequestRefused
 from tests.unit.dialects.bodies import DIALECT, error_of
 
 RECORDED = [json.loads(line) for line in (Path(__file__).parent / "openai_errors.jsonl").read_text().splitlines()]

@@ -18,16 +18,16 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from api.dialects.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.openai import OpenAI, render_model, render_models
 from api.dialects.openai.obfuscated import BLOCK
-from api.dialects.openai.render import ChatRendering
-from shared.errors import Problem, ProblemKind
-from shared.registry import ModelInfo
-from shared.request import ChatRequest, Tier
+from api.dialects.openai.render import ChatResponseEncoder
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.registry import ModelInfo
+from shared.protocol.request import ChatRequest, Tier
 from tests.sdk_types import checked
 
 USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
 
 
-def rendering(**fields: Any) -> ChatRendering:
+def rendering(**fields: Any) -> ChatResponseEncoder:
     request = ChatRequest(model="a/model", **fields)
     return OpenAI().render(request, answer_id="0f", created=1_700_000_000, fingerprint="fp_1")
 

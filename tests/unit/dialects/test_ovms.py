@@ -10,9 +10,9 @@ from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.ovms import ModelServer, ModelServerCompletions
 from api.dialects.ovms.fields import CHAT, UNSUPPORTED
 from api.dialects.ovms.parse import DEFAULTS, ModelServerChatRequest
-from api.dialects.ovms.render import ModelServerRendering
-from shared.errors import Problem, ProblemKind, RequestRefused
-from shared.request import ChatRequest, Constraint, Message, Sampling
+from api.dialects.ovms.render import ModelServerResponseEncoder
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest, Constraint, Message, Sampling
 
 USER = {"role": "user", "content": "Hello"}
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -174,7 +174,7 @@ def test_broken_rules_are_refused_by_name(fields: dict[str, Any], param: str) ->
     assert DIALECT.error(problem).status == 400
 
 
-def rendering(**fields: Any) -> ModelServerRendering:
+def rendering(**fields: Any) -> ModelServerResponseEncoder:
     request = ChatRequest(model="m", **fields)
     return DIALECT.render(request, answer_id="0f", created=1_700_000_000, fingerprint="fp")
 

@@ -10,8 +10,8 @@ from api.dialects.azure.parse import parse_chat as parse_azure
 from api.dialects.interface import Dialect
 from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
-from shared.errors import Problem, RequestRefused
-from shared.request import ChatRequest, Constraint
+from shared.protocol.errors import Problem, RequestRefused
+from shared.protocol.request import ChatRequest, Constraint
 
 CHAT = OpenAI()
 COMPLETIONS = OpenAICompletions()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.errors import RequestRefused
-from shared.formats import OutputFormat
-from shared.request import ChatRequest, Constraint, Message
+from shared.protocol.errors import RequestRefused
+from shared.protocol.formats import OutputFormat
+from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.unit.grammar.texts import Texts
 from worker.grammar.ebnf import literal
 from worker.grammar.escapes import SpellingError, chunks, readable_grammar, readable_regex

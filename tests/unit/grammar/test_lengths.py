@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.formats import TOOL_FORMATS, OutputFormat
-from shared.request import ChatRequest, Constraint, Message, Tool
+from shared.protocol.formats import TOOL_FORMATS, OutputFormat
+from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.unit.grammar.texts import Texts
 from worker.grammar.lengths import Bounded, LengthWatch
 from worker.grammar.plan import Plan, make_plan, plain_plan

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ProblemKind, RequestRefused
-from shared.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
-from shared.request import ChatRequest, Constraint, Message, Tool
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
+from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.unit.grammar.texts import Texts
 from worker.grammar.plan import make_plan, plain_plan
 from worker.grammar.size import check_size

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from shared.errors import RequestRefused
-from shared.request import ChatRequest, Constraint, ConstraintKind, Message, Tool
+from shared.protocol.errors import RequestRefused
+from shared.protocol.request import ChatRequest, Constraint, ConstraintKind, Message, Tool
 from worker.grammar.plan import Plan
 from worker.grammar.spelling import missing_bytes, spellable_plan
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from api.parsers import parser_for
-from shared.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
-from shared.request import Tool
+from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
+from shared.protocol.request import Tool
 from tests.unit.parsers.reading import Answer, Call, read
 from tests.unit.parsers.transcript import TOOLS
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from api.parsers import parser_for
-from shared.formats import TOOL_FORMATS, OutputFormat, ToolFormatName, detect
+from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName, detect
 from tests.unit.parsers.reading import Call, read
 from tests.unit.parsers.transcript import WEATHER
 

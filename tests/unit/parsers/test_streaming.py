@@ -1,7 +1,7 @@
 """What can be told is told at once."""
 
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, parser_for
-from shared.formats import OutputFormat
+from shared.protocol.formats import OutputFormat
 from tests.unit.parsers.transcript import TOOLS, Transcript
 
 QWEN3 = Transcript(name="", text="", tools="hermes", reasoning="think")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.parsers import parser_for
-from shared.formats import OutputFormat
-from shared.request import Tool
+from shared.protocol.formats import OutputFormat
+from shared.protocol.request import Tool
 from tests.unit.parsers.reading import read
 from tests.unit.parsers.transcript import TOOLS
 

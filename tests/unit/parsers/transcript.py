@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from api.parsers import Parser, parser_for
-from shared.formats import OutputFormat, ReasoningFormatName, ToolFormatName
-from shared.request import Tool
+from shared.protocol.formats import OutputFormat, ReasoningFormatName, ToolFormatName
+from shared.protocol.request import Tool
 
 WEATHER = Tool(
     name="get_weather",

@@ -1,0 +1,128 @@
+"""What a worker tells an API replica about a job, and the frames that carry it.
+
+Order for one attempt: ``Started``, any number of ``Delta``, then ``Finished`` or ``Failed``; or
+``Rejected`` alone. Positions count generated tokens from 0, so a receiver sees gaps and repeats.
+Encoded events are arrays without field names: they are written once a token and read once a token.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from shared.protocol.errors import Problem
+
+FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The verdict: the prompt fits and the engine has it. ``fingerprint`` names engine and model.
+
+    ``tools`` and ``reasoning`` name the formats (:mod:`shared.protocol.formats`) in which this text marks calls and
+    reasoning, empty where it has none; ``tools`` is ``guided`` where a grammar makes the text a JSON array of calls.
+    ``in_reasoning`` is set when the prompt itself opened the reasoning, so that the text begins inside it.
+    """
+
+    worker: str
+    prompt_tokens: int
+    fingerprint: str
+    cached_tokens: int = 0
+    tools: str = ""
+    reasoning: str = ""
+    in_reasoning: bool = False
+
+
+class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The verdict: this request can't be served, and no worker could serve it."""
+
+    problem: Problem
+
+
+class Delta(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """New tokens: ``position`` is the index of the first one.
+
+    ``text`` may be empty while characters or a possible stop string are held back, and may then
+    belong to earlier tokens too. Where log probabilities were asked for, ``logprobs`` and ``pieces`` (each
+    token's bytes) run parallel to ``tokens``.
+    """
+
+    position: int
+    tokens: tuple[int, ...]
+    text: str
+    logprobs: tuple[float, ...] = ()
+    pieces: tuple[bytes, ...] = ()
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """The end. ``position`` equals the number of generated tokens."""
+
+    position: int
+    reason: FinishReason
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """The end, after ``Started``: the answer is incomplete and will stay so."""
+
+    problem: Problem
+
+
+class Alternative(msgspec.Struct, frozen=True, array_like=True):
+    """One whole text of a beam search."""
+
+    tokens: tuple[int, ...]
+    text: str
+    reason: FinishReason
+    score: float
+    logprobs: tuple[float, ...] = ()
+    pieces: tuple[bytes, ...] = ()
+
+
+class Alternatives(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """The end of a beam search: the best texts, best first, one for each choice of the request."""
+
+    items: tuple[Alternative, ...]
+
+
+Event = Started | Rejected | Delta | Finished | Failed | Alternatives
+TERMINAL = (Finished, Failed, Rejected, Alternatives)
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One event in a frame. ``attempt`` counts a job's claims from 1; a stale one is ignored."""
+
+    job: str
+    attempt: int
+    event: Event
+
+
+_encoder = msgspec.msgpack.Encoder()
+_frame_decoder = msgspec.msgpack.Decoder(list[Entry])
+_event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+def encode_event(event: Event) -> bytes:
+    """Return one event as MessagePack bytes, as they stand in journals and frames."""
+    return _encoder.encode(event)
+
+
+def entry_head(job: str, attempt: int) -> bytes:
+    """Return how the entries of a job's attempt begin; an encoded event behind it makes an :class:`Entry`."""
+    return b"\x93" + _encoder.encode(job) + _encoder.encode(attempt)
+
+
+def encode_frame(entries: Sequence[bytes]) -> bytes:
+    """Return a frame as MessagePack bytes: of each entry its head and its encoded event, one behind the other."""
+    count = len(entries) // 2
+    # An array of up to 15 items has its length in the one byte that tells the type, a longer one in four more.
+    size = bytes((0x90 | count,)) if count < 16 else b"\xdd" + count.to_bytes(4, "big")
+    return b"".join((size, *entries))
+
+
+def decode_frame(data: bytes) -> list[Entry]:
+    """Return a frame's entries. Raises :class:`msgspec.DecodeError` when ``data`` is not a frame."""
+    return _frame_decoder.decode(data)
+
+
+def decode_journal(items: Iterable[bytes]) -> list[Event]:
+    """Return a job's journalled events in order. Raises :class:`msgspec.DecodeError` on foreign bytes."""
+    return [_event_decoder.decode(item) for item in items]

@@ -1,0 +1,131 @@
+#!lua flags=allow-oom
+-- Moves waiting jobs to the in-flight set for one worker: at most its free slots, and at most its
+-- share of the queue while other workers have free slots too.
+-- Jobs that are reserved for other workers (see enqueue.lua) are passed over until that time ends: whoever passes over jobs
+-- must look again then. A worker that is full gives back what is reserved for it, and others are woken for it.
+-- KEYS: queue, inflight, load, fair_queue, reserved
+-- ARGV: payload prefix, state prefix, journal prefix, worker, slots used, slots, lease (ms), state TTL (ms),
+--       worker channel prefix, time (ms) for which jobs are reserved
+-- A job whose records can't be read is forgotten: the API replica that waits for it finds it gone.
+-- Returns the number of jobs that still wait, then {id, attempt, crashes, lost_workers, payload, journal} for each
+-- claimed one.
+
+local MOST_ATTEMPTS = 1000000
+
+-- Returns for each job that is reserved for a worker that worker's name, and how many are reserved for us and for others.
+local function read_reserved()
+  local reserved, ours, others = {}, 0, 0
+  if redis.call('EXISTS', KEYS[5]) == 1 then
+    local now = now_ms()
+    redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', now))
+    -- What is reserved for longer than jobs are reserved was written before the store's clock was set back.
+    redis.call('ZREMRANGEBYSCORE', KEYS[5], string.format('(%.0f', now + tonumber(ARGV[10])), '+inf')
+    for _, entry in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
+      local job, worker = string.match(entry, '^(%S+) (.*)$')
+      if not job then
+        redis.call('ZREM', KEYS[5], entry) -- nobody of ours has written it
+      elseif worker == ARGV[4] then
+        reserved[job], ours = worker, ours + 1
+      else
+        reserved[job], others = worker, others + 1
+      end
+    end
+  end
+  return reserved, ours, others
+end
+
+-- Takes up to so many jobs from the queue's front that are not reserved for others; returns ids and scores in turn.
+local function pop(take, reserved, for_others)
+  if for_others == 0 then
+    return redis.call('ZPOPMIN', KEYS[1], take)
+  end
+  local front = redis.call('ZRANGE', KEYS[1], 0, take + for_others - 1, 'WITHSCORES')
+  local popped, ids = {}, {}
+  for at = 1, #front, 2 do
+    if #ids < take and (reserved[front[at]] or ARGV[4]) == ARGV[4] then
+      ids[#ids + 1] = front[at]
+      popped[#popped + 1], popped[#popped + 2] = front[at], front[at + 1]
+    end
+  end
+  call_with('ZREM', KEYS[1], ids, 1, #ids)
+  return popped
+end
+
+-- Returns a count in a job's state. Raises an error when it can be none.
+local function count(stored)
+  local number = tonumber(stored or 0)
+  if not (number and number >= 0 and number <= MOST_ATTEMPTS) then
+    error('no count')
+  end
+  return number
+end
+
+-- Claims a job that was taken out of the queue; returns what to reply of it, or nil when it has gone. Raises an error
+-- when its records can't be read.
+local function claim(job, score, lease_end)
+  local payload = redis.call('GET', ARGV[1] .. job)
+  if not payload then
+    return nil
+  end
+  local state = ARGV[2] .. job
+  local attempt = redis.call('HINCRBY', state, 'attempt', 1)
+  if attempt < 1 then
+    error('no attempt')
+  end
+  redis.call('HSET', state, 'worker', ARGV[4], 'score', score)
+  redis.call('PEXPIRE', state, ARGV[8])
+  redis.call('ZADD', KEYS[2], lease_end, job)
+  local journal = {}
+  if attempt > 1 then
+    journal = redis.call('LRANGE', ARGV[3] .. job, 0, -1)
+  end
+  local past = redis.call('HMGET', state, 'crashes', 'lost_workers')
+  return {job, count(attempt), count(past[1]), count(past[2]), payload, journal}
+end
+
+local used, slots = tonumber(ARGV[5]), tonumber(ARGV[6])
+local waiting = redis.call('ZCARD', KEYS[1])
+local reply = {waiting}
+local reserved, for_us, for_others = {}, 0, 0
+if waiting > 0 then
+  reserved, for_us, for_others = read_reserved()
+end
+if waiting > 0 and used < slots then
+  redis.call('ZCARD', KEYS[2]) -- fails before anything is taken, if the key holds another type of value
+  local others = redis.call('ZCOUNT', KEYS[3], '-inf', '(1')
+  local own = redis.call('ZSCORE', KEYS[3], ARGV[4])
+  if own and tonumber(own) < 1 then
+    others = others - 1
+  end
+  local share = math.ceil(math.max(1, waiting - for_others) / (others + 1))
+  local take = math.min(slots - used, math.max(share, for_us))
+  local lease_end = string.format('%.0f', now_ms() + tonumber(ARGV[7]))
+  local popped = pop(take, reserved, for_others)
+  reply[1] = waiting - #popped / 2
+  advance(KEYS[4], popped)
+  for at = 1, #popped, 2 do
+    local job, score = popped[at], popped[at + 1]
+    if reserved[job] then
+      redis.call('ZREM', KEYS[5], job .. ' ' .. ARGV[4])
+      reserved[job] = nil
+    end
+    local claimed, row = pcall(claim, job, score, lease_end)
+    if claimed and row then
+      reply[#reply + 1] = row
+    else
+      redis.call('ZREM', KEYS[2], job)
+      forget(job, ARGV[1], ARGV[2], ARGV[3])
+    end
+  end
+end
+used = used + #reply - 1
+redis.call('ZADD', KEYS[3], used / slots, ARGV[4])
+if for_us > 0 and used >= slots then
+  for job, worker in pairs(reserved) do
+    if worker == ARGV[4] then
+      redis.call('ZREM', KEYS[5], job .. ' ' .. worker)
+      wake(KEYS[3], ARGV[9])
+    end
+  end
+end
+return reply

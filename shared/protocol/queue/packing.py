@@ -1,0 +1,58 @@
+"""Encoding a request's jobs for the queue: each request once, however many jobs it has."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+from arq.jobs import serialize_job
+from arq.utils import timestamp_ms
+
+from shared.protocol.request import Job, QueuedJob, encode_job, encode_request
+
+JOB_FUNCTION = "chat"
+"""Name of the arq function that serves a job."""
+
+MOST_BYTES = 32 * 2**20
+"""Default limit of the encoded bytes of a request times its jobs."""
+
+_INLINE = 4096
+"""Encoded bytes up to which each of several jobs carries its own copy of the request: that saves the worker a read."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class JobsTooLarge(Exception):
+    """The encoded requests of the jobs, each counted as often as it has jobs, exceed the limit."""
+
+
+class PackedJobs(NamedTuple):
+    """``payloads`` are arq's job definitions, in order; ``shared`` maps ids to encoded requests of several jobs."""
+
+    payloads: list[bytes]
+    shared: dict[str, bytes]
+
+
+def pack_jobs(jobs: Sequence[Job], most_bytes: int) -> PackedJobs:
+    """Encode ``jobs``, those of one request next to each other.
+
+    Raises :class:`JobsTooLarge`, having encoded little more than ``most_bytes``.
+    """
+    packed = PackedJobs([], {})
+    total = 0
+    for _, group in groupby(jobs, key=lambda job: id(job.request)):
+        own = list(group)
+        request = encode_request(own[0].request)
+        total += len(request) * len(own)
+        if total > most_bytes:
+            raise JobsTooLarge
+        inline: bytes | None = request
+        if len(own) > 1 and len(request) > _INLINE and own[0].shared_request:
+            packed.shared[own[0].shared_request] = request
+            inline = None
+        packed.payloads.extend(_payload(QueuedJob.of(job, inline)) for job in own)
+    return packed
+
+
+def _payload(job: QueuedJob) -> bytes:
+    return serialize_job(JOB_FUNCTION, (encode_job(job),), {}, None, timestamp_ms(), serializer=_encode)

@@ -1,0 +1,127 @@
+"""The connection to Redis or Valkey."""
+
+import socket
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import redis.sentinel
+from arq.connections import ArqRedis
+from redis.asyncio import BlockingConnectionPool, ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
+
+from shared.redis.command_pipeline import CommandPipeline, PipelinedRedis
+from shared.redis.lean_connection import lean
+from shared.redis.raw_connection import RawConnection
+
+CONNECT_TIMEOUT = 3.0
+"""Seconds to wait for a connection."""
+
+READ_TIMEOUT = 5.0
+"""Seconds to wait for an answer."""
+
+SENTINEL_PORT = 26379
+
+_RETRIES = 2
+
+_SENTINEL = "+sentinel://"
+
+
+def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
+    """Return a client for ``url``; nothing is sent yet.
+
+    ``url`` is ``redis://``, ``rediss://`` (TLS) or ``unix://``, or names Sentinels, which know the master:
+    ``redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/database]``, likewise ``rediss+sentinel://``.
+    Silent peers are found by keep-alive and health checks; a command that fails for the connection's sake is tried
+    twice more, within half a second. Raises :class:`ValueError` for a malformed URL.
+    """
+    options = _options(url) | {
+        "max_connections": max_connections,
+        "health_check_interval": 15,
+        "retry": _retry(_RETRIES),
+        "retry_on_error": [ConnectionError, TimeoutError, BusyLoadingError],
+    }
+    pool: ConnectionPool
+    if _SENTINEL in url:
+        known = _Sentinels.of(url, options)
+        sentinel = Sentinel(known.addresses, sentinel_kwargs=known.reach)  # type: ignore[no-untyped-call]
+        pool = SentinelConnectionPool(known.service, sentinel, **known.options)  # type: ignore[no-untyped-call]
+    else:
+        pool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
+    pool.connection_class = lean(pool.connection_class)
+    # A command's first try is outside of this.
+    return PipelinedRedis(pool, CommandPipeline(raw_connection(url), patience=READ_TIMEOUT), again=_retry(_RETRIES - 1))
+
+
+def raw_connection(url: str) -> RawConnection:
+    """Return a line to the store at ``url``, which is as for :func:`connect`; not open yet. Raises :class:`ValueError`
+    for a malformed URL."""
+    options = _options(url)
+    if _SENTINEL in url:
+        known = _Sentinels.of(url, options)
+        sentinel = redis.sentinel.Sentinel(known.addresses, sentinel_kwargs=known.reach)  # type: ignore[no-untyped-call]
+        pool = redis.sentinel.SentinelConnectionPool(known.service, sentinel, **known.options)  # type: ignore[no-untyped-call]
+        return RawConnection(pool)
+    return RawConnection(redis.ConnectionPool.from_url(url, **options))
+
+
+def _retry(times: int) -> Retry:
+    return Retry(ExponentialWithJitterBackoff(cap=0.25, base=0.02), times)
+
+
+def _options(url: str) -> dict[str, Any]:
+    options: dict[str, Any] = {"socket_connect_timeout": CONNECT_TIMEOUT, "socket_timeout": READ_TIMEOUT}
+    if not url.startswith("unix://"):
+        options |= {"socket_keepalive": True, "socket_keepalive_options": _keepalive()}
+    return options
+
+
+@dataclass(frozen=True)
+class _Sentinels:
+    """What a URL of Sentinels says: where they are, how to reach them, and how to reach the master of ``service``."""
+
+    service: str
+    addresses: list[tuple[str, int]]
+    reach: dict[str, Any]
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, url: str, options: dict[str, Any]) -> "_Sentinels":
+        """Read ``url``; ``options`` are those of every connection. Raises :class:`ValueError` when it is malformed."""
+        scheme, _, rest = url.partition(_SENTINEL)
+        if scheme not in ("redis", "rediss"):
+            raise ValueError(f"'{scheme}+sentinel' is no URL scheme: use redis+sentinel:// or rediss+sentinel://")
+        authority, _, path = rest.partition("/")
+        credentials, _, hosts = authority.rpartition("@")
+        service, _, database = path.partition("?")[0].partition("/")
+        if not hosts or not service:
+            raise ValueError(
+                "a Sentinel URL needs hosts and a service: redis+sentinel://host:26379,host2:26379/mymaster/0"
+            )
+        if database and not database.isdecimal():
+            raise ValueError(f"'{database}' is no database number")
+        if credentials:
+            user, _, password = credentials.partition(":")
+            options = options | {"username": unquote(user) or None, "password": unquote(password) or None}
+        return cls(
+            service,
+            [_address(host) for host in hosts.split(",")],
+            {name: options[name] for name in ("socket_connect_timeout", "socket_timeout", "socket_keepalive")},
+            options | {"db": int(database or 0), "ssl": scheme == "rediss"},
+        )
+
+
+def _address(text: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
+        raise ValueError(f"'{text}' is no Sentinel address")
+    return parts.hostname, parts.port or SENTINEL_PORT
+
+
+def _keepalive() -> dict[int, int]:
+    """Find a vanished peer within about ten seconds, where the platform lets one choose."""
+    wanted = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
+    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}

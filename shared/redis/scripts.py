@@ -1,0 +1,68 @@
+"""Lua scripts that the store runs."""
+
+import logging
+from collections.abc import Sequence
+from hashlib import sha1
+from typing import Any, Literal
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError, ResponseError
+
+from shared.redis.raw_connection import Argument
+from shared.redis.records import is_wrong_type
+
+logger = logging.getLogger(__name__)
+
+KeyType = Literal["string", "hash", "zset", "set"]
+
+_DELETE_FOREIGN = """#!lua flags=allow-oom
+-- Deletes keys that hold another type of value than they should.
+-- KEYS: any
+-- ARGV: the type of each
+-- Returns the keys that were deleted.
+local deleted = {}
+for at, key in ipairs(KEYS) do
+  local found = redis.call('TYPE', key).ok
+  if found ~= 'none' and found ~= ARGV[at] then
+    redis.call('DEL', key)
+    deleted[#deleted + 1] = key
+  end
+end
+return deleted
+"""
+
+
+class Script:
+    """A script that is sent to the store when that does not know it, and called by its digest from then on."""
+
+    def __init__(self, redis: Redis, text: str, types: Sequence[KeyType] = ()) -> None:
+        """``types`` are those of the script's keys, in order. Where the script fails because a key holds another type,
+        which none of ours can have written, that key is deleted and the script runs again."""
+        self._redis: Any = redis
+        self._types = types
+        self.text = text
+        self.digest = digest_of(text)
+
+    async def __call__(self, keys: Sequence[str | bytes], arguments: Sequence[Argument] = ()) -> Any:
+        """Return what the script returns. Raises what redis-py raises."""
+        try:
+            return await self._run(keys, arguments)
+        except ResponseError as error:
+            if not (self._types and is_wrong_type(error)):
+                raise
+            for key in await Script(self._redis, _DELETE_FOREIGN)(keys, self._types):
+                logger.error("%s held a value of another type, and was deleted", key.decode(errors="replace"))
+            return await self._run(keys, arguments)
+
+    async def _run(self, keys: Sequence[str | bytes], arguments: Sequence[Argument]) -> Any:
+        command = ("EVALSHA", self.digest, len(keys), *keys, *arguments)
+        try:
+            return await self._redis.execute_command(*command)
+        except NoScriptError:
+            await self._redis.execute_command("SCRIPT LOAD", self.text)
+            return await self._redis.execute_command(*command)
+
+
+def digest_of(text: str) -> str:
+    """Return the digest by which the store calls a script that it knows."""
+    return sha1(text.encode(), usedforsecurity=False).hexdigest()

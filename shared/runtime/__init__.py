@@ -1,0 +1,1 @@
+"""What every process needs: settings, logs, tasks and the event loop."""

@@ -1,0 +1,148 @@
+"""Many questions over one line, and redis-py's commands on top of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from redis.exceptions import ConnectionError, NoPermissionError, TimeoutError
+
+from shared.redis.client import connect, raw_connection
+from shared.redis.command_pipeline import CommandPipeline
+from tests.redis_types import command
+from tests.unit.fake_redis_server import LittleStore, fake_redis_server
+
+PATIENCE = 10.0
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[LittleStore]:
+    async with fake_redis_server(tls=False) as running:
+        yield running
+
+
+@pytest.fixture
+async def asker(store: LittleStore) -> AsyncIterator[CommandPipeline]:
+    made = CommandPipeline(raw_connection(store.url), patience=PATIENCE)
+    yield made
+    made.close()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - what goes over the wire has no event
+            await asyncio.sleep(0.001)
+
+
+async def unanswered(store: LittleStore, asker: CommandPipeline) -> asyncio.Task[bytes]:
+    """A question that the store has heard and says nothing to."""
+    await asker.ask("ECHO", "open")
+    store.silent = True
+    waiting = asyncio.create_task(asker.ask("ECHO", "x"))
+    await until(lambda: [b"ECHO", b"x"] in store.heard)
+    return waiting
+
+
+async def test_each_gets_the_answer_to_its_own_question_over_one_connection(
+    store: LittleStore, asker: CommandPipeline
+) -> None:
+    texts = [b"%d" % number for number in range(100)]
+    assert await asyncio.gather(*(asker.ask("ECHO", text) for text in texts)) == texts
+    assert len(store.connections) == 1
+
+
+async def test_an_error_is_for_the_one_who_caused_it(asker: CommandPipeline) -> None:
+    questions = (("ECHO", "before"), ("REFUSE",), ("ECHO", "after"))
+    before, refused, after = await asyncio.gather(*(asker.ask(*words) for words in questions), return_exceptions=True)
+    assert (before, after) == (b"before", b"after")
+    assert isinstance(refused, NoPermissionError)
+
+
+async def test_a_question_that_is_given_up_leaves_the_others_their_answers(
+    store: LittleStore, asker: CommandPipeline
+) -> None:
+    given_up = await unanswered(store, asker)
+    given_up.cancel()
+    store.silent = False
+    # The answer that is due comes after all.
+    store.connections[0].write(b"$5\r\nlate!\r\n")
+    assert await asker.ask("ECHO", "next") == b"next"
+    assert given_up.cancelled()
+
+
+async def test_whoever_waits_is_told_that_the_store_has_gone_and_the_next_one_finds_it_again(
+    store: LittleStore, asker: CommandPipeline
+) -> None:
+    results = await asyncio.gather(asker.ask("HANG", "UP"), asker.ask("QUEUED"), return_exceptions=True)
+    assert [type(result) for result in results] == [ConnectionError, ConnectionError]
+    assert await asker.ask("ECHO", "again") == b"again"
+    assert len(store.connections) == 2
+
+
+async def test_a_store_that_says_nothing_is_given_up(store: LittleStore) -> None:
+    asker = CommandPipeline(raw_connection(store.url), patience=0.05)
+    assert await asker.ask("ECHO", "open") == b"open"
+    store.silent = True
+    with pytest.raises(TimeoutError):
+        await asker.ask("ECHO", "nothing")
+    store.silent = False
+    assert await asker.ask("ECHO", "again") == b"again"
+    asker.close()
+
+
+async def test_a_line_is_opened_once_for_all_and_all_hear_when_that_fails(store: LittleStore) -> None:
+    host, _, _ = store.url.rpartition(":")
+    asker = CommandPipeline(raw_connection(f"{host}:1/0"), patience=PATIENCE)
+    results = await asyncio.gather(*(asker.ask("ECHO", "x") for _ in range(10)), return_exceptions=True)
+    assert all(isinstance(result, ConnectionError) for result in results)
+    assert len({id(result) for result in results}) == 1
+
+
+async def test_a_store_that_is_no_master_any_more_is_left(store: LittleStore, asker: CommandPipeline) -> None:
+    results = await asyncio.gather(asker.ask("WRITE"), asker.ask("QUEUED"), return_exceptions=True)
+    assert [type(result) for result in results] == [ConnectionError, ConnectionError]
+    assert await asker.ask("ECHO", "found") == b"found"
+    assert len(store.connections) == 2
+
+
+async def test_who_waits_when_it_is_closed_is_told(store: LittleStore, asker: CommandPipeline) -> None:
+    waiting = await unanswered(store, asker)
+    asker.close()
+    with pytest.raises(ConnectionError):
+        await waiting
+
+
+async def test_who_waits_for_the_line_when_it_is_closed_is_told(store: LittleStore) -> None:
+    store.silent = True
+    asker = CommandPipeline(raw_connection(store.url), patience=PATIENCE)
+    waiting = asyncio.create_task(asker.ask("ECHO", "x"))
+    await until(lambda: store.heard)
+    asker.close()
+    with pytest.raises(ConnectionError):
+        await waiting
+    # Or the thread that connects would wait for the store a little longer.
+    store.connections[0].close()
+
+
+async def test_a_store_that_says_what_it_was_not_asked_is_left(store: LittleStore, asker: CommandPipeline) -> None:
+    assert await asker.ask("ECHO", "open") == b"open"
+    store.connections[0].write(b"+unasked\r\n")
+    await until(store.connections[0].is_closing)
+    assert await asker.ask("ECHO", "again") == b"again"
+
+
+async def test_the_client_tries_again_where_a_connection_broke(store: LittleStore) -> None:
+    redis = connect(store.url)
+    assert await command(redis, "HANG UP ONCE") == b"OK"
+    assert store.heard.count([b"HANG", b"UP", b"ONCE"]) == 2
+    with pytest.raises(ConnectionError):
+        await command(redis, "HANG UP")
+    await redis.aclose()
+
+
+async def test_the_client_hands_out_answers_as_redis_py_does(store: LittleStore) -> None:
+    redis = connect(store.url)
+    assert await redis.set("name", "value") is True
+    assert await redis.echo("text") == b"text"
+    with pytest.raises(NoPermissionError):
+        await command(redis, "REFUSE")
+    await redis.aclose()

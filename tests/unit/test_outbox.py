@@ -1,0 +1,295 @@
+"""Promises to store an answer: given, taken back, taken over, and fulfilled in place of a replica that has gone."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from arq.connections import ArqRedis
+from fakeredis import FakeAsyncRedis
+
+from api.admission import Admission
+from api.answers.usage_recorder import UsageRecorder
+from api.completion_recovery import CompletionRecovery
+from api.directory import Directory
+from api.keys import ApiKey, Keyring
+from api.keys.store import put_key
+from api.limits import Limiter, Reservation
+from api.outbox import Outbox, PendingCompletion
+from api.relay import Relay, ResponseStream
+from api.service import ChatService
+from api.stored import CompletionStore
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.events import Delta, Event, Failed, Finished, Started, encode_event
+from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
+from shared.protocol.request import ChatRequest, Message, Sampling
+from shared.redis import keys
+from shared.runtime.settings import ApiSettings
+from tests.redis_types import awaitable
+
+LEASE = 0.15
+MESSAGES = b'[{"role":"user","content":"hello"}]'
+ANSWER: tuple[Event, ...] = (
+    Started("w1", 3, "fp_test"), Delta(0, (1, 2), "Hel"), Delta(2, (3,), "lo"), Finished(3, "stop")
+)  # fmt: skip
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[ArqRedis]:
+    fake = FakeAsyncRedis()
+    yield ArqRedis(pool_or_conn=fake.connection_pool)
+    await fake.aclose()
+
+
+def promised(answer_id: str = "a1", **fields: Any) -> PendingCompletion:
+    request = ChatRequest(
+        model="tiny",
+        messages=(Message(role="user", content="hello"),),
+        sampling=Sampling(max_tokens=10),
+        store=True,
+        metadata=(("topic", "sea"),),
+    )
+    values: dict[str, Any] = {
+        "accepted": time.time(),
+        "request": request,
+        "messages": MESSAGES,
+        "jobs": (f"job-{answer_id}",),
+    }
+    return PendingCompletion(answer_id=answer_id, **(values | fields))
+
+
+def outbox(redis: ArqRedis, replica: str) -> Outbox:
+    return Outbox(redis, replica, longest=600)
+
+
+def timeless(promises: Sequence[PendingCompletion]) -> list[PendingCompletion]:
+    """The promises as they were before they were given."""
+    return [msgspec.structs.replace(promise, given=None) for promise in promises]
+
+
+async def announce(redis: ArqRedis, replica: str, lease: float = 60) -> None:
+    info = ReplicaInfo(id=replica, host="h", pid=1, address="", started=0.0)
+    await announce_replica(redis, info, lease=lease)
+
+
+async def write_journal(redis: ArqRedis, job: str, events: Sequence[Event]) -> None:
+    await awaitable(redis.rpush(keys.journal(job), *map(encode_event, events)))
+
+
+async def test_a_promise_stands_until_it_is_taken_back(redis: ArqRedis) -> None:
+    own = outbox(redis, "api-1")
+    promise = promised(tenant="key-1", reserved=("name", 30), queue_timeout=5.0)
+    await own.add(promise)
+    assert await own.owners() == {"api-1"}
+    assert timeless(await own.own(but=())) == [promise]
+    assert await own.own(but=["a1"]) == []
+    for key in (keys.outbox("api-1"), keys.OUTBOX_OWNERS):
+        assert 600_000 < await redis.pttl(key) <= 660_000
+    assert await own.remove("a1")
+    assert not await own.remove("a1")
+
+
+async def test_only_promises_of_a_replica_that_has_gone_are_taken_over(redis: ArqRedis) -> None:
+    gone, heir = outbox(redis, "gone"), outbox(redis, "heir")
+    promises = [promised("a1"), promised("a2")]
+    for promise in promises:
+        await gone.add(promise)
+    await announce(redis, "gone")
+    assert await heir.take_over("gone") == 0
+    await redis.delete(keys.replica("gone"))
+    assert await heir.take_over("gone") == 2
+    assert timeless(await heir.own(but=())) == promises
+    assert await gone.own(but=()) == []
+    assert await heir.owners() == {"heir"}
+    assert await heir.take_over("gone") == 0
+
+
+async def test_several_replicas_share_the_promises_of_one_that_has_gone(redis: ArqRedis) -> None:
+    gone = outbox(redis, "gone")
+    for number in range(100):
+        await gone.add(promised(f"a{number}"))
+    heirs = [outbox(redis, name) for name in ("b", "c")]
+    taken = [await heir.take_over("gone") for heir in heirs]
+    assert all(taken)
+    assert sum(taken) == 100
+    names = [promise.answer_id for heir in heirs for promise in await heir.own(but=())]
+    assert sorted(names) == sorted(f"a{number}" for number in range(100))
+
+
+async def test_a_promise_that_can_not_be_read_is_dropped(redis: ArqRedis) -> None:
+    own = outbox(redis, "api-1")
+    await own.add(promised("a1"))
+    await awaitable(redis.hset(keys.outbox("api-1"), "a2", "?"))
+    assert [promise.answer_id for promise in await own.own(but=())] == ["a1"]
+    assert await awaitable(redis.hkeys(keys.outbox("api-1"))) == [b"a1"]
+
+
+class Replica:
+    """One API replica's parts, as far as promises need them; its background tasks are run by hand."""
+
+    def __init__(self, redis: ArqRedis, name: str) -> None:
+        settings = ApiSettings(lease=LEASE)
+        self.redis = redis
+        self.name = name
+        self.relay = Relay(redis, name)
+        self.directory = Directory(redis)
+        self.keyring = Keyring(redis, plain="", file="", required=False)
+        self.limiter = Limiter(redis, replica=name, lease=LEASE, longest=600)
+        admission = Admission(self.keyring, self.limiter, settings)
+        self.service = ChatService(redis, self.relay, self.directory, name, settings)
+        self.stored = CompletionStore(redis, ttl=60, limit=10)
+        self.completion_recovery = CompletionRecovery(
+            outbox(redis, name), self.service, self.directory, self.stored, admission, replica=name, lease=LEASE
+        )
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await announce(self.redis, self.name)
+        await self.keyring.refresh()
+        await self.directory.refresh()
+        self._running = asyncio.create_task(self.completion_recovery.run())
+
+    async def stop(self) -> None:
+        assert self._running is not None
+        self._running.cancel()
+        await self.completion_recovery.aclose()
+        await self.service.aclose()
+        await self.relay.close_all()
+
+    async def open_promises(self) -> int:
+        return int(await awaitable(self.redis.hlen(keys.outbox(self.name))))
+
+
+@pytest.fixture
+async def heir(redis: ArqRedis) -> AsyncIterator[Replica]:
+    replica = Replica(redis, "heir")
+    await replica.start()
+    yield replica
+    await replica.stop()
+
+
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(0.01)
+
+
+async def kept_promises(redis: ArqRedis) -> None:
+    """Wait until nobody holds a promise."""
+
+    async def none_left() -> bool:
+        return not await redis.exists(keys.outbox("gone"), keys.outbox("heir"))
+
+    await until(none_left)
+
+
+async def test_an_answer_that_ended_unheard_is_stored_as_it_would_have_been(redis: ArqRedis, heir: Replica) -> None:
+    promise = promised(tenant="key-1", accepted=time.time() - 3)
+    await outbox(redis, "gone").add(promise)
+    await write_journal(redis, "job-a1", ANSWER)
+    await kept_promises(redis)
+    found = await heir.stored.get("key-1", "chatcmpl-a1")
+    assert found is not None
+    assert (found.model, found.messages, found.metadata) == ("tiny", MESSAGES, {"topic": "sea"})
+    document = json.loads(found.document)
+    assert (document["created"], document["system_fingerprint"]) == (int(promise.accepted), "fp_test")
+    assert document["choices"][0]["message"]["content"] == "Hello"
+    assert document["choices"][0]["finish_reason"] == "stop"
+    assert document["usage"]["total_tokens"] == 6
+    assert await heir.stored.get("", "chatcmpl-a1") is None
+
+
+async def test_an_answer_under_way_is_followed_to_its_end(redis: ArqRedis, heir: Replica) -> None:
+    await redis.set(keys.payload("job-a1"), b"?")
+    await write_journal(redis, "job-a1", ANSWER[:2])
+    await outbox(redis, "gone").add(promised())
+
+    async def followed() -> bool:
+        return bool(heir.relay.answers())
+
+    await until(followed)
+    await heir.relay.recovered()
+    (answer,) = heir.relay.answers()
+    await write_journal(redis, "job-a1", ANSWER[2:])
+    heir.relay.catch_up(answer)
+    await kept_promises(redis)
+    found = await heir.stored.get("", "chatcmpl-a1")
+    assert found is not None
+    assert b"Hello" in found.document
+    assert await redis.exists(keys.state("job-a1")) == 0, "a finished job was cancelled"
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [(), ANSWER[:2], (*ANSWER[:2], Failed(Problem(kind=ProblemKind.CACHE_EXHAUSTED, message="full")))],
+    ids=["never queued", "lost", "failed"],
+)
+async def test_an_answer_that_fails_is_not_stored(redis: ArqRedis, heir: Replica, journal: tuple[Event, ...]) -> None:
+    if journal:
+        await write_journal(redis, "job-a1", journal)
+    await outbox(redis, "gone").add(promised())
+    await kept_promises(redis)
+    assert await heir.stored.get("", "chatcmpl-a1") is None
+    assert heir.relay.answers() == set()
+
+
+async def test_a_taken_over_request_is_settled_once(redis: ArqRedis, heir: Replica) -> None:
+    key = ApiKey(id="key-1", digest="0" * 64, tokens_per_minute=1000, concurrency=1)
+    await put_key(redis, key)
+    await heir.keyring.refresh()
+    reservation = Reservation(key, "r1", 500)
+    assert (await heir.limiter.reserve(reservation))[0] is None
+    await write_journal(redis, "job-a1", ANSWER)
+    await outbox(redis, "gone").add(promised(tenant="key-1", reserved=("r1", 500)))
+    await kept_promises(redis)
+
+    async def place_is_free() -> bool:
+        return not await redis.zcard(keys.admitted("key-1"))
+
+    await until(place_is_free)
+    _, counts = await heir.limiter.reserve(Reservation(key, "r2", 0))
+    assert counts["tokens"].remaining == pytest.approx(1000 - 6, abs=5)
+
+
+async def test_a_replica_that_ends_leaves_its_promise_and_its_jobs(redis: ArqRedis) -> None:
+    ending, promise = Replica(redis, "gone"), promised()
+    await ending.start()
+    answer = ResponseStream(list(promise.jobs), "tiny")
+    ending.relay.open(answer)
+    await ending.completion_recovery.promise(promise, answer)
+    await redis.set(keys.payload("job-a1"), b"?")
+    await ending.service.drain(0)
+    tally = UsageRecorder()
+    ending.completion_recovery.end(promise, answer, tally)
+    ending.service.close(answer)
+    await ending.stop()
+    assert tally.left_to_another
+    assert await ending.open_promises() == 1
+    assert not await redis.exists(keys.state("job-a1")), "the job was cancelled"
+
+    await withdraw_replica(redis, "gone")
+    heir = Replica(redis, "heir")
+    await heir.start()
+    await write_journal(redis, "job-a1", ANSWER)
+    await kept_promises(redis)
+    assert await heir.stored.get("", "chatcmpl-a1") is not None
+    await heir.stop()
+
+
+async def test_a_client_that_leaves_takes_its_request_with_it(redis: ArqRedis, heir: Replica) -> None:
+    promise, tally = promised(), UsageRecorder()
+    answer = ResponseStream(list(promise.jobs), "tiny")
+    heir.relay.open(answer)
+    await heir.completion_recovery.promise(promise, answer)
+    assert await heir.open_promises() == 1
+    heir.completion_recovery.end(promise, answer, tally)
+    heir.service.close(answer)
+    await kept_promises(redis)
+    await heir.service.aclose()
+    assert not tally.left_to_another
+    assert await awaitable(redis.hget(keys.state("job-a1"), "cancelled")) == b"1"

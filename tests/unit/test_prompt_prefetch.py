@@ -1,0 +1,161 @@
+"""A prompt is begun when a worker is woken for its job, and made once whoever claims that."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.queue import Claim, JobQueue
+from shared.protocol.request import ChatRequest, Job, Message
+from shared.redis import keys
+from shared.runtime.tasks import cancel_all
+from worker.consumer import ChatWorker, Serve
+from worker.prompt.interface import Prepared, PromptRefused, PromptReply
+from worker.prompt.prefetch import MOST, Prompts
+from worker.prompt.process import PromptProcess
+
+
+def job(name: str, text: str = "hello") -> Job:
+    return Job(
+        id=name, reply_to="api-1", request=ChatRequest(model="tiny", messages=(Message(role="user", content=text),))
+    )
+
+
+class Maker:
+    """A prompt process of which the test is the process: it holds what was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers: list[asyncio.Future[PromptReply]] = []
+
+    def ask(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
+        answer: asyncio.Future[PromptReply] = asyncio.get_running_loop().create_future()
+        self.asked.append(request.messages[0].content)
+        self.answers.append(answer)
+        return answer
+
+    async def prepared(self, asked: Awaitable[PromptReply]) -> Prepared:
+        answer = await asked
+        if isinstance(answer, PromptRefused):
+            raise RequestRefused(answer.problem)
+        assert isinstance(answer, Prepared)
+        return answer
+
+
+def prompts_of(maker: Maker, **options: float) -> Prompts:
+    return Prompts(cast(PromptProcess, maker), **options)
+
+
+async def test_a_prompt_that_was_begun_is_not_made_twice() -> None:
+    maker = Maker()
+    prompts = prompts_of(maker)
+    prompts.begin(job("a", "one"))
+    prompts.begin(job("a", "one"))
+    assert maker.asked == ["one"]
+    maker.answers[0].set_result(Prepared(1, (3,)))
+    assert (await prompts.of(job("a", "one"))).tokens == (3,)
+    assert maker.asked == ["one"]
+
+
+async def test_one_that_was_not_begun_is_asked_for_when_it_is_wanted() -> None:
+    maker = Maker()
+    wanted = asyncio.create_task(prompts_of(maker).of(job("a", "one")))
+    await asyncio.sleep(0)
+    assert maker.asked == ["one"]
+    maker.answers[0].set_result(Prepared(1, (3,)))
+    assert (await wanted).tokens == (3,)
+
+
+async def test_a_refusal_reaches_whoever_wants_the_prompt() -> None:
+    maker = Maker()
+    prompts = prompts_of(maker)
+    prompts.begin(job("a", "bad"))
+    maker.answers[0].set_result(PromptRefused(1, Problem(kind=ProblemKind.TEMPLATE, message="no such template")))
+    with pytest.raises(RequestRefused, match="no such template"):
+        await prompts.of(job("a", "bad"))
+
+
+async def test_only_so_many_are_begun() -> None:
+    maker = Maker()
+    prompts = prompts_of(maker)
+    for number in range(MOST + 1):
+        prompts.begin(job(f"j{number}", str(number)))
+    assert maker.asked == [str(number) for number in range(MOST)]
+    maker.answers[0].set_result(Prepared(1, (0,)))
+    await prompts.of(job("j0", "0"))
+    prompts.begin(job("late", "late"))
+    assert maker.asked[MOST:] == ["late"]
+
+
+async def test_what_others_have_claimed_makes_room() -> None:
+    maker = Maker()
+    prompts = prompts_of(maker, patience=0.0)
+    for number in range(MOST + 1):
+        prompts.begin(job(f"j{number}", str(number)))
+        await asyncio.sleep(0.001)
+    assert len(maker.asked) == MOST + 1
+    assert [answer.cancelled() for answer in maker.answers] == [True] * MOST + [False]
+    # Who comes for it after all gets it.
+    wanted = asyncio.create_task(prompts.of(job("j0", "0")))
+    await asyncio.sleep(0)
+    maker.answers[-1].set_result(Prepared(1, (0,)))
+    assert (await wanted).tokens == (0,)
+
+
+async def woken_with(queue: JobQueue, queued: Job) -> bytes:
+    """Queue a job; return the message with which the one idle worker is woken."""
+    async with queue.redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+        await pubsub.subscribe(keys.worker_channel("w1"))
+        await pubsub.get_message(timeout=1)
+        await queue.claim("w1", used=0, slots=1)
+        await queue.enqueue([queued], limit=10)
+        message = await pubsub.get_message(timeout=1)
+    assert message is not None
+    data: bytes = message["data"]
+    return data
+
+
+async def test_a_worker_is_told_the_job_that_it_is_woken_for(queue: JobQueue) -> None:
+    data = await woken_with(queue, job("a"))
+    claims, _ = await queue.claim("w1", used=0, slots=1)
+    assert data == b"wake " + claims[0].payload
+
+
+async def test_a_large_job_is_not_sent_twice(queue: JobQueue) -> None:
+    assert await woken_with(queue, job("a", "x" * 20_000)) == b"wake"
+
+
+@asynccontextmanager
+async def consumer_of(queue: JobQueue, serve: Serve, told: list[str]) -> AsyncIterator[ChatWorker]:
+    """A worker with one slot, which puts the names of jobs that it is told of into ``told``."""
+    consumer = ChatWorker(
+        queue.redis, queue, "w1", serve, slots=1, poll=3600, prefetch=lambda foretold: told.append(foretold.id)
+    )
+    running = asyncio.create_task(consumer.main())
+    yield consumer
+    await cancel_all({running, *consumer.tasks.values()})
+
+
+async def test_a_consumer_foretells_what_it_has_room_for(queue: JobQueue) -> None:
+    payload = (await woken_with(queue, job("a"))).removeprefix(b"wake ")
+    told: list[str] = []
+    served: asyncio.Queue[str] = asyncio.Queue()
+
+    async def serve(claim: Claim, claimed: Job) -> None:
+        served.put_nowait(claim.job)
+        await asyncio.Event().wait()
+
+    async with consumer_of(queue, serve, told) as consumer:
+        consumer.wake(payload)
+        assert told == [], "it is not open yet, and claims nothing"
+        consumer.open(1)
+        consumer.wake(payload)
+        consumer.wake(b"\x93not a job")
+        consumer.wake()
+        assert told == ["a"]
+        assert await asyncio.wait_for(served.get(), 30) == "a"
+        consumer.wake(payload)
+        assert told == ["a"], "it is full"

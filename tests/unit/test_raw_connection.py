@@ -1,0 +1,161 @@
+"""A line to the store, in the clear and with TLS: what is sent, what is taken, and how it breaks."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError, ResponseError
+
+import shared.redis.subscription
+from shared.redis.client import raw_connection
+from shared.redis.raw_connection import RawConnection
+from shared.redis.subscription import subscribe
+from tests.unit.fake_redis_server import LittleStore, fake_redis_server
+
+PATIENCE = 10.0
+
+
+@pytest.fixture(params=[False, True], ids=["in the clear", "TLS"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[LittleStore]:
+    async with fake_redis_server(tls=request.param) as running:
+        yield running
+
+
+@pytest.fixture
+async def open_line(store: LittleStore) -> AsyncIterator[RawConnection]:
+    made = raw_connection(store.url)
+    await made.open()
+    yield made
+    made.close()
+
+
+async def until(line: RawConnection, count: int) -> list[Any]:
+    """Take answers until there are ``count``."""
+    taken: list[Any] = []
+    arrived = asyncio.Event()
+    line.watch(arrived.set)
+    async with asyncio.timeout(PATIENCE):
+        while len(taken) < count:
+            await arrived.wait()
+            arrived.clear()
+            taken += line.answers()
+    line.unwatch()
+    return taken
+
+
+async def test_answers_come_in_order_and_errors_are_among_them(open_line: RawConnection) -> None:
+    assert open_line.answers() == []
+    open_line.send("ECHO", "one")
+    open_line.send("REFUSE")
+    open_line.send("ECHO", b"three")
+    first, second, third = await until(open_line, 3)
+    assert (first, third) == (b"one", b"three")
+    assert isinstance(second, ResponseError)
+
+
+async def test_what_the_socket_does_not_take_at_once_follows_in_order(open_line: RawConnection) -> None:
+    large = b"x" * 20_000_000
+    open_line.send("ECHO", large)
+    open_line.send("ECHO", "after it")
+    assert await until(open_line, 2) == [large, b"after it"]
+
+
+async def test_nobody_is_told_who_does_not_watch(store: LittleStore, open_line: RawConnection) -> None:
+    called = asyncio.Event()
+    open_line.watch(called.set)
+    open_line.unwatch()
+    open_line.send("ECHO", "quiet")
+    async with asyncio.timeout(PATIENCE):
+        while not (answers := open_line.answers()):  # noqa: ASYNC110 - that nothing calls is what is tested
+            await asyncio.sleep(0.01)
+    assert answers == [b"quiet"]
+    assert not called.is_set()
+
+
+async def test_a_line_that_the_store_closes_breaks(open_line: RawConnection) -> None:
+    open_line.send("HANG", "UP")
+    with pytest.raises(ConnectionError):
+        await until(open_line, 1)
+
+
+async def test_a_line_can_be_opened_again(store: LittleStore, open_line: RawConnection) -> None:
+    open_line.close()
+    assert not open_line.is_open
+    with pytest.raises(ConnectionError):
+        open_line.send("ECHO", "x")
+    with pytest.raises(ConnectionError):
+        open_line.answers()
+    await open_line.open()
+    open_line.send("ECHO", "back")
+    assert await until(open_line, 1) == [b"back"]
+    assert len(store.connections) == 2
+
+
+async def test_commands_on_opening_have_been_answered(store: LittleStore) -> None:
+    made = raw_connection(store.url)
+    await made.open(("SCRIPT", "LOAD", "return 1"))
+    assert [b"SCRIPT", b"LOAD", b"return 1"] in store.heard
+    assert made.answers() == []
+    with pytest.raises(ResponseError):
+        await made.open(("REFUSE",))
+    assert not made.is_open
+
+
+async def test_nobody_there() -> None:
+    async with fake_redis_server(tls=False) as store:
+        pass
+    with pytest.raises(ConnectionError):
+        await raw_connection(store.url).open()
+
+
+async def test_messages_are_handed_on_until_the_store_goes(store: LittleStore) -> None:
+    heard: list[bytes] = []
+    subscribed, second = asyncio.Event(), asyncio.Event()
+
+    def listen(message: bytes) -> None:
+        heard.append(message)
+        if len(heard) == 2:
+            second.set()
+
+    hearing = asyncio.create_task(subscribe(raw_connection(store.url), "channel", listen, on_subscribed=subscribed.set))
+    async with asyncio.timeout(PATIENCE):
+        await subscribed.wait()
+        store.publish(b"one")
+        store.publish(b"two")
+        await second.wait()
+        store.connections[0].close()
+        with pytest.raises(ConnectionError):
+            await hearing
+    assert heard == [b"one", b"two"]
+
+
+async def test_a_store_that_hangs_is_noticed_and_one_that_is_quiet_is_not(
+    store: LittleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared.redis.subscription, "PING_AFTER", 0.05)
+    subscribed = asyncio.Event()
+    hearing = asyncio.create_task(
+        subscribe(raw_connection(store.url), "channel", lambda _: None, on_subscribed=subscribed.set)
+    )
+    async with asyncio.timeout(PATIENCE):
+        await subscribed.wait()
+        while store.heard.count([b"PING"]) < 3:  # noqa: ASYNC110 - the store has no event for it
+            await asyncio.sleep(0.01)
+        assert not hearing.done()
+        store.silent = True
+        with pytest.raises(ConnectionError, match="does not answer"):
+            await hearing
+
+
+async def test_a_listener_that_fails_ends_the_hearing(store: LittleStore) -> None:
+    def fail(message: bytes) -> None:
+        raise ValueError(message.decode())
+
+    subscribed = asyncio.Event()
+    hearing = asyncio.create_task(subscribe(raw_connection(store.url), "channel", fail, on_subscribed=subscribed.set))
+    async with asyncio.timeout(PATIENCE):
+        await subscribed.wait()
+        store.publish(b"no")
+        with pytest.raises(ValueError, match="no"):
+            await hearing

@@ -1,0 +1,168 @@
+"""Weights made at the first start: when, once, and what happens where they can't be."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.runtime.settings import EngineSettings
+from worker.convert import weight_cache
+from worker.convert.weight_cache import cache_folder, serving_path
+from worker.convert.weights import DamagedModel
+from worker.engine import model_files
+from worker.engine.model_files import state_properties, stated_properties
+from worker.engine.options import EngineOptions
+from worker.models import ModelError
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
+    """What was made, in place of the minutes that a model takes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made: list[Path] = []
+
+    def remake(original: Path, weights: object, scratch: Path) -> Path:
+        (scratch / "result").mkdir()
+        made.append(original)
+        return scratch / "result"
+
+    class Brought:
+        folder = Path("original")
+
+    monkeypatch.setattr(weight_cache, "bring", lambda model, scratch: Brought)
+    monkeypatch.setattr(weight_cache, "remake", remake)
+    return made
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    file = tmp_path / "small.gguf"
+    file.write_bytes(b"weights")
+    return file
+
+
+def _options(path: Path, **settings: Any) -> EngineOptions:
+    return EngineOptions.from_settings(EngineSettings(**settings), path=str(path), context_length=64)
+
+
+def _ignore(stage: str) -> None:
+    pass
+
+
+def test_they_are_made_once(gguf: Path, made: list[Path]) -> None:
+    stages: list[str] = []
+    first = serving_path(_options(gguf), stages.append)
+    assert first.parent == cache_folder()
+    assert stages == ["making int8 weights of small.gguf, once"]
+    assert serving_path(_options(gguf), stages.append) == first
+    assert (len(made), len(stages)) == (1, 1)
+    # Neither a lock that is held nor a scratch folder stays.
+    assert sorted(path.name for path in cache_folder().iterdir() if path.is_dir()) == [first.name]
+
+
+def test_another_file_of_the_same_name_is_another_model(gguf: Path) -> None:
+    first = serving_path(_options(gguf), _ignore)
+    gguf.write_bytes(b"other weights")
+    assert serving_path(_options(gguf), _ignore) != first
+
+
+def test_a_repaired_file_of_the_same_size_is_converted_again(gguf: Path, made: list[Path]) -> None:
+    ends = b"e" * (1 << 20)
+    gguf.write_bytes(ends + b"damaged!" + ends)
+    first = serving_path(_options(gguf), _ignore)
+    gguf.write_bytes(ends + b"repaired" + ends)
+    assert serving_path(_options(gguf), _ignore) != first
+    assert len(made) == 2
+
+
+def test_a_file_that_changes_while_it_is_converted_leaves_nothing(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(original: Path, weights: object, scratch: Path) -> Path:
+        (scratch / "result").mkdir()
+        gguf.write_bytes(b"WEIGHTS")
+        return scratch / "result"
+
+    monkeypatch.setattr(weight_cache, "remake", change)
+    with pytest.raises(ModelError, match="was changed while it was converted"):
+        serving_path(_options(gguf, weights="int8"), _ignore)
+    assert [path for path in cache_folder().iterdir() if path.is_dir()] == []
+
+
+def test_a_damaged_file_is_not_served_at_all(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise DamagedModel("not finite")
+
+    monkeypatch.setattr(weight_cache, "remake", refuse)
+    for weights in ("auto", "int8"):
+        with pytest.raises(DamagedModel):
+            serving_path(_options(gguf, weights=weights), _ignore)
+
+
+def test_what_nobody_has_loaded_for_long_makes_room(gguf: Path) -> None:
+    used, unused = (gguf.with_name(name) for name in ("used.gguf", "unused.gguf"))
+    for file in (used, unused):
+        file.write_bytes(file.name.encode())
+        long_ago = serving_path(_options(file), _ignore)
+        os.utime(long_ago, (0, 0))
+    kept_used = serving_path(_options(used), _ignore)
+    made_now = serving_path(_options(gguf), _ignore)
+    assert sorted(path for path in cache_folder().iterdir() if path.is_dir()) == sorted([kept_used, made_now])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"weights": "original"}, {"precision": "exact"}, {"device": "GPU"}],
+    ids=["not wanted", "rounding is forbidden", "not known to be better"],
+)
+def test_the_file_itself_is_served(gguf: Path, settings: dict[str, Any], made: list[Path]) -> None:
+    assert serving_path(_options(gguf, **settings), _ignore) == gguf
+    assert made == []
+
+
+def test_large_files_are_converted_only_when_told_to(
+    gguf: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weight_cache, "_SMALL", 3)
+    assert serving_path(_options(gguf), _ignore) == gguf
+    assert serving_path(_options(gguf, weights="int8", device="GPU.1"), _ignore) != gguf
+
+
+def test_folders_are_served_as_they_are(tmp_path: Path) -> None:
+    assert serving_path(_options(tmp_path), _ignore) == tmp_path
+    with pytest.raises(ModelError, match="vinoqueue model convert"):
+        serving_path(_options(tmp_path, weights="int8"), _ignore)
+
+
+@pytest.mark.parametrize("kind", [OSError, RuntimeError], ids=["Python's own", "OpenVINO's"])
+def test_without_room_the_file_itself_is_served_unless_int8_was_asked_for(
+    kind: type[Exception], gguf: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise kind("No space left on device")
+
+    monkeypatch.setattr(weight_cache, "remake", full)
+    with caplog.at_level(logging.WARNING):
+        assert serving_path(_options(gguf), _ignore) == gguf
+    assert "No space left on device" in caplog.text
+    with pytest.raises(kind, match="No space"):
+        serving_path(_options(gguf, weights="int8"), _ignore)
+    assert [path for path in cache_folder().iterdir() if path.is_dir()] == []
+
+
+def test_a_folder_states_the_properties_that_suit_it(tmp_path: Path) -> None:
+    assert stated_properties(tmp_path, "CPU") == {}
+    state_properties(tmp_path, {"CPU": {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 64}})
+    assert stated_properties(tmp_path, "CPU") == {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 64}
+    assert stated_properties(tmp_path, "GPU.1") == {}
+    state_properties(tmp_path, {})
+    assert stated_properties(tmp_path, "CPU") == {}
+
+
+def test_a_particular_kind_of_cpu_has_its_own_properties_over_those_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state_properties(tmp_path, {"CPU": {"A": 1, "B": 2}, "CPU avx512_bf16": {"B": 3}, "GPU": {"A": 4}})
+    for kinds, stated in [(("CPU",), {"A": 1, "B": 2}), (("CPU", "CPU avx512_bf16"), {"A": 1, "B": 3})]:
+        monkeypatch.setattr(model_files, "device_kinds", lambda _, kinds=kinds: kinds)
+        assert stated_properties(tmp_path, "CPU") == stated

@@ -68,7 +68,7 @@ class ModelService:
         caches prompts. ``sampling`` holds defaults of the model that are not in its files."""
         self._sampling = sampling or Sampling()
         self._worker = worker
-        self._max_lapses = max_lost_workers
+        self._max_lost_workers = max_lost_workers
         self._log_poison = log_poison
         self._prefix_gate = prefix_gate or PrefixGate(caching=False)
         self._quarantine = Quarantine()
@@ -126,7 +126,7 @@ class ModelService:
         try:
             if self._gone.pop(job.id, None) is not None:
                 self._publisher_of().discard(lease)
-            elif claim.crashes >= MAX_CRASHES or claim.lost_workers >= self._max_lapses:
+            elif claim.crashes >= MAX_CRASHES or claim.lost_workers >= self._max_lost_workers:
                 logger.error(
                     "request %s is refused: %d engines and %d workers died of it (%s)",
                     job.id,

@@ -73,7 +73,7 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     corrupt = "corrupt"
     store.set(f"arq:job:{corrupt}", b"?")
     store.zadd("vinoqueue:queue:sim", {corrupt: 1})
-    fleet.until(lambda: store.llen("vinoqueue:set-aside") == 1, "the corrupt job to be set aside")
+    fleet.until(lambda: store.llen("vinoqueue:dead-letters") == 1, "the corrupt job to become a dead letter")
 
     looked = subprocess.run(
         [sys.executable, "-m", "cli.main", "status", "--json", "--redis-url", url(fleet, "admin")],
@@ -95,7 +95,7 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
         ("worker", ("HGETALL", "vinoqueue:buckets:key-1")),
         ("worker", ("EVAL", "return redis.call('HGETALL', 'vinoqueue:keys')", "0")),
         ("worker", ("ZRANGE", "vinoqueue:stored-index:key-1", "0", "-1")),
-        ("worker", ("HGETALL", "vinoqueue:promises:api-1")),
+        ("worker", ("HGETALL", "vinoqueue:outbox:api-1")),
         ("worker", ("PUBLISH", "other", "x")),
         *((role, command) for role in PASSWORDS for command in (("FLUSHALL",), ("CONFIG", "GET", "*"), ("KEYS", "*"))),
         *((role, command) for role in PASSWORDS for command in (("ACL", "LIST"), ("SHUTDOWN",), ("SAVE",))),

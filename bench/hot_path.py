@@ -206,7 +206,7 @@ class _Prompts:
     def __init__(self) -> None:
         self._maker = SimulatedPromptMaker(context_length=_CONTEXT)
 
-    def ask(self, request: ChatRequest) -> asyncio.Future[PromptAnswer]:
+    def call(self, request: ChatRequest) -> asyncio.Future[PromptAnswer]:
         answer: asyncio.Future[PromptAnswer] = asyncio.get_running_loop().create_future()
         answer.set_result(Prepared(0, self._maker.prepare(request), self._maker.plan(request)))
         return answer

@@ -1,7 +1,7 @@
-"""Child processes of the supervisor, and the MessagePack stream between them and it.
+"""Subprocesses of the supervisor, and the MessagePack stream between the two.
 
-Messages are length-prefixed (4 bytes, big endian) on a socket pair. The supervisor's end is asyncio; the
-child's end is blocking and can be polled, because a child is one thread that computes between messages.
+Messages are length-prefixed (4 bytes, big endian) on a socket pair. The supervisor's end is asyncio. The child's end
+is blocking with a timeout, because a child is a single thread that computes between messages.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from shared.runtime.processes import module_command
 
 _LENGTH = struct.Struct(">I")
 _PR_SET_PDEATHSIG = 1
-_READ = 1 << 16
-"""Bytes that a child asks for at once; memory for many more would be had from the system anew each time."""
+_READ_SIZE = 1 << 16
+"""Size of the read buffers in bytes. A much larger one would be mapped and unmapped by malloc on every read."""
 _CHANNEL_VARIABLE = "VINOQUEUE_CHANNEL_FD"
 
 In = TypeVar("In")
@@ -30,17 +30,20 @@ Out = TypeVar("Out")
 
 
 class Inbox(Generic[In]):
-    """Makes messages of the bytes of a stream."""
+    """Incremental decoder of a stream of length-prefixed messages."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[In]) -> None:
         self._decoder = decoder
-        self._rest = b""
+        self._partial = b""
 
     def feed(self, data: bytes | memoryview) -> list[In]:
-        """Return the messages that are complete with ``data``, which what is :class:`msgspec.Raw` in them still refers
-        to. Raises :class:`msgspec.DecodeError` on foreign bytes."""
-        if self._rest:
-            data = self._rest + data
+        """Return the messages completed by ``data``.
+
+        :class:`msgspec.Raw` fields of the messages refer to the memory of ``data``. Raises
+        :class:`msgspec.DecodeError` on invalid bytes.
+        """
+        if self._partial:
+            data = self._partial + data
         messages = []
         start = 0
         view = memoryview(data)
@@ -51,12 +54,12 @@ class Inbox(Generic[In]):
                 break
             messages.append(self._decoder.decode(view[start + 4 : end]))
             start = end
-        self._rest = bytes(view[start:])
+        self._partial = bytes(view[start:])
         return messages
 
 
 class ChildChannel(Generic[In, Out]):
-    """The child's end: receives ``In`` messages, sends ``Out`` messages."""
+    """The child's end of the channel: receives ``In`` messages, sends ``Out`` messages."""
 
     def __init__(self, connection: socket.socket, decoder: msgspec.msgpack.Decoder[In]) -> None:
         self._connection = connection
@@ -65,7 +68,7 @@ class ChildChannel(Generic[In, Out]):
 
     @classmethod
     def inherited(cls, decoder: msgspec.msgpack.Decoder[In]) -> "ChildChannel[In, Out]":
-        """Open the channel that :meth:`Child.start` handed to this process, and tie its life to the parent's.
+        """Open the channel that :meth:`Child.start` passed to this process, which from now on dies with its parent.
 
         Raises :class:`KeyError` when the process was not started that way.
         """
@@ -76,12 +79,12 @@ class ChildChannel(Generic[In, Out]):
         return cls(connection, decoder)
 
     def send(self, message: Out) -> None:
-        """Send one message; blocks while the parent does not read."""
+        """Send one message. Blocks while the parent does not read."""
         body = self._encoder.encode(message)
         self._connection.sendall(_LENGTH.pack(len(body)) + body)
 
     def receive(self, timeout: float | None) -> list[In]:
-        """Return the messages that have arrived, waiting at most ``timeout`` seconds (None: for ever) for the first.
+        """Return the received messages, waiting at most ``timeout`` seconds (None: no limit) for the first.
 
         Raises :class:`EOFError` when the parent has closed its end.
         """
@@ -90,7 +93,7 @@ class ChildChannel(Generic[In, Out]):
             ready, _, _ = select.select([self._connection], [], [], timeout)
             if not ready:
                 return []
-            data = self._connection.recv(_READ)
+            data = self._connection.recv(_READ_SIZE)
             if not data:
                 raise EOFError("the parent process has closed the channel")
             messages = self._inbox.feed(data)
@@ -98,12 +101,12 @@ class ChildChannel(Generic[In, Out]):
 
 
 class _MessageProtocol(asyncio.BufferedProtocol, Generic[In]):
-    """The parent's end: hands messages to a listener as they come, or gathers them for the one who iterates."""
+    """The parent's end of the channel: passes messages to a listener, or buffers them for :meth:`messages`."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[In]) -> None:
         self._inbox = Inbox(decoder)
-        self._read = memoryview(bytearray(_READ))
-        """Where bytes arrive: had anew for each read, memory for a step's report would cost more than its decoding."""
+        self._read_buffer = memoryview(bytearray(_READ_SIZE))
+        """Reused for every read: allocating a buffer would cost more than decoding a step's report."""
         self._arrived = asyncio.Event()
         self._messages: list[In] = []
         self._listener: Callable[[In], None] | None = None
@@ -111,12 +114,12 @@ class _MessageProtocol(asyncio.BufferedProtocol, Generic[In]):
         self.ended = False
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._read
+        return self._read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        data = self._read[:nbytes]
+        data = self._read_buffer[:nbytes]
         if self._listener is not None:
-            self._hand_over(self._inbox.feed(data), self._listener)
+            self._deliver(self._inbox.feed(data), self._listener)
         elif messages := self._inbox.feed(bytes(data)):
             self._messages += messages
             self._arrived.set()
@@ -126,7 +129,7 @@ class _MessageProtocol(asyncio.BufferedProtocol, Generic[In]):
         self._arrived.set()
 
     async def messages(self) -> list[In]:
-        """What has arrived since the last time, at least one message; none when the child has closed its end."""
+        """Wait for messages and return all that are buffered. Empty when the child has closed its end."""
         while not self._messages and not self.ended:
             self._arrived.clear()
             await self._arrived.wait()
@@ -137,14 +140,14 @@ class _MessageProtocol(asyncio.BufferedProtocol, Generic[In]):
         """Call ``listener`` with each message until the child closes its end, or raise what ``listener`` raises."""
         self._listener = listener
         messages, self._messages = self._messages, []
-        self._hand_over(messages, listener)
+        self._deliver(messages, listener)
         while not self.ended and self._error is None:
             self._arrived.clear()
             await self._arrived.wait()
         if self._error is not None:
             raise self._error
 
-    def _hand_over(self, messages: list[In], listener: Callable[[In], None]) -> None:
+    def _deliver(self, messages: list[In], listener: Callable[[In], None]) -> None:
         if self._error is not None:
             return
         try:
@@ -156,20 +159,20 @@ class _MessageProtocol(asyncio.BufferedProtocol, Generic[In]):
 
 
 class Child(Generic[In, Out]):
-    """A child process as its parent sees it: send ``Out`` messages, iterate over ``In`` messages.
+    """The parent's handle of a child process: sends ``Out`` messages, receives ``In`` messages.
 
-    The child dies with its parent, however the parent ends (Linux).
+    On Linux, the kernel kills the child when its parent dies, however it dies.
     """
 
     def __init__(self, module: str, arguments: list[str], decoder: msgspec.msgpack.Decoder[In]) -> None:
-        """``module`` runs as ``python -m module arguments...`` and opens :meth:`ChildChannel.inherited`."""
+        """``module`` is run as ``python -m module arguments...`` and must open :meth:`ChildChannel.inherited`."""
         self._module = module
         self._arguments = arguments
         self._decoder = decoder
         self._encoder = msgspec.msgpack.Encoder()
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.Transport | None = None
-        self._ear: _MessageProtocol[In] | None = None
+        self._protocol: _MessageProtocol[In] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -186,12 +189,15 @@ class Child(Generic[In, Out]):
                 env={**os.environ, _CHANNEL_VARIABLE: str(theirs.fileno())},
                 stdin=asyncio.subprocess.DEVNULL,
             )
-        self._transport, self._ear = await asyncio.get_running_loop().create_connection(
+        self._transport, self._protocol = await asyncio.get_running_loop().create_connection(
             lambda: _MessageProtocol(self._decoder), sock=ours
         )
 
     def send(self, message: Out) -> None:
-        """Queue one message; lost without a word if the child is dead, which the iteration then tells."""
+        """Queue one message.
+
+        If the child is dead, the message is dropped silently; the death shows as the end of the messages.
+        """
         if self._transport is not None and not self._transport.is_closing():
             body = self._encoder.encode(message)
             self._transport.write(_LENGTH.pack(len(body)) + body)
@@ -201,22 +207,24 @@ class Child(Generic[In, Out]):
 
         Raises :class:`RuntimeError` when the child was not started.
         """
-        ear = self._ear_of_started()
-        while messages := await ear.messages():
+        protocol = self._started_protocol()
+        while messages := await protocol.messages():
             for message in messages:
                 yield message
 
     async def listen(self, listener: Callable[[In], None]) -> None:
-        """Call ``listener`` with each message until the child closes its end or dies: cheaper than :meth:`messages`,
-        because no task wakes for a message. What is :class:`msgspec.Raw` in a message is only good during the call.
+        """Call ``listener`` with each message until the child closes its end or dies.
 
-        Raises what ``listener`` raises, after which nothing more is handed over, and :class:`RuntimeError` when the
-        child was not started.
+        Cheaper than :meth:`messages`, because no task is woken per message. :class:`msgspec.Raw` fields of a message
+        are valid only during the call.
+
+        Raises what ``listener`` raises, after which no more messages are delivered, and :class:`RuntimeError` when
+        the child was not started.
         """
-        await self._ear_of_started().listen(listener)
+        await self._started_protocol().listen(listener)
 
     async def stop(self, patience: float = 2.0) -> int:
-        """End the process: by itself when it sees the channel closed, else killed after ``patience`` seconds.
+        """Close the channel, which ends the process; kill it after ``patience`` seconds.
 
         Returns its exit code (negative: the signal that ended it), or 0 if it was never started.
         """
@@ -231,14 +239,14 @@ class Child(Generic[In, Out]):
             return await self._process.wait()
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
-    def _ear_of_started(self) -> _MessageProtocol[In]:
-        if self._ear is None:
+    def _started_protocol(self) -> _MessageProtocol[In]:
+        if self._protocol is None:
             raise RuntimeError("the child process has not been started")
-        return self._ear
+        return self._protocol
 
 
 def die_with_parent() -> None:

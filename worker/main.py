@@ -1,4 +1,4 @@
-"""One worker as a process: its parts, its background tasks, and an orderly end."""
+"""The worker's supervisor process: construction, background tasks, draining and shutdown."""
 
 import asyncio
 import logging
@@ -20,16 +20,17 @@ from shared.runtime.placement import beside_engine, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
 from worker.consumer import ChatWorker
+from worker.control_channel import ControlChannel
 from worker.engine.devices import computes_on_cpus
 from worker.engine.interface import EngineLoadError
 from worker.engine.options import EngineOptions
 from worker.engine_supervisor import EngineSupervisor
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
+from worker.heartbeat import Heartbeat
 from worker.model_source import check_name
 from worker.models import LocalModel, ModelError, resolve
 from worker.prefix_gate import PrefixGate
-from worker.presence import Presence
 from worker.prompt.interface import PromptOptions
 from worker.prompt.process import PromptError, PromptProcess
 from worker.prompt.template_file import read_template
@@ -39,11 +40,11 @@ from worker.service import ModelService
 logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT = 2.0
-"""Seconds that each of the last words to Redis may take."""
+"""Seconds that each of the Redis calls of the shutdown may take."""
 
 
 def run(settings: WorkerSettings) -> int:
-    """Serve until SIGINT or SIGTERM; return the process's exit code."""
+    """Run the worker until SIGINT or SIGTERM. Returns the exit code: 1 when the model cannot be served."""
     logs.configure(settings.log_level)
     try:
         return run_loop(_serve(settings))
@@ -53,19 +54,20 @@ def run(settings: WorkerSettings) -> int:
 
 
 class _Worker:
-    """The parts of a worker and how they hang together."""
+    """The components of a worker, constructed and wired in one place."""
 
     def __init__(
         self,
         settings: WorkerSettings,
         redis: ArqRedis,
-        model: "_Found",
+        model: "_ServedModel",
         names: tuple[str, ...],
         cpus: frozenset[int],
     ) -> None:
-        """Clients ask for ``model`` by any of ``names``, of which the first is its own; the engine may run on ``cpus``.
+        """``names`` are the names under which ``model`` is served; the first one names its queue. ``cpus`` are the CPUs
+        that the engine may use.
 
-        Raises :class:`ModelError` when the chat template in the settings can't be read.
+        Raises :class:`ModelError` when the chat template named in the settings can't be read.
         """
         name, path = names[0], model.path
         template = read_template(settings.chat_template)
@@ -123,23 +125,22 @@ class _Worker:
             self.id,
             step_timeout=settings.step_timeout,
         )
-        self.presence = Presence(
+        self.heartbeat = Heartbeat(
             redis, self.queue, self.service, self.consumer, self.engine_supervisor, settings, self.id, aliases=names[1:]
         )
-
-        self.engine_supervisor.on_change = self.presence.hurry
+        self.control_channel = ControlChannel(raw_connection(settings.redis_url), self.id, self.service, self.consumer)
+        self.engine_supervisor.on_change = self.heartbeat.hurry
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until ``stopping`` is set, then drain.
 
         Raises :class:`EngineLoadError` or :class:`PromptError` when the model can't be loaded at all.
         """
-        messages = raw_connection(self.settings.redis_url)
         background: set[asyncio.Task[Any]] = {
             asyncio.create_task(keep_running(name, work), name=name)
             for name, work in (
-                ("presence", self.presence.beat),
-                ("wake-ups", lambda: self.presence.listen(messages)),
+                ("heartbeat", self.heartbeat.run),
+                ("control channel", self.control_channel.run),
                 ("publisher", self.publisher.run),
                 ("consumer", self.consumer.main),
             )
@@ -157,29 +158,30 @@ class _Worker:
             if self.grammars is not None:
                 await self.grammars.stop()
             await cancel_all({loading, stopped, *background})
-            # The entry lost_workers by itself where the store does not answer; nobody need wait for that.
+            # Best effort: a registry record that is not removed expires with the lease.
             with suppress(TimeoutError, RedisError, OSError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT):
-                    await self.presence.withdraw()
+                    await self.heartbeat.withdraw()
 
     async def _load(self) -> None:
+        """Start the subprocesses and keep them running. Raises the error of one that can't be loaded."""
         await self.prompts.start()
         await asyncio.gather(self.prompts.ended(), self.engine_supervisor.run(), self._load_grammars())
 
     async def _load_grammars(self) -> None:
-        """Load last what only some requests need."""
+        """Start the grammar process after the prompt process: only some requests need it."""
         if self.grammars is not None:
             await self.prompts.ready()
             self.grammars.start()
 
     async def _drain(self) -> None:
-        """Claim nothing more, let what runs come to its end, and give back what doesn't in time."""
-        logger.info("shutting down; %d requests have %.0f s", self.service.active, self.settings.drain)
-        self.presence.draining = True
+        """Stop claiming, wait for the running jobs, and release those that don't finish in time."""
+        logger.info("draining: %d requests have %.0f s to finish", self.service.active, self.settings.drain)
+        self.heartbeat.draining = True
         self.consumer.close_intake()
         with suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CLOSE_TIMEOUT):
-                await self.presence.renew()
+                await self.heartbeat.renew()
                 await self.queue.withdraw(self.id)
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.drain):
@@ -188,7 +190,7 @@ class _Worker:
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self.publisher.flushed()
                 if claims := self.service.abandon_all():
-                    logger.info("%d requests go on elsewhere", await self.queue.release(self.id, claims))
+                    logger.info("%d requests released to other workers", await self.queue.release(self.id, claims))
 
 
 async def _serve(settings: WorkerSettings) -> int:
@@ -211,8 +213,11 @@ async def _serve(settings: WorkerSettings) -> int:
     return 0
 
 
-class _Found(NamedTuple):
-    """The model to serve. ``path`` is a file or folder, or a simulated engine's directives; the length is in tokens."""
+class _ServedModel(NamedTuple):
+    """The model to serve.
+
+    ``path`` is a file or folder, or a simulated engine's directives. ``context_length`` is in tokens.
+    """
 
     name: str
     path: str
@@ -220,10 +225,10 @@ class _Found(NamedTuple):
     sampling: Sampling = Sampling()
 
 
-async def _find_model(settings: WorkerSettings) -> _Found:
-    """Return the model of the settings; a download runs beside the event loop."""
+async def _find_model(settings: WorkerSettings) -> _ServedModel:
+    """Return the model named in the settings, downloading it in a thread if necessary."""
     if settings.engine == "simulated":
         name, _, faults = settings.model.partition("=")
-        return _Found(check_name(name), faults, settings.sim_context)
+        return _ServedModel(check_name(name), faults, settings.sim_context)
     model: LocalModel = await asyncio.to_thread(resolve, settings.model, max_context=settings.max_context)
-    return _Found(model.name, str(model.path), model.context_length, model.sampling)
+    return _ServedModel(model.name, str(model.path), model.context_length, model.sampling)

@@ -1,6 +1,6 @@
-"""A child process that is asked one question at a time, each bounded in time; replaced when it hangs or dies.
+"""A subprocess that serves one call at a time, each with a deadline, and is replaced when it hangs or crashes.
 
-:class:`WorkerSubprocess` is the supervisor's end, :func:`serve_requests` the child's.
+:class:`WorkerSubprocess` is the supervisor's end, :func:`serve_requests` the subprocess's.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ import msgspec
 
 from worker.ipc import Child, ChildChannel
 
-_MOST_CRASHES = 2
-"""The first one may be no fault of the question: the child may have been dying already."""
+_MAX_CRASHES = 2
+"""Crashes after which a call fails. The first one may not be its fault: the process may already have been failing."""
 
 Call = TypeVar("Call")
 Reply = TypeVar("Reply")
@@ -21,51 +21,51 @@ Ready = TypeVar("Ready")
 
 
 class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The child's first and last message when it can't load its tokenizer."""
+    """The subprocess's first and last message when it can't load its tokenizer."""
 
     message: str
 
 
 class SubprocessUnavailable(Exception):
-    """The child can't be loaded, or has been stopped; that says nothing about the question."""
+    """The subprocess can't be loaded, or has been stopped. The call itself is not at fault."""
 
 
 class SubprocessTimeout(Exception):
-    """The answer did not come in time."""
+    """The reply did not arrive before the deadline."""
 
 
 class SubprocessCrashed(Exception):
-    """The child died of the question as many ``times`` as it was asked."""
+    """The subprocess crashed each of the ``times`` that it ran the call."""
 
     def __init__(self, times: int) -> None:
-        super().__init__(f"the child process died of the question {times} times")
+        super().__init__(f"the subprocess crashed {times} times during the call")
         self.times = times
 
 
 class _PendingCall(Generic[Call, Reply]):
-    """A question on its way through the process."""
+    """A call that waits for its reply, and the number of crashes it has been through."""
 
-    def __init__(self, question: Call) -> None:
-        self.question = question
-        self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.crashes = 0
 
-    def deliver(self, answer: Reply) -> None:
-        if not self.answer.done():
-            self.answer.set_result(answer)
+    def deliver(self, reply: Reply) -> None:
+        if not self.reply.done():
+            self.reply.set_result(reply)
 
     def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
-            self.answer.exception()  # looked at: whoever asked may have lost interest, which is no fault to tell of
+        if not self.reply.done():
+            self.reply.set_exception(error)
+            self.reply.exception()  # mark as retrieved: a caller that no longer waits is not an error to log
 
 
 class WorkerSubprocess(Generic[Call, Reply, Ready]):
-    """Puts questions to a child process, one after the other, in order of arrival.
+    """Runs calls in a subprocess, one at a time, in order of arrival.
 
-    The child gets one question at a time, so the one in hand is known when it hangs or crashes. A question that takes
-    longer than ``deadline`` seconds is given up and the child replaced; after a crash it is asked once more. Those
-    behind it wait for the new child.
+    With one call at a time, the culprit of a hang or crash is known. A call that exceeds ``deadline`` seconds fails
+    and the subprocess is replaced. After a crash the call is tried once more. Waiting calls continue in the new
+    subprocess.
     """
 
     def __init__(
@@ -80,10 +80,11 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         load_deadline: float = 120.0,
         unavailable: type[SubprocessUnavailable] = SubprocessUnavailable,
     ) -> None:
-        """``module`` gets ``options`` as JSON on its command line, and says ``ready`` or :class:`LoadFailed` first.
+        """``module`` gets ``options`` as JSON on its command line; its first message is ``ready`` or
+        :class:`LoadFailed`, within ``load_deadline`` seconds.
 
-        ``name`` is what errors call the child, ``unavailable`` what they are where it can't be asked at all, and
-        ``load_deadline`` how many seconds loading may take.
+        ``name`` names the subprocess in error messages. ``unavailable`` is the exception type raised when it takes no
+        calls.
         """
         self._module = module
         self._arguments = [msgspec.json.encode(options).decode()]
@@ -94,30 +95,30 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         self._load_deadline = load_deadline
         self._unavailable = unavailable
         self._waiting: deque[_PendingCall[Call, Reply]] = deque()
-        self._in_hand: _PendingCall[Call, Reply] | None = None
-        self._patience: asyncio.TimerHandle | None = None
-        """Runs while there is a question in hand."""
+        self._current: _PendingCall[Call, Reply] | None = None
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        """Runs while there is a current call."""
         self._child: Child[Reply, Call] | None = None
-        self._listening = False
-        """Whether the present child is loaded, and takes questions."""
+        self._child_ready = False
+        """Whether the child is loaded and takes calls."""
         self._loaded: asyncio.Future[Ready] | None = None
         self._task: asyncio.Task[None] | None = None
         self._failure: SubprocessUnavailable | None = None
 
     @property
     def pid(self) -> int | None:
-        """Process id of the present child, if there has been one."""
+        """Process id of the latest child, if one was started."""
         return self._child.pid if self._child else None
 
     @property
     def running(self) -> bool:
-        """Whether it has been started, and has neither failed nor been stopped since."""
+        """Whether it was started, and has neither failed nor been stopped since."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Start the process, for the first time or after a failure; returns at once.
+        """Start the subprocess, for the first time or after a failure. Returns at once.
 
-        Failures come out of :meth:`ready`, :meth:`ended` and :meth:`ask`.
+        Failures are raised by :meth:`ready` and :meth:`ended`, and fail the futures of :meth:`call`.
         """
         self._failure = None
         self._loaded = asyncio.get_running_loop().create_future()
@@ -137,22 +138,22 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         if self._failure is not None:
             raise self._failure
 
-    def ask(self, question: Call) -> asyncio.Future[Reply]:
-        """Ask at once, and return what becomes the child's answer; cancelled in time, it is not asked for.
+    def call(self, call: Call) -> asyncio.Future[Reply]:
+        """Queue a call and return its future reply. Cancelling the future withdraws a call that was not sent yet.
 
-        It fails with :class:`SubprocessTimeout`, :class:`SubprocessCrashed` or, when the subprocess takes no calls,
-        :class:`SubprocessUnavailable`.
+        The future fails with :class:`SubprocessTimeout`, :class:`SubprocessCrashed` or, when the subprocess takes no
+        calls, :class:`SubprocessUnavailable`.
         """
-        asked: _PendingCall[Call, Reply] = _PendingCall(question)
+        pending: _PendingCall[Call, Reply] = _PendingCall(call)
         if self.running:
-            self._waiting.append(asked)
-            self._ask_next()
+            self._waiting.append(pending)
+            self._send_next()
         else:
-            asked.fail(self._unavailable(f"the {self._name} is not running"))
-        return asked.answer
+            pending.fail(self._unavailable(f"the {self._name} is not running"))
+        return pending.reply
 
     async def stop(self) -> None:
-        """End the process; whoever still waits gets :class:`SubprocessUnavailable`."""
+        """End the subprocess. Pending calls fail with :class:`SubprocessUnavailable`."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -161,25 +162,25 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         reason = self._unavailable(f"the {self._name} has been stopped")
         try:
             while True:
-                await self._serve_one_child()
+                await self._run_child()
         except SubprocessUnavailable as error:
             reason = self._failure = error
         finally:
             if self._child is not None:
                 await self._child.stop()
-            self._give_up(reason)
+            self._fail_all(reason)
 
-    def _give_up(self, reason: SubprocessUnavailable) -> None:
+    def _fail_all(self, reason: SubprocessUnavailable) -> None:
         if self._loaded is not None and not self._loaded.done():
             self._loaded.set_exception(reason)
-            # Nobody need be waiting for it: then the exception is not lost, it comes out of ask().
+            # Mark as retrieved: without a caller in ready(), the exception still reaches those of call().
             self._loaded.exception()
-        if (asked := self._put_down()) is not None:
-            asked.fail(reason)
+        if (current := self._take_current()) is not None:
+            current.fail(reason)
         while self._waiting:
             self._waiting.popleft().fail(reason)
 
-    async def _serve_one_child(self) -> None:
+    async def _run_child(self) -> None:
         """Start a child and serve calls until it ends. Raises :class:`SubprocessUnavailable` if it does not load."""
         child: Child[Reply, Call] = Child(self._module, self._arguments, self._decoder)
         self._child = child
@@ -189,22 +190,22 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
             raise self._unavailable(f"the {self._name} can't be started: {error}") from error
         first: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
-        def hear(answer: Reply) -> None:
+        def on_message(reply: Reply) -> None:
             if not first.done():
-                first.set_result(answer)
+                first.set_result(reply)
             else:
-                self._answered(answer)
+                self._on_reply(reply)
 
-        life = asyncio.create_task(child.listen(hear))
+        life = asyncio.create_task(child.listen(on_message))
         try:
             await self._load(first, life)
-            self._listening = True
-            self._ask_next()
+            self._child_ready = True
+            self._send_next()
             await life
-            if (asked := self._put_down()) is not None:
-                self._crashed(asked)
+            if (current := self._take_current()) is not None:
+                self._on_crash(current)
         finally:
-            self._listening = False
+            self._child_ready = False
             life.cancel()
             child.kill()
             await child.stop()
@@ -224,52 +225,52 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         if self._loaded is not None and not self._loaded.done():
             self._loaded.set_result(message)
 
-    def _ask_next(self) -> None:
-        """Give the child the next question whose answer somebody still waits for, unless it has one in hand."""
-        if not self._listening or self._in_hand is not None or self._child is None:
+    def _send_next(self) -> None:
+        """Send the next call that was not cancelled, unless one is being served."""
+        if not self._child_ready or self._current is not None or self._child is None:
             return
         while self._waiting:
-            asked = self._waiting.popleft()
-            if not asked.answer.done():
-                self._in_hand = asked
-                self._patience = asyncio.get_running_loop().call_later(self._deadline, self._too_slow)
-                self._child.send(asked.question)
+            pending = self._waiting.popleft()
+            if not pending.reply.done():
+                self._current = pending
+                self._deadline_timer = asyncio.get_running_loop().call_later(self._deadline, self._on_deadline)
+                self._child.send(pending.call)
                 return
 
-    def _answered(self, answer: Reply) -> None:
-        # One that was given up may answer while it is being killed.
-        if (asked := self._put_down()) is not None:
-            asked.deliver(answer)
-            self._ask_next()
+    def _on_reply(self, reply: Reply) -> None:
+        # A call that timed out may still be replied to while the child is being killed.
+        if (current := self._take_current()) is not None:
+            current.deliver(reply)
+            self._send_next()
 
-    def _too_slow(self) -> None:
-        if (asked := self._put_down()) is not None:
-            asked.fail(SubprocessTimeout(f"the {self._name} gave no answer within {self._deadline:g} s"))
-        self._listening = False
+    def _on_deadline(self) -> None:
+        if (current := self._take_current()) is not None:
+            current.fail(SubprocessTimeout(f"the {self._name} did not reply within {self._deadline:g} s"))
+        self._child_ready = False
         if self._child is not None:
             self._child.kill()
 
-    def _put_down(self) -> _PendingCall[Call, Reply] | None:
-        """Return the question in hand, which is in hand no more."""
-        asked, self._in_hand = self._in_hand, None
-        if self._patience is not None:
-            self._patience.cancel()
-        return asked
+    def _take_current(self) -> _PendingCall[Call, Reply] | None:
+        """Clear and return the current call, and stop its deadline timer."""
+        current, self._current = self._current, None
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        return current
 
-    def _crashed(self, asked: _PendingCall[Call, Reply]) -> None:
-        asked.crashes += 1
-        if asked.crashes < _MOST_CRASHES:
-            self._waiting.appendleft(asked)
+    def _on_crash(self, current: _PendingCall[Call, Reply]) -> None:
+        current.crashes += 1
+        if current.crashes < _MAX_CRASHES:
+            self._waiting.appendleft(current)
         else:
-            asked.fail(SubprocessCrashed(asked.crashes))
+            current.fail(SubprocessCrashed(current.crashes))
 
 
-def serve_requests(channel: ChildChannel[Call, Reply], answer: Callable[[Call], Reply]) -> int:
-    """In the child: answer questions until the parent closes the channel. Returns the exit code."""
+def serve_requests(channel: ChildChannel[Call, Reply], handle: Callable[[Call], Reply]) -> int:
+    """In the subprocess: reply to calls until the supervisor closes the channel. Returns the exit code."""
     while True:
         try:
-            questions = channel.receive(None)
+            calls = channel.receive(None)
         except EOFError:
             return 0
-        for question in questions:
-            channel.send(answer(question))
+        for call in calls:
+            channel.send(handle(call))

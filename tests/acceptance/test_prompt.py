@@ -171,7 +171,7 @@ async def _with_template(model: LocalModel, template: str, request: ChatRequest)
     await process.start()
     try:
         await process.ready()
-        return (await process.prepared(process.ask(request))).tokens
+        return (await process.prepared(process.call(request))).tokens
     finally:
         await process.stop()
 

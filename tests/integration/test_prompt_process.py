@@ -22,7 +22,7 @@ def _request(text: str) -> ChatRequest:
 
 
 async def prepare(process: PromptProcess, request: ChatRequest) -> Prepared:
-    return await process.prepared(process.ask(request))
+    return await process.prepared(process.call(request))
 
 
 @pytest.fixture

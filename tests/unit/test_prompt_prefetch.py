@@ -31,7 +31,7 @@ class Maker:
         self.asked: list[str] = []
         self.answers: list[asyncio.Future[PromptReply]] = []
 
-    def ask(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
+    def call(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
         answer: asyncio.Future[PromptReply] = asyncio.get_running_loop().create_future()
         self.asked.append(request.messages[0].content)
         self.answers.append(answer)

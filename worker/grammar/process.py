@@ -100,7 +100,7 @@ class GrammarProcess:
         if not self._child.running:
             self.start()
         try:
-            answer = await self._child.ask(Compile(next(self._numbers), constraint))
+            answer = await self._child.call(Compile(next(self._numbers), constraint))
         except SubprocessTimeout:
             return f"It takes more than {self._deadline:g} s to compile and to try; make it smaller"
         except SubprocessCrashed:

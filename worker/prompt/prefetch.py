@@ -1,7 +1,7 @@
-"""Prompts of claimed jobs, made once for all jobs of a request, where possible while the claim is still under way.
+"""Prompt prefetch: prepares a job's prompt while its claim is under way, once for all jobs of a request.
 
-A wake-up carries the job that it is for (``shared/protocol/queue/enqueue.lua``), and preparing a prompt takes longer
-than claiming.
+A wake-up carries the payload of its job (``shared/protocol/queue/enqueue.lua``). Preparing a prompt takes longer than
+claiming a job, so the two run in parallel.
 """
 
 import asyncio
@@ -12,54 +12,54 @@ from worker.prompt.interface import Prepared, PromptReply
 from worker.prompt.process import PromptProcess
 
 MOST = 8
-"""Prompts that are begun early at a time: those behind them would have to wait in any case."""
+"""Maximum number of prompts being prefetched. The prompt process handles one at a time; more would only queue."""
 
-_SHARED = 4
-"""Prompts of requests with several jobs that are kept for the jobs that are claimed later."""
+_MAX_SHARED = 4
+"""Number of prompts kept for further jobs of the same request."""
 
 _PATIENCE = 1.0
-"""Seconds after which a job that was not claimed here went elsewhere."""
+"""Seconds after which a job that was not claimed is assumed to run on another worker."""
 
 
 class Prompts:
-    """Has each request's prompt made once, early or when it is wanted."""
+    """Prepares each request's prompt once: ahead of the claim, or on demand."""
 
     def __init__(self, process: PromptProcess, *, patience: float = _PATIENCE) -> None:
-        """A prompt that nobody wants within ``patience`` seconds makes room for others."""
+        """A prefetched prompt that is not used within ``patience`` seconds is cancelled."""
         self._process = process
         self._patience = patience
-        self._begun: dict[str, tuple[asyncio.Future[PromptReply], float]] = {}
-        """Those that nobody has wanted yet, and since when (the event loop's seconds), the oldest first."""
+        self._prefetched: dict[str, tuple[asyncio.Future[PromptReply], float]] = {}
+        """Prefetched prompts that are not used yet, with their start on the event loop's clock; oldest first."""
         self._shared: OrderedDict[str, asyncio.Future[PromptReply]] = OrderedDict()
-        """Those of requests with several jobs, the last one used at the end."""
+        """Prompts of requests with several jobs, least recently used first."""
 
     def begin(self, job: Job) -> None:
-        """Begin with the prompt of ``job``, unless too many others are begun."""
+        """Start preparing the prompt of ``job``, unless too many are being prefetched."""
         now = asyncio.get_running_loop().time()
-        self._give_up(now - self._patience)
+        self._expire(now - self._patience)
         name = job.shared_request or job.id
-        if name not in self._begun and name not in self._shared and len(self._begun) < MOST:
-            self._begun[name] = self._process.ask(job.request), now
+        if name not in self._prefetched and name not in self._shared and len(self._prefetched) < MOST:
+            self._prefetched[name] = self._process.call(job.request), now
 
     async def of(self, job: Job) -> Prepared:
-        """Return the prompt of ``job``, begun or not. Raises what :meth:`PromptProcess.prepared` raises."""
+        """Return the prompt of ``job``, prefetched or not. Raises what :meth:`PromptProcess.prepared` raises."""
         shared = job.shared_request
-        answer = self._shared.pop(shared, None)
-        if answer is None:
-            begun = self._begun.pop(shared or job.id, None)
-            answer = begun[0] if begun else self._process.ask(job.request)
+        reply = self._shared.pop(shared, None)
+        if reply is None:
+            prefetched = self._prefetched.pop(shared or job.id, None)
+            reply = prefetched[0] if prefetched else self._process.call(job.request)
         if not shared:
-            return await self._process.prepared(answer)
-        self._shared[shared] = answer
-        if len(self._shared) > _SHARED:
+            return await self._process.prepared(reply)
+        self._shared[shared] = reply
+        if len(self._shared) > _MAX_SHARED:
             self._shared.popitem(last=False)
-        # One job that is cancelled must not take the prompt from the others.
-        return await self._process.prepared(asyncio.shield(answer))
+        # Shielded: cancelling one job must not cancel the prompt for the others.
+        return await self._process.prepared(asyncio.shield(reply))
 
-    def _give_up(self, before: float) -> None:
-        """Give up what was begun ``before`` that moment."""
-        for job, (answer, since) in list(self._begun.items()):
+    def _expire(self, before: float) -> None:
+        """Cancel unused prompts that were started before the time ``before``."""
+        for job, (reply, since) in list(self._prefetched.items()):
             if since >= before:
                 return
-            del self._begun[job]
-            answer.cancel()
+            del self._prefetched[job]
+            reply.cancel()

@@ -1,4 +1,4 @@
-"""The prompt process as the supervisor sees it: bounded in time, replaced when it hangs or dies."""
+"""The supervisor's handle of the prompt process: calls have a deadline; a hung or crashed process is replaced."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -15,20 +15,20 @@ MODULE = "worker.prompt.child"
 
 
 class PromptError(SubprocessUnavailable):
-    """The prompt process can't be started, or has been stopped; no request can be prepared."""
+    """The prompt process can't be started, or has been stopped. No prompt can be prepared."""
 
 
 class PromptProcess:
-    """Prepares prompts in a child process, one after the other, in order of arrival.
+    """Prepares prompts in a subprocess, one at a time, in order of arrival.
 
-    A request that takes longer than ``deadline`` seconds is refused and the child replaced; after a crash it is tried
-    once more. The requests behind it wait for the new child.
+    A request whose prompt takes longer than ``deadline`` seconds is refused and the process replaced. After a crash
+    the prompt is tried once more. Waiting requests continue in the new process.
     """
 
     def __init__(
         self, options: PromptOptions, *, deadline: float = 10.0, load_deadline: float = 120.0, module: str = MODULE
     ) -> None:
-        """``load_deadline`` is how many seconds loading the tokenizer may take."""
+        """``load_deadline`` is the time limit for loading the tokenizer, in seconds."""
         self._deadline = deadline
         self._numbers = count(1)
         self._child: WorkerSubprocess[Prepare, PromptReply, PromptReady] = WorkerSubprocess(
@@ -44,11 +44,11 @@ class PromptProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the present child."""
+        """Process id of the prompt process, if one was started."""
         return self._child.pid
 
     async def start(self) -> None:
-        """Start the process; returns at once. Failures come out of :meth:`ready` and :meth:`prepared`."""
+        """Start the process. Returns at once; failures are raised by :meth:`ready` and :meth:`prepared`."""
         self._child.start()
 
     async def ready(self) -> int:
@@ -59,18 +59,20 @@ class PromptProcess:
         """Wait until no more prompts can be prepared. Raises :class:`PromptError` unless :meth:`stop` was called."""
         await self._child.ended()
 
-    def ask(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
-        """Ask at once for the request's prompt, for :meth:`prepared`; cancelled in time, it is not made."""
-        return self._child.ask(Prepare(next(self._numbers), request))
+    def call(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
+        """Queue the preparation of the request's prompt; pass the future to :meth:`prepared`.
 
-    async def prepared(self, asked: Awaitable[PromptReply]) -> Prepared:
-        """Return the prompt's token ids and the plan for the answer to it, of a prompt that was ``asked`` for.
+        Cancelling the future withdraws a preparation that has not begun.
+        """
+        return self._child.call(Prepare(next(self._numbers), request))
 
-        Raises :class:`RequestRefused` when the request can't be served, and :class:`PromptError` when
-        no request can.
+    async def prepared(self, reply: Awaitable[PromptReply]) -> Prepared:
+        """Wait for the reply to a :meth:`call`; return the prompt's token ids and the plan for its output.
+
+        Raises :class:`RequestRefused` when this request can't be served, and :class:`PromptError` when none can.
         """
         try:
-            answer = await asked
+            prepared = await reply
         except SubprocessTimeout:
             raise refuse(
                 ProblemKind.TEMPLATE,
@@ -83,14 +85,14 @@ class PromptProcess:
                 ProblemKind.POISON,
                 f"Preparing the prompt ended the tokenizer's process {error.times} times; it is not tried again.",
             ) from None
-        match answer:
+        match prepared:
             case Prepared():
-                return answer
+                return prepared
             case PromptRefused(_, problem):
                 raise RequestRefused(problem)
             case _:
                 raise refuse(ProblemKind.INTERNAL, "The prompt process gave an answer that nobody asked for.")
 
     async def stop(self) -> None:
-        """End the process; whoever still waits gets :class:`PromptError`."""
+        """End the process. Pending calls fail with :class:`PromptError`."""
         await self._child.stop()

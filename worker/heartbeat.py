@@ -1,4 +1,4 @@
-"""The worker's presence in Redis: its advertisement, its leases, and the messages addressed to it."""
+"""The worker's heartbeat: renews its registry record and leases, and reaps expired leases of other workers."""
 
 import asyncio
 import logging
@@ -12,9 +12,7 @@ from redis.exceptions import RedisError
 
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import WorkerInfo, WorkerStatus, announce_worker, withdraw_worker
-from shared.redis import keys, outage
-from shared.redis.raw_connection import RawConnection
-from shared.redis.subscription import subscribe
+from shared.redis import outage
 from shared.runtime.logs import summary
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.ticks import next_tick
@@ -26,11 +24,11 @@ from worker.service import ModelService
 logger = logging.getLogger(__name__)
 
 _RATE_WINDOW = 5.0
-"""Seconds over which the token rate is taken."""
+"""Seconds over which the token rate is averaged."""
 
 
-class Presence:
-    """Renews the advertisement and the leases; reaps lapsed ones of others; hears wake-ups and cancellations."""
+class Heartbeat:
+    """Renews the worker's registry record and leases, and returns jobs with expired leases to the queue."""
 
     def __init__(
         self,
@@ -44,7 +42,7 @@ class Presence:
         *,
         aliases: tuple[str, ...] = (),
     ) -> None:
-        """``aliases`` are the model's names besides the queue's."""
+        """``worker`` is this worker's id. ``aliases`` are the model's further names, besides the queue's."""
         self._aliases = aliases
         self._redis = redis
         self._queue = queue
@@ -58,50 +56,44 @@ class Presence:
         self._hurry = asyncio.Event()
         self.draining = False
 
-    async def beat(self) -> None:
-        """Renew until cancelled, three times a lease."""
+    async def run(self) -> None:
+        """Renew three times per lease duration until cancelled. An unreachable store is retried at the next beat."""
         interval = self._settings.lease / 3
         while True:
             try:
                 await self.renew()
-                outage.store.served("presence")
+                outage.store.served("heartbeat")
             except (RedisError, OSError) as error:
-                outage.store.failed("presence", error)
+                outage.store.failed("heartbeat", error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), next_tick(interval))
             self._hurry.clear()
 
     def hurry(self) -> None:
-        """Renew now: something that others should know has changed."""
+        """Renew now, because the registry record has changed."""
         self._hurry.set()
 
     async def renew(self) -> None:
-        """Advertise, renew leases, stop what others hold or nobody wants, and put lapsed jobs back."""
+        """Renew the registry record and the leases, stop jobs whose lease was lost, and reap expired leases.
+
+        Raises :class:`RedisError` or :class:`OSError` when the store fails.
+        """
         await announce_worker(self._redis, self.info(), lease=self._settings.lease)
         claims = self._service.claims()
         if claims:
             for job in await self._queue.renew(self._worker, claims):
-                logger.info("request %s is no longer ours", job)
+                logger.info("request %s: lease lost, stopping it here", job)
                 self._service.abandon(job)
-        lapsed, _ = await self._queue.reap()
-        if lapsed:
-            logger.warning("%d requests lost their worker and wait for another: %s", *summary(lapsed))
-
-    async def listen(self, line: RawConnection) -> None:
-        """Hear on ``line`` what is addressed to this worker, until cancelled; after an outage, look at the queue."""
-        while True:
-            try:
-                await subscribe(line, keys.worker_channel(self._worker), self._hear, on_subscribed=self._subscribed)
-            except (RedisError, OSError) as error:
-                outage.store.failed("wake-ups", error)
-                await asyncio.sleep(0.5)
+        requeued, _ = await self._queue.reap()
+        if requeued:
+            logger.warning("%d requests lost their worker and wait for another: %s", *summary(requeued))
 
     async def withdraw(self) -> None:
-        """Leave the registry."""
+        """Remove the registry record."""
         await withdraw_worker(self._redis, self.info())
 
     def info(self) -> WorkerInfo:
-        """What this worker advertises now."""
+        """Return the current registry record."""
         engine_info, gauges = self._service.engine_info, self._service.gauges
         return WorkerInfo(
             id=self._worker,
@@ -137,25 +129,13 @@ class Presence:
         return "failing" if self._engine_supervisor.failing else "loading"
 
     def _token_rate(self, tokens: int) -> float:
+        """Return tokens per second over the rate window. A lower count than before means a new engine."""
         now = time.monotonic()
         if tokens < self._rate[-1][1]:
             self._rate.clear()
         self._rate.append((now, tokens))
         while now - self._rate[0][0] > _RATE_WINDOW and len(self._rate) > 2:
             self._rate.popleft()
-        (then, before), elapsed = self._rate[0], now - self._rate[0][0]
-        del then
-        return (tokens - before) / elapsed if elapsed > 0 else 0.0
-
-    def _subscribed(self) -> None:
-        outage.store.served("wake-ups")
-        self._consumer.wake()
-
-    def _hear(self, message: bytes) -> None:
-        word, _, rest = message.partition(b" ")
-        if word == b"wake":
-            self._consumer.wake(rest)
-        elif word == b"cancel":
-            self._service.cancel(rest.decode(errors="replace"))
-        else:
-            logger.warning("message not understood: %r", message[:80])
+        since, tokens_then = self._rate[0]
+        elapsed = now - since
+        return (tokens - tokens_then) / elapsed if elapsed > 0 else 0.0

@@ -66,10 +66,10 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand, after warnings about variables of the environment that are no settings."""
-        from cli.environment import warn_of_unknown_variables  # imports all settings, which --help need not wait for
+        """Run the subcommand, after a check of the environment variables."""
+        from cli.environment import check_variables  # imports all settings, which --help need not wait for
 
-        warn_of_unknown_variables()
+        check_variables()
         return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

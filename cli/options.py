@@ -1,7 +1,8 @@
-"""Command line options made from the settings classes, so that a setting is declared once.
+"""Command line options generated from the settings classes.
 
-A field ``max_batch`` of a class in :mod:`shared.runtime.settings` becomes ``--max-batch``, its environment twin
-``VINOQUEUE_MAX_BATCH``, its help text, check and default. A flag beats the variable, which beats the default.
+The field ``max_batch`` of a class in :mod:`shared.runtime.settings` defines ``--max-batch``, ``VINOQUEUE_MAX_BATCH``,
+and their help text, validation and default. The flag takes precedence over the variable, and the variable over the
+default.
 """
 
 import math
@@ -16,12 +17,12 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from shared.runtime.settings import ENV_PREFIX, SECRETS, Settings
+from shared.runtime.settings import ENV_PREFIX, RENAMED, SECRETS, Settings
 
 S = TypeVar("S", bound=Settings)
 
 COMPUTED = "found at start"
-"""What help and table show for a default that depends on the machine."""
+"""Shown in help and documentation for a default that depends on the machine."""
 
 _METAVARS: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 
@@ -37,15 +38,14 @@ def variable(name: str) -> str:
 
 
 def file_variable(name: str) -> str:
-    """The environment variable for a file that holds the value of the secret settings field ``name``."""
+    """The environment variable that names a file with the value of the secret settings field ``name``."""
     return variable(name) + "_FILE"
 
 
 class SettingsCommand(click.Command):
-    """A command whose options are a settings class; its callback gets ``settings``, checked and complete.
+    """A command whose options are the fields of a settings class. Its callback gets a validated instance.
 
-    Values that are not allowed end with a usage error that names the flag and, where it came from there,
-    the environment variable.
+    An invalid value is a usage error that names the flag, and the environment variable if the value came from there.
     """
 
     def __init__(self, name: str, kind: type[S], run: Callable[[S], int], **attributes: Any) -> None:
@@ -56,11 +56,12 @@ class SettingsCommand(click.Command):
         self.callback = lambda **values: click.get_current_context().exit(run(build(kind, values)))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line; a flag of several values takes all words up to the next flag."""
-        return super().parse_args(ctx, _gathered(args, {flag(name) for name in several(self._kind)}))
+        """Parse the command line. A flag of several values takes all words up to the next flag."""
+        current = _renamed(args, self._kind)
+        return super().parse_args(ctx, _gathered(current, {flag(name) for name in several(self._kind)}))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options grouped by the settings class that declares them, the most special group first."""
+        """Write the options grouped by the settings class that declares them, the most derived class first."""
         groups: dict[str, list[tuple[str, str]]] = {_title(owner): [] for owner in _owners(self._kind)}
         own: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
@@ -78,7 +79,7 @@ class SettingsCommand(click.Command):
 def option(kind: type[Settings], name: str) -> click.Option:
     """The option for the field ``name`` of ``kind``.
 
-    Raises :class:`TypeError` for a field of a type that has no form on a command line.
+    Raises :class:`TypeError` for a field whose type has no command line form.
     """
     field = kind.model_fields[name]
     declared = flag(name)
@@ -97,13 +98,13 @@ def option(kind: type[Settings], name: str) -> click.Option:
 
 
 def several(kind: type[Settings]) -> list[str]:
-    """The fields of ``kind`` whose text is a list of values, with commas or spaces between."""
+    """The fields of ``kind`` whose text is a list of values, separated by commas or spaces."""
     extras = {name: field.json_schema_extra for name, field in kind.model_fields.items()}
     return [name for name, extra in extras.items() if isinstance(extra, dict) and extra.get("several")]
 
 
 def _gathered(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
-    """``arguments`` with all words that follow one of ``flags`` made into one, with commas between."""
+    """``arguments`` with all words that follow one of ``flags`` joined by commas."""
     gathered: list[str] = []
     taking = False
     for argument in arguments:
@@ -117,8 +118,23 @@ def _gathered(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
     return gathered
 
 
+def _renamed(arguments: Sequence[str], kind: type[Settings]) -> list[str]:
+    """``arguments`` with current flags in place of deprecated ones, each of which prints a warning."""
+    current: dict[str, str] = {}
+    for old, new in RENAMED.items():
+        if new in kind.model_fields:
+            current |= {flag(old): flag(new), f"--no-{flag(old)[2:]}": f"--no-{flag(new)[2:]}"}
+    renamed = []
+    for argument in arguments:
+        old, equals, value = argument.partition("=")
+        if old in current:
+            click.echo(f"Warning: {old} is deprecated. Use {current[old]}.", err=True)
+        renamed.append(f"{current.get(old, old)}{equals}{value}")
+    return renamed
+
+
 def build(kind: type[S], values: dict[str, Any]) -> S:
-    """The settings of ``kind`` with ``values``. Raises :class:`click.UsageError` naming the flag of a wrong one."""
+    """The settings of ``kind`` with ``values``. Raises :class:`click.UsageError` naming the flag of an invalid one."""
     try:
         return kind(**values)
     except ValidationError as error:
@@ -131,10 +147,10 @@ def build(kind: type[S], values: dict[str, Any]) -> S:
 
 
 class _SecretOption(click.Option):
-    """An option whose value the environment gives directly, or as the path of a file that holds it."""
+    """An option whose environment variable holds the value, or with the suffix ``_FILE`` the path of a file with it."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """Return the value of the variable, or the content of the file without white space around it."""
+        """Return the value of the variable, or the content of the file without surrounding white space."""
         value = super().resolve_envvar_value(ctx)
         of_file = file_variable(str(self.name))
         path = os.environ.get(of_file)
@@ -152,7 +168,7 @@ class _SecretOption(click.Option):
 
 
 class _FiniteRange(click.FloatRange):
-    """A float within bounds that is neither infinite nor NaN: no setting means anything then."""
+    """A finite float within bounds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
@@ -162,7 +178,7 @@ class _FiniteRange(click.FloatRange):
 
 
 class _WordOrInteger(click.IntRange):
-    """A whole number within bounds, or one of a few words in its place."""
+    """An integer within bounds, or one of a few words."""
 
     def __init__(self, words: tuple[str, ...], **bounds: Any) -> None:
         super().__init__(**bounds)

@@ -1,7 +1,7 @@
-"""Every setting of the service. Each field is a command line flag and an environment variable.
+"""All settings of the service. Each field is a command line flag and an environment variable.
 
-``redis_url`` is ``--redis-url`` and ``VINOQUEUE_REDIS_URL``: one declaration here makes the flag, the
-variable, its help text, its check and its row in the README's table.
+``redis_url`` is ``--redis-url`` and ``VINOQUEUE_REDIS_URL``. The declaration of a field defines the flag, the variable,
+the help text, the validation and the row in docs/settings.md.
 """
 
 import socket
@@ -22,13 +22,16 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 ENV_PREFIX = "VINOQUEUE_"
 
 SECRETS = frozenset({"api_keys", "redis_url"})
-"""Settings that hold secrets. The environment variable with ``_FILE`` behind its name takes the path of a file with the
+"""Settings that hold secrets. The environment variable with the suffix ``_FILE`` takes the path of a file with the
 value instead, as in the official Docker images."""
+
+RENAMED = {"max_lapses": "max_lost_workers"}
+"""Old names of settings and the current ones. Flag and variable of an old name work for one release, with a warning."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 PluginValue = bool | int | float | str
-"""The value of a property of an OpenVINO device."""
+"""Value of an OpenVINO device property."""
 
 _PLUGIN_CONFIG = TypeAdapter(dict[str, PluginValue])
 
@@ -46,158 +49,166 @@ def _upper_case(text: str) -> str:
 
 
 class Settings(BaseSettings):
-    """What every process needs."""
+    """Settings of all processes."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="ignore")
 
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
-        description="Redis or Valkey that API and workers share: redis://, rediss:// (TLS) or unix://, "
-        "with user, password and database number as usual.",
+        description="URL of the Redis or Valkey store: redis://, rediss:// (TLS) or unix://, with optional user, "
+        "password and database number.",
     )
-    log_level: LogLevel = Field("info", description="Least severe log lines to print.")
+    log_level: LogLevel = Field("info", description="Minimum level of log lines to print.")
     lease: PositiveFloat = Field(
         2.0,
-        description="Seconds that a worker's claims and presence hold without renewal; all processes need the same.",
+        description="Lease duration in seconds, after which a silent worker loses its jobs; must be the same for all "
+        "processes.",
     )
 
 
 class ApiSettings(Settings):
-    """One API replica."""
+    """Settings of an API replica."""
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: Port = Field(8000, description="Port to listen on; 0 picks a free one.")
     max_queue: PositiveInt = Field(
-        1000, description="Most requests of a model that may wait ahead of a new one; beyond, it gets a 429."
+        1000,
+        description="Maximum number of requests waiting ahead of a new one for the same model; beyond it, the new one "
+        "gets 429.",
     )
     max_wait: PositiveFloat = Field(
         60.0,
-        description="Seconds of waiting that a new request may expect at the rate at which the model's workers get on; "
-        "beyond, it gets a 429.",
+        description="Maximum estimated queue wait in seconds; longer waits get 429.",
     )
     prefix_routing: bool = Field(
         True,
-        description="Send requests whose prompts begin alike to the same worker where its load allows, so that its "
-        "prefix cache spares their beginnings.",
+        description="Route prompts with a shared prefix to the worker that has it cached, where load allows.",
     )
     queue_timeout: PositiveFloat = Field(
         120.0,
-        description="Seconds that a request may wait for a worker to take it; then 503. A key may have its own, and a "
-        "request may ask for less in the header x-queue-timeout.",
+        description="Maximum time in the queue in seconds, then 503; an API key may have its own, and the "
+        "x-queue-timeout header may ask for less.",
     )
     max_choices: PositiveInt = Field(
-        128, description="Most texts (prompts times choices) that one request may have generated; more gets a 400."
+        128, description="Maximum number of texts to generate for one request (prompts times choices); more get 400."
     )
     max_choice_bytes: PositiveInt = Field(
         32 * 2**20,
-        description="Maximum size of a request in the queue in bytes, times its choices; larger requests get 413.",
+        description="Maximum size of a queued request in bytes, multiplied by its choices; larger requests get 413.",
     )
-    max_body: PositiveInt = Field(4 * 2**20, description="Largest request body in bytes; more gets a 413.")
+    max_body: PositiveInt = Field(
+        4 * 2**20, description="Maximum size of a request body in bytes; larger bodies get 413."
+    )
     header_timeout: PositiveFloat = Field(
-        15.0, description="Seconds that a client may take to send the head of a request; then it is disconnected."
+        15.0, description="Disconnect clients that take longer than this to send a request head, in seconds."
     )
-    body_timeout: PositiveFloat = Field(30.0, description="Seconds that a client may take to send its request body.")
+    body_timeout: PositiveFloat = Field(
+        30.0, description="Maximum time to receive a request body, in seconds; slower bodies get 408."
+    )
     client_timeout: PositiveFloat = Field(
-        30.0, description="Seconds that a client may take nothing of what is sent to it; then its connection is cut."
+        30.0, description="Disconnect clients that stop reading for this long, in seconds."
     )
     max_connections: PositiveInt = Field(
         16_384,
-        description="Open client connections; a new one beyond replaces an idle one or gets a 503. Lowered to what the "
-        "limit on open files allows.",
+        description="Maximum number of open client connections, capped by the limit on open files; a new one beyond it "
+        "replaces an idle one or gets 503.",
     )
     max_connections_per_address: Literal["auto"] | NonNegativeInt = Field(
         "auto",
-        description="Open connections of one client address (IPv6: /64 network); more get a 503. 'auto' is half of "
-        "--max-connections, 0 is no bound: set it behind a proxy, whose clients all have its address.",
+        description="Maximum number of open connections per client address (IPv6: /64 network), then 503; 'auto' is "
+        "half of --max-connections, and 0, for use behind a proxy, is unlimited.",
     )
     allowed_hosts: str = Field(
         "",
-        description="Host names by which clients may address the API, separated by commas; '*' allows any, and IP "
-        "addresses always are. Empty allows loopback names when listening on a loopback address, else any.",
+        description="Comma-separated host names that clients may use in addition to IP addresses, or '*' for any; "
+        "empty allows only loopback names on a loopback address, and any name elsewhere.",
     )
     worker_grace: NonNegativeFloat = Field(
-        10.0, description="Seconds that accepted requests wait for a worker after the last one has gone; then 503."
+        10.0,
+        description="Time that accepted requests wait for a worker after the last one has gone, in seconds; then they "
+        "get 503.",
     )
     request_timeout: PositiveFloat = Field(
-        600.0, description="Seconds that a request may take as a whole; then it ends with an error."
+        600.0, description="Maximum duration of a request in seconds; longer requests end with an error."
     )
-    store_ttl: PositiveFloat = Field(86_400.0, description="Seconds that completions with 'store' true are kept.")
-    store_limit: PositiveInt = Field(1000, description="Most stored completions of one API key; beyond, the oldest go.")
+    store_ttl: PositiveFloat = Field(86_400.0, description="Retention of completions with 'store: true', in seconds.")
+    store_limit: PositiveInt = Field(
+        1000, description="Maximum number of stored completions per API key; the oldest are dropped."
+    )
     drain: NonNegativeFloat = Field(
-        30.0, description="Seconds that answers in flight may take to end after SIGTERM; then they end with an error."
+        30.0, description="Time for running requests to finish after SIGTERM, in seconds; the rest end with an error."
     )
     api_keys: str = Field(
         "",
-        description="Keys that open the API, apart by commas, for simple set-ups; give them by the environment, as "
-        "flags are seen in process lists.",
+        description="Comma-separated API keys; prefer the environment variable.",
     )
-    keys_file: str = Field("", description="TOML file of hashed keys; read again when it changes (docs/limits.md).")
+    keys_file: str = Field("", description="TOML file of hashed API keys, reloaded when it changes (docs/limits.md).")
     require_keys: bool = Field(
         False,
-        description="Refuse requests without a key, and don't start without any key; otherwise the API is open until "
-        "the first key is made.",
+        description="Refuse requests without an API key, and do not start while no key exists; otherwise the API is "
+        "open until the first key is created.",
     )
-    open_metrics: bool = Field(True, description="Serve /metrics without a key where keys are in force.")
+    open_metrics: bool = Field(True, description="Serve /metrics without an API key, even where requests need one.")
 
 
 class EngineSettings(Settings):
-    """The model and the engine that runs it."""
+    """Settings of the model and its engine."""
 
     model: str = Field(
         "default",
         description="[NAME=]SOURCE of the model: a GGUF file, an OpenVINO IR folder, a Hugging Face id, or 'default' "
-        "for the SmolLM2-135M-Instruct that is installed along.",
+        "for the bundled SmolLM2-135M-Instruct.",
     )
     engine: Literal["openvino", "simulated"] = Field(
-        "openvino", description="What generates: OpenVINO GenAI, or a simulation for tests and load tests."
+        "openvino", description="Inference engine: OpenVINO GenAI, or a simulation for tests and load tests."
     )
     device: str = Field("CPU", description="OpenVINO device: CPU, GPU, NPU, AUTO, or a form such as GPU.1.")
     max_batch: Literal["auto"] | PositiveInt = Field(
         "auto",
-        description="Requests that the worker generates for at the same time. 'auto' is one for every 512 tokens that "
-        "the KV cache holds, from 4 to 32, or to 64 on a GPU.",
+        description="Maximum number of sequences generated at the same time; 'auto' is one per 512 tokens of KV cache, "
+        "from 4 to 32, or to 64 on a GPU.",
     )
     cache_size: Literal["auto"] | NonNegativeInt = Field(
         "auto",
-        description="Memory for the KV cache in GB; 0 lets it grow as needed. 'auto' is a quarter of the free memory "
-        "on a CPU, from 1 to 16 GB, and 0 on other devices.",
+        description="KV cache size in GB; 0 grows as needed, and 'auto' is a quarter of the free memory on a CPU, from "
+        "1 to 16 GB, and 0 on other devices.",
     )
     prefill_tokens: PositiveInt = Field(
         256,
-        description="Most tokens of prompts in one step: with more, a long prompt may be read sooner, but running "
-        "answers wait longer.",
+        description="Maximum number of prompt tokens per step; higher values prefill long prompts sooner but delay "
+        "running requests.",
     )
     plugin_config: str = Field(
         "",
-        description='OpenVINO properties of the device as a JSON object, such as {"INFERENCE_NUM_THREADS": 8}; what '
-        "'--precision exact' needs goes before them.",
+        description='OpenVINO device properties as a JSON object, such as {"INFERENCE_NUM_THREADS": 8}; those set by '
+        "'--precision exact' take precedence.",
     )
     max_context: NonNegativeInt = Field(
-        0, description="Most tokens of prompt and answer together; 0 takes the model's own limit."
+        0, description="Maximum number of prompt and output tokens together; 0 is the model's own limit."
     )
-    prefix_caching: bool = Field(True, description="Keep the KV cache of prompts for later ones that begin alike.")
+    prefix_caching: bool = Field(True, description="Keep the KV cache of prompts for later ones with a shared prefix.")
     prompt_lookup: bool = Field(
-        False, description="Guess tokens by looking the prompt up: faster for few requests at a time, slower for many."
+        False, description="Use prompt lookup decoding: faster for few concurrent requests, slower for many."
     )
     draft_model: str = Field(
         "",
-        description="OpenVINO IR folder of a small model that guesses tokens for the large one; empty is none. It does "
-        "without prefix caching.",
+        description="OpenVINO IR folder of a draft model for speculative decoding, which disables prefix caching.",
     )
     weights: Literal["auto", "int8", "original"] = Field(
         "auto",
-        description="'int8' serves a GGUF file with int8 weights, made at the first start and kept in the user's cache "
-        "folder; 'auto' does so on CPUs for files of up to 256 MB, which it makes faster, but not with '--precision "
-        "exact'.",
+        description="Weight format of GGUF files: 'int8' converts at the first start and caches the result, 'original' "
+        "does not, and 'auto' converts files of up to 256 MB on CPUs unless '--precision exact' is set.",
     )
     precision: Literal["fast", "exact"] = Field(
         "fast",
-        description="'exact' computes in f32 without dynamic quantisation, so that a greedy text does not depend on "
-        "what else is in the batch, and a sampled one hardly does.",
+        description="'exact' computes in f32 without dynamic quantisation, so that greedy output does not depend on "
+        "the rest of the batch; 'fast' does not guarantee that.",
     )
-    sim_step: NonNegativeFloat = Field(0.02, description="Simulated engine: seconds a step takes.")
-    sim_tokens: PositiveInt = Field(64, description="Simulated engine: tokens of an answer where max_tokens allows.")
-    sim_load: NonNegativeFloat = Field(0.0, description="Simulated engine: seconds that loading takes.")
+    sim_step: NonNegativeFloat = Field(0.02, description="Simulated engine: duration of a step in seconds.")
+    sim_tokens: PositiveInt = Field(
+        64, description="Simulated engine: output length in tokens, where max_tokens allows it."
+    )
+    sim_load: NonNegativeFloat = Field(0.0, description="Simulated engine: time to load the model, in seconds.")
     sim_context: PositiveInt = Field(8192, description="Simulated engine: context length in tokens.")
 
     _device_is_upper_case = field_validator("device")(_upper_case)
@@ -205,67 +216,73 @@ class EngineSettings(Settings):
 
     @property
     def caches_prefixes(self) -> bool:
-        """Whether prompts' beginnings are kept: not beside a draft model.
+        """Whether the engine has a prefix cache, which a draft model rules out.
 
-        Sampled tokens that turn a draft's down make OpenVINO GenAI 2026.4.1 throw in its prefix cache.
+        OpenVINO GenAI 2026.4.1 throws in its prefix cache when sampling rejects a token of the draft model.
         """
         return self.prefix_caching and not self.draft_model
 
     @property
     def plugin_properties(self) -> dict[str, PluginValue]:
-        """``plugin_config``, read."""
+        """``plugin_config``, decoded."""
         return _PLUGIN_CONFIG.validate_json(self.plugin_config or "{}", strict=True)
 
 
 class WorkerSettings(EngineSettings):
-    """One worker."""
+    """Settings of a worker."""
 
     served_model_name: str = Field(
         "",
         json_schema_extra={"several": True},
-        description="One or more names under which clients ask for the model; answers carry the first one. Empty: the "
-        "NAME in '--model', or the one made from its source.",
+        description="One or more names of the model for clients, the first of which is used in responses; empty takes "
+        "NAME from '--model' or derives one from its source.",
     )
-    chat_template: str = Field(
-        "", description="File with a Jinja chat template that replaces the model's own; empty uses the model's."
+    chat_template: str = Field("", description="File with a Jinja chat template that replaces the model's own.")
+    worker_id: str = Field(
+        "", description="Name of the worker in status and logs; empty derives one from host and process id."
     )
-    worker_id: str = Field("", description="Name of the worker in status and logs; empty makes one from host and pid.")
-    node: str = Field(default_factory=socket.gethostname, description="Host name to advertise.")
+    node: str = Field(default_factory=socket.gethostname, description="Host name to advertise in the registry.")
     schema_bytes: PositiveInt = Field(
-        65_536, description="Largest JSON schema or grammar in a request, in bytes; more gets a 400."
+        65_536, description="Maximum size of a JSON schema or grammar in a request, in bytes; larger ones get 400."
     )
     grammar_seconds: PositiveFloat = Field(
         0.25,
-        description="Seconds that compiling a request's grammar may take, for which all others wait; more gets a 400.",
+        description="Maximum time to compile a request's grammar, in seconds; slower ones get 400.",
     )
-    poll: PositiveFloat = Field(1.0, description="Seconds between looks at the queue when no wake-up has come.")
+    poll: PositiveFloat = Field(
+        1.0, description="Interval between looks at the queue when no wake-up arrives, in seconds."
+    )
     drain: NonNegativeFloat = Field(
-        30.0, description="Seconds that running requests may take to end after SIGTERM; then other workers go on."
+        30.0,
+        description="Time for running requests to finish after SIGTERM, in seconds; the rest migrate to other workers.",
     )
     step_timeout: PositiveFloat = Field(
         15.0,
-        description="Most seconds that a step of the engine may take; then it counts as hung and is replaced. It may "
-        "take no more than ten times the longest step of the last ten minutes either, or 3 s if that is more, except "
-        "with a prompt longer than all of these minutes.",
+        description="Maximum duration of an engine step in seconds, after which the engine counts as hung and is "
+        "replaced; recent steps usually set a tighter limit (docs/fault-tolerance.md).",
     )
     max_lost_workers: PositiveInt = Field(
-        5, description="Workers that may vanish with a request before it is refused as one that kills them."
+        5, description="Number of workers that may disappear with a request before it is refused as a poison request."
     )
     log_poison_requests: bool = Field(
         False,
-        description="Log the whole of a request that engines or workers died of, prompts included; otherwise its sizes "
-        "and settings only.",
+        description="Log poison requests in full, prompts included, instead of only their sizes and settings.",
     )
 
     @property
     def served_names(self) -> tuple[str, ...]:
-        """``served_model_name``, taken apart at commas and spaces, each name once."""
+        """``served_model_name``, split at commas and spaces, without duplicates."""
         return tuple(dict.fromkeys(self.served_model_name.replace(",", " ").split()))
 
 
 class UpSettings(ApiSettings, WorkerSettings):
-    """Everything on one machine: store, worker and API."""
+    """Settings of 'vinoqueue up'.
 
-    redis_url: str = Field("", description="Redis or Valkey to use; empty starts an embedded Valkey.")
-    log_level: LogLevel = Field("warning", description="Least severe log lines to print, beside the progress.")
-    drain: NonNegativeFloat = Field(5.0, description="Seconds that requests in flight may take to end after a signal.")
+    It has all settings of an API replica and a worker, some of them with other defaults.
+    """
+
+    redis_url: str = Field("", description="URL of the Redis or Valkey store to use; empty starts an embedded Valkey.")
+    log_level: LogLevel = Field("warning", description="Minimum level of log lines to print, besides the progress.")
+    drain: NonNegativeFloat = Field(
+        5.0, description="Time for running requests to finish after SIGTERM or Ctrl-C, in seconds."
+    )

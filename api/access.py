@@ -11,8 +11,8 @@ from api.connection import connection_of
 from api.context import context
 from api.hosts import is_well_formed
 from api.keys import ApiKey
-from api.relay import ResponseStream
 from api.request_cleanup import request_cleanup
+from api.response_stream import ResponseStream
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest

@@ -1,4 +1,4 @@
-"""Who may do what, and how much of it: from the headers of a request to a ticket for the service."""
+"""Admission: identifies the API key, checks what it allows, and reserves and settles its rate limits."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ QUEUE_TIMEOUT_HEADER = "x-queue-timeout"
 
 _RETRY_SOON = 1.0
 _CLOSE_TIMEOUT = 2.0
-"""Seconds for the last settlements."""
+"""Seconds to wait for background settlements at shutdown."""
 _RANKS: dict[Tier | None, int] = {"flex": 0, "default": 1, "auto": 1, None: 1, "priority": 2}
 _KINDS = {
     "requests": ProblemKind.RATE_LIMITED,
@@ -42,9 +42,9 @@ _LIMIT_WORDS = {"requests": "requests per minute", "tokens": "tokens per minute"
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A request that was admitted, and what the service has to know of its sender.
+    """An admitted request.
 
-    ``tenant`` is the id of the key, empty where none was needed; ``headers`` tell the client what it has left.
+    ``tenant`` is the id of the API key, or empty without one. ``headers`` are the rate limit headers of the response.
     """
 
     request: ChatRequest
@@ -55,7 +55,7 @@ class Ticket:
 
 
 class Admission:
-    """Looks keys up, holds requests against their limits, and settles at the end of each."""
+    """Identifies API keys, and reserves and settles their rate limits."""
 
     def __init__(self, keyring: Keyring, limiter: Limiter, settings: ApiSettings) -> None:
         self._keyring = keyring
@@ -64,10 +64,10 @@ class Admission:
         self._background_tasks = BackgroundTasks()
 
     async def identify(self, headers: Lookup) -> ApiKey | None:
-        """Return the key in ``headers``; ``None`` where the service is open.
+        """Return the API key sent in ``headers``; ``None`` when the service requires no keys.
 
-        Both ``Authorization: Bearer`` and Azure's ``api-key`` are read, and one valid secret is enough. Raises
-        :class:`RequestRefused`.
+        Reads ``Authorization: Bearer`` and Azure's ``api-key``; one valid secret is enough. Raises
+        :class:`RequestRefused` when there is none.
         """
         if not self._keyring.loaded:
             try:
@@ -93,10 +93,11 @@ class Admission:
     async def admit(
         self, key: ApiKey | None, request: ChatRequest, headers: Lookup, *, alias: str | None = None
     ) -> Ticket:
-        """Hold ``request`` against what ``key`` allows. The ticket must be settled at the end.
+        """Check ``request`` against the model list, priority and limits of ``key``, and reserve its tokens.
 
-        ``alias`` is the client's name for the model where it is another than the model's own; a key may allow either.
-        Raises :class:`RequestRefused`; where a limit refuses it is a :class:`LimitReached`.
+        The ticket's reservation must be settled when the request ends. ``alias`` is the model name the client sent,
+        if it is not the model's own; a key may allow either. Raises :class:`RequestRefused`, or its subclass
+        :class:`LimitReached` when a rate limit is exceeded.
         """
         wait = self._queue_timeout(key, headers)
         if key is None:
@@ -113,19 +114,19 @@ class Admission:
             raise LimitReached(reservation, refusal, headers_)
         return Ticket(request, key.id, wait, headers_, reservation)
 
-    def settle(self, reservation: Reservation, request: ChatRequest, tally: UsageRecorder) -> None:
-        """Put right the tokens of a ``request`` that is over, and free its place; returns at once."""
-        if not tally.left_to_another:
-            self._background_tasks.run(self._settle_charged(reservation, request, tally), "settle")
+    def settle(self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder) -> None:
+        """Replace the reserved tokens by the request's usage and free its concurrency place, in the background."""
+        if not recorder.left_to_another:
+            self._background_tasks.run(self._settle_charged(reservation, request, recorder), "settle")
 
-    def settle_for(self, key_id: str, name: str, tokens: int, request: ChatRequest, tally: UsageRecorder) -> None:
-        """Settle a reservation that another replica has made, if its key is still known; returns at once."""
+    def settle_for(self, key_id: str, name: str, tokens: int, request: ChatRequest, recorder: UsageRecorder) -> None:
+        """Settle a reservation made by another replica, in the background. Does nothing if the key is unknown."""
         key = self._keyring.named(key_id)
         if key is not None:
-            self.settle(Reservation(key, name, tokens), request, tally)
+            self.settle(Reservation(key, name, tokens), request, recorder)
 
     async def aclose(self) -> None:
-        """Wait until the last settlements are sent, though not for a store that is away: what they free expires."""
+        """Wait for background settlements, at most :data:`_CLOSE_TIMEOUT` seconds. Unsettled reservations expire."""
         await self._background_tasks.finish(_CLOSE_TIMEOUT)
 
     def _queue_timeout(self, key: ApiKey | None, headers: Lookup) -> float | None:
@@ -153,23 +154,23 @@ class Admission:
         except (RedisError, OSError) as error:
             raise store_unavailable() from error
         except asyncio.CancelledError:
-            # The reservation may have been made all the same.
+            # The script may have run nevertheless.
             self._background_tasks.run(self._settle(reservation, reservation.tokens), "settle")
             raise
         return rate_headers(counts), refusal
 
-    async def _settle_charged(self, reservation: Reservation, request: ChatRequest, tally: UsageRecorder) -> None:
-        await self._settle(reservation, await tokens_to_charge(request, tally))
+    async def _settle_charged(self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder) -> None:
+        await self._settle(reservation, await tokens_to_charge(request, recorder))
 
     async def _settle(self, reservation: Reservation, used: int) -> None:
         try:
             await self._limiter.settle(reservation, used)
         except (RedisError, OSError) as error:
-            logger.log(outage.store.level, "a request of %s is not settled: %s", reservation.key.id, error)
+            logger.log(outage.store.level, "reservation of key %s not settled: %s", reservation.key.id, error)
 
 
 class LimitReached(RequestRefused):
-    """A limit of the key refuses the request; ``headers`` tell the state of its limits."""
+    """A rate limit of the key is exceeded. ``headers`` are the rate limit headers of the response."""
 
     def __init__(self, reservation: Reservation, refusal: Refusal, headers: Mapping[str, str]) -> None:
         super().__init__(_limit_problem(reservation, refusal).problem)
@@ -204,7 +205,7 @@ def _secrets(headers: Lookup) -> list[str]:
 
 
 def _banded(request: ChatRequest, key: ApiKey) -> ChatRequest:
-    """Put a request that names no band into its key's, and one that asks for a higher one too."""
+    """Set the request's tier to its key's priority if it names none, or one above the key's priority."""
     if request.tier in (None, "auto"):
         tier: Tier | None = request.tier if key.priority == "default" else key.priority
     else:
@@ -213,9 +214,10 @@ def _banded(request: ChatRequest, key: ApiKey) -> ChatRequest:
 
 
 def _counted_tokens(request: ChatRequest, key: ApiKey) -> int:
-    """Return the tokens to reserve: each prompt once, as usage has it, and every answer at its longest.
+    """Return the tokens to reserve: every prompt once, as in the usage, and every choice at its maximum length.
 
-    An answer without a limit is counted by a guess, and a guess alone refuses nobody for good.
+    Without ``max_tokens`` the length is an estimate. It is capped by the key's limit, so that an estimate alone never
+    makes a request too large.
     """
     answers = jobs_per_prompt(request) * max(1, len(request.prompts))
     counted = prompt_cost(request) + answers * answer_cost(request)

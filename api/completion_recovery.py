@@ -1,4 +1,4 @@
-"""Seeing to promises: answers that are to be stored are finished even when their replica has gone."""
+"""Completion recovery: responses with ``store: true`` are finished and stored even when their replica has gone."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from api.dialects.openai import OpenAI
 from api.dialects.openai.stored import to_store
 from api.directory import Directory
 from api.outbox import Outbox, PendingCompletion
-from api.relay import ResponseStream
+from api.response_stream import ResponseStream
 from api.service import ChatService
 from api.stored import CompletionStore
 from shared.protocol.errors import RequestRefused, store_unavailable
@@ -24,17 +24,17 @@ from shared.runtime.ticks import next_tick
 logger = logging.getLogger(__name__)
 
 _RETRY = 1.0
-"""Seconds between two attempts at what the store did not answer."""
+"""Seconds between retries after a failure of the store."""
 
 _CLOSE_TIMEOUT = 2.0
-"""Seconds for the last promises."""
+"""Seconds to wait for background removals at shutdown."""
 
 _dialect = OpenAI()
-"""The only interface that has ``store``."""
+"""The only dialect with ``store``."""
 
 
 class CompletionRecovery:
-    """Gives this replica's promises, and fulfils those of replicas that have gone."""
+    """Registers this replica's pending completions, and finishes those of replicas that have gone."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class CompletionRecovery:
         replica: str,
         lease: float,
     ) -> None:
-        """``lease`` is for how many seconds replicas stay in the registry without a word."""
+        """``lease`` is the number of seconds for which replicas stay in the registry without a heartbeat."""
         self._outbox = outbox
         self._service = service
         self._directory = directory
@@ -55,124 +55,127 @@ class CompletionRecovery:
         self._admission = admission
         self._replica = replica
         self._lease = lease
-        self._in_hand: set[str] = set()
+        self._active: set[str] = set()
+        """Ids of pending completions that this replica is working on."""
         self._missing: dict[str, float] = {}
-        self._took_over = False
+        """Replicas absent from the registry, and since when (monotonic seconds)."""
+        self._unread = False
+        """Whether the outbox may hold entries taken over but not read yet."""
         self._background_tasks = BackgroundTasks()
 
-    async def promise(self, promise: PendingCompletion, answer: ResponseStream) -> None:
-        """PendingCompletion to store ``answer``, which this replica relays; it must be told the :meth:`end`.
+    async def register(self, pending: PendingCompletion, stream: ResponseStream) -> None:
+        """Add ``pending`` to the outbox and mark ``stream`` recoverable. The caller must call :meth:`end`.
 
-        Raises :class:`RequestRefused` when the store can't be reached.
+        Raises :class:`RequestRefused` when the store is unreachable.
         """
-        self._in_hand.add(promise.answer_id)
+        self._active.add(pending.answer_id)
         try:
-            await self._outbox.add(promise)
+            await self._outbox.add(pending)
         except (RedisError, OSError) as error:
             raise store_unavailable() from error
-        answer.promised = True
+        stream.recoverable = True
 
-    async def store(self, promise: PendingCompletion, document: bytes) -> bool:
-        """Store an answer's JSON ``document`` as promised; return whether that was possible."""
-        completion = to_store(document, promise.request, promise.messages)
-        entry = self._outbox.entry(promise.answer_id)
-        stored = await self._stored.save(promise.tenant, completion, fulfils=entry)
+    async def store(self, pending: PendingCompletion, document: bytes) -> bool:
+        """Store the response's JSON ``document`` and remove its pending completion; return whether that succeeded."""
+        completion = to_store(document, pending.request, pending.messages)
+        entry = self._outbox.entry(pending.answer_id)
+        stored = await self._stored.save(pending.tenant, completion, fulfils=entry)
         if stored:
-            self._in_hand.discard(promise.answer_id)
+            self._active.discard(pending.answer_id)
         return stored
 
-    def end(self, promise: PendingCompletion, answer: ResponseStream, tally: UsageRecorder) -> None:
-        """Note that the exchange is over: its promise is taken back, or left to another replica; returns at once."""
-        if self._service.leaves(answer):
-            tally.left_to_another = True
-        elif promise.answer_id in self._in_hand:
-            self._background_tasks.run(self._take_back(promise.answer_id), "take a promise back")
+    def end(self, pending: PendingCompletion, stream: ResponseStream, recorder: UsageRecorder) -> None:
+        """Handle the end of the HTTP exchange: leave ``pending`` to another replica, or remove it in the background."""
+        if self._service.leaves(stream):
+            recorder.left_to_another = True
+        elif pending.answer_id in self._active:
+            self._background_tasks.run(self._remove(pending.answer_id), "remove a pending completion")
 
     async def run(self) -> None:
-        """Until cancelled: look for promises whose replica has gone, and fulfil them."""
+        """Look for pending completions of replicas that have gone, and finish them, until cancelled."""
         while True:
             await asyncio.sleep(next_tick(self._lease / 3))
             try:
                 await self._look()
-                outage.store.served("promises")
+                outage.store.served("completion recovery")
             except (RedisError, OSError) as error:
-                # While the store was away nobody could be seen; that says nothing about who is there.
+                # Replicas cannot renew their records during an outage, so absence means nothing.
                 self._missing.clear()
-                outage.store.failed("promises", error)
+                outage.store.failed("completion recovery", error)
 
     async def aclose(self) -> None:
-        """Wait until the last promises are taken back, though not for a store that is away: others drop them then."""
+        """Wait for background removals, at most :data:`_CLOSE_TIMEOUT` seconds. Other replicas remove what is left."""
         await self._background_tasks.finish(_CLOSE_TIMEOUT)
 
     async def _look(self) -> None:
         if self._service.draining:
             return
-        there = {replica.id for replica in self._directory.fleet.replicas}
-        gone = await self._outbox.owners() - there - {self._replica}
+        present = {replica.id for replica in self._directory.fleet.replicas}
+        gone = await self._outbox.owners() - present - {self._replica}
         now = time.monotonic()
         self._missing = {replica: self._missing.get(replica, now) for replica in gone}
         for replica, since in self._missing.items():
             if now - since >= self._lease:
-                # What is moved shows in the outbox, even when the answer to this is lost.
-                self._took_over = True
+                # Set before the call: the script may run although its reply is lost.
+                self._unread = True
                 await self._outbox.take_over(replica)
-        if self._took_over:
+        if self._unread:
             now = await self._outbox.now()
-            for promise in await self._outbox.own(but=self._in_hand):
-                logger.info("answer %s is finished in place of a replica that has gone", promise.answer_id)
-                self._in_hand.add(promise.answer_id)
-                age = max(0.0, now - promise.given) if promise.given is not None else 0.0
-                self._background_tasks.run(self._fulfil(promise, age), "fulfil a promise")
-            self._took_over = False
+            for pending in await self._outbox.own(but=self._active):
+                logger.info("finishing stored completion %s of a replica that has gone", pending.answer_id)
+                self._active.add(pending.answer_id)
+                age = max(0.0, now - pending.given) if pending.given is not None else 0.0
+                self._background_tasks.run(self._finish(pending, age), "finish a pending completion")
+            self._unread = False
 
-    async def _fulfil(self, promise: PendingCompletion, age: float) -> None:
-        """Store the answer of a request that was accepted ``age`` seconds ago."""
-        tally = UsageRecorder()
-        answer = self._service.follow(
-            promise.jobs,
-            promise.request.model,
+    async def _finish(self, pending: PendingCompletion, age: float) -> None:
+        """Finish and store the response of a request that was accepted ``age`` seconds ago."""
+        recorder = UsageRecorder()
+        stream = self._service.follow(
+            pending.jobs,
+            pending.request.model,
             age=age,
-            queue_timeout=promise.queue_timeout,
+            queue_timeout=pending.queue_timeout,
         )
-        tally.answer = answer
+        recorder.stream = stream
         try:
-            await self._follow(promise, answer, tally)
+            await self._follow(pending, stream, recorder)
         except RequestRefused as refusal:
-            logger.warning("answer %s is not stored, as it has failed: %s", promise.answer_id, refusal)
+            logger.warning("completion %s not stored, because its request failed: %s", pending.answer_id, refusal)
         except Exception:
-            logger.exception("answer %s is not stored: its promise makes no sense", promise.answer_id)
+            logger.exception("completion %s not stored: its record is invalid", pending.answer_id)
         finally:
-            self._service.close(answer)
-        if not self._service.leaves(answer):
-            await self._take_back(promise.answer_id)
-            self._settle(promise, tally)
+            self._service.close(stream)
+        if not self._service.leaves(stream):
+            await self._remove(pending.answer_id)
+            self._settle(pending, recorder)
 
-    async def _follow(self, promise: PendingCompletion, answer: ResponseStream, tally: UsageRecorder) -> None:
-        """Follow ``answer`` to its end and store it. Raises :class:`RequestRefused` when it fails."""
-        request = promise.request
-        started = await answer.started()
+    async def _follow(self, pending: PendingCompletion, stream: ResponseStream, recorder: UsageRecorder) -> None:
+        """Read ``stream`` to its end and store the response. Raises :class:`RequestRefused` when the request fails."""
+        request = pending.request
+        started = await stream.started()
         encoder = _dialect.render(
-            request, answer_id=promise.answer_id, created=int(promise.accepted), fingerprint=started.fingerprint
+            request, answer_id=pending.answer_id, created=int(pending.accepted), fingerprint=started.fingerprint
         )
-        choices = await collect(answer, request, tally)
-        document = encoder.completion(choices, tally.usage())
+        choices = await collect(stream, request, recorder)
+        document = encoder.completion(choices, recorder.usage())
         while True:
-            if await self.store(promise, document):
+            if await self.store(pending, document):
                 return
             await asyncio.sleep(_RETRY)
 
-    def _settle(self, promise: PendingCompletion, tally: UsageRecorder) -> None:
-        """Count what the request took, as its own replica could not."""
-        if promise.tenant:
-            self._service.charge(promise.request, promise.tenant, tally)
-        if promise.reserved is not None:
-            self._admission.settle_for(promise.tenant, *promise.reserved, promise.request, tally)
+    def _settle(self, pending: PendingCompletion, recorder: UsageRecorder) -> None:
+        """Charge the request's usage and settle its reservation in place of its own replica."""
+        if pending.tenant:
+            self._service.charge(pending.request, pending.tenant, recorder)
+        if pending.reserved is not None:
+            self._admission.settle_for(pending.tenant, *pending.reserved, pending.request, recorder)
 
-    async def _take_back(self, answer_id: str) -> None:
-        """Take a promise back that is not fulfilled. An outage is waited out: nobody else should try to fulfil it."""
-        while answer_id in self._in_hand:
+    async def _remove(self, answer_id: str) -> None:
+        """Remove a pending completion from the outbox. Retries, or another replica would resume it."""
+        while answer_id in self._active:
             try:
                 await self._outbox.remove(answer_id)
-                self._in_hand.discard(answer_id)
+                self._active.discard(answer_id)
             except (RedisError, OSError):
                 await asyncio.sleep(_RETRY)

@@ -1,4 +1,4 @@
-"""What the routes need, made once for each replica."""
+"""The replica's parts that routes use, constructed once per process."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -39,5 +39,5 @@ class Context:
 
 
 def context() -> Context:
-    """The parts of the replica that serves the current request."""
+    """Return the parts of the replica that serves the current request."""
     return cast(Context, current_app.extensions[EXTENSION])

@@ -1,4 +1,4 @@
-"""One API replica as a process: its parts, its background tasks, and an orderly end."""
+"""The API replica process: constructs its parts, runs background tasks, serves HTTP, drains and exits."""
 
 import asyncio
 import contextlib
@@ -44,19 +44,19 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 4096
 SEND_BUFFER = 128 * 1024
-"""Bytes that the kernel keeps for a client that reads slowly; what comes on top is merged in the answer."""
+"""Socket send buffer in bytes. When a slow client fills it, deltas are merged in the response stream."""
 
 _CLOSE_TIMEOUT = 2.0
-"""Seconds that leaving the registry may take."""
+"""Timeout in seconds for removing the replica from the registry."""
 
-_KEYS_PATIENCE = 5.0
-"""Seconds that the store may take at start to tell whether there is an API key."""
+_KEYS_TIMEOUT = 5.0
+"""Timeout in seconds for checking at start that an API key exists."""
 
 _DATE_AGE = 1.0
-"""Seconds for which the Date header is good."""
+"""Maximum age of the Date header in seconds."""
 
 KEEP_ALIVE = 75
-"""Seconds that an idle connection is kept; longer than the 60 s that load balancers usually keep theirs."""
+"""Idle timeout of connections in seconds. Longer than the usual 60 s of load balancers, so that they close first."""
 
 
 def run(settings: ApiSettings) -> int:
@@ -76,13 +76,13 @@ def run(settings: ApiSettings) -> int:
             logger.error("%s", error)
             return 1
         except Exception:
-            logger.exception("the API ends, because one of its parts has failed")
+            logger.exception("the API replica failed and exits")
             return 1
     return 0
 
 
 def build(redis: ArqRedis, settings: ApiSettings) -> Context:
-    """Return the parts of a replica, nothing running yet. Raises :class:`KeyFileError`."""
+    """Construct the parts of a replica; nothing runs yet. Raises :class:`KeyFileError`."""
     replica = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     relay = Relay(redis, replica)
     directory = Directory(redis)
@@ -114,7 +114,7 @@ def build(redis: ArqRedis, settings: ApiSettings) -> Context:
 
 @contextlib.asynccontextmanager
 async def running(parts: Context, address: str) -> AsyncIterator[None]:
-    """Run the replica's background tasks around a block. One that fails is logged and starts again."""
+    """Run the replica's background tasks for the duration of the context. Failed tasks are logged and restarted."""
     frames = raw_connection(parts.settings.redis_url)
     tasks = [
         asyncio.create_task(keep_running(name, work), name=name)
@@ -124,9 +124,9 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
             ("directory", parts.directory.run),
             ("keys", parts.keyring.run),
             ("watch", parts.service.watch),
-            ("promises", parts.completion_recovery.run),
+            ("completion recovery", parts.completion_recovery.run),
             ("reaper", parts.service.reap),
-            ("presence", lambda: _announce(parts, address)),
+            ("heartbeat", lambda: _announce(parts, address)),
         )
     ]
     try:
@@ -137,7 +137,7 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
         await parts.admission.aclose()
         await cancel_all(tasks)
         await parts.relay.close_all()
-        # The entry lost_workers by itself where the store does not answer; nobody need wait for that.
+        # If the store does not respond, the registry record expires on its own.
         with contextlib.suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await withdraw_replica(parts.redis, parts.replica)
@@ -145,7 +145,7 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its own reaction to signals: streams in flight end first."""
+    """A uvicorn server without signal handlers: the replica drains open streams before it stops the server."""
 
     def __init__(self, config: uvicorn.Config, limits: ConnectionLimits) -> None:
         super().__init__(config)
@@ -157,13 +157,15 @@ class _Server(uvicorn.Server):
         yield
 
     def end(self) -> None:
-        """Have :meth:`main_loop` return."""
+        """Make :meth:`main_loop` return."""
         self.should_exit = True
         self._ending.set()
 
     async def main_loop(self) -> None:
-        """Keep the Date header current and connections to their deadlines until the end. uvicorn's own loop wakes ten
-        times as often, to see whether it is to end."""
+        """Update the Date header and enforce connection deadlines once per second, until :meth:`end`.
+
+        uvicorn's own loop polls for its end ten times per second.
+        """
         loop = asyncio.get_running_loop()
         while not await self.on_tick(0):
             self._limits.expire(loop.time())
@@ -176,7 +178,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
     parts = build(connect(settings.redis_url), settings)
     if settings.require_keys:
         try:
-            await parts.keyring.ensure_any(_KEYS_PATIENCE)
+            await parts.keyring.ensure_any(_KEYS_TIMEOUT)
         except NoKeysError:
             await parts.redis.aclose(close_connection_pool=True)
             raise
@@ -203,11 +205,11 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
         loop.add_signal_handler(number, stopping.set)
     async with running(parts, address):
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
-        logger.info("API replica %s listens on %s", parts.replica, address)
+        logger.info("API replica %s listening on %s", parts.replica, address)
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
         if stopping.is_set():
-            logger.info("shutting down; answers in flight have %.0f s", settings.drain)
+            logger.info("shutting down; draining for up to %.0f s", settings.drain)
         await parts.service.drain(settings.drain if stopping.is_set() else 0)
         stopped.cancel()
         server.end()
@@ -223,21 +225,21 @@ async def _announce(parts: Context, address: str) -> None:
             pid=os.getpid(),
             address=address,
             started=started,
-            streams=len(parts.relay.answers()),
+            streams=len(parts.relay.streams()),
             version=VERSION,
         )
         try:
             await announce_replica(parts.redis, info, lease=parts.settings.lease)
-            outage.store.served("presence")
+            outage.store.served("heartbeat")
         except (RedisError, OSError) as error:
-            outage.store.failed("presence", error)
+            outage.store.failed("heartbeat", error)
         await asyncio.sleep(next_tick(parts.settings.lease / 3))
 
 
 def _raise_open_files() -> int | None:
-    """Raise the soft limit on open files, often 1,024, to the hard one: each connection is one. Return the limit."""
+    """Raise the soft limit of open files, often 1,024, to the hard limit, and return it; None means no limit."""
     with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource  # there is none for Windows
+        import resource  # not available on Windows
 
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with contextlib.suppress(OSError, ValueError):
@@ -251,9 +253,9 @@ def _connection_limits(settings: ApiSettings, open_files: int | None) -> Connect
     total = most_connections(settings.max_connections, open_files)
     if total < settings.max_connections:
         logger.warning(
-            "at most %d connections instead of %d, because this process may open %d files (ulimit -n)",
-            total,
+            "connection limit lowered from %d to %d, because this process may open only %d files (ulimit -n)",
             settings.max_connections,
+            total,
             open_files,
         )
     per_address = settings.max_connections_per_address
@@ -271,18 +273,21 @@ def _bounds(settings: ApiSettings) -> Bounds:
     )
 
 
-def _listen(host: str, port: int, patience: float) -> socket.socket:
-    """Listen for connections whose peers may do nothing for ``patience`` seconds. Raises :class:`OSError`."""
+def _listen(host: str, port: int, timeout: float) -> socket.socket:
+    """Return a listening socket. Peers that stay unresponsive for ``timeout`` seconds are disconnected by the kernel.
+
+    Raises :class:`OSError`.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    # Accepted connections inherit these: a peer that has vanished, or reads nothing, is cut off by the kernel.
+    # Accepted connections inherit these options.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     for option, value in (
-        ("TCP_KEEPIDLE", patience / 2),
-        ("TCP_KEEPINTVL", max(1, patience / 8)),
+        ("TCP_KEEPIDLE", timeout / 2),
+        ("TCP_KEEPINTVL", max(1, timeout / 8)),
         ("TCP_KEEPCNT", 4),
-        ("TCP_USER_TIMEOUT", patience * 1000),
+        ("TCP_USER_TIMEOUT", timeout * 1000),
     ):
         if hasattr(socket, option):
             listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), max(1, int(value)))

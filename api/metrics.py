@@ -103,7 +103,7 @@ class _FleetCollector(Collector):
         """Yield the fleet's metrics."""
         fleet = self._directory.fleet
         yield GaugeMetricFamily("vinoqueue_store_up", "Whether Redis answered last time.", self._directory.reachable)
-        yield GaugeMetricFamily("vinoqueue_open_answers", "Requests in flight here.", len(self._relay.answers()))
+        yield GaugeMetricFamily("vinoqueue_open_answers", "Requests in flight here.", len(self._relay.streams()))
         yield CounterMetricFamily("vinoqueue_frames", "Frames received from workers.", self._relay.frames)
 
         waiting = GaugeMetricFamily("vinoqueue_queue_waiting", "Requests that wait.", labels=["model"])

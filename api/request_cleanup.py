@@ -1,8 +1,8 @@
-"""Clean-up that happens at the end of an HTTP exchange, however it ends.
+"""Cleanup callbacks that run at the end of an HTTP exchange, however it ends.
 
-A handler that returns a streaming response is over before the stream begins, and a generator that was never
-entered runs no ``finally``. So what a handler acquires is released here, around the whole exchange: when the
-client has everything, when it goes away in any phase, and when the handler fails.
+A handler that returns a streaming response ends before the stream starts, and a generator that was never entered runs
+no ``finally``. Resources are therefore released here, around the whole exchange: when the response is complete, when
+the client disconnects in any phase, and when the handler fails.
 """
 
 import asyncio
@@ -15,14 +15,15 @@ from quart import Request
 _KEY = "vinoqueue.lifetime"
 
 _PATIENCE = 0.25
-"""Seconds after which an exchange that goes on without its client is cancelled again."""
+"""Seconds after a disconnect until a task that is still running is cancelled, and between repeated cancellations."""
 
 
 class RequestCleanupMiddleware:
-    """ASGI middleware that gives each exchange its :class:`RequestCleanup` and ends it when the client leaves.
+    """ASGI middleware that gives each exchange a :class:`RequestCleanup` and ends it when the client disconnects.
 
-    Quart cancels the handler when the client has gone, once. In Python 3.11 that can get lost: asyncio.wait_for, which
-    redis-py calls for each command, swallows a cancellation that meets its own end. So it is repeated.
+    Quart cancels the handler once when the client disconnects. In Python 3.11 that cancellation can get lost:
+    ``asyncio.wait_for``, which redis-py calls for each command, swallows one that coincides with its own completion.
+    The middleware therefore repeats it.
     """
 
     def __init__(self, app: Any) -> None:
@@ -33,28 +34,28 @@ class RequestCleanupMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        life = RequestCleanup(cast("asyncio.Task[Any]", asyncio.current_task()))
+        cleanup = RequestCleanup(cast("asyncio.Task[Any]", asyncio.current_task()))
 
-        async def hear() -> Any:
+        async def watched_receive() -> Any:
             message = await receive()
             if message["type"] == "http.disconnect":
-                life.expect_end()
+                cleanup.expect_end()
             return message
 
-        scope[_KEY] = life
+        scope[_KEY] = cleanup
         try:
-            await self._app(scope, hear, send)
+            await self._app(scope, watched_receive, send)
         except asyncio.CancelledError:
-            if not life.end_enforced():
+            if not cleanup.end_enforced():
                 raise
         finally:
-            life.end()
+            cleanup.end()
 
 
 class RequestCleanup:
-    """One exchange: what is released at its end, and its task, which is cancelled if it outlives its client."""
+    """The cleanup callbacks of one exchange, and its task, which is cancelled if it outlives the client."""
 
-    # There is one for each open stream; an exit stack for each would take ten times the memory.
+    # One instance per open stream; an ExitStack for each would take ten times the memory.
     __slots__ = ("_callbacks", "_cancellations", "_task", "_timer")
 
     def __init__(self, task: "asyncio.Task[Any]") -> None:
@@ -64,16 +65,16 @@ class RequestCleanup:
         self._cancellations = 0
 
     def callback(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call ``function`` at the end; the last one given is called first, and each whatever the others raise."""
+        """Register a callback. Callbacks run in reverse order, and all of them run even if some raise."""
         self._callbacks.append((function, arguments))
 
     def expect_end(self) -> None:
-        """The client has gone: the task should end by itself."""
+        """Start the timer that cancels the task, because the client has disconnected."""
         if self._timer is None:
             self._wait()
 
     def end(self) -> None:
-        """The task has come to its end. Raises what a callback raises."""
+        """Run the callbacks, because the task has ended. Raises what a callback raises."""
         if self._timer is not None:
             self._timer.cancel()
         with ExitStack() as stack:
@@ -81,7 +82,7 @@ class RequestCleanup:
                 stack.callback(function, *arguments)
 
     def end_enforced(self) -> bool:
-        """Whether the task's cancellation came from here; it is then not cancelled any longer."""
+        """Return whether the timer cancelled the task, and undo these cancellations."""
         for _ in range(self._cancellations):
             self._task.uncancel()
         return self._cancellations > 0
@@ -96,5 +97,5 @@ class RequestCleanup:
 
 
 def request_cleanup(request: Request) -> RequestCleanup:
-    """The exchange of ``request``."""
+    """Return the cleanup of the exchange of ``request``."""
     return cast(RequestCleanup, cast("dict[str, object]", request.scope)[_KEY])

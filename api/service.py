@@ -1,4 +1,4 @@
-"""The service behind every route: admit a request, queue its jobs, watch over its answer."""
+"""The service behind every chat route: submits a request's jobs, enforces deadlines, cancels, reaps and drains."""
 
 import asyncio
 import logging
@@ -13,7 +13,8 @@ from api.answers.charging import tokens_to_charge
 from api.answers.selection import jobs_per_prompt, needs_logprobs
 from api.answers.usage_recorder import UsageRecorder
 from api.directory import Directory
-from api.relay import Relay, ResponseStream
+from api.relay import Relay
+from api.response_stream import ResponseStream
 from shared.protocol.cost import answer_cost, prompt_cost
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.protocol.queue import JobQueue, JobsTooLarge, QueueFull, Route
@@ -29,17 +30,17 @@ logger = logging.getLogger(__name__)
 _RETRY_SOON = 1.0
 _RETRY_NO_WORKER = 5.0
 _CLOSE_TIMEOUT = 3.0
-"""Seconds that the last cancellations may take when the replica shuts down."""
+"""Seconds to wait for background cancellations at shutdown."""
 
 _REAP_PAUSE = 0.02
-"""Seconds that lie at least between two looks for lapsed jobs."""
+"""Minimum interval in seconds between two passes of the reaper."""
 
 _RETRY_BOUNDS = (0.1, 60.0)
-"""Least and most seconds after which to come back to a full queue."""
+"""Minimum and maximum ``Retry-After`` in seconds when the queue is full."""
 
 
 class ChatService:
-    """Admission, and the life of answers in this replica."""
+    """Owns the response streams of this replica, from submission to close."""
 
     def __init__(
         self, redis: ArqRedis, relay: Relay, directory: Directory, replica: str, settings: ApiSettings
@@ -56,13 +57,13 @@ class ChatService:
         self.draining = False
 
     async def submit(
-        self, request: ChatRequest, tally: UsageRecorder, *, tenant: str = "", queue_timeout: float | None = None
+        self, request: ChatRequest, recorder: UsageRecorder, *, tenant: str = "", queue_timeout: float | None = None
     ) -> ResponseStream:
-        """Accept ``request``: its jobs are queued when this returns, and the answer must be closed at its end.
+        """Queue the jobs of ``request`` and return its response stream, which the caller must :meth:`close`.
 
-        The request must have the model's own name (:meth:`own_name`).
-        ``tally`` will count the answer. ``tenant`` is whom the queue counts it for, ``queue_timeout`` the seconds that
-        it may wait, if not as long as the setting says. Raises :class:`RequestRefused` when it can't be accepted.
+        ``request.model`` must be the model's own name (:meth:`own_name`). ``recorder`` records the request's usage.
+        ``tenant`` is the tenant for fair queueing. ``queue_timeout`` is the maximum wait in seconds; by default it is
+        the setting's. Raises :class:`RequestRefused` when the request cannot be accepted.
         """
         if self.draining:
             raise refuse(
@@ -70,61 +71,62 @@ class ChatService:
             )
         self._require(request.model)
         jobs = self._jobs(request, tenant)
-        answer = self._answer([job.id for job in jobs], request.model)
-        answer.arriving = True
-        tally.answer = answer
-        self._open(answer, queue_timeout)
+        stream = self._new_stream([job.id for job in jobs], request.model)
+        stream.arriving = True
+        recorder.stream = stream
+        self._open(stream, queue_timeout)
         limit = self._queue_limit(request.model, len(jobs))
         try:
             await self.queue(request.model).enqueue(jobs, limit=limit, most_bytes=self._settings.max_choice_bytes)
         except JobsTooLarge:
-            self._forget(answer)
+            self._forget(stream)
             raise self._too_large(request, len(jobs)) from None
         except QueueFull as full:
-            self._forget(answer)
+            self._forget(stream)
             raise self._full(request.model, full.ahead, full.ahead + len(jobs) - limit) from None
         except (RedisError, OSError) as error:
-            tally.answer = None
-            self.close(answer)
+            recorder.stream = None
+            self.close(stream)
             raise store_unavailable() from error
         except asyncio.CancelledError:
-            self.close(answer)
+            self.close(stream)
             raise
-        answer.arriving = False
-        return answer
+        stream.arriving = False
+        return stream
 
     def follow(
         self, jobs: Sequence[str], model: str, *, age: float, queue_timeout: float | None = None
     ) -> ResponseStream:
-        """Take up the answer to a request that another replica accepted ``age`` seconds ago and promised to store.
+        """Return the response stream of a request that another replica accepted ``age`` seconds ago.
 
-        It is read from the journals of its ``jobs``, and must be closed at its end.
+        Used by completion recovery. Events are read from the journals of ``jobs``. The caller must :meth:`close` the
+        stream.
         """
-        answer = self._answer(list(jobs), model)
-        answer.promised = True
-        self._open(answer, queue_timeout, age)
-        self._relay.catch_up(answer)
-        return answer
+        stream = self._new_stream(list(jobs), model)
+        stream.recoverable = True
+        self._open(stream, queue_timeout, age)
+        self._relay.catch_up(stream)
+        return stream
 
-    def close(self, answer: ResponseStream) -> None:
-        """End an answer: nothing more is relayed, and jobs that are not over are cancelled, or left to others."""
-        self._forget(answer)
-        if (answer.abandoned or not answer.over) and not self.leaves(answer):
-            answer.cancellation = self._background_tasks.run(self._cancel(answer.model, answer.jobs), "cancel jobs")
-        elif answer.promised and answer.ended:
-            self._background_tasks.run(self._cancel(answer.model, answer.ended), "cancel jobs")
+    def close(self, stream: ResponseStream) -> None:
+        """Stop relaying to ``stream`` and cancel its unfinished jobs, unless another replica takes them over."""
+        self._forget(stream)
+        if (stream.abandoned or not stream.over) and not self.leaves(stream):
+            stream.cancellation = self._background_tasks.run(self._cancel(stream.model, stream.jobs), "cancel jobs")
+        elif stream.recoverable and stream.ended:
+            self._background_tasks.run(self._cancel(stream.model, stream.ended), "cancel jobs")
 
-    def leaves(self, answer: ResponseStream) -> bool:
-        """Whether ``answer`` is left to another replica to finish and to store, because this one ends."""
-        return self._leaving and answer.promised and (answer.abandoned or not answer.over)
+    def leaves(self, stream: ResponseStream) -> bool:
+        """Whether another replica must finish and store ``stream``, because this one is shutting down."""
+        return self._leaving and stream.recoverable and (stream.abandoned or not stream.over)
 
-    def charge(self, request: ChatRequest, tenant: str, tally: UsageRecorder) -> None:
-        """Count what an accepted request of ``tenant`` took, in place of what the queue guessed; returns at once."""
-        if not tally.left_to_another:
-            self._background_tasks.run(self._charge(request, tenant, tally), "charge")
+    def charge(self, request: ChatRequest, tenant: str, recorder: UsageRecorder) -> None:
+        """Replace the queue's estimate of the request's tokens by its usage, in the background."""
+        if not recorder.left_to_another:
+            self._background_tasks.run(self._charge(request, tenant, recorder), "charge")
 
     def queue(self, model: str) -> JobQueue:
-        """The queue of ``model``."""
+        """Return the queue of ``model``."""
         queue = self._queues.get(model)
         if queue is None:
             queue = self._queues[model] = JobQueue(
@@ -136,65 +138,68 @@ class ChatService:
         return queue
 
     def routed(self) -> Iterator[tuple[str, Route, int]]:
-        """Yield for each model and route how many jobs with long prompts went that way from here."""
+        """Yield the number of jobs with long prompts that this replica enqueued, per model and route."""
         for model, queue in self._queues.items():
             for route, count in queue.routed.items():
                 yield model, route, count
 
     async def watch(self) -> None:
-        """Until cancelled: end answers whose model has lost all workers."""
+        """Fail streams whose model has had no worker for longer than the grace period, until cancelled."""
         while True:
             await asyncio.sleep(next_tick(self._settings.lease / 3))
             if self._directory.reachable:
-                self._end_hopeless()
+                self._fail_without_worker()
 
     async def reap(self) -> None:
-        """Until cancelled: put lapsed jobs back, three times a lease and whenever one has not been renewed in time."""
+        """Return jobs with expired leases to the queue, until cancelled.
+
+        Runs three times per lease, and when the lease that ends first expires.
+        """
         soonest = self._settings.lease
         while True:
             await asyncio.sleep(min(next_tick(self._settings.lease / 3), max(soonest, _REAP_PAUSE)))
             soonest = self._settings.lease
             try:
                 for model in self._directory.fleet.models:
-                    lapsed, end = await self.queue(model).reap()
-                    if lapsed:
-                        logger.warning("%d requests lost their worker and wait for another: %s", *summary(lapsed))
+                    expired, end = await self.queue(model).reap()
+                    if expired:
+                        logger.warning("%d requests lost their worker and wait for another: %s", *summary(expired))
                     if end is not None:
                         soonest = min(soonest, end)
                 outage.store.served("leases")
             except (RedisError, OSError) as error:
                 outage.store.failed("leases", error)
 
-    async def drain(self, patience: float) -> None:
-        """Take no new request; wait up to ``patience`` seconds for the answers in flight, then end them.
+    async def drain(self, grace: float) -> None:
+        """Refuse new requests, wait up to ``grace`` seconds for open streams, then fail the remaining ones.
 
-        Those that are to be stored are left to another replica, though their clients are not told any more of them.
+        Streams with a pending completion are left to another replica. Their clients get the error as well.
         """
         self.draining = True
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(grace):
                 await self._relay.emptied()
         except TimeoutError:
-            logger.warning("%d answers are ended before their time", len(self._relay.answers()))
+            logger.warning("drain timed out; %d requests are aborted", len(self._relay.streams()))
         self._leaving = True
-        for answer in self._relay.answers():
-            answer.fail(Problem(kind=ProblemKind.SHUTTING_DOWN, message="This server was shut down before the end."))
+        for stream in self._relay.streams():
+            stream.fail(Problem(kind=ProblemKind.SHUTTING_DOWN, message="This server was shut down before the end."))
 
     async def aclose(self) -> None:
-        """Wait until the last cancellations are sent, though not for a store that is away: workers notice then that
-        nobody listens."""
+        """Wait for background cancellations, at most :data:`_CLOSE_TIMEOUT` seconds.
+
+        Jobs that are not cancelled end when their worker finds that the replica has no subscription.
+        """
         await self._background_tasks.finish(_CLOSE_TIMEOUT)
 
-    def _answer(self, jobs: list[str], model: str) -> ResponseStream:
+    def _new_stream(self, jobs: list[str], model: str) -> ResponseStream:
         return ResponseStream(
             jobs, model, cancel=lambda job: self._background_tasks.run(self._cancel(model, [job]), "cancel a job")
         )
 
     def _queue_limit(self, model: str, jobs: int) -> int:
-        """How many jobs may wait when ``jobs`` new ones have come, at the rate at which the workers get on.
-
-        As bounds of length and of time are one number, the queue's script can keep both.
-        """
+        """Return the queue bound for a request of ``jobs`` jobs: the lower of ``max_queue`` and ``max_wait`` at the
+        current service rate. One number lets the enqueue script enforce both."""
         rate = self._directory.service_rate(model)
         if rate is None:
             return self._settings.max_queue
@@ -218,26 +223,26 @@ class ChatService:
             param="n" if len(request.prompts) < 2 else "prompt",
         )
 
-    def _end_wait(self, answer: ResponseStream, rest: float) -> None:
-        """End ``answer`` if no worker has taken it, else in ``rest`` seconds if it is not over by then."""
-        self._timers[answer] = asyncio.get_running_loop().call_later(rest, answer.fail, _TIMED_OUT)
-        if all(choice_stream.attempt == 0 for choice_stream in answer.choices):
-            self._background_tasks.run(self._end_wait_unless_claimed(answer), "end of a wait")
+    def _end_wait(self, stream: ResponseStream, rest: float) -> None:
+        """Fail ``stream`` if no job was claimed, otherwise when it is not finished in ``rest`` seconds."""
+        self._timers[stream] = asyncio.get_running_loop().call_later(rest, stream.fail, _TIMED_OUT)
+        if all(choice_stream.attempt == 0 for choice_stream in stream.choices):
+            self._background_tasks.run(self._end_wait_unless_claimed(stream), "end of a wait")
 
-    async def _end_wait_unless_claimed(self, answer: ResponseStream) -> None:
-        """End ``answer`` if no worker has taken it. While Redis is away, its workers may well be at it."""
-        while answer in self._timers:
+    async def _end_wait_unless_claimed(self, stream: ResponseStream) -> None:
+        """Fail ``stream`` if no job was claimed. Retries while the store is unreachable."""
+        while stream in self._timers:
             try:
-                if not await self.queue(answer.model).any_claimed(answer.jobs):
-                    answer.fail(_WAITED_OUT)
+                if not await self.queue(stream.model).any_claimed(stream.jobs):
+                    stream.fail(_WAITED_OUT)
                 return
             except (RedisError, OSError):
                 await asyncio.sleep(_RETRY_SOON)
 
     def _jobs(self, request: ChatRequest, tenant: str) -> list[Job]:
-        """Split a request: one job for each prompt and choice, each with only its own prompt.
+        """Return one job per prompt and choice, each with its own prompt only.
 
-        The choices of a prompt share one request object, by which the queue knows to store it once.
+        The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``).
         """
         sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
         parts = [
@@ -255,9 +260,9 @@ class ChatService:
         return jobs
 
     async def own_name(self, name: str) -> str:
-        """Return the own name of the model that clients call ``name``, looking again if no worker is known to serve it.
+        """Resolve an alias to the model's own name. Refreshes the directory if no known worker serves the model.
 
-        Raises :class:`RequestRefused` when the store can't be reached.
+        Raises :class:`RequestRefused` when the store is unreachable.
         """
         fleet = self._directory.fleet
         if fleet.own_name(name) not in fleet.serving():
@@ -268,7 +273,7 @@ class ChatService:
         return self._directory.fleet.own_name(name)
 
     async def require_model(self, name: str) -> None:
-        """Check that a worker serves the model that clients call ``name``. Raises :class:`RequestRefused`."""
+        """Raise :class:`RequestRefused` unless a worker serves the model or alias ``name``."""
         self._require(await self.own_name(name))
 
     def _require(self, model: str) -> None:
@@ -291,57 +296,57 @@ class ChatService:
             ProblemKind.MODEL_NOT_FOUND, f"The model `{model}` does not exist or you do not have access to it."
         )
 
-    def _end_hopeless(self) -> None:
-        answers = self._relay.answers()
-        models = {answer.model for answer in answers}
+    def _fail_without_worker(self) -> None:
+        streams = self._relay.streams()
+        models = {stream.model for stream in streams}
         grace = self._settings.worker_grace
-        hopeless = {model for model in models if self._directory.without_worker_for(model) > grace}
-        for answer in answers:
-            if answer.model in hopeless:
-                answer.fail(
+        orphaned = {model for model in models if self._directory.without_worker_for(model) > grace}
+        for stream in streams:
+            if stream.model in orphaned:
+                stream.fail(
                     Problem(
                         kind=ProblemKind.NO_WORKER,
-                        message=f"The last worker for the model '{answer.model}' has gone. Please try again later.",
+                        message=f"The last worker for the model '{stream.model}' has gone. Please try again later.",
                         retry_after=_RETRY_NO_WORKER,
                     )
                 )
 
-    def _open(self, answer: ResponseStream, queue_timeout: float | None, age: float = 0.0) -> None:
-        """Relay to ``answer``, whose request came ``age`` seconds ago, and end it when it takes too long."""
-        self._relay.open(answer)
+    def _open(self, stream: ResponseStream, queue_timeout: float | None, age: float = 0.0) -> None:
+        """Start relaying to ``stream``, accepted ``age`` seconds ago, and set the timer for its deadlines."""
+        self._relay.open(stream)
         loop = asyncio.get_running_loop()
         wait, whole = queue_timeout or self._settings.queue_timeout, self._settings.request_timeout
-        # One timer at a time: thousands of streams have one each.
+        # One timer per stream at a time, because there are thousands of streams.
         if wait < whole:
-            self._timers[answer] = loop.call_later(wait - age, self._end_wait, answer, whole - max(wait, age))
+            self._timers[stream] = loop.call_later(wait - age, self._end_wait, stream, whole - max(wait, age))
         else:
-            self._timers[answer] = loop.call_later(whole - age, answer.fail, _TIMED_OUT)
+            self._timers[stream] = loop.call_later(whole - age, stream.fail, _TIMED_OUT)
 
-    def _forget(self, answer: ResponseStream) -> None:
-        self._relay.close(answer)
-        timer = self._timers.pop(answer, None)
+    def _forget(self, stream: ResponseStream) -> None:
+        self._relay.close(stream)
+        timer = self._timers.pop(stream, None)
         if timer is not None:
             timer.cancel()
 
-    async def _charge(self, request: ChatRequest, tenant: str, tally: UsageRecorder) -> None:
-        used = await tokens_to_charge(request, tally)
-        texts = jobs_per_prompt(request)
-        guessed = texts * (prompt_cost(request) + answer_cost(request) * max(1, len(request.prompts)))
+    async def _charge(self, request: ChatRequest, tenant: str, recorder: UsageRecorder) -> None:
+        used = await tokens_to_charge(request, recorder)
+        choices = jobs_per_prompt(request)
+        estimate = choices * (prompt_cost(request) + answer_cost(request) * max(1, len(request.prompts)))
         try:
-            await self.queue(request.model).charge(tenant, request.tier, used - guessed)
+            await self.queue(request.model).charge(tenant, request.tier, used - estimate)
         except (RedisError, OSError) as error:
-            logger.log(outage.store.level, "the tokens of a request of %s are not charged: %s", tenant, error)
+            logger.log(outage.store.level, "tokens of a request of tenant %s not charged: %s", tenant, error)
 
     async def _cancel(self, model: str, jobs: Sequence[str]) -> frozenset[str]:
-        """Cancel ``jobs``, as far as they are not over; return those that workers had.
+        """Cancel the unfinished ``jobs``; return those that workers had claimed.
 
-        An outage is waited out: the workers would compute for nobody.
+        Retries while the store is unreachable, because workers would go on computing.
         """
         while True:
             try:
                 return await self.queue(model).cancel(jobs)
             except (RedisError, OSError) as error:
-                logger.debug("requests %s are not cancelled yet: %s", jobs, error)
+                logger.debug("jobs %s not cancelled, will retry: %s", jobs, error)
                 await asyncio.sleep(_RETRY_SOON)
 
 

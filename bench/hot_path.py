@@ -21,7 +21,8 @@ import msgspec
 from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import stream
 from api.dialects.openai.render import ChatResponseEncoder
-from api.relay import Relay, ResponseStream
+from api.relay import Relay
+from api.response_stream import ResponseStream
 from bench.fleet import free_port
 from bench.store import Store
 from shared.protocol.queue import Emitter, JobQueue

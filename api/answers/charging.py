@@ -1,4 +1,4 @@
-"""What an ended request is charged in tokens, against its key's rate and its share of the queue."""
+"""How many tokens an ended request is charged against its key's rate limit and its tenant's share of the queue."""
 
 import asyncio
 
@@ -11,26 +11,26 @@ from shared.protocol.errors import ProblemKind
 from shared.protocol.request import ChatRequest
 
 
-async def tokens_to_charge(request: ChatRequest, tally: UsageRecorder) -> int:
-    """Return the tokens that ``request`` took.
+async def tokens_to_charge(request: ChatRequest, recorder: UsageRecorder) -> int:
+    """Return the tokens to charge for ``request``.
 
-    A worker reports a prompt's tokens with the first token of the answer. If the client leaves before that, or the
-    request times out, the estimate counts for each prompt that a worker has claimed: otherwise prompts that were
-    computed would cost nothing. Waits until the request's jobs are cancelled, which tells the claimed ones.
+    A worker reports the prompt tokens with the first event. If the client disconnects or the request times out before
+    that, the estimate is charged for each prompt that a worker has claimed; otherwise computed prompts would be free.
+    Waits for the cancellation of the jobs, which returns the claimed ones.
     """
-    used = tally.prompt_tokens + tally.completion_tokens
-    answer = tally.answer
-    if answer is None or answer.cancellation is None:
+    used = recorder.prompt_tokens + recorder.completion_tokens
+    stream = recorder.stream
+    if stream is None or stream.cancellation is None:
         return used
-    if answer.problem is not None and answer.problem.kind is not ProblemKind.TIMEOUT:
-        return used  # no fault of the client's
-    await asyncio.wait([answer.cancellation])
-    if answer.cancellation.cancelled() or answer.cancellation.exception():
+    if stream.problem is not None and stream.problem.kind is not ProblemKind.TIMEOUT:
+        return used  # not caused by the client
+    await asyncio.wait([stream.cancellation])
+    if stream.cancellation.cancelled() or stream.cancellation.exception():
         return used
-    claimed = answer.cancellation.result()
+    claimed = stream.cancellation.result()
     choices = jobs_per_prompt(request)
-    prompts = {index // choices for index, job in enumerate(answer.jobs) if job in claimed}
-    return used + sum(_prompt_cost(request, prompt) for prompt in prompts.difference(tally.prompts))
+    prompts = {index // choices for index, job in enumerate(stream.jobs) if job in claimed}
+    return used + sum(_prompt_cost(request, prompt) for prompt in prompts.difference(recorder.prompts))
 
 
 def _prompt_cost(request: ChatRequest, prompt: int) -> int:

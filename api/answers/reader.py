@@ -1,4 +1,4 @@
-"""Reading one choice: its deltas become content, reasoning and calls, with log probabilities beside them."""
+"""Parsing one choice: deltas become content, reasoning and tool calls, with their log probabilities."""
 
 import math
 from collections import deque
@@ -14,34 +14,34 @@ from shared.protocol.formats import OutputFormat, ReasoningFormatName, ToolForma
 from shared.protocol.request import ChatRequest
 
 GUIDED = "guided"
-"""The tool format of a text that a grammar makes a JSON array of calls."""
+"""The tool format of text that a grammar constrains to a JSON array of calls."""
 
 Read = tuple[Part, Sequence[TokenLogprob]]
 
 
 class ChoiceReader:
-    """Reads the deltas of one choice. ``plain`` readers need not be asked: all of the text is content."""
+    """Parses the deltas of one choice. If ``plain``, all text is content and the reader can be skipped."""
 
-    def __init__(self, request: ChatRequest, started: Started, tally: UsageRecorder) -> None:
-        """``started`` tells in which formats the worker's text is."""
+    def __init__(self, request: ChatRequest, started: Started, recorder: UsageRecorder) -> None:
+        """``started`` names the formats of the worker's text."""
         self._request = request
         self._started = started
         self._parser = _parser(request, started)
         self._aligner = _Aligner() if needs_logprobs(request) else None
-        self._tally = tally
+        self._recorder = recorder
         self._most_calls = 1 if request.single_call else math.inf
         self._reasoning = self._parser is not None and started.in_reasoning
         self._called = False
         self.plain = self._parser is None and self._aligner is None
         self.complete = False
-        """Whether the answer has all that it may have, though the model goes on; nothing is read from then on."""
+        """Whether the choice is complete although the model still generates; further deltas are ignored."""
 
     def anew(self) -> "ChoiceReader":
-        """A reader for another text of the same job."""
-        return ChoiceReader(self._request, self._started, self._tally)
+        """Return a reader for another text of the same job."""
+        return ChoiceReader(self._request, self._started, self._recorder)
 
     def read(self, delta: Delta) -> list[Read]:
-        """Return what is new."""
+        """Return the parts that ``delta`` adds."""
         if self.complete:
             return []
         logprobs = self._aligner.take(delta) if self._aligner else ()
@@ -51,14 +51,14 @@ class ChoiceReader:
             parts = self._parser.feed(delta.text) if delta.text else []
             self._watch(parts)
             if self._reasoning:
-                self._tally.reasoning_tokens += len(delta.tokens)
+                self._recorder.reasoning_tokens += len(delta.tokens)
         return self._with(parts, logprobs)
 
     def finish(self, reason: FinishReason) -> tuple[list[Read], FinishReason]:
-        """Return what was held back, and the reason as clients know it: a call that was made is one.
+        """Return the parts that were held back, and the finish reason for clients (``tool_calls`` after a call).
 
-        Tokens that are left are part of an answer that was cut off by length, although they show no text (half a
-        character, say). Otherwise they ended the answer or made calls, and are told no more than their text.
+        After a cut by length, the remaining tokens are reported although they have no text yet, for example half of a
+        character. Otherwise they belong to the end of the text or to calls, and are not reported.
         """
         parts = self._parser.finish(cut=reason == "length") if self._parser and not self.complete else []
         self._watch(parts)
@@ -82,9 +82,9 @@ class ChoiceReader:
                     self._reasoning = False
 
     def _with(self, parts: Sequence[Part], logprobs: Sequence[TokenLogprob]) -> list[Read]:
-        """Put the tokens beside the first part that can carry them; without one, they wait for the next.
+        """Attach the tokens to the first part that can carry them, or hold them back for the next one.
 
-        A call beyond the one that is allowed completes the answer.
+        A call beyond the allowed number completes the choice.
         """
         read: list[Read] = []
         for part in parts:
@@ -101,10 +101,10 @@ class ChoiceReader:
 
 
 def _parser(request: ChatRequest, started: Started) -> Parser | None:
-    """The parser of a choice's text; None where all of it is content.
+    """Return the parser for a choice's text; None when all of it is content.
 
-    Plain completions are text as it is. So are chats of those who want to see special tokens, markers included: that is
-    how OpenVINO Model Server has it.
+    Plain completions are not parsed. Neither are chats with ``skip_special_tokens: false``, as in OpenVINO Model
+    Server.
     """
     if request.prompts or not request.sampling.skip_special_tokens or not (started.tools or started.reasoning):
         return None
@@ -118,7 +118,7 @@ def _parser(request: ChatRequest, started: Started) -> Parser | None:
 
 
 class ChoiceBuilder:
-    """Puts the parts of one choice together."""
+    """Assembles the parts of one choice."""
 
     def __init__(self, index: int, *, logprobs: bool) -> None:
         self._index = index
@@ -144,11 +144,11 @@ class ChoiceBuilder:
                 pass
 
     def add_text(self, text: str) -> None:
-        """Append content that no parser and no log probability belongs to: the usual case, once a token."""
+        """Append content without a parser or log probabilities: the common case, once per token."""
         self._text.append(text)
 
     def choice(self, reason: FinishReason) -> Choice:
-        """The whole choice."""
+        """Return the complete choice."""
         return Choice(
             index=self._index,
             text="".join(self._text),
@@ -162,10 +162,10 @@ class ChoiceBuilder:
 
 
 class _Aligner:
-    """Keeps tokens back until text that they are part of is shown.
+    """Holds back tokens until text that they are part of is emitted.
 
-    Text is held back for incomplete characters and possible stop strings, and cut off where a stop string
-    matched; tokens whose text never shows are never told.
+    Text is held back for incomplete characters and possible stop strings, and cut where a stop string matched. Tokens
+    whose text is never emitted are not reported.
     """
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class _Aligner:
         self._text_end = 0
 
     def take(self, delta: Delta) -> list[TokenLogprob]:
-        """Return the tokens that begin before the end of the text that is shown now. Offsets are in bytes."""
+        """Return the tokens that begin before the end of the text emitted so far. Offsets are in bytes."""
         self._waiting.extend(map(TokenLogprob, delta.pieces, delta.logprobs))
         self._text_end += len(delta.text.encode())
         ready = []
@@ -185,12 +185,12 @@ class _Aligner:
         return ready
 
     def give_back(self, tokens: Sequence[TokenLogprob]) -> None:
-        """Keep tokens for the next text after all: a parser still holds theirs."""
+        """Hold tokens back for the next text, because a parser still holds theirs."""
         self._waiting.extendleft(reversed(tokens))
         self._token_start -= sum(len(token.piece) for token in tokens)
 
     def rest(self) -> list[TokenLogprob]:
-        """All tokens that still wait."""
+        """Return all tokens that are held back."""
         rest = list(self._waiting)
         self._waiting.clear()
         return rest

@@ -1,4 +1,4 @@
-"""Choosing among more texts than were asked for: ``best_of``, and what a beam search brings."""
+"""Selection of choices for ``best_of`` and beam search, which generate more texts than they return."""
 
 import msgspec
 
@@ -8,17 +8,17 @@ from shared.protocol.request import ChatRequest
 
 
 def is_selected(request: ChatRequest) -> bool:
-    """Whether the choices are known only when everything is generated."""
+    """Return whether the choices are known only after all texts are generated."""
     return request.best_of > request.n or request.sampling.beams > 1
 
 
 def jobs_per_prompt(request: ChatRequest) -> int:
-    """How many jobs each prompt of ``request`` needs; a beam search is one."""
+    """Return the number of jobs per prompt; a beam search is one job."""
     return 1 if request.sampling.beams > 1 else max(request.n, request.best_of)
 
 
 def check_size(request: ChatRequest, most: int) -> None:
-    """Raise :class:`RequestRefused` when ``request`` needs more than ``most`` texts generated."""
+    """Raise :class:`RequestRefused` when ``request`` generates more than ``most`` texts."""
     texts = max(1, len(request.prompts)) * max(request.n, request.best_of, request.sampling.beams)
     if texts > most:
         raise refuse(
@@ -30,15 +30,15 @@ def check_size(request: ChatRequest, most: int) -> None:
 
 
 def needs_logprobs(request: ChatRequest) -> bool:
-    """Whether the workers must tell log probabilities: for the client, or to choose by."""
+    """Return whether workers must report log probabilities, for the client or to rank ``best_of``."""
     return request.sampling.logprobs or request.best_of > request.n
 
 
 def select(request: ChatRequest, generated: list[Choice]) -> list[Choice]:
-    """Return the ``n`` likeliest texts of each prompt, likeliest first, with their places as index.
+    """Return the ``n`` likeliest texts of each prompt, likeliest first and indexed in that order.
 
-    ``generated`` is in order of the jobs. Likelihood is the mean log probability of the tokens, as the reference
-    of OpenAI's completions has it for ``best_of``.
+    ``generated`` is in job order. Likelihood is the mean log probability per token, as OpenAI's reference defines
+    ``best_of``.
     """
     if request.best_of <= request.n:
         return generated

@@ -1,14 +1,14 @@
-"""What is counted while an answer comes."""
+"""Usage and timing of one request, recorded while its response is written."""
 
 import time
 
 from api.dialects.interface import Usage
-from api.relay import ResponseStream
+from api.response_stream import ResponseStream
 from shared.protocol.events import Delta, Started
 
 
 class UsageRecorder:
-    """Counts over all choices of an answer. Times are of :func:`time.monotonic`."""
+    """Counts tokens over all choices of a request. Times are :func:`time.monotonic` seconds."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -18,34 +18,34 @@ class UsageRecorder:
         self.completion_tokens = 0
         self.reasoning_tokens = 0
         self.outcome = "aborted"
-        """How it ended: a finish reason, the kind of a problem, or ``aborted`` when the client went away."""
+        """How the request ended: a finish reason, a problem kind, or ``aborted`` when the client disconnected."""
         self.left_to_another = False
-        """Whether another replica finishes the answer, and counts what it took."""
-        self.answer: ResponseStream | None = None
-        """What is counted, once its jobs are on their way to the queue."""
+        """Whether another replica finishes the request and charges its usage."""
+        self.stream: ResponseStream | None = None
+        """The response stream, set when the jobs are submitted."""
         self.prompts: tuple[int, ...] = ()
-        """Indexes of the prompts that are counted."""
+        """Indexes of the prompts whose tokens are counted."""
 
     def started(self, prompt: int, event: Started) -> None:
-        """Note the tokens of the prompt with the index ``prompt``; its choices have it in common."""
+        """Count the tokens of the prompt with index ``prompt``, once for all of its choices."""
         if prompt not in self.prompts:
             self.prompts += (prompt,)
             self.prompt_tokens += event.prompt_tokens
             self.cached_tokens += event.cached_tokens
 
     def delta(self, event: Delta) -> None:
-        """Count new tokens. Runs once a token."""
+        """Count new tokens. Runs once per token."""
         if self.first_token is None:
             self.first_token = time.monotonic()
         self.completion_tokens += len(event.tokens)
 
     def generated(self, tokens: int) -> None:
-        """Count the ``tokens`` of an answer that comes as a whole."""
+        """Count ``tokens`` that arrive in one event, as from a beam search."""
         self.first_token = self.first_token or time.monotonic()
         self.completion_tokens += tokens
 
     def usage(self) -> Usage:
-        """The counts so far."""
+        """Return the usage so far."""
         return Usage(
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,

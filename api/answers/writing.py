@@ -1,4 +1,4 @@
-"""Writing an answer in a dialect's form, as it comes or when it is whole."""
+"""Encoding a response in a dialect, as a stream or as a whole."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
@@ -7,7 +7,7 @@ from api.answers.selection import is_selected, jobs_per_prompt, needs_logprobs, 
 from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Choice, ResponseEncoder
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Reasoning
-from api.relay import ResponseStream
+from api.response_stream import ResponseStream
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started
 from shared.protocol.request import ChatRequest
@@ -19,18 +19,18 @@ async def stream(
     answer: ResponseStream,
     request: ChatRequest,
     encoder: ResponseEncoder,
-    tally: UsageRecorder,
+    recorder: UsageRecorder,
     on_whole: OnWhole | None = None,
     write: Callable[[bytes], bool] | None = None,
 ) -> AsyncIterator[bytes]:
-    """Yield the stream's bytes, one piece for all that has arrived since the last.
+    """Yield the encoded stream, one piece per batch of events.
 
-    A failure after the beginning is told in the stream. ``on_whole`` is given the choices in order, and awaited
-    before the client is told the end. ``write`` sends a piece at once, or returns False; once all before it has been
-    sent, plain text goes that way as it arrives.
+    A failure after the first event is encoded into the stream. ``on_whole`` receives the complete choices in order and
+    is awaited before the end of the stream is sent. ``write`` sends a piece immediately or returns False; plain text is
+    sent through it whenever nothing else is waiting to be sent.
     """
     if is_selected(request):
-        async for piece in _stream_selected(answer, request, encoder, tally, on_whole):
+        async for piece in _stream_selected(answer, request, encoder, recorder, on_whole):
             yield piece
         return
     readers: dict[int, ChoiceReader] = {}
@@ -40,13 +40,13 @@ async def stream(
     whole: list[Choice] = []
     unfinished = len(answer.jobs)
     if write is not None and on_whole is None:
-        answer.bypass = _bypass(readers, encoder, tally, write)
+        answer.bypass = _bypass(readers, encoder, recorder, write)
     async for batch in answer.batches():
         pieces: list[bytes] = []
         for choice, event in batch:
             match event:
                 case Delta():
-                    tally.delta(event)
+                    recorder.delta(event)
                     reader = readers[choice]
                     if reader.plain and on_whole is None:
                         if event.text:
@@ -59,25 +59,25 @@ async def stream(
                         if reader.complete:
                             answer.end(choice)
                 case Started():
-                    tally.started(choice // jobs_per_prompt(request), event)
-                    readers[choice] = ChoiceReader(request, event, tally)
+                    recorder.started(choice // jobs_per_prompt(request), event)
+                    readers[choice] = ChoiceReader(request, event, recorder)
                     pieces.append(encoder.opening(choice))
                 case Finished():
                     rest, reason = readers[choice].finish(event.reason)
                     _write(encoder, choice, rest, pieces)
-                    tally.outcome = reason
+                    recorder.outcome = reason
                     pieces.append(encoder.closing(choice, reason))
                     unfinished -= 1
                     if on_whole is not None:
                         _build(builders[choice], rest)
                         whole.append(builders[choice].choice(reason))
                 case Failed() | Rejected():
-                    tally.outcome = event.problem.kind
+                    recorder.outcome = event.problem.kind
                     pieces.append(encoder.failure(event.problem))
                     yield b"".join(pieces)
                     return
         if not unfinished:
-            pieces += (encoder.usage(tally.usage()), encoder.done)
+            pieces += (encoder.usage(recorder.usage()), encoder.done)
             if on_whole is not None:
                 await on_whole(sorted(whole, key=lambda choice: choice.index))
         if pieces:
@@ -85,9 +85,9 @@ async def stream(
 
 
 def _bypass(
-    readers: dict[int, ChoiceReader], encoder: ResponseEncoder, tally: UsageRecorder, write: Callable[[bytes], bool]
+    readers: dict[int, ChoiceReader], encoder: ResponseEncoder, recorder: UsageRecorder, write: Callable[[bytes], bool]
 ) -> Callable[[int, Event], bool]:
-    """What sends plain text at once: the hot path, run once a token."""
+    """Return the function that sends plain text immediately: the hot path, run once per token."""
 
     def send(choice: int, event: Event) -> bool:
         if type(event) is not Delta:
@@ -95,14 +95,14 @@ def _bypass(
         reader = readers.get(choice)
         if reader is None or not reader.plain or (event.text and not write(encoder.content(choice, event.text))):
             return False
-        tally.delta(event)
+        recorder.delta(event)
         return True
 
     return send
 
 
-async def collect(answer: ResponseStream, request: ChatRequest, tally: UsageRecorder) -> list[Choice]:
-    """Wait for the whole answer. Raises :class:`RequestRefused` when any part of it fails."""
+async def collect(answer: ResponseStream, request: ChatRequest, recorder: UsageRecorder) -> list[Choice]:
+    """Wait for all choices and return them. Raises :class:`RequestRefused` when any of them fails."""
     readers: dict[int, ChoiceReader] = {}
     logprobs = needs_logprobs(request)
     builders = [ChoiceBuilder(index, logprobs=logprobs) for index in range(len(answer.jobs))]
@@ -111,7 +111,7 @@ async def collect(answer: ResponseStream, request: ChatRequest, tally: UsageReco
         for job, event in batch:
             match event:
                 case Delta():
-                    tally.delta(event)
+                    recorder.delta(event)
                     reader = readers[job]
                     if reader.plain:
                         builders[job].add_text(event.text)
@@ -120,23 +120,23 @@ async def collect(answer: ResponseStream, request: ChatRequest, tally: UsageReco
                         if reader.complete:
                             answer.end(job)
                 case Started():
-                    tally.started(job // jobs_per_prompt(request), event)
-                    readers[job] = ChoiceReader(request, event, tally)
+                    recorder.started(job // jobs_per_prompt(request), event)
+                    readers[job] = ChoiceReader(request, event, recorder)
                 case Finished():
-                    rest, tally.outcome = readers[job].finish(event.reason)
+                    rest, recorder.outcome = readers[job].finish(event.reason)
                     _build(builders[job], rest)
-                    choices[job] = builders[job].choice(tally.outcome)
+                    choices[job] = builders[job].choice(recorder.outcome)
                 case Alternatives():
                     for rank, item in enumerate(event.items):
-                        tally.generated(len(item.tokens))
+                        recorder.generated(len(item.tokens))
                         builder = ChoiceBuilder(job * request.n + rank, logprobs=logprobs)
                         own = readers[job].anew()
                         _build(builder, own.read(Delta(0, item.tokens, item.text, item.logprobs, item.pieces)))
-                        rest, tally.outcome = own.finish(item.reason)
+                        rest, recorder.outcome = own.finish(item.reason)
                         _build(builder, rest)
-                        choices[job * request.n + rank] = builder.choice(tally.outcome)
+                        choices[job * request.n + rank] = builder.choice(recorder.outcome)
                 case Failed() | Rejected():
-                    tally.outcome = event.problem.kind
+                    recorder.outcome = event.problem.kind
                     raise RequestRefused(event.problem)
     return select(request, [choices[index] for index in sorted(choices)])
 
@@ -145,13 +145,13 @@ async def _stream_selected(
     answer: ResponseStream,
     request: ChatRequest,
     encoder: ResponseEncoder,
-    tally: UsageRecorder,
+    recorder: UsageRecorder,
     on_whole: OnWhole | None,
 ) -> AsyncIterator[bytes]:
-    """Stream an answer whose choices are known only at the end."""
+    """Stream a response whose choices are known only at the end."""
     yield b"".join(encoder.opening(choice) for choice in range(request.n * max(1, len(request.prompts))))
     try:
-        choices = await collect(answer, request, tally)
+        choices = await collect(answer, request, recorder)
     except RequestRefused as refusal:
         yield encoder.failure(refusal.problem)
         return
@@ -167,7 +167,7 @@ async def _stream_selected(
         pieces.append(encoder.closing(choice.index, choice.reason))
     if on_whole is not None:
         await on_whole(choices)
-    yield b"".join((*pieces, encoder.usage(tally.usage()), encoder.done))
+    yield b"".join((*pieces, encoder.usage(recorder.usage()), encoder.done))
 
 
 def _write(encoder: ResponseEncoder, choice: int, read: list[Read], pieces: list[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""What only Azure's interface has."""
+"""Routes that only Azure's inference API has."""
 
 from typing import cast
 
@@ -12,5 +12,5 @@ blueprint = Blueprint("azure", __name__)
 @blueprint.get("/info")
 @blueprint.get("/models/info")
 async def info() -> Response:
-    """Describe the model that requests reach."""
+    """Describe the model that serves requests."""
     return Response(cast(Azure, g.dialect).info(), content_type="application/json")

@@ -1,4 +1,4 @@
-"""Chat routes: bytes to a dialect, its request to the service, the answer back through the dialect."""
+"""Chat routes: parse the body by the dialect, submit the request, encode the response stream."""
 
 import time
 import uuid
@@ -17,8 +17,8 @@ from api.dialects.interface import Choice, Dialect, MessagesMissing
 from api.dialects.openai.stored import sent_messages
 from api.direct_writer import direct_writer
 from api.outbox import PendingCompletion
-from api.relay import ResponseStream
 from api.request_cleanup import request_cleanup
+from api.response_stream import ResponseStream
 
 blueprint = Blueprint("chat", __name__)
 
@@ -36,10 +36,10 @@ STREAM_HEADERS = {
 @blueprint.post("/chat/completions")
 @blueprint.post("/models/chat/completions")
 async def chat_completions() -> Response:
-    """Create a chat completion, or a plain one. The HTTP status waits for the worker's verdict."""
+    """Create a chat completion or a plain completion. The HTTP status is sent after the first event from a worker."""
     parts = context()
     dialect = cast(Dialect, g.dialect)
-    tally = UsageRecorder()
+    recorder = UsageRecorder()
     body = await read_json_body(request, parts.settings)
     try:
         chat = dialect.parse(body)
@@ -47,44 +47,44 @@ async def chat_completions() -> Response:
         await parts.service.require_model(missing.model)
         raise
     check_size(chat, parts.settings.max_choices)
-    ticket, answer = await accept(chat, tally)
+    ticket, answer = await accept(chat, recorder)
     chat = ticket.request
-    request_cleanup(request).callback(parts.metrics.record, chat.model, tally)
+    request_cleanup(request).callback(parts.metrics.record, chat.model, recorder)
     request_cleanup(request).callback(parts.service.close, answer)
     g.log.key = current_key()
-    g.log.accepted(chat, answer.jobs, tally)
+    g.log.accepted(chat, answer.jobs, recorder)
     answer_id, accepted = uuid.uuid4().hex, time.time()
-    promise = await _promise(ticket, answer, answer_id, accepted, body, tally) if chat.store else None
+    pending = await _register(ticket, answer, answer_id, accepted, body, recorder) if chat.store else None
     started = await answer.started()
     encoder = dialect.render(chat, answer_id=answer_id, created=int(accepted), fingerprint=started.fingerprint)
 
     async def keep(choices: list[Choice]) -> None:
-        if promise is not None:
-            await parts.completion_recovery.store(promise, encoder.completion(choices, tally.usage()))
+        if pending is not None:
+            await parts.completion_recovery.store(pending, encoder.completion(choices, recorder.usage()))
 
     if chat.stream:
         direct = direct_writer(request)
         pieces = stream(
-            answer, chat, encoder, tally, keep if promise is not None else None, direct.write if direct else None
+            answer, chat, encoder, recorder, keep if pending is not None else None, direct.write if direct else None
         )
         response = Response(pieces, headers=STREAM_HEADERS)
     else:
-        choices = await collect(answer, chat, tally)
-        whole = encoder.completion(choices, tally.usage())
-        if promise is not None:
-            await parts.completion_recovery.store(promise, whole)
+        choices = await collect(answer, chat, recorder)
+        whole = encoder.completion(choices, recorder.usage())
+        if pending is not None:
+            await parts.completion_recovery.store(pending, whole)
         response = Response(whole, content_type="application/json")
     response.timeout = None
     return response
 
 
-async def _promise(
-    ticket: Ticket, answer: ResponseStream, answer_id: str, accepted: float, body: bytes, tally: UsageRecorder
+async def _register(
+    ticket: Ticket, answer: ResponseStream, answer_id: str, accepted: float, body: bytes, recorder: UsageRecorder
 ) -> PendingCompletion:
-    """PendingCompletion to store ``answer``, whatever becomes of this replica. Raises :class:`RequestRefused`."""
+    """Register the pending completion of a response with ``store: true``. Raises :class:`RequestRefused`."""
     completion_recovery = context().completion_recovery
     reservation = ticket.reservation
-    promise = PendingCompletion(
+    pending = PendingCompletion(
         answer_id=answer_id,
         accepted=accepted,
         request=ticket.request,
@@ -94,6 +94,6 @@ async def _promise(
         queue_timeout=ticket.queue_timeout,
         reserved=(reservation.name, reservation.tokens) if reservation is not None else None,
     )
-    request_cleanup(request).callback(completion_recovery.end, promise, answer, tally)
-    await completion_recovery.promise(promise, answer)
-    return promise
+    request_cleanup(request).callback(completion_recovery.end, pending, answer, recorder)
+    await completion_recovery.register(pending, answer)
+    return pending

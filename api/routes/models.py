@@ -1,4 +1,4 @@
-"""The models that live workers serve."""
+"""Routes for the models that workers serve."""
 
 from quart import Blueprint, Response
 
@@ -13,7 +13,7 @@ blueprint = Blueprint("models", __name__)
 @blueprint.get("/v1/models")
 @blueprint.get("/v3/models")
 async def list_models() -> Response:
-    """List them."""
+    """List models."""
     models = visible_models()
     return Response(render_models(list(models.values())), content_type="application/json")
 
@@ -21,7 +21,7 @@ async def list_models() -> Response:
 @blueprint.get("/v1/models/<path:name>")
 @blueprint.get("/v3/models/<path:name>")
 async def get_model(name: str) -> Response:
-    """Describe one."""
+    """Describe a model."""
     model = visible_models().get(name)
     if model is None and may_use(name):
         await context().service.require_model(name)

@@ -1,4 +1,4 @@
-"""Routes for those who run the service: probes, metrics, the API's description."""
+"""Routes for operators: health probes, metrics and the OpenAPI document."""
 
 import msgspec
 from quart import Blueprint, Response
@@ -13,7 +13,7 @@ blueprint = Blueprint("operations", __name__)
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of this replica, and what it sees of the fleet."""
+    """The state of this replica and its view of the fleet."""
 
     status: str
     version: str
@@ -26,13 +26,13 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 @blueprint.get("/live")
 async def live() -> Response:
-    """Whether this process runs: always, if it answers."""
+    """Liveness probe: succeeds while the process serves HTTP."""
     return _json({"status": "ok"})
 
 
 @blueprint.get("/ready")
 async def ready() -> Response:
-    """Whether a request would be accepted now: Redis answers, a worker serves, and no shutdown is under way."""
+    """Readiness probe: the store responds, a worker serves, and the replica is not draining."""
     reason = await _not_ready()
     if reason:
         return _json({"status": "unavailable", "reason": reason}, 503)
@@ -41,7 +41,7 @@ async def ready() -> Response:
 
 @blueprint.get("/health")
 async def health() -> Response:
-    """The same verdict, with what it rests on."""
+    """Readiness with details: store, models, workers and open streams."""
     parts = context()
     reason = await _not_ready()
     state = Health(
@@ -51,20 +51,20 @@ async def health() -> Response:
         store="up" if parts.directory.reachable else "down",
         models=list(parts.directory.fleet.serving()),
         workers=len(parts.directory.fleet.workers),
-        open_answers=len(parts.relay.answers()),
+        open_answers=len(parts.relay.streams()),
     )
     return _json(state, 503 if reason else 200)
 
 
 @blueprint.get("/metrics")
 async def metrics() -> Response:
-    """Prometheus' text form."""
+    """Metrics in Prometheus text format."""
     return Response(context().metrics.page(), content_type=CONTENT_TYPE)
 
 
 @blueprint.get("/openapi.json")
 async def openapi() -> Response:
-    """The description of this API."""
+    """The OpenAPI document."""
     return Response(document(), content_type="application/json")
 
 

@@ -13,7 +13,7 @@ blueprint = Blueprint("stored", __name__)
 
 @blueprint.get("/v1/chat/completions")
 async def list_completions() -> Response:
-    """List them, filtered and in pages."""
+    """List stored completions, filtered and paginated."""
     wanted = dialect.parse_selection(request.args)
     page = await context().stored.select(_owner(), wanted)
     if page is None:
@@ -24,13 +24,13 @@ async def list_completions() -> Response:
 
 @blueprint.get("/v1/chat/completions/<completion_id>")
 async def get_completion(completion_id: str) -> Response:
-    """Read one."""
+    """Return a stored completion."""
     return _json(dialect.render_stored(await _find(completion_id)))
 
 
 @blueprint.post("/v1/chat/completions/<completion_id>")
 async def update_completion(completion_id: str) -> Response:
-    """Replace the metadata of one."""
+    """Replace the metadata of a stored completion."""
     metadata = dialect.parse_update(await read_json_body(request, context().settings))
     if not await context().stored.tag(_owner(), completion_id, metadata):
         raise dialect.not_found(completion_id)
@@ -39,7 +39,7 @@ async def update_completion(completion_id: str) -> Response:
 
 @blueprint.delete("/v1/chat/completions/<completion_id>")
 async def delete_completion(completion_id: str) -> Response:
-    """Delete one."""
+    """Delete a stored completion."""
     if not await context().stored.delete(_owner(), completion_id):
         raise dialect.not_found(completion_id)
     return _json(dialect.render_deleted(completion_id))
@@ -47,13 +47,13 @@ async def delete_completion(completion_id: str) -> Response:
 
 @blueprint.get("/v1/chat/completions/<completion_id>/messages")
 async def list_messages(completion_id: str) -> Response:
-    """List the messages that one answered."""
+    """List the input messages of a stored completion."""
     wanted = dialect.parse_selection(request.args)
     return _json(dialect.render_messages(await _find(completion_id), wanted))
 
 
 def _owner() -> str:
-    """Whose completions the current request may see: those of its key."""
+    """Return the key id whose completions the current request may access."""
     key = current_key()
     return key.id if key is not None else ""
 

@@ -134,14 +134,14 @@ async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redi
     completion_recovery = CompletionRecovery(book, service, directory, stored, admission, replica="heir", lease=0.15)
     running = asyncio.create_task(completion_recovery.run())
     try:
-        await until(relay.answers)
-        (answer,) = relay.answers()
+        await until(relay.streams)
+        (answer,) = relay.streams()
         await relay.recovered()
         # The worker goes on: an answer that was timed out by the wrong clock is over by now.
         for event in (Started("w1", 3, "fp"), Delta(0, (1,), "Hi"), Finished(1, "stop")):
             await awaitable(redis.rpush(keys.journal("job-a1"), encode_event(event)))
         relay.catch_up(answer)
-        await until(lambda: not relay.answers())
+        await until(lambda: not relay.streams())
         assert await stored.get("", "chatcmpl-a1") is not None
     finally:
         await cancel_all([running])

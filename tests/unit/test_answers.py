@@ -15,7 +15,7 @@ from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import collect, stream
 from api.dialects.interface import Choice, TokenLogprob
 from api.dialects.openai.render import ChatResponseEncoder
-from api.relay import ResponseStream
+from api.response_stream import ResponseStream
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import (
     Alternative,
@@ -247,7 +247,7 @@ async def test_the_jobs_of_a_promised_answer_are_not_cancelled_before_its_end() 
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
     cancelled: list[str] = []
     answer = ResponseStream(["job0"], "m", cancel=cancelled.append)
-    answer.promised = True
+    answer.recoverable = True
     answer.choices[0].fill(said(CALL, CALL, started=started)[:-1])
     (choice,) = await collect(answer, request, UsageRecorder())
     assert len(choice.calls) == 1

@@ -11,7 +11,8 @@ from api.answers.usage_recorder import UsageRecorder
 from api.directory import Directory
 from api.keys import ApiKey, Keyring
 from api.limits import Limiter, Reservation
-from api.relay import Relay, ResponseStream
+from api.relay import Relay
+from api.response_stream import ResponseStream
 from api.service import ChatService
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Rejected, Started
@@ -60,8 +61,8 @@ class Replica:
 
     async def end(self, ticket: Ticket, tally: UsageRecorder) -> int:
         """End the exchange as the routes do; return the tokens that the key was charged."""
-        if tally.answer is not None:
-            self.service.close(tally.answer)
+        if tally.stream is not None:
+            self.service.close(tally.stream)
         self.service.charge(ticket.request, ticket.tenant, tally)
         assert ticket.reservation is not None
         self.admission.settle(ticket.reservation, ticket.request, tally)

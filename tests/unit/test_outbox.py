@@ -19,7 +19,8 @@ from api.keys import ApiKey, Keyring
 from api.keys.store import put_key
 from api.limits import Limiter, Reservation
 from api.outbox import Outbox, PendingCompletion
-from api.relay import Relay, ResponseStream
+from api.relay import Relay
+from api.response_stream import ResponseStream
 from api.service import ChatService
 from api.stored import CompletionStore
 from shared.protocol.errors import Problem, ProblemKind
@@ -210,11 +211,11 @@ async def test_an_answer_under_way_is_followed_to_its_end(redis: ArqRedis, heir:
     await outbox(redis, "gone").add(promised())
 
     async def followed() -> bool:
-        return bool(heir.relay.answers())
+        return bool(heir.relay.streams())
 
     await until(followed)
     await heir.relay.recovered()
-    (answer,) = heir.relay.answers()
+    (answer,) = heir.relay.streams()
     await write_journal(redis, "job-a1", ANSWER[2:])
     heir.relay.catch_up(answer)
     await kept_promises(redis)
@@ -235,7 +236,7 @@ async def test_an_answer_that_fails_is_not_stored(redis: ArqRedis, heir: Replica
     await outbox(redis, "gone").add(promised())
     await kept_promises(redis)
     assert await heir.stored.get("", "chatcmpl-a1") is None
-    assert heir.relay.answers() == set()
+    assert heir.relay.streams() == set()
 
 
 async def test_a_taken_over_request_is_settled_once(redis: ArqRedis, heir: Replica) -> None:
@@ -261,7 +262,7 @@ async def test_a_replica_that_ends_leaves_its_promise_and_its_jobs(redis: ArqRed
     await ending.start()
     answer = ResponseStream(list(promise.jobs), "tiny")
     ending.relay.open(answer)
-    await ending.completion_recovery.promise(promise, answer)
+    await ending.completion_recovery.register(promise, answer)
     await redis.set(keys.payload("job-a1"), b"?")
     await ending.service.drain(0)
     tally = UsageRecorder()
@@ -285,7 +286,7 @@ async def test_a_client_that_leaves_takes_its_request_with_it(redis: ArqRedis, h
     promise, tally = promised(), UsageRecorder()
     answer = ResponseStream(list(promise.jobs), "tiny")
     heir.relay.open(answer)
-    await heir.completion_recovery.promise(promise, answer)
+    await heir.completion_recovery.register(promise, answer)
     assert await heir.open_promises() == 1
     heir.completion_recovery.end(promise, answer, tally)
     heir.service.close(answer)

@@ -3,7 +3,8 @@
 import pytest
 from arq.connections import ArqRedis
 
-from api.relay import Relay, ResponseStream
+from api.relay import Relay
+from api.response_stream import ResponseStream
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import (
     Delta,
@@ -164,7 +165,7 @@ async def test_a_damaged_journal_ends_its_own_answer_only(redis: ArqRedis, garba
     else:
         await awaitable(redis.rpush(keys.journal("a"), encode_event(STARTED), encode_event(delta(0, "x")), garbage))
     await awaitable(redis.rpush(keys.journal("b"), encode_event(STARTED), encode_event(delta(0, "x"))))
-    relay._begin()  # as after a reconnection
+    relay._on_subscribed()  # as after a reconnection
     await relay.recovered()
     assert damaged.over
     assert damaged.abandoned, "its job is not cancelled"

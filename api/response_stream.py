@@ -1,0 +1,245 @@
+"""Response streams: the events of one request inside a replica, in order for each choice."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started
+
+_MERGE_FROM = 64
+"""Number of buffered events from which deltas are merged."""
+
+Batch = list[tuple[int, Event]]
+"""Events, each with the index of its choice."""
+
+
+class ResponseStream:
+    """The events of one request, from all of its choices, in order for each choice."""
+
+    def __init__(self, jobs: list[str], model: str, cancel: Callable[[str], object] | None = None) -> None:
+        """``cancel`` is called with the job of a choice that :meth:`end` ends early; it must not block."""
+        self.jobs = jobs
+        self.model = model
+        self.choices = [ChoiceStream(job, choice, self) for choice, job in enumerate(jobs)]
+        self._events: Batch = []
+        self._arrived = asyncio.Event()
+        self._merge_at = _MERGE_FROM
+        self._unfinished = len(jobs)
+        self._waiting = False
+        self._cancel = cancel
+        self.ended: list[str] = []
+        """Jobs whose choices :meth:`end` ended early."""
+        self.bypass: Callable[[int, Event], bool] | None = None
+        """Called with a choice and its event while the consumer of :meth:`batches` waits. Returns whether the event is
+        fully handled; the consumer's task is then not woken."""
+        self.arriving = False
+        """Whether the jobs are still being enqueued. A missing payload does not mean a lost job until then."""
+        self.abandoned = False
+        """Whether the stream was ended by this replica, so that its jobs may still be running."""
+        self.problem: Problem | None = None
+        """The problem of the first choice that failed."""
+        self.cancellation: asyncio.Task[frozenset[str]] | None = None
+        """The task that cancels the jobs; returns those that workers had claimed."""
+        self.recoverable = False
+        """Whether a pending completion covers this stream, so that another replica can finish it."""
+
+    @property
+    def over(self) -> bool:
+        """Whether every choice has had its terminal event."""
+        return self._unfinished == 0
+
+    def put(self, choice: int, event: Event, *, last: bool) -> None:
+        """Add an event; called by the choice's :class:`ChoiceStream`. Merges deltas when the consumer is slow."""
+        if self._waiting and not self._events and self.bypass is not None and self.bypass(choice, event):
+            return
+        self._events.append((choice, event))
+        if len(self._events) >= self._merge_at:
+            self._events = _merged(self._events)
+            self._merge_at = max(_MERGE_FROM, 2 * len(self._events))
+        if last:
+            self._unfinished -= 1
+            if self.problem is None and isinstance(event, Failed | Rejected):
+                self.problem = event.problem
+        self._arrived.set()
+
+    def end(self, choice: int) -> None:
+        """End a choice before its job has ended, because no more of its text is wanted.
+
+        The job is cancelled, which frees its slot. The jobs of a recoverable stream are cancelled together when the
+        stream is closed, because another replica may have to read their journals until then.
+        """
+        choice_stream = self.choices[choice]
+        if not choice_stream.ended:
+            choice_stream.finish()
+            self.ended.append(choice_stream.job)
+            if self._cancel is not None and not self.recoverable:
+                self._cancel(choice_stream.job)
+
+    def fail(self, problem: Problem) -> None:
+        """End every open choice with ``problem``."""
+        if self.over:
+            return
+        self.abandoned = True
+        for choice_stream in self.choices:
+            choice_stream.fail(problem)
+
+    async def started(self) -> Started:
+        """Wait for the first event, and leave it in the stream.
+
+        Raises :class:`RequestRefused` when the request was rejected or failed before it started.
+        """
+        while not self._events:
+            await self._arrived.wait()
+        event = self._events[0][1]
+        if isinstance(event, Rejected | Failed):
+            raise RequestRefused(event.problem)
+        if not isinstance(event, Started):
+            raise RequestRefused(
+                Problem(kind=ProblemKind.INTERNAL, message=f"The worker began with {type(event).__name__}.")
+            )
+        return event
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """Yield the events that arrived since the last batch, until every choice has ended.
+
+        A slow consumer gets few large batches, a fast one many small ones.
+        """
+        while True:
+            if not self._events:
+                if self._unfinished == 0:
+                    return
+                self._arrived.clear()
+                self._waiting = True
+                try:
+                    await self._arrived.wait()
+                finally:
+                    self._waiting = False
+            batch, self._events = self._events, []
+            yield batch
+
+
+def _merged(events: Batch) -> Batch:
+    """Join consecutive deltas of the same choice. The order within a choice is preserved."""
+    merged: Batch = []
+    newest: dict[int, int] = {}
+    for choice, event in events:
+        at = newest.get(choice)
+        before = merged[at][1] if at is not None else None
+        if at is not None and isinstance(event, Delta) and isinstance(before, Delta):
+            joined = Delta(
+                before.position,
+                before.tokens + event.tokens,
+                before.text + event.text,
+                before.logprobs + event.logprobs,
+                before.pieces + event.pieces,
+            )
+            merged[at] = (choice, joined)
+        else:
+            newest[choice] = len(merged)
+            merged.append((choice, event))
+    return merged
+
+
+class ChoiceStream:
+    """The events of one choice: checks attempts and positions, and drops repeats.
+
+    When events are missing, later ones are held back until :meth:`fill` supplies the journal.
+    """
+
+    __slots__ = ("_held", "attempt", "choice", "ended", "job", "last_event", "position", "response")
+
+    def __init__(self, job: str, choice: int, response: ResponseStream) -> None:
+        self.job = job
+        self.choice = choice
+        self.attempt = 0
+        self.position = 0
+        self.ended = False
+        self.last_event = time.monotonic()
+        self.response = response
+        self._held: list[tuple[int, Event]] | None = None
+
+    def take(self, attempt: int, event: Event) -> bool:
+        """Accept an event from the channel. Returns False when events before it are missing.
+
+        The event is then held back, like all that follow, until :meth:`fill` supplies the missing ones.
+        """
+        if (
+            type(event) is Delta
+            and attempt == self.attempt
+            and event.position == self.position
+            and self._held is None
+            and not self.ended
+        ):
+            # The common case, once per token.
+            self.position += len(event.tokens)
+            self.response.put(self.choice, event, last=False)
+            return True
+        if self._held is not None:
+            self._held.append((attempt, event))
+            return True
+        if self.ended or attempt < self.attempt:
+            return True
+        first = attempt > self.attempt
+        at = self.position if isinstance(event, Started | Rejected) else getattr(event, "position", self.position)
+        if at > self.position or (first and not isinstance(event, Started | Rejected | Failed)):
+            self._held = [(attempt, event)]
+            return False
+        self._accept(attempt, event)
+        return True
+
+    def hold(self) -> None:
+        """Hold back all events until :meth:`fill`."""
+        if self._held is None:
+            self._held = []
+
+    def fill(self, journal: Iterable[Event]) -> None:
+        """Accept the events in ``journal``, then those held back.
+
+        Raises :class:`ValueError` when the journal has a gap.
+        """
+        held, self._held = self._held or [], None
+        self.last_event = time.monotonic()
+        for event in journal:
+            if self.ended:
+                break
+            if isinstance(event, Delta | Finished) and event.position > self.position:
+                raise ValueError(f"the tokens {self.position} to {event.position - 1} are missing")
+            self._accept(max(self.attempt, 1), event)
+        for attempt, event in held:
+            if not self.ended and attempt >= self.attempt and getattr(event, "position", 0) <= self.position:
+                self._accept(attempt, event)
+
+    def resume(self) -> None:
+        """Stop holding events back, because the journal could not be read. Those held back are dropped: a later read
+        of the journal supplies them."""
+        self._held = None
+
+    def finish(self) -> None:
+        """End this choice with the tokens accepted so far."""
+        self._held = None
+        self.ended = True
+        self.response.put(self.choice, Finished(self.position, "stop"), last=True)
+
+    def fail(self, problem: Problem) -> None:
+        """End this choice with ``problem``, unless it has ended."""
+        self._held = None
+        if not self.ended:
+            self.ended = True
+            self.response.put(self.choice, Failed(problem), last=True)
+
+    def _accept(self, attempt: int, event: Event) -> None:
+        new_to_client = self.attempt == 0
+        self.attempt = attempt
+        match event:
+            case Delta():
+                known = self.position - event.position
+                if known == 0:
+                    self.position += len(event.tokens)
+                    self.response.put(self.choice, event, last=False)
+            case Started():
+                if new_to_client:
+                    self.response.put(self.choice, event, last=False)
+            case Finished() | Failed() | Rejected() | Alternatives():
+                self.ended = True
+                self.response.put(self.choice, event, last=True)

@@ -1,31 +1,34 @@
-"""``vinoqueue bench``: measure this installation on this machine."""
+"""``vinoqueue bench``: run the benchmarks on this machine."""
 
 import click
 
 PARTS = {
-    "overhead": "the service against the engine alone, on the real default model",
-    "plumbing": "what a token costs API, supervisor and store, with a simulated engine",
-    "dispatch": "from a job in the queue to its claim, and to its first token",
-    "streams": "thousands of open streams, and of new connections, on one API replica",
-    "scale": "throughput against the ideal as simulated workers are added",
-    "capacity": "what each call costs one store, and what large fleets would ask of it",
-    "step": "what the engine's process does between two steps of the model",
-    "tuning": "the pipeline's settings against each other; only when named",
-    "weights": "formats of the weights: speed, size, perplexity; only when named, needs the extra 'convert'",
-    "prefill": "how long streams wait while a long prompt comes in",
-    "prefix": "what prompts that begin alike gain by going to the same worker",
-    "regressions": "counts that no machine changes, against their budgets",
-    "peers": "the same load through other servers; only when named, builds them in your cache first",
-    "curves": "draws the results into docs/images; only when named, needs matplotlib",
+    "overhead": "the service compared with the bare engine, with the default model",
+    "plumbing": "CPU time per token in the API, supervisor and store, with a simulated engine",
+    "dispatch": "latency from enqueueing a job to its claim and to its first token",
+    "streams": "thousands of open streams and new connections on one API replica",
+    "scale": "throughput relative to linear scaling as simulated workers are added",
+    "capacity": "store cost of each operation, and the store load of large fleets",
+    "step": "per-step host overhead of the engine process",
+    "tuning": "pipeline settings compared; only when named",
+    "weights": "weight formats by speed, size and perplexity; only when named, needs the extra 'convert'",
+    "prefill": "stalls of running streams while a long prompt is prefilled",
+    "prefix": "gain from prefix routing for prompts with a shared prefix",
+    "regressions": "machine-independent counts, checked against their budgets",
+    "peers": "the same load on other servers; only when named, builds them in your cache first",
+    "curves": "plots the results into docs/images; only when named, needs matplotlib",
 }
-"""The parts of :mod:`bench.main` and what each measures. Named here too, because to import them takes
-all that a worker needs."""
+"""The parts of :mod:`bench.main` and what each measures. Repeated here because importing :mod:`bench.main` requires
+the worker's dependencies."""
 
 
 @click.command(epilog="\b\nPARTS:\n" + "\n".join(f"  {name:<12} {what}" for name, what in PARTS.items()))
 @click.argument("parts", nargs=-1, type=click.Choice(tuple(PARTS)), metavar="[PARTS]...")
 def bench(parts: tuple[str, ...]) -> None:
-    """Measure PARTS, or most of them, which takes half an hour; print tables and write bench/results/*.json."""
+    """Run the benchmarks PARTS; without PARTS, most of them, which takes half an hour.
+
+    Prints tables and writes bench/results/*.json.
+    """
     try:
         from bench.main import run
 

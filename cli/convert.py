@@ -1,4 +1,4 @@
-"""``vinoqueue model convert``: a model as an OpenVINO IR folder, with weights in another format."""
+"""``vinoqueue model convert``: convert a model to an OpenVINO IR folder with another weight format."""
 
 import importlib.util
 from pathlib import Path
@@ -17,28 +17,29 @@ _GROUP_SIZE = 32
     type=click.Choice(["int4", "int8", "f16"]),
     default="int4",
     show_default=True,
-    help="Format of the weights. In an int4 model, embeddings and last layer are int8.",
+    help="Weight format. In an int4 model, the embeddings and the last layer are int8.",
 )
 @click.option(
     "--group-size",
     type=click.IntRange(min=-1),
-    help=f"How many int4 weights share a scale; -1: all of a row. More: smaller and worse.  [default: {_GROUP_SIZE}]",
+    help="Number of int4 weights that share a scale; -1 for one scale per row. Larger groups make the model smaller "
+    f"and less accurate.  [default: {_GROUP_SIZE}]",
 )
-@click.option("--small-ends", is_flag=True, help="Embeddings and last layer of an int4 model in int4, too.")
+@click.option("--small-ends", is_flag=True, help="Also store the embeddings and the last layer as int4.")
 @click.option(
     "--max-perplexity-ratio",
     type=click.FloatRange(min=0, min_open=True),
     default=1.1,
     show_default=True,
-    help="How many times the original's the perplexity may be; beyond, nothing is written.",
+    help="Maximum ratio of the converted to the original perplexity; above it, nothing is written.",
 )
 @click.option(
     "--max-context",
     type=click.IntRange(min=0),
     default=0,
-    help="Context length in tokens, where the model states none.",
+    help="Context length in tokens, for models that do not state one.",
 )
-@click.option("--force", is_flag=True, help="Replace FOLDER, if it holds a model's IR.")
+@click.option("--force", is_flag=True, help="Replace FOLDER if it contains a model's IR.")
 def convert(
     source: str,
     folder: Path,
@@ -51,8 +52,8 @@ def convert(
 ) -> None:
     """Convert a model to an OpenVINO IR folder, which 'vinoqueue worker --model FOLDER' serves.
 
-    SOURCE is what 'vinoqueue worker --model' takes. The model is measured before and after: its size, the time it
-    takes to load, and its perplexity on a text that comes with Vinoqueue, which shows what the format costs in quality.
+    SOURCE has the same form as for 'vinoqueue worker --model'. The size, load time and perplexity of the model are
+    measured before and after. The perplexity, on a sample text shipped with Vinoqueue, shows the loss of quality.
 
     \b
     vinoqueue model convert default ./SmolLM2-135M-Instruct
@@ -67,7 +68,7 @@ def convert(
             "OpenVINO is not installed here. Convert where workers run: in the worker's image, or in Vinoqueue's "
             "repository after 'make install', with .venv/bin/vinoqueue."
         )
-    # Imported on demand: the API's image has no OpenVINO.
+    # Imported here because the API's image does not include OpenVINO.
     from worker.convert.conversion import convert as convert_model
     from worker.convert.weights import Weights
     from worker.models import ModelError

@@ -1,6 +1,6 @@
-"""``vinoqueue health``: the check that containers and service managers run every few seconds.
+"""``vinoqueue health``: the health check of containers and service managers.
 
-It answers for the process on this host only, and imports as little as possible.
+It checks the process on this host only. It runs every few seconds, so it imports as little as possible.
 """
 
 from http.client import HTTPConnection, HTTPException
@@ -12,12 +12,12 @@ from cli.options import option
 from shared.runtime.settings import ApiSettings, WorkerSettings
 
 TIMEOUT = 3.0
-"""Seconds that the API may take to answer."""
+"""Seconds to wait for the API's response."""
 
 
 @click.group()
 def health() -> None:
-    """Tell by the exit code whether this host's API or worker is well: 0 it is, 1 it is not.
+    """Check the API or worker on this host; the exit code is 0 if it is healthy, else 1.
 
     \b
     vinoqueue health api
@@ -27,7 +27,7 @@ def health() -> None:
 
 @health.command("api", params=[option(ApiSettings, "host"), option(ApiSettings, "port")])
 def api(host: str, port: int) -> None:
-    """The API answers on its port."""
+    """Check that the API responds on its port."""
     try:
         answer = get(host, port, "/live", timeout=TIMEOUT)
     except (OSError, HTTPException) as error:
@@ -38,7 +38,7 @@ def api(host: str, port: int) -> None:
 
 @health.command("worker", params=[store_option(), option(WorkerSettings, "node")])
 def worker(redis_url: str, node: str) -> None:
-    """A worker advertises itself from this node, and is not failing."""
+    """Check that a worker of this node is registered and not failing."""
     from cli.status import look
 
     workers = [one for one in look(redis_url).workers if one.host == node]
@@ -50,9 +50,9 @@ def worker(redis_url: str, node: str) -> None:
 
 
 def get(host: str, port: int, path: str, *, timeout: float) -> int:
-    """The HTTP status of ``GET path`` from a server that listens on ``host``.
+    """Return the HTTP status of ``GET path`` from a server that listens on ``host``.
 
-    Raises :class:`OSError` or :class:`http.client.HTTPException` when there is no answer.
+    Raises :class:`OSError` or :class:`http.client.HTTPException` if there is no valid response.
     """
     connection = HTTPConnection(reachable(host), port, timeout=timeout)
     try:
@@ -63,5 +63,5 @@ def get(host: str, port: int, path: str, *, timeout: float) -> int:
 
 
 def reachable(host: str) -> str:
-    """The address at which this machine reaches a server that listens on ``host``: a wildcard means loopback."""
+    """Return the address for local connections to a server that listens on ``host``: a wildcard becomes loopback."""
     return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104

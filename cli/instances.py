@@ -1,8 +1,8 @@
-"""Instances of ``vinoqueue up`` on this machine: where each keeps its socket, and how other commands find it.
+"""Discovery of ``vinoqueue up`` instances on this machine.
 
-The embedded Valkey of each instance has a folder of its own in the user's runtime directory
-(``$XDG_RUNTIME_DIR/vinoqueue``, or ``vinoqueue-UID`` in the directory for temporary files). The folder's name begins
-with the API's port. A folder whose socket nobody listens on was left by a killed instance, and is ignored.
+The embedded Valkey of each instance has its own folder in the user's runtime directory
+(``$XDG_RUNTIME_DIR/vinoqueue``, or ``vinoqueue-UID`` in the directory for temporary files). The folder's name starts
+with the API's port. A folder without a listening socket was left by a killed instance and is ignored.
 """
 
 import os
@@ -24,20 +24,20 @@ from shared.runtime.settings import Settings
 
 _SOCKET = "valkey.sock"
 _CONNECT_TIMEOUT = 1.0
-"""Seconds that an instance may take to accept a connection; it does so at once, unless it is stopped."""
+"""Timeout in seconds for connecting to an instance. Only a suspended instance takes noticeable time."""
 
 
 class Instance(NamedTuple):
-    """A running ``vinoqueue up``: the port of its API, and the URL of its store."""
+    """A running ``vinoqueue up``: its API port and its store URL."""
 
     port: str
     redis_url: str
 
 
 def make_folder(port: int) -> Path:
-    """Make a private folder for an instance whose API is on ``port``.
+    """Create a private folder for an instance whose API is on ``port``.
 
-    Raises :class:`click.ClickException` when there is no safe place for it.
+    Raises :class:`click.ClickException` if no private directory is available.
     """
     for place in _places():
         try:
@@ -45,14 +45,14 @@ def make_folder(port: int) -> Path:
             if _is_private(place):
                 return Path(tempfile.mkdtemp(prefix=f"{port}-", dir=place))
         except OSError:
-            continue  # such as an XDG_RUNTIME_DIR of another user, as under sudo
+            continue  # for example, another user's XDG_RUNTIME_DIR under sudo
     raise click.ClickException(
         f"No private directory for a socket: {', '.join(map(str, _places()))} can't be made, or others may write there."
     )
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove an instance's folder, and the directory around it if it was the last one."""
+    """Remove an instance's folder, and its parent directory if that is then empty."""
     shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.parent.rmdir()
@@ -61,12 +61,12 @@ def remove_folder(folder: Path) -> None:
 
 
 def socket_in(folder: Path) -> Path:
-    """The socket of the instance's Valkey."""
+    """Return the path of the Valkey socket in an instance's folder."""
     return folder / _SOCKET
 
 
 def running() -> list[Instance]:
-    """The instances of this user that are running now, by port."""
+    """Return this user's running instances, sorted by port."""
     found = (
         Instance(path.parent.name.partition("-")[0], f"unix://{path}")
         for place in _places()
@@ -78,9 +78,9 @@ def running() -> list[Instance]:
 
 
 def store_option() -> click.Option:
-    """``--redis-url`` of commands that look at a running service; its default is the store of a local ``vinoqueue up``.
+    """Return the ``--redis-url`` option of commands that inspect a running service.
 
-    Where several run, the command ends and names them.
+    Its default is the store of a local ``vinoqueue up``. If several instances run, it is a usage error that lists them.
     """
     made = option(Settings, "redis_url")
     made.callback = _find
@@ -89,7 +89,7 @@ def store_option() -> click.Option:
 
 
 def own_command(*arguments: str) -> str:
-    """A shell command that runs this installation's ``vinoqueue`` with ``arguments``, in whatever directory."""
+    """Return a shell command that runs this installation's ``vinoqueue`` with ``arguments`` from any directory."""
     script = Path(sys.executable).parent / "vinoqueue"
     start = [str(script)] if script.exists() else [sys.executable, "-P", "-m", "cli.main"]
     return shlex.join([*start, *arguments])
@@ -110,14 +110,14 @@ def _find(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
 
 
 def _places() -> Iterator[Path]:
-    """Directories for the folders of instances, the best first."""
+    """Yield the candidate directories for instance folders in order of preference."""
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         yield Path(runtime) / "vinoqueue"
     yield Path(tempfile.gettempdir()) / f"vinoqueue-{os.geteuid()}"
 
 
 def _is_private(place: Path) -> bool:
-    """Whether ``place`` is a directory of this user, and no other user can put a socket there."""
+    """Whether ``place`` is a directory owned by this user and inaccessible to other users."""
     try:
         found = place.lstat()
     except OSError:

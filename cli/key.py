@@ -1,4 +1,4 @@
-"""``vinoqueue key``: who may use the API."""
+"""``vinoqueue key``: manage API keys."""
 
 import asyncio
 import re
@@ -23,7 +23,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Duration(click.ParamType[float]):
-    """A time as a number with a unit: 90s, 15m, 12h or 30d."""
+    """A duration as an integer with a unit: 90s, 15m, 12h or 30d."""
 
     name = "duration"
 
@@ -44,30 +44,30 @@ _STORE = store_option()
 def key() -> None:
     """Create, list, revoke and rotate API keys.
 
-    The first key closes the API to requests without one. Replicas follow within a second or two.
+    Once a key exists, the API refuses requests without a valid key. Changes reach all replicas within two seconds.
     """
 
 
 @key.command(params=[_STORE])
-@click.option("--name", default="", help="Whose key it is.")
-@click.option("--models", default="", help="Models that it may use, apart by commas; all if left out.")
+@click.option("--name", default="", help="Owner or purpose of the key.")
+@click.option("--models", default="", help="Comma-separated models that the key may use; default: all.")
 @click.option(
     "--priority",
     type=click.Choice(["flex", "default", "priority"]),
     default="default",
     show_default=True,
-    help="Band of its requests, and the highest that they may ask for.",
+    help="Default and highest band of the key's requests.",
 )
-@click.option("--requests-per-minute", type=click.IntRange(1), help="Most requests in a minute.")
-@click.option("--tokens-per-minute", type=click.IntRange(1), help="Most tokens of prompts and answers in a minute.")
+@click.option("--requests-per-minute", type=click.IntRange(1), help="Maximum requests per minute.")
+@click.option("--tokens-per-minute", type=click.IntRange(1), help="Maximum prompt and completion tokens per minute.")
 @click.option("--concurrency", type=click.IntRange(1), help="Most requests in flight at the same time.")
-@click.option("--queue-timeout", type=Duration(), help="Longest wait of its requests in the queue, such as 30s.")
-@click.option("--expires", type=Duration(), help="Time until it ends, such as 30d; never if left out.")
+@click.option("--queue-timeout", type=Duration(), help="Maximum time its requests wait in the queue, such as 30s.")
+@click.option("--expires", type=Duration(), help="Time until the key expires, such as 30d; default: never.")
 @click.option(
-    "--toml", is_flag=True, help="Print an entry for a key file (--keys-file) instead of keeping it in Redis."
+    "--toml", is_flag=True, help="Print an entry for a key file (--keys-file) instead of storing the key in Redis."
 )
 def create(redis_url: str, models: str, expires: float | None, toml: bool, **attributes: Any) -> None:
-    """Make a key and print its secret, which is kept nowhere and can't be shown again.
+    """Create a key and print its secret, which is not stored and can't be shown again.
 
     \b
     vinoqueue key create --name search-team --requests-per-minute 60
@@ -94,13 +94,13 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
         click.echo(as_toml(made))
     else:
         made, secret = _with_store(redis_url, keep)
-    _show_secret(made, secret, beside=toml)
+    _show_secret(made, secret, on_stderr=toml)
 
 
 @key.command("list", params=[_STORE])
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 def list_(redis_url: str, as_json: bool) -> None:
-    """Show the keys in Redis, without their secrets."""
+    """List the keys in Redis, without their secrets."""
 
     async def read(redis: Redis) -> tuple[list[ApiKey], float]:
         return decoded(await stored_keys(redis)), await store_time(redis)
@@ -120,24 +120,26 @@ def list_(redis_url: str, as_json: bool) -> None:
 @key.command("revoke", params=[_STORE])
 @click.argument("key_id", metavar="ID")
 def revoke_(redis_url: str, key_id: str) -> None:
-    """End a key at once. It stays in the list."""
+    """Revoke a key immediately. It remains in the list."""
     revoked = _with_store(redis_url, lambda redis: revoke(redis, key_id))
     click.echo(f"{revoked.id} is revoked.")
 
 
 @key.command("rotate", params=[_STORE])
 @click.argument("key_id", metavar="ID")
-@click.option("--grace", type=Duration(), default=0.0, help="Time for which the old secret goes on, such as 1h; none.")
+@click.option(
+    "--grace", type=Duration(), default=0.0, help="Time the old secret stays valid, such as 1h; default: none."
+)
 def rotate_(redis_url: str, key_id: str, grace: float) -> None:
-    """Give a key a new secret and print it. Limits and counts stay."""
+    """Give a key a new secret and print it. The key's limits and usage do not change."""
     rotated, secret = _with_store(redis_url, lambda redis: rotate(redis, key_id, grace=grace))
     _show_secret(rotated, secret)
 
 
 def as_toml(made: ApiKey) -> str:
-    """The key as an entry of a key file."""
+    """Return the key as an entry of a key file."""
     lines = [
-        # A JSON string or array of strings is the same in TOML.
+        # JSON strings and arrays of strings are valid TOML.
         f"{name} = {msgspec.json.encode(value).decode()}"
         for name, value in _asdict(made).items()
         if value not in (None, "", ()) and not (name == "previous_until" and value == 0)
@@ -149,10 +151,10 @@ def _asdict(one: ApiKey) -> dict[str, Any]:
     return msgspec.structs.asdict(one)
 
 
-def _show_secret(made: ApiKey, secret: str, *, beside: bool = False) -> None:
-    """Print the secret alone on standard output, so that scripts can take it; or ``beside`` what stands there."""
+def _show_secret(made: ApiKey, secret: str, *, on_stderr: bool = False) -> None:
+    """Print the secret to standard output, alone, for scripts; or to standard error if ``on_stderr``."""
     click.echo(f"Key {made.id}. Keep the secret safe, it is not shown again:", err=True)
-    click.echo(secret, err=beside)
+    click.echo(secret, err=on_stderr)
 
 
 def _state(one: ApiKey, now: float) -> str:

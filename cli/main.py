@@ -1,5 +1,8 @@
-"""The ``vinoqueue`` command. Each subcommand is imported only when it is used, so that ``--help`` is quick,
-the API's process never imports the worker's libraries, and neither does the worker's import the API's."""
+"""Entry point of the ``vinoqueue`` command.
+
+Subcommands are imported lazily. This keeps ``--help`` fast, the worker's libraries out of the API process, and the
+API's libraries out of the worker.
+"""
 
 from difflib import get_close_matches
 from importlib import import_module
@@ -11,7 +14,7 @@ from shared.runtime.version import VERSION
 
 
 class _Entry(NamedTuple):
-    """Where a subcommand is (``module:attribute``), and the line that the overview gives it."""
+    """Location of a subcommand (``module:attribute``) and its summary in the overview."""
 
     target: str
     summary: str
@@ -25,8 +28,8 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
     },
     "Look": {
         "status": _Entry("cli.status:status", "Show workers, queues and API replicas."),
-        "health": _Entry("cli.health:health", "Tell by the exit code whether this host's API or worker is well."),
-        "bench": _Entry("cli.bench:bench", "Measure this installation on this machine."),
+        "health": _Entry("cli.health:health", "Check the API or worker on this host."),
+        "bench": _Entry("cli.bench:bench", "Run the benchmarks on this machine."),
         "version": _Entry("cli.version:version", "Print the version."),
     },
     "Models": {
@@ -40,14 +43,14 @@ _ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in sect
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and summary, and imports one when it is called."""
+    """A command group that imports a subcommand only when it is invoked."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all subcommands, in the order of the overview."""
+        """Return the names of all subcommands in the order of the overview."""
         return list(_ENTRIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand ``cmd_name``, or None."""
+        """Return the subcommand ``cmd_name``, or None."""
         if cmd_name not in _ENTRIES:
             return None
         module, attribute = _ENTRIES[cmd_name].target.split(":")
@@ -58,7 +61,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The subcommand that ``args`` begin with. Raises :class:`click.UsageError` with the nearest name."""
+        """Return the subcommand named by ``args[0]``. Raises :class:`click.UsageError` with the nearest name."""
         name = args[0]
         if name not in _ENTRIES and not name.startswith("-") and not ctx.resilient_parsing:
             near = get_close_matches(name, _ENTRIES, n=1)
@@ -66,8 +69,8 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand, after a check of the environment variables."""
-        from cli.environment import check_variables  # imports all settings, which --help need not wait for
+        """Check the environment variables, then run the subcommand."""
+        from cli.environment import check_variables  # imports all settings, which --help does not need
 
         check_variables()
         return super().invoke(ctx)
@@ -82,7 +85,7 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Every flag has an environment twin, VINOQUEUE_ and its name: --max-batch is VINOQUEUE_MAX_BATCH.",
+    epilog="Every setting can also be an environment variable: --max-batch is VINOQUEUE_MAX_BATCH.",
 )
 @click.version_option(VERSION, message="%(version)s")
 def main() -> None:
@@ -91,7 +94,7 @@ def main() -> None:
     \b
     Everything on one machine:  vinoqueue up
     Another worker node:        vinoqueue worker --redis-url redis://store:6379/0 --device GPU
-    Who is there:               vinoqueue status
+    Workers and queues:         vinoqueue status
     """
 
 

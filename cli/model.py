@@ -1,4 +1,4 @@
-"""``vinoqueue model``: the models on this machine."""
+"""``vinoqueue model``: manage the models on this machine."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +12,14 @@ from cli.convert import convert
 def model() -> None:
     """List, download, locate and convert models.
 
-    A SOURCE is what 'vinoqueue worker --model' takes: default, a GGUF file, an OpenVINO IR folder, or a
+    A SOURCE has the same form as for 'vinoqueue worker --model': default, a GGUF file, an OpenVINO IR folder, or a
     Hugging Face id such as org/name or org/name:file.gguf.
     """
 
 
 @model.command("list")
 def list_() -> None:
-    """Show the models that are on this machine and need no path."""
+    """List the models on this machine that can be named without a path."""
     from worker.models import list_models
 
     for one in list_models():
@@ -29,7 +29,7 @@ def list_() -> None:
 @model.command()
 @click.argument("source")
 def pull(source: str) -> None:
-    """Download a model from the Hugging Face hub, if it is not here yet, and print where it is."""
+    """Download a model from Hugging Face unless it is cached, and print its path."""
     from worker.models import pull as pull_source
 
     _print_place(pull_source, source)
@@ -38,7 +38,7 @@ def pull(source: str) -> None:
 @model.command()
 @click.argument("source")
 def path(source: str) -> None:
-    """Print where a model is on this machine; downloads nothing."""
+    """Print the path of a model on this machine, without downloading it."""
     from worker.models import path as source_path
 
     _print_place(source_path, source)

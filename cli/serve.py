@@ -1,4 +1,7 @@
-"""The commands that serve. Each imports its room when it runs: the API's process never sees OpenVINO."""
+"""``vinoqueue up``, ``api`` and ``worker``.
+
+Each imports its package only when it runs, so that the API process never imports OpenVINO.
+"""
 
 from cli.options import SettingsCommand
 from shared.runtime.settings import ApiSettings, UpSettings, WorkerSettings
@@ -26,9 +29,10 @@ up = SettingsCommand(
     "up",
     UpSettings,
     _run_up,
-    help="""Start everything on this machine: a store, one worker and one API, each its own process.
+    help="""Start a store, one worker and one API replica on this machine, each in its own process.
 
-    Prints the address once the model answers. Ctrl-C or SIGTERM ends all of it; a second Ctrl-C at once.
+    Prints the address once the model is served. Ctrl-C or SIGTERM stops everything gracefully; a second Ctrl-C stops
+    immediately.
 
     \b
     vinoqueue up
@@ -41,7 +45,7 @@ api = SettingsCommand(
     "api",
     ApiSettings,
     _run_api,
-    help="""Start one API replica: HTTP on one side, the queue on the other. It loads no model.
+    help="""Start one API replica. It serves HTTP and submits jobs to the queue; it does not load a model.
 
     \b
     vinoqueue api --host 0.0.0.0 --redis-url redis://store:6379/0
@@ -52,7 +56,7 @@ worker = SettingsCommand(
     "worker",
     WorkerSettings,
     _run_worker,
-    help="""Start one worker: it takes jobs from the queue and generates for many of them at the same time.
+    help="""Start one worker. It claims jobs from the queue and runs them in one continuous batch.
 
     \b
     vinoqueue worker --redis-url redis://store:6379/0 --device GPU

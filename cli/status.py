@@ -1,4 +1,4 @@
-"""``vinoqueue status``: workers, queues and API replicas, for people and for programs."""
+"""``vinoqueue status``: show workers, queues and API replicas as tables or JSON."""
 
 import asyncio
 import time
@@ -14,11 +14,11 @@ from shared.protocol.registry import ReplicaInfo, WorkerInfo, survey
 from shared.redis.client import connect
 
 REFRESH = 2.0
-"""Seconds between two looks of ``--watch``."""
+"""Refresh interval of ``--watch`` in seconds."""
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One model's queue: jobs that wait, jobs that workers hold, and workers that serve it."""
+    """Queue of one model: waiting jobs, claimed jobs (``in_flight``), and the number of workers that serve it."""
 
     model: str
     waiting: int
@@ -27,7 +27,7 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that ``status`` shows."""
+    """State of the service, as read from the registry and the queues."""
 
     workers: list[WorkerInfo]
     queues: list[QueueInfo]
@@ -35,12 +35,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command(params=[store_option()])
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
-@click.option("--watch", is_flag=True, help=f"Look again every {REFRESH:.0f} seconds until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--watch", is_flag=True, help=f"Refresh every {REFRESH:.0f} seconds until Ctrl-C.")
 def status(redis_url: str, as_json: bool, watch: bool) -> None:
     """Show workers, queues and API replicas.
 
-    Ends with exit code 1 when the store can't be reached.
+    Exits with code 1 if the store can't be reached.
 
     \b
     vinoqueue status
@@ -58,7 +58,7 @@ def status(redis_url: str, as_json: bool, watch: bool) -> None:
 
 
 def look(redis_url: str) -> Snapshot:
-    """Read the state of the service. Raises :class:`click.ClickException` when the store can't be read."""
+    """Read the state of the service. Raises :class:`click.ClickException` if the store can't be read."""
     try:
         return asyncio.run(_look(redis_url))
     except ValueError as error:
@@ -86,7 +86,7 @@ async def _look(redis_url: str) -> Snapshot:
 
 
 def as_json_line(snapshot: Snapshot) -> str:
-    """The snapshot as one line of JSON; unlike the advertisements in Redis, with every field written out."""
+    """Return the snapshot as one line of JSON. Unlike the registry records in Redis, it includes default values."""
     parts = {
         "workers": [msgspec.structs.asdict(worker) for worker in snapshot.workers],
         "queues": [msgspec.structs.asdict(queue) for queue in snapshot.queues],
@@ -96,7 +96,7 @@ def as_json_line(snapshot: Snapshot) -> str:
 
 
 def as_table(snapshot: Snapshot, *, now: float) -> str:
-    """The snapshot as text in three tables. ``now`` is the Unix time, for ages."""
+    """Return the snapshot as three text tables. ``now`` is a Unix time in seconds, from which ages are computed."""
     workers = [
         (
             worker.id,

@@ -1,4 +1,4 @@
-"""``vinoqueue version``."""
+"""``vinoqueue version``: print the version."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""The HTTP chat interfaces: thin translators around one request type and one event stream."""
+"""Dialects, the public HTTP interfaces: translators between HTTP bodies and the internal request and events."""
 
 from collections.abc import Callable, Collection
 
@@ -22,9 +22,9 @@ def dialect_of(
     serving: Callable[[], Collection[str]],
     own_name: Callable[[str], str] = str,
 ) -> Dialect:
-    """The dialect of one exchange, in which its errors are told too.
+    """Return the dialect of one HTTP exchange; it also encodes the errors of that exchange.
 
-    ``serving`` returns the own names of the models that workers serve now, ``own_name`` that of an alias.
+    ``serving`` returns the names of the models that workers serve now. ``own_name`` resolves an alias to a model name.
     """
     root = path.split("/", 2)[1]
     if root == "v3":

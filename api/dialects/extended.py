@@ -1,4 +1,4 @@
-"""Requests with the engine's own settings besides OpenAI's and vLLM's: the other dialects build on them."""
+"""Request schemas with OpenVINO GenAI's parameters in addition to OpenAI's and vLLM's; shared by the other dialects."""
 
 from typing import Annotated
 
@@ -13,13 +13,13 @@ from api.dialects.openai.schema import MAX_COUNT, ChatCompletionRequest
 from shared.protocol.request import ChatRequest, Sampling
 
 MAX_SEQUENCES = 128
-"""Most texts that one request may have made, as OpenAI's reference has it for ``n``."""
+"""Maximum number of choices of a request, OpenAI's limit for ``n``."""
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
 class EngineFields(Strict):
-    """The engine's settings for beam search and speculative decoding, as OpenVINO Model Server names them."""
+    """Parameters of beam search and speculative decoding, with OpenVINO Model Server's names."""
 
     assistant_confidence_threshold: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     length_penalty: float | None = None
@@ -28,43 +28,43 @@ class EngineFields(Strict):
 
 
 class ExtendedChatRequest(ServedChatRequest, EngineFields):
-    """The chat request of ``/v1`` with more fields."""
+    """The chat request of ``/v1`` with the additional fields."""
 
     best_of: Annotated[int, Field(ge=1, le=MAX_SEQUENCES)] | None = None
 
 
 class ExtendedCompletionRequest(ServedCompletionRequest, EngineFields):
-    """The plain completion request of ``/v1`` with more fields."""
+    """The plain completion request of ``/v1`` with the additional fields."""
 
 
 EXTENSIONS = frozenset(ExtendedChatRequest.model_fields) - frozenset(ChatCompletionRequest.model_fields)
-"""The names of the fields of chats that OpenAI's reference does not have."""
+"""Names of the chat request fields that are not in OpenAI's reference."""
 
 
 def translate_chat(request: ExtendedChatRequest) -> ChatRequest:
     """Return the internal form of a validated request.
 
-    ``best_of`` above 1 is the width of a beam search, as OpenVINO Model Server has it. Raises
-    :class:`RequestRefused` for a rule that the request breaks, and for what is not served.
+    ``best_of`` above 1 selects beam search with that width, as in OpenVINO Model Server. Raises
+    :class:`RequestRefused` for a broken rule, and for unsupported features.
     """
     if request.stream_options is not None and request.stream_options.include_obfuscation:
-        # It is a protection, so it is not dropped in silence.
+        # Obfuscation is a security feature, so it is refused rather than ignored.
         raise invalid("stream_options.include_obfuscation", "only streams under /v1 can be obfuscated")
     chat = translate(request)
     return msgspec.structs.replace(chat, sampling=_sampling(request, request.best_of, chat))
 
 
 def translate_plain(request: ExtendedCompletionRequest) -> ChatRequest:
-    """Return the internal form of a validated plain completion, with ``best_of`` as in chats.
+    """Return the internal form of a validated plain completion, with ``best_of`` as in :func:`translate_chat`.
 
-    Raises :class:`RequestRefused` for a rule that the request breaks, and for what is not served.
+    Raises :class:`RequestRefused` for a broken rule, and for unsupported features.
     """
     plain = translate_completion(request.model_copy(update={"best_of": None}))
     return msgspec.structs.replace(plain, sampling=_sampling(request, request.best_of, plain))
 
 
 def _sampling(fields: EngineFields, best_of: int | None, request: ChatRequest) -> Sampling:
-    """The sampling of ``request`` with the engine's own settings."""
+    """Return the sampling parameters of ``request`` with the engine's own parameters added."""
     if best_of is not None and request.n > best_of:
         raise invalid("n", f"it can't be greater than 'best_of', which is {best_of}")
     if fields.num_assistant_tokens is not None and fields.assistant_confidence_threshold is not None:

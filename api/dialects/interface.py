@@ -1,6 +1,6 @@
-"""What a dialect is: one request type in, one event stream out, three translators around them.
+"""The dialect interface: parses request bodies, encodes responses and encodes errors.
 
-A dialect does no I/O and knows no web framework. The routes hand it bytes and send on the bytes that it returns.
+A dialect does no I/O and does not depend on the web framework. Routes pass it bytes and send the bytes it returns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,24 +14,24 @@ from shared.protocol.request import ChatRequest
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of a whole request: its prompt once, the completions of all its choices together."""
+    """Token counts of a request: its prompt counted once, and the completions of all its choices."""
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
     reasoning_tokens: int = 0
-    """Those of the completion tokens that were reasoning."""
+    """The part of ``completion_tokens`` that is reasoning."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """A token that was chosen: its bytes, and the natural logarithm of its probability."""
+    """A sampled token: its bytes and the natural logarithm of its probability."""
 
     piece: bytes
     logprob: float
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call that the model made. ``arguments`` is JSON text, perhaps cut off at the length limit."""
+    """A tool call. ``arguments`` is JSON text, possibly truncated by the length limit."""
 
     id: str
     name: str
@@ -39,7 +39,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """One complete answer. ``logprobs`` is None where none were asked for."""
+    """One complete choice. ``logprobs`` is None if the request did not ask for them."""
 
     index: int
     text: str
@@ -50,7 +50,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole HTTP answer. ``body`` is JSON; ``headers`` come on top of the usual ones."""
+    """An HTTP error response. ``body`` is JSON; ``headers`` are sent in addition to the standard ones."""
 
     status: int
     body: bytes
@@ -58,10 +58,10 @@ class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessagesMissing(RequestRefused):
-    """The body has no messages, but names a model.
+    """The body names a model but has no messages.
 
-    The OpenAI service looks for the model before it asks for messages. So whoever knows the models should refuse an
-    unknown one instead of raising this.
+    The OpenAI service checks the model before the messages. So a caller that knows the models should refuse an unknown
+    model first, and report this error only for a known one.
     """
 
     def __init__(self, problem: Problem, *, model: str) -> None:
@@ -70,63 +70,62 @@ class MessagesMissing(RequestRefused):
 
 
 class Lookup(Protocol):
-    """The query parameters or the headers of a request, by name."""
+    """The query parameters or the headers of an HTTP request, by name."""
 
     def get(self, name: str, /) -> str | None:
-        """The value of one, if it is there; headers are found in any case."""
+        """Return the value of a parameter or header, or None. Header names are case-insensitive."""
 
 
 class ResponseEncoder(Protocol):
-    """The answer to one accepted request, in the dialect's form.
+    """Encodes the response to one accepted request.
 
-    A stream is, for each choice, one ``opening``, any number of ``content``, ``reasoning``, ``call`` and
-    ``arguments``, and one ``closing`` (choices may interleave), then ``usage`` once, then ``done``. After
-    ``failure`` nothing else is sent. Each method returns the bytes to send as they are: one or more whole
-    server-sent events, or nothing at all.
+    Order of a stream: for each choice one ``opening``, any number of ``content``, ``reasoning``, ``call`` and
+    ``arguments``, and one ``closing`` (choices may interleave); then ``usage`` once; then ``done``. Nothing follows
+    ``failure``. Each method returns the bytes to send: one or more whole server-sent events, or nothing.
     """
 
     done: bytes
 
     def opening(self, choice: int) -> bytes:
-        """The first event of a choice, sent as soon as the worker has accepted the request."""
+        """Encode the first event of a choice, sent as soon as a worker has started the job."""
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """More text of a choice, with the tokens that it was made of where log probabilities were asked for."""
+        """Encode a text delta of a choice, with its tokens if the request asked for log probabilities."""
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """More of what the model writes to itself."""
+        """Encode a reasoning delta of a choice, with its tokens if the request asked for log probabilities."""
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
-        """The beginning of a tool call; ``index`` counts the choice's calls from 0."""
+        """Encode the start of a tool call; ``index`` numbers the calls of the choice from 0."""
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
-        """More of the JSON text of a call's arguments."""
+        """Encode a delta of the JSON text of a call's arguments."""
 
     def closing(self, choice: int, reason: FinishReason) -> bytes:
-        """The last event of a choice."""
+        """Encode the last event of a choice."""
 
     def usage(self, usage: Usage) -> bytes:
-        """The usage event; empty when the request did not ask for it."""
+        """Encode the usage event; empty if the request did not ask for it."""
 
     def failure(self, problem: Problem) -> bytes:
-        """The end of a stream that broke after it began, its terminator included."""
+        """Encode an error that ends a started stream, including the stream's terminator."""
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
-        """The JSON body of an answer that does not stream; ``choices`` are in order of their index."""
+        """Encode the JSON body of a response that is not streamed; ``choices`` are ordered by index."""
 
 
 class Dialect(Protocol):
-    """One HTTP chat interface. Where request headers matter to it, an instance is made for each request."""
+    """One public HTTP interface. A dialect that depends on request headers is instantiated per request."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Translate a request body. Raises :class:`RequestRefused`, and nothing else."""
+        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
 
     def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponseEncoder:
-        """Begin the answer to ``request``.
+        """Return the encoder of the response to ``request``.
 
-        ``answer_id`` is a unique hexadecimal string that the dialect may prefix, ``created`` is in Unix seconds,
+        ``answer_id`` is a unique hexadecimal string that the dialect may prefix. ``created`` is a Unix time in seconds.
         ``fingerprint`` comes from the worker's ``Started`` event.
         """
 
     def error(self, problem: Problem) -> ErrorReply:
-        """Translate a failure that happens before the answer has begun."""
+        """Encode an error that occurs before the response has started."""

@@ -1,6 +1,6 @@
-"""Parsers: from the text of an answer to content, reasoning and tool calls, as it comes.
+"""Streaming parsers that split generated text into content, reasoning and tool calls.
 
-They run in the API, so that a job that moves to another worker takes no parser state along.
+They run in the API replica, so a job that migrates to another worker carries no parser state.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,11 @@ __all__ = [
 def parser_for(
     output: OutputFormat, tools: Sequence[Tool] = (), *, in_reasoning: bool = False, guided: bool = False
 ) -> Parser | None:
-    """Return a parser for one answer, or ``None`` where all of its text is content.
+    """Return a parser for one choice, or ``None`` if all of its text is content.
 
-    ``tools`` are those that the model may call: none where the request has none or chose none.
-    ``in_reasoning`` tells that the prompt has opened the reasoning (:meth:`OutputFormat.opens_reasoning`),
-    ``guided`` that a grammar makes the whole text JSON: a call object or a list of them.
+    ``tools`` are the tools that the model may call; empty if the request has none or sets ``tool_choice: "none"``.
+    ``in_reasoning``: the prompt ends inside the reasoning block (:meth:`OutputFormat.opens_reasoning`).
+    ``guided``: a grammar constrains the whole text to JSON, one call object or a list of them.
     """
     if guided:
         return ScriptedParser(guided_script)

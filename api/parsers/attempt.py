@@ -1,4 +1,4 @@
-"""Reading what looks like calls, and taking it for content where it is none."""
+"""Speculative parsing of tool calls, with a fallback to content."""
 
 from api.parsers.source import Malformed, Script, Source
 from api.parsers.writer import Writer
@@ -7,9 +7,9 @@ from api.parsers.writer import Writer
 def attempt(source: Source, writer: Writer, calls: Script[None], *, marked: bool = True) -> Script[bool]:
     """Run the script ``calls``; return whether it found calls and nothing else.
 
-    What it has read and not told is content, except where the text ends inside a call: markup is never content.
-    ``marked`` is whether a marker has announced the calls. Without one, what the text ends inside is taken for a call
-    only where the text was cut off.
+    Text that it consumed but did not emit becomes content. The exception is text that ends inside a call: that is
+    markup, which is dropped. ``marked``: a marker introduced the calls. Without a marker, and before a call has been
+    opened, unfinished text counts as a call only if the text was truncated.
     """
     opened = writer.calls
     try:

@@ -1,7 +1,7 @@
-"""DeepSeek's calls: a name, a separator token and the arguments, each call in tokens of its own.
+"""DeepSeek tool calls: name, separator token and arguments, each call between begin and end tokens.
 
-V3 and R1 write the type ``function`` first, then the name and the arguments in a JSON code block;
-V3.1 writes just the name and the arguments.
+V3 and R1 write the type ``function``, the separator, the name, and the arguments in a JSON code block.
+V3.1 writes the name, the separator and the bare arguments.
 """
 
 from api.parsers.json_calls import stream_arguments
@@ -13,7 +13,7 @@ _FENCE = "```"
 
 
 def read_deepseek_calls(source: Source, writer: Writer, trigger: str) -> Script[None]:
-    """Read a group of calls, or the one that ``trigger`` began. Raises :class:`Malformed` on a fault."""
+    """Read a group of calls, or the single call that ``trigger`` opened. Raises :class:`Malformed` on invalid input."""
     if trigger != DEEPSEEK_CALL_BEGIN:
         yield from source.skip_space()
         yield from source.expect(DEEPSEEK_CALL_BEGIN)
@@ -23,7 +23,7 @@ def read_deepseek_calls(source: Source, writer: Writer, trigger: str) -> Script[
         if (yield from source.match(DEEPSEEK_CALL_BEGIN)) is None:
             break
     if (yield from source.match(DEEPSEEK_CALLS_END)) is not None:
-        source.forget()
+        source.commit()
 
 
 def _call(source: Source, writer: Writer) -> Script[None]:
@@ -48,7 +48,7 @@ def _call(source: Source, writer: Writer) -> Script[None]:
         raise Malformed
     yield from source.skip_space()
     if (yield from source.match(_FENCE)) is not None:
-        source.forget()
+        source.commit()
         yield from source.skip_space()
     if (yield from source.match(DEEPSEEK_CALL_END)) is not None:
-        source.forget()
+        source.commit()

@@ -1,7 +1,7 @@
-"""gpt-oss' answers: a row of messages, each with a header that names its channel and perhaps a recipient.
+"""OpenAI's harmony response format, written by gpt-oss: messages with a channel and an optional recipient.
 
-Format: OpenAI's harmony response format. The channel ``analysis`` is reasoning, ``final`` and ``commentary``
-are content, and a message to ``functions.name`` is a call.
+The channel ``analysis`` is reasoning, ``final`` and ``commentary`` are content. A message whose recipient is
+``functions.NAME`` is a tool call.
 """
 
 import re
@@ -14,6 +14,7 @@ from api.parsers.writer import Writer
 from shared.protocol.formats import HARMONY_CHANNEL, HARMONY_ENDS, HARMONY_MESSAGE, HARMONY_START
 
 HEADER_LIMIT = 512
+"""Maximum length of a message header in characters."""
 
 _HEADER_STARTS = (HARMONY_START, HARMONY_CHANNEL)
 _HEADER_END = markers(HARMONY_MESSAGE)
@@ -24,48 +25,48 @@ _analysis = re.compile(r"<\|channel\|>\s*analysis\b")
 
 
 def harmony_script(source: Source, writer: Writer, *, in_reasoning: bool, with_calls: bool) -> Script[None]:
-    """Read a whole answer. ``in_reasoning``: the prompt has begun a message of reasoning.
+    """Read the whole output. ``in_reasoning``: the prompt ends inside an analysis message.
 
-    Without ``with_calls`` a message to a function is content: nobody asked for calls.
+    Without ``with_calls``, a message to a function is content, because the request offers no tools.
     """
-    tell_content = _teller(source, writer.content)
+    emit_content = _emitter(source, writer.content)
     if in_reasoning:
-        marker = yield from source.through(_BODY_END, _teller(source, writer.reasoning))
+        marker = yield from source.through(_BODY_END, _emitter(source, writer.reasoning))
     else:
         yield from source.skip_space()
-        # The prompt has begun the first header, and a recipient may stand before the channel.
+        # The prompt contains the start of the first header. A recipient may precede the channel.
         marker = yield from source.match(*_HEADER_STARTS, _RECIPIENT)
         if marker is None:
-            tell_content(source.reclaim())
-            marker = yield from source.through(_BODY_END, tell_content)
+            emit_content(source.reclaim())
+            marker = yield from source.through(_BODY_END, emit_content)
     while marker is not None:
         if marker in HARMONY_ENDS:
-            source.forget()
-            marker = yield from source.through(_BODY_END, tell_content)
+            source.commit()
+            marker = yield from source.through(_BODY_END, emit_content)
         else:
             marker = yield from _message(source, writer, marker, with_calls)
 
 
 def _message(source: Source, writer: Writer, start: str, with_calls: bool) -> Script[str | None]:
-    """Read a message behind the ``start`` of its header; return the marker behind it, ``None`` at the end."""
-    tell_content = _teller(source, writer.content)
+    """Read a message after the ``start`` of its header; return the marker that follows it, ``None`` at the end."""
+    emit_content = _emitter(source, writer.content)
     try:
         header, _ = yield from source.until(_HEADER_END, HEADER_LIMIT)
     except Malformed:
         if not (yield from source.peek()):
             return None
-        tell_content(source.reclaim())
-        return (yield from source.through(_BODY_END, tell_content))
+        emit_content(source.reclaim())
+        return (yield from source.through(_BODY_END, emit_content))
     header = start + header
     recipient = _recipient.search(header)
     writer.edge()
     if recipient and with_calls:
         yield from attempt(source, writer, _call(source, writer, recipient[1]))
-        return (yield from source.through(_BODY_END, tell_content))
-    source.forget()
+        return (yield from source.through(_BODY_END, emit_content))
+    source.commit()
     if _analysis.search(header):
-        return (yield from source.through(_BODY_END, _teller(source, writer.reasoning)))
-    return (yield from source.through(_BODY_END, tell_content))
+        return (yield from source.through(_BODY_END, _emitter(source, writer.reasoning)))
+    return (yield from source.through(_BODY_END, emit_content))
 
 
 def _call(source: Source, writer: Writer, name: str) -> Script[None]:
@@ -77,19 +78,19 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
         writer.open(name)
         writer.arguments("{}")
         writer.close()
-        source.forget()
+        source.commit()
     elif not following:
-        # Cut off behind the header, which says nothing to a client.
-        source.forget()
+        # The text ended right after the header; there is nothing to report to the client.
+        source.commit()
     else:
         raise Malformed
 
 
-def _teller(source: Source, tell: Callable[[str], None]) -> Callable[[str], None]:
-    """``tell``, after which nothing of what has been read is left untold."""
+def _emitter(source: Source, emit: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that passes text to ``emit`` and commits what was read."""
 
-    def tell_and_forget(piece: str) -> None:
-        tell(piece)
-        source.forget()
+    def emit_and_commit(piece: str) -> None:
+        emit(piece)
+        source.commit()
 
-    return tell_and_forget
+    return emit_and_commit

@@ -1,4 +1,4 @@
-"""JSON text, checked as it comes."""
+"""Incremental JSON scanner."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _string_run = re.compile(r'[^"\\\x00-\x1f]*')
 _number_run = re.compile(r"[-+.0-9eE]*")
 _number = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 NUMBER_LIMIT = 1_000
-"""Longest number, in characters."""
+"""Maximum length of a number in characters."""
 
 _ESCAPES = frozenset('"\\/bfnrt')
 _HEX = frozenset("0123456789abcdefABCDEF")
@@ -27,11 +27,11 @@ def quoted(text: str) -> str:
 
 
 class JsonScanner(Scanner):
-    """Follows one JSON value through pieces of text.
+    """Scans one JSON value across chunks of text.
 
-    Two faults that models make often are mended on the way: raw control characters inside a string are
-    escaped, and a backslash that escapes nothing is doubled. Everything else that is not JSON is a failure.
-    A number that is the whole value has no end of its own and is never ``done``.
+    It repairs two errors that models make often: raw control characters inside a string are escaped, and a
+    backslash that escapes nothing is doubled. Any other invalid JSON is a failure. A bare number has no
+    terminator, so it is never ``done``.
     """
 
     def __init__(self) -> None:
@@ -191,16 +191,16 @@ class JsonScanner(Scanner):
         return self._copy(text, at, at + 1)
 
 
-def json_value(source: Source, tell: Callable[[str], None]) -> Script[None]:
-    """Read one JSON value and hand it to ``tell`` piece by piece.
+def json_value(source: Source, emit: Callable[[str], None]) -> Script[None]:
+    """Read one JSON value and pass it to ``emit`` in chunks.
 
-    Raises :class:`Malformed` where it stops being JSON; the sound beginning has been told by then.
+    Raises :class:`Malformed` at the first invalid character; the valid text before it has been emitted by then.
     """
-    yield from read_value(JsonScanner(), source, tell)
+    yield from read_value(JsonScanner(), source, emit)
 
 
 def is_json_object(text: str) -> bool:
-    """Whether the whole of ``text``, which has no white space around it, is one JSON object."""
+    """Whether ``text`` is exactly one JSON object, without surrounding whitespace."""
     scanner = JsonScanner()
     end, piece = scanner.scan(text, 0)
     return text.startswith("{") and scanner.done and end == len(text) and piece == text

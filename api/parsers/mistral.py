@@ -1,6 +1,6 @@
-"""Mistral's calls: ``[TOOL_CALLS]`` and either a JSON list, or a name, ``[ARGS]`` and the arguments.
+"""Mistral tool calls: ``[TOOL_CALLS]`` followed by a JSON list, or by a name, ``[ARGS]`` and the arguments.
 
-The second form came with the v11 tokenizer; it may hold an id between ``[CALL_ID]`` and ``[ARGS]``.
+The v11 tokenizer introduced the second form. It may have an id between ``[CALL_ID]`` and ``[ARGS]``.
 """
 
 from api.parsers.json_calls import json_calls, stream_arguments
@@ -12,7 +12,7 @@ _CALL_ID = "[CALL_ID]"
 
 
 def read_mistral_calls(source: Source, writer: Writer, trigger: str) -> Script[None]:
-    """Read what follows one ``[TOOL_CALLS]``. Raises :class:`Malformed` on a fault."""
+    """Read what follows one ``[TOOL_CALLS]``. Raises :class:`Malformed` on invalid input."""
     if (yield from source.skip_space()) in ("[", "{") and (yield from source.ahead((_ARGS, _CALL_ID))) is None:
         yield from json_calls(source, writer)
         return

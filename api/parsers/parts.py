@@ -1,4 +1,4 @@
-"""What a parser makes of a model's text, and what a parser is."""
+"""The parser interface, and the parts that a parser splits generated text into."""
 
 from typing import Protocol
 
@@ -6,19 +6,19 @@ import msgspec
 
 
 class Content(msgspec.Struct, frozen=True):
-    """A piece of the answer's own text."""
+    """A chunk of the visible response text."""
 
     text: str
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """A piece of the text that the model wrote to itself."""
+    """A chunk of reasoning text."""
 
     text: str
 
 
 class CallOpened(msgspec.Struct, frozen=True):
-    """A tool call begins. ``index`` counts the answer's calls from 0."""
+    """Start of a tool call. ``index`` numbers the calls of a choice from 0."""
 
     index: int
     id: str
@@ -26,14 +26,14 @@ class CallOpened(msgspec.Struct, frozen=True):
 
 
 class CallArguments(msgspec.Struct, frozen=True):
-    """A piece of a call's arguments; all pieces together are JSON text."""
+    """A chunk of a call's arguments. All chunks of a call concatenated are JSON text."""
 
     index: int
     text: str
 
 
 class CallClosed(msgspec.Struct, frozen=True):
-    """The call's arguments are complete, valid JSON."""
+    """End of a tool call: its arguments are complete, valid JSON."""
 
     index: int
 
@@ -42,22 +42,22 @@ Part = Content | Reasoning | CallOpened | CallArguments | CallClosed
 
 
 class Parser(Protocol):
-    """Reads one answer's text as it comes. Neither method raises, whatever the text.
+    """Incremental parser for the text of one choice. Its methods never raise, whatever the text.
 
-    However the text is divided, the parts join to the same whole. A call that is not closed was cut off by the
-    end of the text, or became malformed after its name had been told: what follows the fault is content. Markup inside
-    which the text ends is in no part.
+    The concatenated parts do not depend on how the text was split into chunks. A call without a
+    :class:`CallClosed` was truncated, or turned out malformed after its name was emitted; text after the error is
+    content. If the text ends inside markup, that markup is in no part.
     """
 
     @property
     def dropped(self) -> bool:
-        """Whether the text ended inside markup, which is in no part."""
+        """Whether the text ended inside markup, which was discarded."""
 
     def feed(self, text: str) -> list[Part]:
-        """Take the next piece of text; return the parts that are now certain."""
+        """Process the next chunk of text; return the parts that are now certain."""
 
     def finish(self, *, cut: bool = False) -> list[Part]:
-        """Tell that the text has ended; return what was held back.
+        """Signal the end of the text; return the parts held back so far.
 
-        ``cut``: the text was cut off by a limit, so the beginning of a marker at its end is markup, not content.
+        ``cut``: the text was truncated by a limit, so a partial marker at its end is markup, not content.
         """

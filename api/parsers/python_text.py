@@ -1,4 +1,4 @@
-"""Python literals turned into JSON as they come."""
+"""Incremental scanner that converts a Python literal to JSON."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ _json_number = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?
 _whole_number = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*")
 _decimal_number = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 TOKEN_LIMIT = 1_000
-"""Longest number, in characters; also keeps ``int`` away from its own limit, where it raises."""
+"""Maximum length of a number in characters. Below the digit limit of ``int``, beyond which it raises."""
 
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 _JSON_BRACKETS = {"{": "{", "[": "[", "(": "[", "}": "}", "]": "]", ")": "]"}
@@ -26,10 +26,10 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class PythonScanner(Scanner):
-    """Follows one Python literal through pieces of text and gives it out as JSON.
+    """Scans one Python literal across chunks of text and outputs it as JSON.
 
-    Understands strings, numbers, ``True``, ``False``, ``None`` and lists, tuples and dictionaries with string
-    keys. Names, calls, operators, prefixed or joined strings are failures: nothing is ever evaluated.
+    Supports strings, numbers, ``True``, ``False``, ``None``, lists, tuples and dictionaries with string keys.
+    Names, calls, operators and prefixed or concatenated strings are failures. Nothing is ever evaluated.
     """
 
     def __init__(self) -> None:
@@ -43,17 +43,17 @@ class PythonScanner(Scanner):
         return found.end() if found else at
 
     def _fail(self, at: int, held: str = "") -> int:
-        """Stop; what had been ``held`` back goes out as it stood, so that nothing is lost."""
+        """Set ``failed`` and output the text ``held`` back unchanged, so that nothing is lost."""
         self.failed = True
-        self._say(held)
+        self._emit(held)
         return at
 
-    def _say(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         self._output.append(self._separator + text)
         self._separator = ""
 
     def _value(self, text: str, at: int) -> int:
-        """Before a value; in a list also before its end, and in a dictionary before a key or its end."""
+        """State before a value or the end of a list, or before a key or the end of a dictionary."""
         at = self._blank(text, at)
         if at == len(text):
             return at
@@ -65,14 +65,14 @@ class PythonScanner(Scanner):
         if first in "'\"":
             self._quote = first
             self._state = self._string
-            self._say('"')
+            self._emit('"')
             return at + 1
         if wants_key:
             return self._fail(at)
         if first in _CLOSERS:
             self._stack.append(first)
             self._key = False
-            self._say(_JSON_BRACKETS[first])
+            self._emit(_JSON_BRACKETS[first])
             return at + 1
         self._token = ""
         self._state = self._word
@@ -140,7 +140,7 @@ class PythonScanner(Scanner):
             self._state = self._hex
             return at + 1
         self._state = self._string
-        # As in Python, a backslash before anything else is a backslash.
+        # As in Python, a backslash before any other character is literal.
         meant = character if character in "\\'\"" else _ESCAPES.get(character, "\\" + character)
         self._output.append(quoted(meant)[1:-1])
         return at + 1
@@ -152,13 +152,13 @@ class PythonScanner(Scanner):
         self._token = token
         if len(token) == _HEX_LENGTHS[self._hex_letter]:
             code = int(token, 16)
-            # A lone surrogate can't be encoded; JSON's own escape for it can be written all the same.
+            # A lone surrogate can't be encoded in UTF-8, but JSON can escape it.
             self._output.append(f"\\u{code:04x}" if 0xD800 <= code <= 0xDFFF else quoted(chr(code))[1:-1])
             self._state = self._string
         return at + 1
 
     def _word(self, text: str, at: int) -> int:
-        """A number, ``True`` and the like: told when its end has been seen."""
+        """State inside a number or keyword, which is output once the character after it has been seen."""
         room = TOKEN_LIMIT - len(self._token)
         found = _token_run.match(text, at, at + room)
         end = found.end() if found else at
@@ -167,7 +167,7 @@ class PythonScanner(Scanner):
             json = _as_json(self._token)
             if json is None:
                 return self._fail(end, self._token)
-            self._say(json)
+            self._emit(json)
             self._end_value()
         return end
 
@@ -185,9 +185,9 @@ def _as_json(token: str) -> str | None:
     return None
 
 
-def python_value(source: Source, tell: Callable[[str], None]) -> Script[None]:
-    """Read one Python literal and hand it to ``tell`` as JSON, piece by piece.
+def python_value(source: Source, emit: Callable[[str], None]) -> Script[None]:
+    """Read one Python literal and pass it to ``emit`` as JSON, in chunks.
 
-    Raises :class:`Malformed` where it stops being one; the sound beginning has been told by then.
+    Raises :class:`Malformed` at the first invalid character; the valid text before it has been emitted by then.
     """
-    yield from read_value(PythonScanner(), source, tell)
+    yield from read_value(PythonScanner(), source, emit)

@@ -1,4 +1,4 @@
-"""Calls written as a Python list of calls: ``[f(a=1), g(b="x")]`` (Llama 3.2 and 4, LFM2)."""
+"""Pythonic tool calls, a list of function calls: ``[f(a=1), g(b="x")]`` (Llama 3.2 and 4, LFM2)."""
 
 import re
 from collections.abc import Container
@@ -14,9 +14,9 @@ _name_characters = re.compile(r"[\w.-]*")
 def read_pythonic_calls(
     source: Source, writer: Writer, trigger: str, *, known: Container[str], ends: tuple[str, ...]
 ) -> Script[None]:
-    """Read one list. Without a ``trigger``, the first call must be of a ``known`` tool.
+    """Read one list. Without a ``trigger``, the first call must name a ``known`` tool.
 
-    Raises :class:`Malformed` on a fault.
+    Raises :class:`Malformed` on invalid input.
     """
     yield from source.skip_space()
     yield from source.expect("[")
@@ -32,16 +32,16 @@ def read_pythonic_calls(
             break
         source.take(source.at + 1)
     yield from source.expect("]")
-    source.forget()
+    source.commit()
     yield from source.skip_space()
     if (yield from source.match(*ends)) is not None:
-        source.forget()
+        source.commit()
 
 
 def _call(source: Source, writer: Writer, name: str) -> Script[None]:
-    def tell(piece: str) -> None:
+    def emit(piece: str) -> None:
         writer.arguments(piece)
-        source.forget()
+        source.commit()
 
     yield from source.expect("(")
     following = yield from source.skip_space()
@@ -54,8 +54,8 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
             raise Malformed
         if before == "{":
             writer.open(name)
-        tell(f"{before}{quoted(key)}: ")
-        yield from python_value(source, tell)
+        emit(f"{before}{quoted(key)}: ")
+        yield from python_value(source, emit)
         before = ", "
         following = yield from source.skip_space()
         if following == ",":
@@ -70,4 +70,4 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
     else:
         writer.arguments("}")
     writer.close()
-    source.forget()
+    source.commit()

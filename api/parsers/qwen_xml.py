@@ -1,6 +1,6 @@
-"""Qwen3-Coder's calls: ``<function=name>`` with a ``<parameter=key>`` element for each argument.
+"""Qwen3-Coder tool calls: ``<function=NAME>`` with a ``<parameter=KEY>`` element for each argument.
 
-The values are bare text, so the tool's schema says whether ``5`` is a number or a string.
+The values are bare text. The tool's schema decides whether ``5`` is a number or a string.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ _UNKNOWN: frozenset[str] = frozenset()
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 ParameterTypes = Mapping[str, frozenset[str]]
-"""The JSON Schema types that each parameter of a tool may have; an empty set where the schema doesn't tell."""
+"""The JSON Schema types that each parameter of a tool may have; an empty set if the schema does not specify any."""
 
 
 def parameter_types(schema: str | None) -> ParameterTypes:
-    """Read the types out of a tool's parameters, given as a JSON Schema in JSON text."""
+    """Return the declared types of a tool's parameters. ``schema`` is a JSON Schema as JSON text."""
     try:
         decoded = msgspec.json.decode(schema or "{}")
     except (msgspec.DecodeError, RecursionError):
@@ -56,7 +56,7 @@ def _types(schema: Any) -> frozenset[str]:
 def read_qwen_xml_calls(
     source: Source, writer: Writer, trigger: str, *, tools: Mapping[str, ParameterTypes]
 ) -> Script[None]:
-    """Read one call behind ``<tool_call>`` or ``<function=``. Raises :class:`Malformed` on a fault."""
+    """Read one call after ``<tool_call>`` or ``<function=``. Raises :class:`Malformed` on invalid input."""
     if trigger != _FUNCTION:
         yield from source.skip_space()
         yield from source.expect(_FUNCTION)
@@ -66,7 +66,7 @@ def read_qwen_xml_calls(
         raise Malformed
     writer.open(name)
     writer.arguments("{")
-    source.forget()
+    source.commit()
     types = tools.get(name, {})
     separator = ""
     while True:
@@ -76,22 +76,22 @@ def read_qwen_xml_calls(
             break
         key, _ = yield from source.until(_NAME_END, NAME_LIMIT)
         writer.arguments(f"{separator}{quoted(key.strip())}: ")
-        source.forget()
+        source.commit()
         yield from _value(source, writer, types.get(key.strip(), _UNKNOWN))
         separator = ", "
     if tag is None:
         raise Malformed
     writer.arguments("}")
     writer.close()
-    source.forget()
+    source.commit()
     if tag == _FUNCTION_END:
         yield from source.skip_space()
         if (yield from source.match(_CALL_END)) is not None:
-            source.forget()
+            source.commit()
 
 
 def _value(source: Source, writer: Writer, types: frozenset[str]) -> Script[None]:
-    """Read a value, whose own text stands between two line breaks that are not part of it."""
+    """Read a value. The line breaks before and after its text are not part of it."""
     if (yield from source.peek()) == "\n":
         source.take(source.at + 1)
     if types == _STRING:
@@ -101,23 +101,23 @@ def _value(source: Source, writer: Writer, types: frozenset[str]) -> Script[None
     if (yield from source.through(_VALUE_END, pieces.append)) is None:
         raise Malformed
     writer.arguments(_converted("".join(pieces), types))
-    source.forget()
+    source.commit()
 
 
 def _string(source: Source, writer: Writer) -> Script[None]:
-    def tell(piece: str) -> None:
+    def emit(piece: str) -> None:
         writer.arguments(quoted(piece)[1:-1])
-        source.forget()
+        source.commit()
 
     writer.arguments('"')
-    if (yield from source.through(_VALUE_END, tell, tell_cut_stop=False)) is None:
+    if (yield from source.through(_VALUE_END, emit, emit_cut_stop=False)) is None:
         raise Malformed
     writer.arguments('"')
-    source.forget()
+    source.commit()
 
 
 def _converted(text: str, types: frozenset[str]) -> str:
-    """``text`` as JSON of one of ``types``; a string where it is nothing else."""
+    """Return ``text`` as JSON of one of ``types``, or as a JSON string if it has none of these types."""
     bare = text.strip()
     bare = _PYTHON_WORDS.get(bare, bare)
     try:

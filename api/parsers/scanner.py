@@ -1,16 +1,16 @@
-"""What the readers of JSON and of Python literals have in common."""
+"""Base class of the incremental JSON and Python literal scanners."""
 
 from collections.abc import Callable
 
 State = Callable[[str, int], int]
-"""Reads on in a text from an index; returns the index of the first character that it did not read."""
+"""A scanner state: consumes text from an index on, and returns the index of the first character not consumed."""
 
 
 class Scanner:
-    """Follows one value through pieces of text. What is to be told of it gathers in ``_output``."""
+    """State machine that scans one value across chunks of text. Its states append JSON text to ``_output``."""
 
     def __init__(self, first: State) -> None:
-        """``first`` is the state before the value."""
+        """``first`` is the initial state."""
         self.done = False
         self.failed = False
         self._stack: list[str] = []
@@ -20,10 +20,9 @@ class Scanner:
         self._state = first
 
     def scan(self, text: str, start: int) -> tuple[int, str]:
-        """Read ``text`` from ``start`` on; return the index of the first character not read, and the JSON made of it.
+        """Scan ``text`` from ``start`` on; return the index of the first character not consumed, and the JSON output.
 
-        When ``done`` (the value is complete) or ``failed`` (the text has stopped being one) is set, reading stopped
-        there.
+        Scanning stops when the value is complete (``done``) or the text is invalid (``failed``).
         """
         at = start
         while at < len(text) and not self.done and not self.failed:

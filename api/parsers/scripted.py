@@ -1,4 +1,4 @@
-"""Runs a parser script over text that comes in pieces."""
+"""Adapts a parser script to the :class:`api.parsers.parts.Parser` interface."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from api.parsers.writer import Writer
 
 
 class ScriptedParser:
-    """A :class:`api.parsers.parts.Parser` made of a script that reads one whole answer."""
+    """A :class:`api.parsers.parts.Parser` that runs a script over the text of one choice."""
 
     def __init__(self, script: Callable[[Source, Writer], Script[None]]) -> None:
         self._source = Source()
@@ -16,18 +16,18 @@ class ScriptedParser:
         self._script = script(self._source, self._writer)
 
     def feed(self, text: str) -> list[Part]:
-        """Take the next piece of text; return the parts that are now certain."""
+        """Process the next chunk of text; return the parts that are now certain."""
         self._source.feed(text)
         next(self._script, None)
         return self._writer.drain()
 
     @property
     def dropped(self) -> bool:
-        """Whether the text ended inside markup, which is in no part."""
+        """Whether the text ended inside markup, which was discarded."""
         return self._source.dropped
 
     def finish(self, *, cut: bool = False) -> list[Part]:
-        """Tell that the text has ended, and whether it was cut off; return what was held back."""
+        """Signal the end of the text, and whether it was truncated; return the parts held back so far."""
         self._source.end(cut=cut)
         next(self._script, None)
         if self.dropped:

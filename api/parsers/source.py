@@ -1,8 +1,7 @@
-"""The text of an answer, seen by a parser script that runs ahead until it needs more of it.
+"""Input buffer of the parsers, and the primitives that parser scripts are written with.
 
-A parser is written as a generator (a script) that reads the text in order and is suspended where the text
-stops for now. So the state between two pieces is the place in the script, nothing is parsed twice, and it
-makes no difference where the text was cut.
+A parser is a generator (a script) that reads the text in order and yields when it needs more. The position in the
+script is the whole state between two chunks: nothing is parsed twice, and chunk boundaries do not affect the result.
 """
 
 import re
@@ -15,22 +14,22 @@ from api.parsers.scanner import Scanner
 
 WHITESPACE = " \t\r\n"
 NAME_LIMIT = 256
-"""Longest name of a tool or a parameter, in characters: text without an end must not be held back for ever."""
+"""Maximum length of a tool or parameter name in characters. Bounds how much text is held back."""
 
 _NEVER = r"(?!)"
 _space = re.compile(r"[ \t\r\n]*")
 
 _Result = TypeVar("_Result")
 Script = Generator[None, None, _Result]
-"""A script yields when it needs more text, and returns its result."""
+"""A parser routine that yields when it needs more text, and returns its result."""
 
 
 class Malformed(Exception):
-    """The text is not what the format has at this place, or it ends here."""
+    """The text does not match the format at this position, or ends too early."""
 
 
 class Markers:
-    """Texts to look for at once. None may begin with another one."""
+    """A set of strings to search for in one pass. None may be a prefix of another."""
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         self._texts = texts
@@ -39,12 +38,15 @@ class Markers:
         self.longest = max((len(text) for text in texts), default=0)
 
     def find(self, text: str, start: int, end: int = sys.maxsize) -> tuple[int, int] | None:
-        """Where the first marker in ``text[start:end]`` begins and ends."""
+        """Return the span of the first marker in ``text[start:end]``, or ``None``."""
         found = self._pattern.search(text, start, end)
         return found.span() if found else None
 
     def clear_until(self, text: str, start: int) -> int:
-        """How far ``text``, which holds no marker from ``start`` on, can't be part of one whatever follows."""
+        """Return the index up to which ``text`` can't be part of a marker, whatever follows.
+
+        ``text`` must not contain a whole marker from ``start`` on.
+        """
         for index in range(max(start, len(text) - self.longest + 1), len(text)):
             if text[index] in self._firsts:
                 tail = text[index:]
@@ -55,14 +57,15 @@ class Markers:
 
 @cache
 def markers(*texts: str) -> Markers:
-    """The :class:`Markers` for ``texts``, made once: formats are few."""
+    """Return the :class:`Markers` for ``texts``, cached for the life of the process."""
     return Markers(texts)
 
 
 class Source:
-    """The text that has come and not been read, and what has been read and not told as a part.
+    """Buffer of received text, with a read position and the text consumed since the last commit.
 
-    The latter becomes content again when a call turns out to be malformed (:meth:`reclaim`).
+    Consumed text is pending until it has been emitted as a part (:meth:`commit`) or discarded as markup
+    (:meth:`drop`). If a call turns out to be malformed, :meth:`reclaim` returns the pending text, which is content.
     """
 
     def __init__(self) -> None:
@@ -70,14 +73,14 @@ class Source:
         self.at = 0
         self._ended = False
         self.cut = False
-        """Whether the text has ended because it was cut off."""
+        """Whether the text was truncated."""
         self.dropped = False
-        """Whether the text ended inside markup, which is not content."""
-        self._untold: list[str] = []
+        """Whether the text ended inside markup, which was discarded."""
+        self._pending: list[str] = []
 
     @property
     def exhausted(self) -> bool:
-        """Whether the text has ended and all of it has been read."""
+        """Whether the text has ended and all of it has been consumed."""
         return self._ended and self.at == len(self.text)
 
     def feed(self, text: str) -> None:
@@ -86,47 +89,47 @@ class Source:
         self.at = 0
 
     def end(self, *, cut: bool = False) -> None:
-        """No more text will come. ``cut``: the text was cut off, so its end may be half a marker."""
+        """Mark the end of the text. ``cut``: the text was truncated, so it may end with a partial marker."""
         self._ended = True
         self.cut = cut
 
     def take(self, end: int) -> str:
-        """Read up to index ``end`` of ``text``, and return what was read."""
+        """Consume ``text`` up to index ``end``, and return the consumed part."""
         piece = self.text[self.at : end]
-        self._untold.append(piece)
+        self._pending.append(piece)
         self.at = end
         return piece
 
-    def forget(self) -> None:
-        """All that has been read has been told, or need not be."""
-        self._untold.clear()
+    def commit(self) -> None:
+        """Clear the pending text: it has been emitted, or is markup."""
+        self._pending.clear()
 
     def drop(self) -> None:
-        """Forget what has been read and not told: the text has ended inside markup."""
-        self._untold.clear()
+        """Discard the pending text: the text ended inside markup."""
+        self._pending.clear()
         self.dropped = True
 
     def reclaim(self) -> str:
-        """Return what has been read and not told, and forget it."""
-        text = "".join(self._untold)
-        self._untold.clear()
+        """Return the pending text and clear it."""
+        text = "".join(self._pending)
+        self._pending.clear()
         return text
 
     def more(self) -> Script[bool]:
-        """Wait for more text; false when there is none."""
+        """Wait for more text; return False at the end of the text."""
         if not self._ended:
             yield
         return not self._ended
 
     def peek(self) -> Script[str]:
-        """The next character, not read yet; empty at the end."""
+        """Return the next character without consuming it; empty at the end."""
         while self.at == len(self.text):
             if not (yield from self.more()):
                 return ""
         return self.text[self.at]
 
     def skip_space(self) -> Script[str]:
-        """Read white space; return the character behind it, not read yet, or nothing at the end."""
+        """Consume whitespace; return the next character without consuming it, or an empty string at the end."""
         while True:
             found = _space.match(self.text, self.at)
             if found is not None and found.end() > self.at:
@@ -137,9 +140,9 @@ class Source:
                 return ""
 
     def ahead(self, options: tuple[str, ...]) -> Script[str | None]:
-        """Which of ``options`` comes next, not read yet.
+        """Return which of ``options`` comes next, without consuming it.
 
-        The beginning of one at the end of the text is read; where the text was cut off, it is dropped.
+        If the text ends with the beginning of an option, that beginning is consumed; in a truncated text it is dropped.
         """
         while True:
             for option in options:
@@ -155,45 +158,45 @@ class Source:
                 return None
 
     def match(self, *options: str) -> Script[str | None]:
-        """Read whichever of ``options`` comes next, and return it."""
+        """Consume whichever of ``options`` comes next, and return it."""
         option = yield from self.ahead(options)
         if option is not None:
             self.take(self.at + len(option))
         return option
 
     def expect(self, text: str) -> Script[None]:
-        """Read ``text``. Raises :class:`Malformed` when something else comes."""
+        """Consume ``text``. Raises :class:`Malformed` if something else comes next."""
         if (yield from self.match(text)) is None:
             raise Malformed
 
-    def through(self, stops: Markers, tell: Callable[[str], None], *, tell_cut_stop: bool = True) -> Script[str | None]:
-        """Read up to and with the first of ``stops``, handing what comes before it to ``tell`` piece by piece.
+    def through(self, stops: Markers, emit: Callable[[str], None], *, emit_cut_stop: bool = True) -> Script[str | None]:
+        """Consume text through the first of ``stops``, passing the text before it to ``emit`` in chunks.
 
-        Returns the stop, or ``None`` when the text ended before one; ``tell_cut_stop`` is whether to tell what
-        may have been the beginning of a stop then. Where the text was cut off, that is dropped.
+        Returns the stop, or ``None`` if the text ended first. A partial stop at the end is emitted if
+        ``emit_cut_stop`` is set; in a truncated text it is always dropped.
         """
         while True:
             found = stops.find(self.text, self.at)
             if found is not None:
                 start, end = found
                 if start > self.at:
-                    tell(self.take(start))
+                    emit(self.take(start))
                 return self.take(end)
             clear = stops.clear_until(self.text, self.at)
             if clear > self.at:
-                tell(self.take(clear))
+                emit(self.take(clear))
             if not (yield from self.more()):
                 rest = self.take(len(self.text))
                 if rest and self.cut:
                     self.drop()
-                elif rest and tell_cut_stop:
-                    tell(rest)
+                elif rest and emit_cut_stop:
+                    emit(rest)
                 return None
 
     def until(self, stops: Markers, limit: int) -> Script[tuple[str, str]]:
-        """Read up to and with the first of ``stops``; return what came before it, and the stop.
+        """Consume text through the first of ``stops``; return the text before it, and the stop.
 
-        Raises :class:`Malformed` when there are more than ``limit`` characters before it, or the text ends.
+        Raises :class:`Malformed` if there are more than ``limit`` characters before it, or the text ends first.
         """
         pieces: list[str] = []
         room = limit
@@ -212,9 +215,9 @@ class Source:
                 raise Malformed
 
     def run(self, characters: re.Pattern[str], limit: int) -> Script[str]:
-        """Read as much as matches ``characters``, a pattern that any part of a match matches too.
+        """Consume and return the longest run of ``characters``, a pattern that matches every part of a match too.
 
-        Raises :class:`Malformed` when that is more than ``limit`` characters.
+        Raises :class:`Malformed` if the run is longer than ``limit`` characters.
         """
         pieces: list[str] = []
         room = limit
@@ -230,15 +233,15 @@ class Source:
                 return "".join(pieces)
 
 
-def read_value(scanner: Scanner, source: Source, tell: Callable[[str], None]) -> Script[None]:
-    """Read one value and hand it to ``tell`` piece by piece.
+def read_value(scanner: Scanner, source: Source, emit: Callable[[str], None]) -> Script[None]:
+    """Read one value and pass the output of ``scanner`` to ``emit`` in chunks.
 
-    Raises :class:`Malformed` where ``scanner`` fails or the text ends; the sound beginning has been told by then.
+    Raises :class:`Malformed` if ``scanner`` fails or the text ends; valid text before that has been emitted by then.
     """
     while True:
         end, piece = scanner.scan(source.text, source.at)
         source.take(end)
-        tell(piece)
+        emit(piece)
         if scanner.done:
             return
         if scanner.failed or not (yield from source.more()):

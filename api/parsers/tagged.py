@@ -1,4 +1,4 @@
-"""Answers of content in which markers announce reasoning and calls: every format but harmony."""
+"""Script for output in which markers delimit reasoning and tool calls: every format except harmony."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ from api.parsers.writer import Writer
 from shared.protocol.formats import ReasoningFormat
 
 CallReader = Callable[[Source, Writer, str], Script[None]]
-"""Reads calls behind a trigger, which has been read already; the trigger is empty before a lead, which has not.
+"""Reads calls after a trigger, which has been consumed. An empty trigger means a lead comes next, not consumed yet.
 
-It tells the calls and raises :class:`api.parsers.source.Malformed` on a fault. What is then left in the source
-as read and not told is content.
+It emits the calls and raises :class:`api.parsers.source.Malformed` on invalid input. Text that is then pending in the
+source is content.
 """
 
 
@@ -25,14 +25,14 @@ def tagged_script(
     leads: tuple[str, ...] = (),
     read_calls: CallReader | None = None,
 ) -> Script[None]:
-    """Read a whole answer. ``in_reasoning``: the prompt has opened the reasoning already.
+    """Read the whole output. ``in_reasoning``: the prompt ends inside the reasoning block.
 
-    Reasoning is looked for at the beginning and behind calls only: an answer may well speak of ``<think>``.
+    Reasoning is recognised only at the start and after calls, because content may mention ``<think>``.
     """
 
-    def tell(piece: str) -> None:
+    def emit(piece: str) -> None:
         writer.content(piece)
-        source.forget()
+        source.commit()
 
     if reasoning is not None and in_reasoning:
         yield from _read_reasoning(source, writer, reasoning)
@@ -49,23 +49,23 @@ def tagged_script(
                 yield from _read_reasoning(source, writer, reasoning)
                 continue
             if opening is None:
-                tell(source.reclaim())
+                emit(source.reclaim())
             else:
                 trigger = ""
         if trigger is None:
-            trigger = yield from source.through(calls, tell)
+            trigger = yield from source.through(calls, emit)
         if trigger is None or read_calls is None:
             return
         at_edge = yield from attempt(source, writer, read_calls(source, writer, trigger), marked=bool(trigger))
 
 
 def _read_reasoning(source: Source, writer: Writer, reasoning: ReasoningFormat) -> Script[None]:
-    def tell(piece: str) -> None:
+    def emit(piece: str) -> None:
         writer.reasoning(piece)
-        source.forget()
+        source.commit()
 
     writer.edge()
-    ending = yield from source.through(markers(reasoning.end), tell)
-    source.forget()
+    ending = yield from source.through(markers(reasoning.end), emit)
+    source.commit()
     if ending is not None:
         writer.edge()

@@ -1,4 +1,4 @@
-"""Collects the parts of an answer while a script reads it."""
+"""Output of the parsers: collects the parts that a script emits."""
 
 import secrets
 
@@ -11,64 +11,64 @@ BLANK_LINE = "\n\n"
 
 
 class Writer:
-    """Makes parts, numbers the calls, and tidies the white space around blocks.
+    """Builds parts, numbers the calls, and normalises the whitespace between blocks.
 
-    White space between content and reasoning or a call is part of the format: the chat template writes it
-    again when it renders the history. It is dropped, and blocks of one kind that something else separated
-    are joined by a blank line. So white space is held back until it is known what follows.
+    Whitespace between content and reasoning or a call belongs to the format: the chat template adds it when it
+    renders the history. It is dropped here, and separate blocks of one kind are joined by a blank line. So
+    whitespace is held back until the next text is known.
     """
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
         self.calls = 0
-        """How many calls have been opened."""
+        """Number of calls opened so far."""
         self._space: list[str] = []
         self._kind: _Prose = Content
         self._spoken: set[_Prose] = set()
         self._at_edge = False
 
     def content(self, text: str) -> None:
-        """Add to the answer's text."""
-        self._say(Content, text)
+        """Append content."""
+        self._emit(Content, text)
 
     def reasoning(self, text: str) -> None:
-        """Add to the reasoning."""
-        self._say(Reasoning, text)
+        """Append reasoning."""
+        self._emit(Reasoning, text)
 
     def edge(self) -> None:
-        """A block ends or begins here: white space before and after it is dropped."""
+        """Mark a block boundary: whitespace before and after it is dropped."""
         self._space.clear()
         self._at_edge = True
 
     def open(self, name: str) -> None:
-        """Begin a call of ``name`` under a new id."""
+        """Start a call of ``name`` with a new id."""
         self.edge()
         self._parts.append(CallOpened(self.calls, f"call_{secrets.token_hex(12)}", name))
         self.calls += 1
 
     def arguments(self, text: str) -> None:
-        """Add JSON text to the arguments of the call that was opened last."""
+        """Append JSON text to the arguments of the current call."""
         if text:
             self._parts.append(CallArguments(self.calls - 1, text))
 
     def close(self) -> None:
-        """End the call that was opened last: its arguments are complete."""
+        """End the current call, whose arguments are complete."""
         self._parts.append(CallClosed(self.calls - 1))
 
     def drain(self) -> list[Part]:
-        """Return the parts since the last time."""
+        """Return the parts collected since the last call."""
         parts = self._parts
         self._parts = []
         return parts
 
     def finish(self) -> list[Part]:
-        """Return the last parts, with white space that turned out to belong to the text."""
+        """Return the last parts, including held-back whitespace that belongs to the text."""
         if self._space:
             self._parts.append(self._kind("".join(self._space)))
             self._space.clear()
         return self.drain()
 
-    def _say(self, kind: _Prose, text: str) -> None:
+    def _emit(self, kind: _Prose, text: str) -> None:
         if self._at_edge:
             text = text.lstrip(WHITESPACE)
             if not text:

@@ -1,4 +1,4 @@
-"""``vinoqueue up``: store, worker and API on one machine, started, watched and ended together."""
+"""``vinoqueue up``: runs a store, one worker and one API replica on one machine."""
 
 from cli.up.supervisor import run
 

@@ -1,4 +1,4 @@
-"""The processes that ``up`` starts: each one a session of its own, tied to the life of ``up``."""
+"""Child processes of ``vinoqueue up``. Each runs in its own session and is killed if ``up`` dies."""
 
 import asyncio
 import ctypes
@@ -14,10 +14,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """A process and whatever it starts itself.
+    """A child process and its descendants.
 
-    It leads a process group, so that the group can be ended as a whole, and a Ctrl-C in the terminal reaches only
-    ``up``, which ends things in order. On Linux the kernel kills it when ``up`` dies, however that comes about.
+    It leads its own process group. So the whole group can be killed at once, and a Ctrl-C in the terminal reaches only
+    ``up``, which stops its children in order. On Linux the kernel kills the process when ``up`` dies for any reason.
     """
 
     def __init__(
@@ -28,8 +28,8 @@ class Child:
         *,
         cpus: frozenset[int] = frozenset(),
     ) -> None:
-        """``name`` is for people; ``environment`` is added to this process's own. It runs on ``cpus`` only, if any are
-        given."""
+        """``name`` appears in messages. ``environment`` extends this process's environment. ``cpus``, unless empty, is
+        the CPU affinity of the process."""
         self.name = name
         self._command = command
         self._environment = environment or {}
@@ -38,13 +38,13 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the current life, once started."""
+        """Process id since the last start, or None before the first."""
         return self._process.pid if self._process else None
 
     async def start(self, output: IO[bytes] | None = None) -> None:
-        """Start it; standard output and error go to ``output``, or to where those of ``up`` go.
+        """Start the process, with standard output and error redirected to ``output`` or else inherited from ``up``.
 
-        Raises :class:`OSError` when that fails.
+        Raises :class:`OSError` if it can't be started.
         """
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
@@ -57,14 +57,20 @@ class Child:
         )
 
     async def wait(self) -> int:
-        """Wait for its end, clear away what it left running, and return its exit code (negative: a signal)."""
+        """Wait for the process to exit and kill its remaining descendants.
+
+        Returns the exit code; a negative one is the number of the signal that killed it.
+        """
         assert self._process is not None
         code = await self._process.wait()
         self._signal_group(signal.SIGKILL)
         return code
 
     async def stop(self, patience: float) -> None:
-        """End it with SIGTERM; after ``patience`` seconds its whole group with SIGKILL. Never started: nothing."""
+        """Stop the process with SIGTERM, and after ``patience`` seconds its group with SIGKILL.
+
+        Does nothing if it was never started.
+        """
         if self._process is None:
             return
         if self._process.returncode is None:
@@ -76,7 +82,7 @@ class Child:
             await self.wait()
 
     def kill(self) -> None:
-        """End it and its group at once."""
+        """Kill the process and its group."""
         if self._process is not None:
             self._signal_group(signal.SIGKILL)
 
@@ -85,11 +91,11 @@ class Child:
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
-            pass  # nobody is left in it (macOS says so with EPERM)
+            pass  # the group is empty (macOS reports EPERM)
 
 
 def ending(code: int) -> str:
-    """An exit code in words: 'exit code 1', or 'signal SIGKILL' for a negative one."""
+    """Describe an exit code: ``exit code 1``, or ``signal SIGKILL`` for a negative one."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -99,11 +105,13 @@ def ending(code: int) -> str:
 
 
 def _before_exec(parent: int, cpus: frozenset[int]) -> Callable[[], None] | None:
-    """What a new process does before it becomes the command: have the kernel kill it when ``parent`` dies, and keep to
-    ``cpus``."""
+    """Return the function that runs in the child between fork and exec, or None on other systems than Linux.
+
+    It requests SIGKILL for the death of ``parent`` and sets the CPU affinity to ``cpus``.
+    """
     if sys.platform != "linux":
         return None
-    # Looked up here, because as little as possible should happen between fork and exec.
+    # Resolved before the fork: as little as possible should run between fork and exec.
     prctl = ctypes.CDLL(None).prctl
 
     def prepare() -> None:

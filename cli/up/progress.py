@@ -1,4 +1,4 @@
-"""What ``up`` tells people while it starts, and once it serves."""
+"""Console output of ``vinoqueue up``."""
 
 import json
 import shlex
@@ -11,7 +11,7 @@ from shared.protocol.registry import WorkerInfo
 
 
 class Progress:
-    """Prints lines for people, and says nothing twice."""
+    """Prints status messages and suppresses repeated ones."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -23,7 +23,7 @@ class Progress:
         click.echo(text)
 
     def loading(self, worker: WorkerInfo) -> None:
-        """Tell the stage of a worker that does not serve yet, where it is a new one."""
+        """Print the loading stage of a worker if it has changed."""
         stage = (worker.pid, worker.detail or worker.status)
         if stage == self._stage:
             return
@@ -32,9 +32,9 @@ class Progress:
         click.echo(f"Loading {worker.model} on {where}: {stage[1]}")
 
     def serving(self, worker: WorkerInfo, address: str, store: str) -> None:
-        """Tell that ``worker`` serves at ``address``: at length the first time, in a line after a restart.
+        """Print that ``worker`` serves at ``address``: with an example the first time, in one line after a restart.
 
-        ``store`` is the URL of the embedded Valkey, or empty where people know the store's address themselves.
+        ``store`` is the URL of the embedded Valkey, or empty if the store is external.
         """
         if worker.pid == self._serving:
             return
@@ -51,7 +51,7 @@ class Progress:
 
 
 def example(address: str, model: str) -> str:
-    """A command line that streams an answer from the service."""
+    """Return a curl command that streams a chat completion from the service."""
     body = {
         "model": model,
         "stream": True,

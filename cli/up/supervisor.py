@@ -1,4 +1,4 @@
-"""The supervisor of ``up``: what is started in which order, restarted when it dies, and ended together."""
+"""The supervisor of ``vinoqueue up``: starts, restarts and stops the store, worker and API processes."""
 
 import asyncio
 import os
@@ -23,24 +23,26 @@ from shared.runtime.settings import SECRETS, ApiSettings, Settings, UpSettings, 
 from worker.engine.devices import computes_on_cpus
 
 FIRST_PAUSE = 0.5
+"""Initial restart backoff in seconds; it doubles with each restart."""
 LONGEST_PAUSE = 15.0
+"""Maximum restart backoff in seconds."""
 HEALTHY_AFTER = 60.0
-"""Seconds of life after which a child's death counts as the first one again."""
+"""Uptime in seconds after which the restart backoff of a child is reset."""
 
 API_MARGIN = 3.0
-"""Seconds beyond the drain time that the API has to end; the worker has them too, at the same time."""
+"""Seconds that the API and the worker have to exit after the drain time, concurrently."""
 
 LOOK = 0.25
-"""Seconds between two looks at who is there, until all are."""
+"""Polling interval of the registry in seconds until the service is ready."""
 
 LOOK_LATER = 2.0
-"""The same afterwards, beside an engine that wants every core."""
+"""Polling interval in seconds afterwards, longer to leave the CPU to the engine."""
 
 
 def run(settings: UpSettings) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP; return the exit code: 0 after a signal.
+    """Serve until SIGINT, SIGTERM or SIGHUP; return exit code 0.
 
-    Raises :class:`click.ClickException` when something can't be started, or the embedded store is lost.
+    Raises :class:`click.ClickException` if a process can't be started, or the embedded store exits.
     """
     return asyncio.run(_Supervisor(settings).run())
 
@@ -84,16 +86,16 @@ class _Supervisor:
 
     def _on_signal(self, number: signal.Signals, stopping: asyncio.Event) -> None:
         if not stopping.is_set():
-            self._progress.say(f"Ending; answers in flight have {self._settings.drain:.0f} s")
+            self._progress.say(f"Stopping; requests in flight have {self._settings.drain:.0f} s to finish")
             stopping.set()
         elif number == signal.SIGINT:
-            # Only a person's second Ctrl-C: a second SIGTERM comes from make, which passes its own one on.
-            self._progress.say("Ending at once")
+            # Only a second Ctrl-C: make forwards its own SIGTERM, so a second SIGTERM is not deliberate.
+            self._progress.say("Stopping immediately")
             self._api.kill()
             self._worker.kill()
 
     async def _serve(self) -> None:
-        """Start everything and keep it running, until cancelled or one of the parts can't go on."""
+        """Start all processes and keep them running, until cancelled or one fails permanently."""
         if self._store:
             self._progress.say("Starting Valkey")
             await self._store.start()
@@ -112,10 +114,10 @@ class _Supervisor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep(self, child: Child) -> NoReturn:
-        """Restart ``child`` whenever it dies, with growing pauses.
+        """Run ``child``, and restart it with exponential backoff whenever it exits.
 
-        Raises :class:`click.ClickException` when it dies before everything was ready for the first time: the reason
-        is then in the settings or the installation, and lies in the lines that the child printed.
+        Raises :class:`click.ClickException` if it exits before the service was ready for the first time. The cause is
+        then in the settings or the installation, and the child has printed it.
         """
         pause = FIRST_PAUSE
         while True:
@@ -131,12 +133,12 @@ class _Supervisor:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _guard(self, store: EmbeddedValkey) -> NoReturn:
-        """Raise :class:`click.ClickException` when the store ends: the queue and all answers went with it."""
+        """Raise :class:`click.ClickException` when the store exits, because the queue and all journals are lost."""
         how = ending(await store.child.wait())
         raise click.ClickException(f"Valkey ended with {how}, and the queue with it.\n{store.last_words()}".rstrip())
 
     async def _watch(self) -> NoReturn:
-        """Tell people what the worker's and the API's advertisements say."""
+        """Poll the registry and print the progress of the worker and the API."""
         redis = connect(self._settings.redis_url, max_connections=2)
         store = self._store.url if self._store else ""
         address = f"http://{_for_url(reachable(self._settings.host))}:{self._settings.port}"
@@ -160,7 +162,7 @@ class _Supervisor:
         return worker.pid == self._worker.pid and worker.host == self._settings.node
 
     async def _stop(self) -> None:
-        """End everything: first the API, while the worker still generates what it waits for; the store last."""
+        """Stop all processes: the API drains first while the worker still generates, and the store stops last."""
         drain = self._settings.drain
         api = asyncio.create_task(self._api.stop(drain + API_MARGIN))
         await asyncio.wait([api], timeout=drain)
@@ -170,7 +172,7 @@ class _Supervisor:
 
 
 def free_port(host: str, port: int) -> int:
-    """The port to serve on: ``port``, or a free one for 0. Raises :class:`click.ClickException` when it is taken."""
+    """Return ``port``, or a free port if it is 0. Raises :class:`click.ClickException` if the port is taken."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.create_server((host, port), family=family) as probe:
@@ -184,13 +186,13 @@ def free_port(host: str, port: int) -> int:
 
 
 def environment(settings: Settings, kind: type[Settings]) -> dict[str, str]:
-    """The variables that give a child the part of ``settings`` that ``kind`` has.
+    """Return the environment variables that pass a child the fields of ``settings`` that ``kind`` has.
 
-    Not flags, because a Redis URL may hold a password, and every user of a machine can read command lines.
+    Settings are not passed as flags, because a Redis URL may contain a password and command lines are world-readable.
     """
     values = {name: getattr(settings, name) for name in kind.model_fields}
     given = {variable(name): str(value) for name, value in values.items()}
-    # Where a secret came from a file, the child gets its value: the two together would be an error.
+    # A secret read from a file is passed by value. Setting both variables would be an error.
     return given | {file_variable(name): "" for name in SECRETS}
 
 

@@ -182,7 +182,7 @@ def test_a_second_signal_does_not_wait_for_a_child_that_hangs(tmp_path: Path, ru
     tree = descendants(up.process.pid)
     os.kill(up.child("cli.main api"), signal.SIGSTOP)
     up.process.send_signal(signal.SIGINT)
-    up.until(lambda: "Ending" in up.output, "the first signal to be seen")
+    up.until(lambda: "Stopping" in up.output, "the first signal to be seen")
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(PATIENCE) == 0
     assert not any(map(alive, tree))

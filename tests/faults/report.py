@@ -1,4 +1,4 @@
-"""Writes docs/fault-tolerance.md from the results of a run."""
+"""Writes docs/fault-tolerance.md from the results of a run of the fault scenarios."""
 
 import os
 import platform
@@ -10,21 +10,23 @@ from tests.faults.runner import AFFECTED, Result
 
 _HEAD = """# Fault tolerance
 
-Written by `{command}` on {machine}. Do not edit: run it again.
+Written by `{command}` on {machine}. Do not edit: run the command again.
 
-Each scenario starts a store, workers and API replicas as real processes, sends chats from closed-loop clients, and
-breaks something. Clients write down every event that they see, with its time. Then these invariants are checked:
+Each scenario starts a store, workers and API replicas as real processes, sends chat completions from closed-loop
+clients, and injects faults. Clients record every event that they receive, with its time. Then these invariants are
+checked:
 
-- Each accepted request has exactly one terminal event, and nothing comes after it.
-- Each text equals the text of the same request without any fault, so no token is lost, repeated or changed.
-- A request that was refused says when to come back, and is answered when its client does.
-- On the channels to the API replicas no attempt speaks after a later one has begun, and none after the end.
-- At rest, every slot and every engine is free, and no key is left in the store but the registry and what expires.
-- No process is left, and none has grown by more than its connection pool and 100 MB.
+- Every accepted request has exactly one terminal event, and no event follows it.
+- Every text equals the text of the same request without faults: no token is lost, repeated or changed.
+- A refusal says when to retry, and a client that does is served.
+- On the channels of the API replicas, no attempt publishes after a later one has started, and none after the terminal
+  event.
+- At rest, every slot and every engine is free, and the store holds only the registry and keys that expire.
+- No process is left over, and none has grown by more than its connection pool and 100 MB.
 
-The simulated engine generates, where the scenario does not say otherwise. *Requests* counts what was accepted, *left*
-the requests whose clients went away, *errors* those that ended with an error or a broken connection, *refused* the
-answers 429 and 503. *Recovery* is the silence of the streams that a fault touched (those that were silent for more than
+The simulated engine generates unless a scenario says otherwise. *Requests* are accepted requests, *left* those whose
+clients disconnected, *errors* those that ended with an error or a broken connection, and *refused* the responses with
+429 and 503. *Recovery* is how long the affected streams were silent (those that were silent for more than
 {affected} s within 5 s of one).
 
 """
@@ -33,22 +35,23 @@ _TAIL = """
 ## Longer runs
 
 `make faults ARGS='soak-7 --seed 7 --soak-seconds 1200'` soaks for 20 minutes; `make faults ARGS='--seed 1 --soaks 50'`
-adds 50 soaks to the scenarios. A seed sends the same requests and faults again, though not at the same microsecond.
+adds 50 soaks to the scenarios. A seed repeats the same requests and faults, but not to the microsecond.
 `make test` runs the short scenarios, with fewer requests.
 
 ## Limits
 
-- A hung engine is noticed after ten times its longest step of the last ten minutes, though not before 3 s. Until it has
-  made steps, and while it takes in a prompt that is longer than all of these minutes, it has `--step-timeout` (15 s if
-  not set): such a step may take seconds, too. Time in which the worker itself did not
-  run, or the engine waited for a CPU, does not count.
-- A worker that vanishes without a word is missed when its lease ends (2 s) and a replica looks for lapsed ones, which
-  happens eight times in a lease.
-- While the store is at its memory limit new requests get 503, and those that were accepted go on. What they journal
-  goes beyond the limit meanwhile, so leave the host some room above it.
-- Replication is asynchronous. What a killed master had not sent to the replica is lost; its requests end with an error.
-- Clients of a killed API replica see their connections end, and have to ask again. What they wanted stored
-  (`store: true`) is finished and stored by another replica, if there is one within a minute of the answer's end.
+- A hung engine is detected after ten times its longest step of the last ten minutes, but not before 3 s. Until it has
+  made steps, and while it reads a prompt that is longer than all in those minutes, the limit is `--step-timeout` (15 s
+  by default), because such a step may take seconds. Time in which the worker itself did not run, or the engine waited
+  for a CPU, does not count.
+- A worker that disappears without notice is detected when its lease expires, 2 s after the last renewal: replicas look
+  for expired leases three times per lease, and at the exact end of each lease that has not been renewed.
+- While the store is at its memory limit, new requests get 503 and accepted ones continue. Their journals exceed the
+  limit meanwhile, so leave the host some memory above it.
+- Replication is asynchronous. What a killed master had not sent to its replica is lost; the affected requests end with
+  an error.
+- Clients of a killed API replica lose their connections and have to send their requests again. Responses with
+  `store: true` are finished and stored by another replica, if there is one within a minute of the response's end.
 """
 
 _COLUMNS = (

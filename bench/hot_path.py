@@ -242,7 +242,7 @@ class _Engine:
         outputs = self._engine.step()
         report = self._encode(Stepped(tuple(outputs), self._engine.gauges()))
         counted.steps += 1
-        counted.tokens += sum(len(output.news.tokens) for output in outputs if output.news)
+        counted.tokens += sum(len(output.delta.tokens) for output in outputs if output.delta)
         counted.engine_bytes += len(report)
         return report
 

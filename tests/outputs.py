@@ -8,7 +8,7 @@ from worker.engine.interface import StepOutput
 
 def news_of(outputs: Iterable[StepOutput]) -> list[Delta]:
     """What is new in each, where something is."""
-    return [output.news for output in outputs if output.news is not None]
+    return [output.delta for output in outputs if output.delta is not None]
 
 
 def text_of(outputs: Iterable[StepOutput]) -> str:

@@ -1,8 +1,8 @@
-"""arq's worker, pulling instead of polling.
+"""The consumer: claims jobs from the queue while slots are free, and runs each as a task.
 
-arq keeps what it is good at: the job format, the function registry, the bookkeeping of tasks. Replaced
-are its half-second poll (a wake-up message, with a slow poll as the safety net), its claim (one script),
-its crash recovery (leases) and its results (there are none: a job's outcome is in its events).
+It extends arq's worker and keeps arq's job format, function registry and task bookkeeping. Replaced are polling (by
+wake-up messages, with a slow poll as a fallback), the claim (one Lua script), crash recovery (leases) and results
+(a job's outcome is in its events).
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from worker.shared_requests import RequestGone, SharedRequests
 logger = logging.getLogger(__name__)
 
 DEAD_LETTER_LIMIT = 100
-"""How many unreadable jobs are kept for inspection."""
+"""Maximum number of dead letters kept for inspection."""
 
 _decode = msgspec.msgpack.Decoder().decode
 
 _UNREADABLE = (DeserializationError, KeyError, IndexError, TypeError, RequestGone, *UNREADABLE)
-"""What reading a job that nobody of ours has written may raise."""
+"""Exceptions raised by a payload that is corrupt or foreign."""
 
 _REJECTED = Rejected(
     Problem(kind=ProblemKind.LOST, message="The worker can't read this request from the store. Please send it again.")
@@ -47,7 +47,7 @@ Prefetch = Callable[[Job], None]
 
 
 class ChatWorker(Worker):
-    """Claims jobs while slots are free, and runs each as a task."""
+    """Claims jobs while slots are free, and runs each as an asyncio task."""
 
     def __init__(
         self,
@@ -60,8 +60,9 @@ class ChatWorker(Worker):
         poll: float,
         prefetch: Prefetch = lambda _: None,
     ) -> None:
-        """``serve`` runs one job to its end, ``slots`` bounds how many at once, ``poll`` is in seconds. ``prefetch`` is
-        told of a job that is about to be claimed, though another worker may get it."""
+        """``serve`` runs one job to its end, at most ``slots`` at once. ``poll`` is the fallback poll interval in
+        seconds. ``prefetch`` is called with a job that is about to be claimed, though another worker may claim it.
+        """
 
         async def chat(ctx: dict[Any, Any], *arguments: Any, **kwargs: Any) -> None:
             await serve(*arguments)
@@ -86,26 +87,26 @@ class ChatWorker(Worker):
         self.allow_pick_jobs = False
 
     def wake(self, payload: bytes = b"") -> None:
-        """Look at the queue now. ``payload`` is that of the job which this worker is woken for, where it was told."""
+        """Look at the queue now. ``payload`` is that of the job behind the wake-up, if the message carried it."""
         if payload and self.allow_pick_jobs and len(self.tasks) < self.max_jobs:
             try:
                 _, queued = self._read(payload)
                 request = queued.inline_request()
             except _UNREADABLE:
-                pass  # whoever claims it will say so
+                pass  # the worker that claims it makes it a dead letter
             else:
                 if request is not None:
                     self._prefetch(queued.job(request))
         self._look.set()
 
     def open(self, slots: int) -> None:
-        """Begin to claim jobs, or go on with it: up to ``slots`` at once from now on."""
+        """Claim jobs from now on, up to ``slots`` at once."""
         self.max_jobs = slots
         self.allow_pick_jobs = True
         self.wake()
 
     def close_intake(self) -> None:
-        """Claim no more jobs; those that run go on."""
+        """Stop claiming. Running jobs continue."""
         self.allow_pick_jobs = False
 
     async def main(self) -> None:
@@ -117,20 +118,20 @@ class ChatWorker(Worker):
             except (RedisError, OSError) as error:
                 outage.store.failed("queue", error)
                 await asyncio.sleep(min(self.poll_delay_s, 1.0))
-            # Not wait_for(): before Python 3.12 it makes a task, which each new job would wait for.
+            # Not wait_for(): before Python 3.12 it creates a task, which delays every claim.
             with suppress(TimeoutError):
                 async with asyncio.timeout(next_tick(self.poll_delay_s)):
                     await self._look.wait()
             self._look.clear()
 
     async def drained(self) -> None:
-        """Wait until no job runs."""
+        """Wait until no job is running."""
         while self.tasks:
             await asyncio.wait(self.tasks.values())
             await asyncio.sleep(0)
 
     async def _poll_iteration(self) -> None:
-        # One that is full looks too, where it was woken all the same: what is kept for it goes to others then.
+        # A full worker that is woken claims too: with no free slot, jobs reserved for it are offered to others.
         while self.allow_pick_jobs:
             claims, left = await self._queue.claim(self._worker_id, used=len(self.tasks), slots=self.max_jobs)
             self._start(claims)
@@ -141,7 +142,7 @@ class ChatWorker(Worker):
                 return
 
     def _wake_later(self) -> None:
-        """Look again when what waits is no longer kept for other workers."""
+        """Look again when the waiting jobs are no longer reserved for other workers."""
         if self._look_again is not None:
             self._look_again.cancel()
         self._look_again = self.loop.call_later(RESERVED_MS / 1000, self.wake)
@@ -173,25 +174,25 @@ class ChatWorker(Worker):
         self.jobs_complete += 1
 
     def _read(self, payload: bytes) -> tuple[WorkerCoroutine, QueuedJob]:
-        """What is to run, and the job to run it with. Raises one of :data:`_UNREADABLE`."""
+        """Return the coroutine and the job of a payload. Raises one of :data:`_UNREADABLE`."""
         name, arguments, _, _, _ = deserialize_job_raw(payload, deserializer=_decode)
         return self.functions[name].coroutine, decode_job(arguments[0])
 
     async def _dead_letter(self, claim: Claim, error: Exception) -> None:
-        """Keep a job that can't be read where a person can look at it, instead of trying it again for ever."""
+        """Move an unreadable job to the dead letters, so that it is not retried, and end it for its client."""
         self.jobs_failed += 1
-        logger.error("job %s can't be read and is set aside in %s: %r", claim.job, keys.DEAD_LETTERS, error)
+        logger.error("unreadable job %s moved to %s: %r", claim.job, keys.DEAD_LETTERS, error)
         async with self.pool.pipeline(transaction=True) as pipe:
             pipe.lpush(keys.DEAD_LETTERS, claim.payload)
             pipe.ltrim(keys.DEAD_LETTERS, 0, DEAD_LETTER_LIMIT - 1)
             pipe.zrem(keys.inflight(self._queue.model), claim.job)
             pipe.delete(keys.payload(claim.job), keys.state(claim.job), keys.journal(claim.job))
-            # Whom to answer is not known; who waits for the job looks into its journal.
+            # The replica is unknown without the payload; it finds the rejection in the journal.
             pipe.rpush(keys.journal(claim.job), encode_event(_REJECTED))
             pipe.pexpire(keys.journal(claim.job), LINGER_MS)
-            # A request that can't be read is of no use to the other jobs that share it.
+            # The other jobs of an unreadable shared request can't run either.
             pipe.delete(keys.request(claim.job.rpartition(":")[0]))
             replies = await pipe.execute(raise_on_error=False)
         for reply in replies:
             if isinstance(reply, Exception):
-                logger.error("job %s is not set aside as a whole: %s", claim.job, reply)
+                logger.error("dead letter of job %s is incomplete: %s", claim.job, reply)

@@ -1,4 +1,4 @@
-"""Keeps an engine process alive: starts it, watches its steps, and replaces it when it dies or hangs."""
+"""Supervises the engine process: starts it, watches its steps, and replaces it when it dies or hangs."""
 
 import asyncio
 import logging
@@ -18,16 +18,20 @@ from worker.service import ModelService
 logger = logging.getLogger(__name__)
 
 LOOK = 1 / 3
-"""Seconds between two looks at the engine's silence."""
+"""Seconds between two checks of the watchdog."""
 
 FIRST_PAUSE = 0.5
+"""Base of the restart delay in seconds; it doubles with each crash."""
+
 LONGEST_PAUSE = 30.0
+"""Maximum restart delay in seconds."""
+
 HEALTHY_AFTER = 60.0
-"""Seconds of life after which an engine's death counts as the first one again."""
+"""Seconds of uptime after which the restart delay starts from its base again."""
 
 
 class EngineSupervisor:
-    """Owns the engine process of a worker."""
+    """Owns the worker's engine process."""
 
     def __init__(
         self,
@@ -39,7 +43,7 @@ class EngineSupervisor:
         *,
         step_timeout: float,
     ) -> None:
-        """``step_timeout`` is the most seconds that a step may take (see :mod:`worker.watchdog`)."""
+        """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.watchdog`)."""
         self._options = options
         self._service = service
         self._consumer = consumer
@@ -50,21 +54,21 @@ class EngineSupervisor:
         self.engine: EngineProcess | None = None
         self.restarts = 0
         self.stage = "starting"
-        """What the engine is doing while it does not serve, or why it can't; for people."""
+        """Human-readable: the stage of loading, or why the engine is not serving. Empty while it serves."""
         self.failing = False
         self.on_change: Callable[[], None] = lambda: None
-        """Called when an engine has come or gone."""
+        """Called when an engine becomes ready, and when it ends."""
 
     async def run(self) -> None:
-        """Keep an engine running until cancelled.
+        """Run engine processes, one after the other, until cancelled or stopped.
 
-        Raises :class:`EngineLoadError` when the very first one can't load: the settings are wrong then.
+        Raises :class:`EngineLoadError` when the first one can't be loaded: the settings are at fault then.
         """
         pause = FIRST_PAUSE
         while True:
             began = time.monotonic()
             try:
-                await self._one_life()
+                await self._run_engine()
             except EngineLoadError as error:
                 if self.restarts == 0 and self._service.engine_info is None and not self.failing:
                     raise
@@ -83,8 +87,8 @@ class EngineSupervisor:
         if self.engine is not None:
             await self.engine.stop()
 
-    async def _one_life(self) -> None:
-        engine = self.engine = EngineProcess(self._options, self._tell_stage, step_timeout=self._step_timeout)
+    async def _run_engine(self) -> None:
+        engine = self.engine = EngineProcess(self._options, self._on_stage, step_timeout=self._step_timeout)
         try:
             await engine.start()
             engine_info = await engine.ready()
@@ -108,9 +112,9 @@ class EngineSupervisor:
             await engine.stop()
             if not self._closing:
                 self.stage = f"the engine process {engine.exit_description}"
-                await self._give_back()
+                await self._release_jobs()
 
-    def _tell_stage(self, stage: str) -> None:
+    def _on_stage(self, stage: str) -> None:
         self.stage = stage
         logger.info("engine: %s", stage)
 
@@ -126,18 +130,18 @@ class EngineSupervisor:
             await asyncio.sleep(next_tick(min(LOOK, self._step_timeout / 10)))
             silence, patience = engine.watchdog.look(), engine.watchdog.patience
             if silence > patience:
-                logger.error("the engine has made no step for %.1f s and is replaced", silence)
+                logger.error("engine hung: no step for %.1f s; replacing it", silence)
                 engine.kill()
                 return
 
-    async def _give_back(self) -> None:
-        """Return the dead engine's jobs to the queue: another worker, or the next engine, goes on with them."""
+    async def _release_jobs(self) -> None:
+        """Release the dead engine's jobs to the queue: another worker, or the next engine, continues them."""
         suspects = self._service.suspects()
         claims = self._service.abandon_all()
         if not claims:
             return
         try:
-            back = await self._queue.release(self._worker, claims, suspects=suspects)
-            logger.warning("%d requests go on elsewhere", back)
+            released = await self._queue.release(self._worker, claims, suspects=suspects)
+            logger.warning("%d requests released to the queue", released)
         except (RedisError, OSError) as error:
-            logger.warning("%d requests fall back to the queue when their leases lapse: %s", len(claims), error)
+            logger.warning("%d requests return to the queue when their leases expire: %s", len(claims), error)

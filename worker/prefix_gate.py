@@ -1,7 +1,8 @@
-"""Prompts that begin alike, one after the other: the engine finds a beginning in its cache only once it is computed.
+"""The prefix gate: holds back prompts with a shared prefix until the first of them is computed.
 
-Of several that are added together, it computes the whole beginning for each (measured: four cold prompts that share
-1,500 tokens take four times as long as one; when three wait for the first, they take a fifth more).
+The engine's prefix cache holds a prefix only after its prefill. Of several prompts added together, each computes the
+whole prefix: four cold prompts that share 1,500 tokens take four times as long as one. With the gate, they take a fifth
+longer than one.
 """
 
 import asyncio
@@ -12,17 +13,17 @@ from hashlib import blake2b
 from itertools import islice
 
 _BLOCK = 256
-"""Tokens of a block, whose digest covers all before it too. Shorter beginnings are not worth waiting for."""
+"""Tokens per block. A block's digest covers all tokens before it too. Shorter prefixes are not waited for."""
 
-_REMEMBERED = 4096
-"""Blocks (a million tokens) that count as computed; about what caches hold."""
+_MAX_COMPUTED = 4096
+"""Maximum number of blocks assumed to be cached (a million tokens, about what caches hold)."""
 
 
 class PrefixGate:
-    """Which beginnings of prompts the engine has computed, and which it is computing."""
+    """Tracks which prefixes the engine has computed, and which it is computing."""
 
     def __init__(self, *, caching: bool = True) -> None:
-        """An engine that is not ``caching`` prompts has nothing to wait for."""
+        """``caching``: whether the engine has a prefix cache. Without one, the gate is always open."""
         self._caching = caching
         self._computing: dict[bytes, int] = {}
         self._blocks: dict[int, list[bytes]] = {}
@@ -30,17 +31,16 @@ class PrefixGate:
         self._waiting: dict[int, tuple[int, asyncio.Future[bool]]] = {}
 
     async def acquire(self, number: int, tokens: Sequence[int]) -> None:
-        """Wait while another sequence computes what the prompt of sequence ``number`` begins with; not, though, for a
-        much longer prompt of which that is the smaller part.
+        """Wait while another sequence computes a prefix of the prompt ``tokens`` of sequence ``number``.
 
-        :meth:`release` must follow.
+        It does not wait for a prompt of which the shared prefix is less than half. :meth:`release` must follow.
         """
         blocks = _digests(tokens) if self._caching else []
         while first := self._first(blocks):
-            ours = asyncio.get_running_loop().create_future()
-            self._waiting[number] = (first, ours)
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting[number] = (first, turn)
             try:
-                if not await ours:
+                if not await turn:
                     return
             finally:
                 del self._waiting[number]
@@ -50,26 +50,28 @@ class PrefixGate:
                 self._computing[block] = number
 
     def release(self, number: int, *, computed: bool) -> None:
-        """Sequence ``number`` has its first token, or never will (``computed`` false): let those that wait for it go
-        on. One that waits itself waits no longer."""
+        """Let the sequences that wait for sequence ``number`` go on.
+
+        ``computed``: whether it got its first token. A sequence that is itself waiting stops waiting.
+        """
         for block in self._blocks.pop(number, ()):
             if self._computing.get(block) == number:
                 del self._computing[block]
             if computed:
                 self._computed[block] = None
                 self._computed.move_to_end(block)
-        for block in list(islice(self._computed, max(0, len(self._computed) - _REMEMBERED))):
+        for block in list(islice(self._computed, max(0, len(self._computed) - _MAX_COMPUTED))):
             del self._computed[block]
         for waiting, (first, future) in self._waiting.items():
             if (first == number or waiting == number) and not future.done():
                 future.set_result(waiting != number)
 
     def forget(self) -> None:
-        """Nothing is computed any more: there is a new engine."""
+        """Assume an empty prefix cache: the engine was replaced."""
         self._computed.clear()
 
     def _first(self, blocks: Sequence[bytes]) -> int | None:
-        """The sequence to wait for."""
+        """Return the sequence to wait for, if any."""
         for length in range(len(blocks), 0, -1):
             number = self._computing.get(blocks[length - 1])
             if number is not None:
@@ -78,7 +80,7 @@ class PrefixGate:
 
 
 def _digests(tokens: Sequence[int]) -> list[bytes]:
-    """A digest for each whole block, which covers all before it too."""
+    """Return one digest per whole block; each covers all tokens up to the block's end."""
     running = blake2b(digest_size=16)
     digests = []
     for end in range(_BLOCK, len(tokens) + 1, _BLOCK):

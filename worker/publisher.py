@@ -1,8 +1,8 @@
-"""Publishing: what the jobs of a step have to say goes to Redis in one script call.
+"""Publishes the events of each engine step to the store in one script call.
 
-While an answer is outstanding, what comes meanwhile gathers, and goes with the next call; so a slow Redis makes frames
-larger, not calls more frequent. An answer is looked for when there is more to say: the engine's next step wakes this
-process anyway, and a second time each step would cost as much again.
+At most one call is outstanding. Events that arrive meanwhile are buffered for the next call, so a slow store gets
+larger frames, not more calls. The reply is read when there are more events to send: the engine's next step wakes this
+process anyway, and waking it for the reply as well would double the cost.
 """
 
 import asyncio
@@ -21,55 +21,59 @@ from shared.redis.raw_connection import RawConnection
 logger = logging.getLogger(__name__)
 
 ORPHAN_GRACE = 5.0
-"""Seconds for which an API replica may not listen before its jobs count as orphaned."""
+"""Seconds without a subscriber after which an API replica's jobs are orphaned."""
 
 _RETRY_DELAYS = (0.05, 0.1, 0.2, 0.4)
+"""Seconds between attempts to reconnect; the last one repeats."""
 
-_LOOK = 0.1
-"""Seconds after which an answer is looked for though there is no more to say."""
+_REPLY_CHECK = 0.1
+"""Seconds after which the reply is read even without more events to send."""
 
 
 class Publisher:
-    """Sends events to API replicas and into the journals, in order for each job."""
+    """Publishes events to API replicas and appends them to the journals, in order per job."""
 
     def __init__(
         self,
         emitter: Emitter,
-        line: RawConnection,
+        connection: RawConnection,
         *,
         load: Callable[[], float],
         on_stale: Callable[[frozenset[str]], None],
         on_orphaned: Callable[[str], None],
     ) -> None:
-        """``line`` is the publisher's own. ``load`` tells the share of slots in use; ``on_stale`` is called with jobs
-        that other workers hold now, ``on_orphaned`` with the id of an API replica that has gone."""
+        """``connection`` is used by the publisher only. ``load`` returns the share of slots in use, from 0 to 1.
+
+        ``on_stale`` is called with the jobs whose leases this worker lost, ``on_orphaned`` with the id of an API
+        replica that has gone.
+        """
         self._emitter = emitter
-        self._connection = line
+        self._connection = connection
         self._load = load
         self._on_stale = on_stale
         self._on_orphaned = on_orphaned
         self._pending: dict[Lease, list[bytes]] = {}
         self._ended: set[Lease] = set()
-        """The jobs that end with what waits."""
+        """Jobs whose terminal event is pending."""
         self._flush_due = False
         self._load_due = False
-        """Whether the load has changed without a job that ends with what waits."""
+        """Whether the next call must report the load even if it ends no job."""
         self._sent: dict[Lease, list[bytes]] = {}
-        """What the store has not confirmed yet. It is sent again when the line breaks."""
+        """Events sent but not confirmed by the store. They are sent again after a reconnect."""
         self._sent_ended: set[Lease] = set()
-        """The jobs that end with that."""
+        """Jobs whose terminal event is in ``_sent``."""
         self._replicas: tuple[str, ...] = ()
-        """To whom it goes, in the order of the answer."""
+        """Replicas addressed by ``_sent``, in the order of the reply's receiver counts."""
         self._sent_at = 0.0
-        self._look: asyncio.TimerHandle | None = None
-        self._broken = asyncio.Event()
+        self._reply_timer: asyncio.TimerHandle | None = None
+        self._disconnected = asyncio.Event()
         self._failures = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._deaf_since: dict[str, float] = {}
+        self._no_receiver_since: dict[str, float] = {}
 
     def add(self, lease: Lease, event: bytes) -> None:
-        """Have an encoded event published with the next :meth:`flush`. The hot path: runs once a token."""
+        """Buffer an encoded event for the next :meth:`flush`. Hot path: called once per token."""
         events = self._pending.get(lease)
         if events is None:
             self._pending[lease] = [event]
@@ -77,28 +81,28 @@ class Publisher:
             events.append(event)
 
     def end(self, lease: Lease, event: Event) -> None:
-        """Have the last event of a job published with the next :meth:`flush`."""
+        """Buffer the terminal event of a job for the next :meth:`flush`."""
         self.add(lease, encode_event(event))
         self._ended.add(lease)
 
     def end_soon(self, lease: Lease, event: Event) -> None:
-        """Have the last event of a job published within this round of the event loop."""
+        """Buffer the terminal event of a job and flush in this iteration of the event loop."""
         self.end(lease, event)
         self._flush_soon()
 
     def discard(self, lease: Lease) -> None:
-        """End the job in silence: its client has gone."""
+        """End the job without a terminal event: its client has disconnected."""
         self._pending[lease] = []
         self._ended.add(lease)
         self._flush_soon()
 
     def drop(self, lease: Lease) -> None:
-        """Forget what waits to be said about a job: it is no longer ours."""
+        """Discard the pending events of a job whose lease this worker lost."""
         self._pending.pop(lease, None)
         self._ended.discard(lease)
 
     def flush(self) -> None:
-        """Send all that waits, unless the store still owes an answer: it then goes as soon as that is here."""
+        """Send all pending events, or, while a call is outstanding, as soon as its reply is here."""
         self._flush_due = False
         if not self._connection.is_open or (self._sent and not self._confirmed()):
             self._idle.clear()
@@ -111,33 +115,33 @@ class Publisher:
             self._idle.set()
 
     async def flushed(self) -> None:
-        """Wait until all has been sent, and confirmed."""
+        """Wait until all events are sent and confirmed."""
         self.flush()
         if self._sent and self._connection.is_open:
             self._connection.watch(self.flush)
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Keep the line open until cancelled. Redis' failures are waited out; what was said meanwhile is kept."""
+        """Keep the connection open until cancelled. Events are buffered while the store is unreachable."""
         try:
             while True:
                 await self._connect()
                 if self._sent:
-                    self._load_due = True  # or it may have been lost with the line that a job ended
+                    self._load_due = True  # the report of a job's end may have been lost with the connection
                     self._send()
                 else:
                     self.flush()
                 if not self._sent:
-                    self._works()
-                await self._broken.wait()
+                    self._on_success()
+                await self._disconnected.wait()
         finally:
-            if self._look is not None:
-                self._look.cancel()
+            if self._reply_timer is not None:
+                self._reply_timer.cancel()
             self._connection.close()
 
     async def _connect(self) -> None:
-        """Open the line, however long that takes."""
-        self._broken.clear()
+        """Open the connection, retrying until it succeeds."""
+        self._disconnected.clear()
         while True:
             if self._failures:
                 await asyncio.sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
@@ -149,14 +153,14 @@ class Publisher:
                 outage.store.failed("publishing", error)
 
     def _flush_soon(self) -> None:
-        """Send within this round of the event loop."""
+        """Flush in this iteration of the event loop."""
         self._idle.clear()
         if not self._flush_due:
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self.flush)
 
     def _send(self) -> None:
-        """Send what is to be confirmed."""
+        """Send ``_sent`` as one script call."""
         self._idle.clear()
         ended = self._sent_ended
         load = self._load() if ended or self._load_due else None
@@ -170,18 +174,18 @@ class Publisher:
         except RedisError as error:
             self._break(error)
             return
-        if self._look is None:
-            self._look = asyncio.get_running_loop().call_later(_LOOK, self._look_again)
+        if self._reply_timer is None:
+            self._reply_timer = asyncio.get_running_loop().call_later(_REPLY_CHECK, self._check_reply)
 
     def _confirmed(self) -> bool:
-        """Whether the answer to what was sent is here, and all is well. If not, :meth:`flush` is called once it is."""
+        """Read the reply to ``_sent``. Returns whether it is confirmed; if not, the reply triggers :meth:`flush`."""
         try:
-            answers = self._connection.answers()
-            if not answers:
+            replies = self._connection.answers()
+            if not replies:
                 self._connection.watch(self.flush)
                 return False
             self._connection.unwatch()
-            receivers = self._emitter.receipt(answers[0])
+            receivers = self._emitter.receipt(replies[0])
         except StaleClaims as stale:
             for lease in [lease for lease in self._sent if lease.job in stale.jobs]:
                 del self._sent[lease]
@@ -196,44 +200,44 @@ class Publisher:
             self._break(error)
             return False
         self._sent = {}
-        self._works()
+        self._on_success()
         for replica, count in zip(self._replicas, receivers, strict=True):
             self._note_receivers(replica, count)
         return True
 
-    def _look_again(self) -> None:
-        """Look for an answer that nothing has asked for since."""
-        self._look = None
+    def _check_reply(self) -> None:
+        """Read a reply that no :meth:`flush` has read since."""
+        self._reply_timer = None
         if not self._sent or not self._connection.is_open:
             return
         waited = time.monotonic() - self._sent_at
         if waited > READ_TIMEOUT:
-            self._break(TimeoutError("the store does not answer"))
+            self._break(TimeoutError("the store does not reply"))
             return
-        if waited > _LOOK / 2:
+        if waited > _REPLY_CHECK / 2:
             self.flush()
         if self._sent:
-            self._look = asyncio.get_running_loop().call_later(_LOOK, self._look_again)
+            self._reply_timer = asyncio.get_running_loop().call_later(_REPLY_CHECK, self._check_reply)
 
     def _break(self, error: Exception) -> None:
-        """Have :meth:`run` connect anew."""
+        """Close the connection and have :meth:`run` reconnect."""
         self._connection.close()
         self._failures += 1
         if not isinstance(error, ConnectionError):
             outage.store.failed("publishing", error)
-        # A line that was idle while the store was away shows it only now. If the store is away still, connecting fails.
-        self._broken.set()
+        # A connection that was idle during an outage shows it only now. If the outage lasts, connecting fails.
+        self._disconnected.set()
 
-    def _works(self) -> None:
+    def _on_success(self) -> None:
         if self._failures:
             self._failures = 0
             outage.store.served("publishing")
 
     def _note_receivers(self, replica: str, count: int) -> None:
         if count:
-            self._deaf_since.pop(replica, None)
+            self._no_receiver_since.pop(replica, None)
             return
         now = time.monotonic()
-        if now - self._deaf_since.setdefault(replica, now) >= ORPHAN_GRACE:
-            del self._deaf_since[replica]
+        if now - self._no_receiver_since.setdefault(replica, now) >= ORPHAN_GRACE:
+            del self._no_receiver_since[replica]
             self._on_orphaned(replica)

@@ -1,4 +1,4 @@
-"""One model, served: the engine and prompt processes, and the jobs that run in them."""
+"""Runs claimed jobs: prompt, grammar check, engine, and the events published for each."""
 
 import asyncio
 import itertools
@@ -38,7 +38,7 @@ _REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 @dataclass(slots=True, eq=False)
 class ActiveJob:
-    """A claimed job on its way through this worker."""
+    """A claimed job and its progress through this worker. ``number`` names its sequence in the engine process."""
 
     job: Job
     lease: Lease
@@ -63,9 +63,12 @@ class ModelService:
         prefix_gate: PrefixGate | None = None,
         sampling: Sampling | None = None,
     ) -> None:
-        """``worker`` is this worker's id; after ``max_lost_workers`` workers have vanished with a job, it is refused.
-        ``log_poison`` has refused jobs logged as a whole, with their prompts. ``prefix_gate`` is for an engine that
-        caches prompts. ``sampling`` holds defaults of the model that are not in its files."""
+        """``worker`` is this worker's id.
+
+        A job is refused once ``max_lost_workers`` workers have disappeared while they held it. ``log_poison`` logs
+        refused jobs in full, including their prompts. ``prefix_gate`` is given for an engine with a prefix cache.
+        ``sampling`` holds the model's defaults that are not in its files.
+        """
         self._sampling = sampling or Sampling()
         self._worker = worker
         self._max_lost_workers = max_lost_workers
@@ -75,7 +78,7 @@ class ModelService:
         self._numbers = itertools.count(1)
         self._by_job: dict[str, ActiveJob] = {}
         self._by_number: dict[int, ActiveJob] = {}
-        self._gone: dict[str, float] = {}
+        self._cancelled_early: dict[str, float] = {}
         self._engine: EngineProcess | None = None
         self._engine_up = asyncio.Event()
         self._prompts: Prompts | None = None
@@ -86,13 +89,13 @@ class ModelService:
         self.requests = 0
 
     def attach(self, publisher: Publisher, prompts: PromptProcess, grammars: GrammarProcess | None) -> None:
-        """Give the service its publisher and its prompt process, and what checks grammars if the engine follows any."""
+        """Set the publisher, the prompt process and, for an engine that supports grammars, the grammar process."""
         self._publisher = publisher
         self._prompts = Prompts(prompts)
         self._grammars = grammars
 
     def use(self, engine: EngineProcess | None, engine_info: EngineInfo | None) -> None:
-        """Run jobs in ``engine`` from now on; with ``None``, there is none at the moment."""
+        """Run jobs in ``engine`` from now on. ``None``: no engine is loaded, and jobs wait for the next one."""
         self._engine = engine
         self.engine_info = engine_info
         self.gauges = _NO_GAUGES
@@ -104,31 +107,31 @@ class ModelService:
 
     @property
     def active(self) -> int:
-        """Jobs that hold a slot."""
+        """Number of jobs that hold a slot."""
         return len(self._by_job)
 
     def claims(self) -> list[tuple[str, int]]:
-        """The (job, attempt) claims held."""
+        """Return the claims held, as (job, attempt)."""
         return [(job, active.lease.attempt) for job, active in self._by_job.items()]
 
     def prefetch(self, job: Job) -> None:
-        """Begin with the prompt of a job whose claim is under way."""
+        """Start preparing the prompt of a job whose claim is under way."""
         if self._prompts is not None and job.id not in self._by_job:
             self._prompts.begin(job)
 
     async def serve(self, claim: Claim, job: Job) -> None:
-        """Run one job to its end. Whatever goes wrong ends in an event for its client."""
+        """Run one job to its end. Any failure is published as the job's terminal event."""
         lease = Lease(job.id, claim.attempt, job.reply_to)
         active = ActiveJob(job=job, lease=lease, number=next(self._numbers))
         self._by_job[job.id] = active
         self._by_number[active.number] = active
         self.requests += 1
         try:
-            if self._gone.pop(job.id, None) is not None:
-                self._publisher_of().discard(lease)
+            if self._cancelled_early.pop(job.id, None) is not None:
+                self._require_publisher().discard(lease)
             elif claim.crashes >= MAX_CRASHES or claim.lost_workers >= self._max_lost_workers:
                 logger.error(
-                    "request %s is refused: %d engines and %d workers died of it (%s)",
+                    "poison request %s is refused after %d engine crashes and %d lost workers (%s)",
                     job.id,
                     claim.crashes,
                     claim.lost_workers,
@@ -140,7 +143,7 @@ class ModelService:
         except RequestRefused as refusal:
             self._fail(active, refusal.problem)
         except PromptError:
-            # This worker is about to end; its claim lost_workers, and the job goes on elsewhere.
+            # This worker is about to exit. It releases the claim, or the lease expires, and another worker continues.
             await active.done.wait()
         except Exception:
             logger.exception("request %s failed in the worker", job.id)
@@ -149,61 +152,61 @@ class ModelService:
             self._forget(active)
 
     def cancel(self, job: str) -> None:
-        """Stop a job whose client has gone, or remember to do so when its claim arrives."""
+        """Stop a job whose client has disconnected. An unknown job is remembered: its claim may still arrive."""
         active = self._by_job.get(job)
         if active is None:
-            self._remember_gone(job)
+            self._remember_cancelled(job)
             return
         self._stop_computing(active)
-        self._publisher_of().discard(active.lease)
+        self._require_publisher().discard(active.lease)
         active.done.set()
 
     def abandon(self, job: str) -> None:
-        """Stop a job that another worker holds now; say nothing about it."""
+        """Stop a job whose lease this worker lost. Publishes nothing."""
         active = self._by_job.get(job)
         if active is not None:
             self._stop_computing(active)
-            self._publisher_of().drop(active.lease)
+            self._require_publisher().drop(active.lease)
             active.done.set()
 
     def abandon_these(self, jobs: Iterable[str]) -> None:
-        """Stop jobs that other workers hold now."""
+        """Stop jobs whose leases this worker lost."""
         for job in jobs:
             self.abandon(job)
 
     def abandon_all(self) -> list[tuple[str, int]]:
-        """Stop every job and return their claims, to be given back to the queue."""
+        """Stop all jobs and return their claims, to be released to the queue."""
         claims = self.claims()
         for job, _ in claims:
             self.abandon(job)
         return claims
 
     def suspects(self) -> frozenset[str]:
-        """The jobs of which the engine may have died, if it has just died."""
+        """Return the jobs to suspect for an engine crash that has just happened."""
         return self._quarantine.suspects(job for job, active in self._by_job.items() if active.added)
 
     def cancel_replica(self, replica: str) -> None:
-        """Stop the jobs of an API replica that has gone, but for those whose answers another one will store."""
+        """Stop the jobs of an API replica that has gone, except those with a pending completion."""
         orphans = [
             job for job, one in self._by_job.items() if one.job.reply_to == replica and not one.job.request.store
         ]
         if orphans:
-            logger.warning("API replica %s no longer listens: %d of its requests are dropped", replica, len(orphans))
+            logger.warning("API replica %s is gone: cancelling %d of its requests", replica, len(orphans))
         for job in orphans:
             self.cancel(job)
 
     def on_stepped(self, report: RawStep) -> None:
-        """Turn a step's outputs into events. The hot path: runs once a step, its loop once a token."""
+        """Publish the outputs of a step as events. Hot path: called once per step, the loop runs once per token."""
         self.gauges = report.gauges
-        publisher = self._publisher_of()
+        publisher = self._require_publisher()
         for output in report.outputs:
             active = self._by_number.get(output.number)
             if active is None:
                 continue
             if not active.started:
                 publisher.add(active.lease, encode_event(self._started(active)))
-            if len(output.news) > EMPTY_DELTA_BYTES:
-                publisher.add(active.lease, bytes(output.news))
+            if len(output.delta) > EMPTY_DELTA_BYTES:
+                publisher.add(active.lease, bytes(output.delta))
             if output.reason is not None:
                 publisher.end(active.lease, _ending(output))
                 active.done.set()
@@ -212,14 +215,14 @@ class ModelService:
         publisher.flush()
 
     def on_refused(self, report: Refused) -> None:
-        """Tell the client that the engine does not take its request."""
+        """End the job of a sequence that the engine refused."""
         active = self._by_number.get(report.number)
         if active is not None:
             self._fail(active, report.problem)
             active.done.set()
 
     async def _begin(self, active: ActiveJob, claim: Claim) -> bool:
-        """Prepare the prompt and hand the sequence to the engine; False when the job ended meanwhile."""
+        """Prepare the prompt and add the sequence to the engine. Returns False when the job ended meanwhile."""
         if self._prompts is None:
             raise RuntimeError("the service has no prompt process")
         prepared = await self._prompts.of(active.job)
@@ -232,7 +235,7 @@ class ModelService:
             active.quarantined = True
         if not active.done.is_set():
             await self._prefix_gate.acquire(active.number, prepared.tokens)
-        # A claim can arrive just as the engine dies; it then waits for the next one.
+        # A claim can arrive while the engine is being replaced; it waits for the next one.
         await self._engine_up.wait()
         if active.done.is_set() or self._engine is None:
             return False
@@ -257,7 +260,7 @@ class ModelService:
         return True
 
     def _complete(self, active: ActiveJob, prompt_tokens: int) -> Sampling:
-        """Fill in what the client left open: defaults, the seed, and the room that the context leaves."""
+        """Return the job's sampling with defaults, seed and ``max_tokens`` filled in."""
         if self.engine_info is None:
             raise RuntimeError("no engine is loaded")
         request = active.job.request
@@ -294,7 +297,7 @@ class ModelService:
 
     def _fail(self, active: ActiveJob, problem: Problem) -> None:
         event = Failed(problem) if active.started else Rejected(problem)
-        self._publisher_of().end_soon(active.lease, event)
+        self._require_publisher().end_soon(active.lease, event)
 
     def _stop_computing(self, active: ActiveJob) -> None:
         self._by_number.pop(active.number, None)
@@ -309,13 +312,13 @@ class ModelService:
         if active.quarantined:
             self._quarantine.end(active.job.id)
 
-    def _remember_gone(self, job: str) -> None:
-        """A cancellation can overtake the claim's answer; keep it for as long as that may take."""
+    def _remember_cancelled(self, job: str) -> None:
+        """Remember a cancellation that arrived before the reply to its claim, for 30 s."""
         now = time.monotonic()
-        self._gone = {known: at for known, at in self._gone.items() if now - at < 30}
-        self._gone[job] = now
+        self._cancelled_early = {known: at for known, at in self._cancelled_early.items() if now - at < 30}
+        self._cancelled_early[job] = now
 
-    def _publisher_of(self) -> Publisher:
+    def _require_publisher(self) -> Publisher:
         if self._publisher is None:
             raise RuntimeError("the service has no publisher")
         return self._publisher
@@ -342,7 +345,7 @@ def _poison(claim: Claim) -> Problem:
 
 
 def _published(claim: Claim) -> tuple[int, ...]:
-    """The tokens that earlier attempts published. Raises :class:`RequestRefused` when the journal is damaged."""
+    """Return the tokens that earlier attempts published. Raises :class:`RequestRefused` for a damaged journal."""
     try:
         return generated_tokens(claim.history())
     except UNREADABLE as error:

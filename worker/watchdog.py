@@ -1,4 +1,4 @@
-"""Tells a hung engine from a busy one, by how long its own steps have taken lately."""
+"""The watchdog: distinguishes a hung engine from a busy one by the duration of its recent steps."""
 
 import time
 from collections import deque
@@ -6,28 +6,28 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 SLOWER = 10.0
-"""Times the longest of the engine's recent steps after which a step counts as hung."""
+"""A step counts as hung after this multiple of the longest recent step."""
 
 LEAST_PATIENCE = 3.0
-"""Seconds of silence that are no hang yet, however short the steps are: machines hiccup."""
+"""Minimum timeout in seconds, however short the recent steps are."""
 
 MEMORY = 10
-"""Minutes for which a step is remembered."""
+"""Minutes for which a step counts as recent."""
 
-_LONGEST_LOOK = 0.5
-"""Seconds of silence that one look counts at most. Looks come more often than that; when they did not, this process was
-stopped or starved itself, and its engine with it."""
+_MAX_CHECK = 0.5
+"""Maximum seconds of silence added by one check. Checks are more frequent than that unless this process itself was
+stopped or starved, and then its engine was too."""
 
-_WORTH_ASKING = 0.1
-"""Seconds of silence from which on it is asked how many of them the engine had for itself."""
+_CPU_TIME_FROM = 0.1
+"""Seconds of silence from which on the engine's CPU time is read."""
 
 _SETTLED = 2.0
-"""Seconds of silence after which a new sequence can't be its cause; before, the engine may have begun it unheard."""
+"""A sequence added after this many seconds of silence can't be its cause; before, the engine may have started it."""
 
 
 @dataclass(slots=True)
 class _Minute:
-    """What was seen in one minute: the longest step (seconds), and the longest prompt that was taken in (tokens)."""
+    """Maxima of one minute: the longest step (seconds) and the longest prefill (tokens)."""
 
     number: int
     step: float = 0.0
@@ -35,12 +35,11 @@ class _Minute:
 
 
 class Watchdog:
-    """Is told what the engine gets and says, and asked regularly how long it has been silent and may be.
+    """Measures how long the engine has been silent, and how long it may be.
 
-    Until steps have been seen, and while the engine takes in a prompt that is longer than all of the last ten minutes,
-    it may be silent for ``bound`` seconds; otherwise for ten times its longest step of these minutes, though never
-    for less than 3 s nor more than ``bound``. Time in which it waited for a CPU is not silence: an engine on a crowded
-    machine is slow, not hung, and its requests are not to blame.
+    The timeout is ten times the longest step of the last ten minutes, but at least 3 s and at most ``bound`` seconds.
+    It is ``bound`` before the first step, and during a prefill that is longer than any of the last ten minutes. Time
+    spent waiting for a CPU is not silence: on an overloaded machine, the engine is slow, not hung.
     """
 
     def __init__(
@@ -50,34 +49,34 @@ class Watchdog:
         clock: Callable[[], float] = time.monotonic,
         cpu_time: Callable[[float], float] = lambda elapsed: elapsed,
     ) -> None:
-        """``cpu_time`` tells how many of the seconds since it was last asked the engine could use."""
+        """``cpu_time`` maps the seconds elapsed since its last call to those that the engine could use."""
         self._bound = bound
         self._clock = clock
         self.cpu_time = cpu_time
         self._running: set[int] = set()
         self._beginning: dict[int, tuple[int, float]] = {}
-        """Tokens of the sequences that have had no output yet, and the silence (seconds) into which each came."""
+        """Sequences without output: their prompt tokens, and the silence in seconds when they were added."""
         self._minutes: deque[_Minute] = deque()
         self._silence = 0.0
         self._looked = clock()
 
     def add(self, number: int, tokens: int) -> None:
-        """The engine gets a sequence of so many ``tokens`` to begin with."""
+        """Record a new sequence with a prompt of ``tokens`` tokens."""
         self._beginning[number] = (tokens, self.look())
         self._running.add(number)
 
     def discard(self, number: int) -> None:
-        """The engine no longer has this sequence."""
+        """Record the end of a sequence."""
         self._running.discard(number)
         self._beginning.pop(number, None)
 
     @property
     def busy(self) -> bool:
-        """Whether the engine has a sequence."""
+        """Whether the engine has sequences."""
         return bool(self._running)
 
     def heard(self, numbers: Iterable[int]) -> None:
-        """The engine has made a step, with outputs for these sequences."""
+        """Record a report of the engine, with outputs for these sequences."""
         step = self.look()
         self._silence = 0.0
         minute = self._this_minute()
@@ -88,20 +87,20 @@ class Watchdog:
             self._beginning = {number: (tokens, 0.0) for number, (tokens, _) in self._beginning.items()}
 
     def look(self) -> float:
-        """The seconds for which the engine has had work and said nothing, as far as this process ran itself."""
+        """Return for how many seconds the engine has had work without reporting."""
         now = self._clock()
         elapsed, self._looked = now - self._looked, now
         if not self._running:
             self._silence = 0.0
             return 0.0
-        if elapsed >= _WORTH_ASKING:
+        if elapsed >= _CPU_TIME_FROM:
             elapsed = self.cpu_time(elapsed)
-        self._silence += min(elapsed, _LONGEST_LOOK)
+        self._silence += min(elapsed, _MAX_CHECK)
         return self._silence
 
     @property
     def patience(self) -> float:
-        """The seconds for which the engine may be silent now."""
+        """The current timeout in seconds."""
         oldest = self._minute_number() - MEMORY
         minutes = [minute for minute in self._minutes if minute.number > oldest]
         longest_prompt = max((minute.prompt for minute in minutes), default=0)

@@ -231,7 +231,7 @@ def test_a_complete_sequence_that_is_resumed_only_ends(bench: Bench) -> None:
     whole = bench.one("What is the capital of France?")
     assert whole[-1].reason == "stop"
     (ending,) = bench.one("What is the capital of France?", generated=tokens_of(whole))
-    assert (ending.news, ending.reason) == (None, "stop")
+    assert (ending.delta, ending.reason) == (None, "stop")
 
 
 def test_stop_strings_end_the_text_and_free_the_slot(bench: Bench) -> None:

@@ -83,7 +83,7 @@ class TinyEngine:
         texts = [""] * len(plans)
         while self._engine.busy():
             for made in self._engine.step():
-                texts[made.number] += made.news.text if made.news else ""
+                texts[made.number] += made.delta.text if made.delta else ""
                 assert made.reason in (None, "stop")
         return texts
 

@@ -29,7 +29,7 @@ def sequence(number: int, text: str) -> Sequence:
 def unpacked(report: RawStep) -> list[StepOutput]:
     """The outputs as the engine made them."""
     decode = msgspec.msgpack.Decoder[Delta | None](Delta | None).decode
-    return [Output(one.number, one.end, decode(one.news), one.reason) for one in report.outputs]
+    return [Output(one.number, one.end, decode(one.delta), one.reason) for one in report.outputs]
 
 
 @pytest.fixture

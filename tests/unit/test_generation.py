@@ -41,7 +41,7 @@ def test_without_a_constraint_nothing_holds() -> None:
 def test_shown_tokens_stay_in_the_text_and_other_special_ones_do_not() -> None:
     sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), shown_tokens=(5,))
     output = Generation(sequence, VOCABULARY, end_tokens=(), limit=100).take((5, 0, 6), ())
-    assert output.news == Delta(0, (5, 0, 6), "<|x|>Hello ")
+    assert output.delta == Delta(0, (5, 0, 6), "<|x|>Hello ")
 
 
 @pytest.mark.parametrize("generated", [(), (1,), (1, 0)])

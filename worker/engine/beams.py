@@ -27,7 +27,7 @@ def rank(sequence: Sequence, beams: Iterable[Beam], make: Callable[[Sequence], G
     alternatives = []
     for beam in best:
         output = make(sequence).take(beam.tokens, beam.logprobs, "length" if beam.cut_by_length else "stop")
-        made = output.news or Delta(0, (), "")
+        made = output.delta or Delta(0, (), "")
         reason: FinishReason = "length" if output.reason == "length" else "stop"
         alternatives.append(Alternative(made.tokens, made.text, reason, beam.score, made.logprobs, made.pieces))
     return Output(sequence.number, 0, None, "stop", tuple(alternatives))

@@ -1,7 +1,7 @@
-"""The engine's process: ``python -m worker.engine.child OPTIONS``.
+"""The engine process: ``python -m worker.engine.child OPTIONS``, started by
+:class:`worker.engine.process.EngineProcess`.
 
-:class:`worker.engine.process.EngineProcess` starts it. One thread takes commands and steps, because the
-pipeline's calls hold the GIL and must not overlap.
+A single thread receives commands and steps the engine: the pipeline's calls hold the GIL and must not overlap.
 """
 
 import gc
@@ -34,31 +34,31 @@ from worker.ipc import ChildChannel
 
 Channel = ChildChannel[Command, EngineReport]
 
-_LONGEST_SILENCE = 0.25
-"""Seconds of stepping without outputs after which a report is due all the same: a long prompt is no hang."""
+_REPORT_INTERVAL = 0.25
+"""Seconds without outputs after which an empty report is sent, so that a long prefill is not taken for a hang."""
 
-_GAUGES_AGE = 0.1
-"""Seconds for which gauges are good: asking the pipeline takes 40 µs that a step would wait for each time."""
+_GAUGES_MAX_AGE = 0.1
+"""Seconds for which gauges are reused. Reading the pipeline's metrics adds 40 µs to a step."""
 
 
 def main() -> int:
-    """Load the engine and run it until the parent says so or goes away. Returns the exit code."""
+    """Load the engine and run it until the supervisor ends it or dies. Returns the exit code."""
     options = msgspec.json.decode(sys.argv[1], type=EngineOptions)
     run_on(frozenset(options.cpus))
     channel: Channel = ChildChannel.inherited(msgspec.msgpack.Decoder(Command))
-    # The native library prints what it likes to standard output, which belongs to the command's own answers.
+    # Native libraries print to standard output, which is reserved for the output of the command.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         engine = _load(options, lambda stage: channel.send(Loading(stage)))
         channel.send(Ready(engine.engine_info))
-        # A vocabulary is for ever; the collector need not look through it between two steps.
+        # The vocabulary lives as long as the process: exclude it from garbage collections between steps.
         gc.freeze()
         serve(engine, channel)
     except EngineLoadError as error:
         channel.send(LoadFailed(str(error)))
         return 1
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the parent has gone, and with it everybody who could want an answer
+        pass  # the supervisor has died, and nobody else uses this engine
     except EngineBroken as error:
         print(f"vinoqueue engine: {error}", file=sys.stderr)
         return 1
@@ -70,7 +70,7 @@ def _load(options: EngineOptions, progress: Callable[[str], None]) -> Engine:
         from worker.engine.simulated import SimulatedEngine
 
         return SimulatedEngine(options, progress)
-    # Imported here, so that the simulated engine runs where OpenVINO is not installed.
+    # Imported here: the simulated engine must run without OpenVINO installed.
     from worker.engine.openvino import OpenVINOEngine
 
     return OpenVINOEngine(options, progress)
@@ -79,8 +79,8 @@ def _load(options: EngineOptions, progress: Callable[[str], None]) -> Engine:
 def serve(engine: Engine, channel: Channel) -> None:
     """Run the step loop until :class:`Quit`.
 
-    Raises :class:`EOFError` or :class:`ConnectionError` when the parent has gone, and
-    :class:`~worker.engine.interface.EngineBroken` when the engine can't go on.
+    Raises :class:`EOFError` or :class:`ConnectionError` when the supervisor has died, and
+    :class:`~worker.engine.interface.EngineBroken` when the engine can't continue.
     """
     gauges = engine.gauges()
     gauged_at = last_report = time.monotonic()
@@ -109,8 +109,8 @@ def serve(engine: Engine, channel: Channel) -> None:
         for refused in engine.refused():
             channel.send(refused)
         now = time.monotonic()
-        if outputs or now - last_report > _LONGEST_SILENCE:
-            if now - gauged_at > _GAUGES_AGE:
+        if outputs or now - last_report > _REPORT_INTERVAL:
+            if now - gauged_at > _GAUGES_MAX_AGE:
                 gauges, gauged_at = engine.gauges(), now
             channel.send(Stepped(tuple(outputs), gauges))
             last_report = now

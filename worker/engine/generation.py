@@ -1,4 +1,4 @@
-"""One running sequence: the ids so far, the text made of them, and when it ends."""
+"""The state of one sequence: its token ids, their text, and its end condition."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Series
@@ -10,22 +10,22 @@ from worker.grammar.lengths import LengthWatch
 
 
 class Generation:
-    """The engine's own account of a sequence, which makes its outputs and knows its end.
+    """Turns a sequence's tokens into outputs, and decides when it ends.
 
     The token that ends a sequence counts as generated; its text is shown only with ``include_stop``.
     """
 
     def __init__(self, sequence: Sequence, vocabulary: Vocabulary, *, end_tokens: Iterable[int], limit: int) -> None:
-        """``end_tokens`` are the model's ids for the end of a text; those in the sampling come on top.
+        """``end_tokens`` are the model's end-of-text ids, in addition to those in the sampling.
 
-        ``limit`` is the most tokens of the whole answer, those in ``sequence.generated`` included.
+        ``limit`` is the maximum number of generated tokens, including those in ``sequence.generated``.
         """
         sampling = sequence.sampling
         self.sequence = sequence
         self._vocabulary = vocabulary
         self.tokens: list[int] = []
         self.complete: StopReason | None = None
-        """The reason for which nothing is left to generate, if so; a resumed sequence may begin complete."""
+        """Why the sequence has ended, or None. A resumed sequence may be complete from the start."""
         self._limit = limit
         self._min_tokens = sampling.min_tokens or 0
         self._stop_tokens = frozenset(sampling.stop_token_ids)
@@ -44,12 +44,12 @@ class Generation:
 
     @property
     def remaining(self) -> int:
-        """The most tokens that are still to come."""
+        """Maximum number of tokens still to be generated."""
         return self._limit - len(self.tokens)
 
     @property
     def held(self) -> bool:
-        """Whether the constraint, if there is one, has begun to hold; from then on it can't be begun anew."""
+        """Whether a constraint is in force. From then on the sequence can't be continued from token ids alone."""
         if self.sequence.constraint is None or self._constrained_from_start:
             return self._constrained_from_start
         text = b"".join(map(self._vocabulary.piece, self.tokens))
@@ -60,9 +60,10 @@ class Generation:
         return self.sequence.constraint is not None and not self.sequence.free_until
 
     def take(self, tokens: Series[int], logprobs: Series[float], reason: StopReason | None = None) -> StepOutput:
-        """Take a step's tokens. Those behind the end are left out; ``logprobs`` may be longer than ``tokens``.
+        """Append a step's tokens and return the output. Tokens after the sequence's end are ignored.
 
-        ``reason`` is set if the engine says that they are the last ones. With no tokens it ends the sequence.
+        ``logprobs`` may be longer than ``tokens``. ``reason`` is set if these are the last tokens according to the
+        engine; ``tokens`` may then be empty.
         """
         position = len(self.tokens)
         text = self._push(tokens)
@@ -70,13 +71,13 @@ class Generation:
         if self.complete is not None:
             text += self._stream.finish()
         taken = tuple(tokens[: len(self.tokens) - position])
-        news: Delta | None = None
+        delta: Delta | None = None
         if self.sequence.sampling.logprobs and taken:
             pieces = tuple(self._stream.piece(token) for token in taken)
-            news = Delta(position, taken, text, tuple(logprobs[: len(taken)]), pieces)
+            delta = Delta(position, taken, text, tuple(logprobs[: len(taken)]), pieces)
         elif taken or text:
-            news = Delta(position, taken, text)
-        return Output(self.sequence.number, len(self.tokens), news, self.complete)
+            delta = Delta(position, taken, text)
+        return Output(self.sequence.number, len(self.tokens), delta, self.complete)
 
     def _push(self, tokens: Iterable[int]) -> str:
         text = ""
@@ -88,11 +89,11 @@ class Generation:
                 self.complete = "stop"
                 if not self.sequence.sampling.include_stop:
                     break
-            news = self._stream.push(token)
-            text += news
+            shown = self._stream.push(token)
+            text += shown
             if self._stream.stopped:
                 self.complete = "stop"
-            elif self._lengths is not None and self._lengths.exceeds(news):
+            elif self._lengths is not None and self._lengths.exceeds(shown):
                 self.complete = "length"
         if self.complete is None and len(self.tokens) >= self._limit:
             self.complete = "length"
@@ -100,5 +101,5 @@ class Generation:
 
 
 def _has_begun(text: bytes, marker: bytes) -> bool:
-    """Whether ``text`` holds the marker, or ends with what could become it."""
+    """Return whether ``text`` contains the marker, or ends with a prefix of it."""
     return marker in text or any(text.endswith(marker[:length]) for length in range(1, len(marker)))

@@ -1,8 +1,8 @@
-"""What an engine is, and the messages between the supervisor and the engine's process.
+"""The :class:`Engine` protocol, and the messages between the supervisor and the engine process.
 
-The engine process steps; the supervisor claims and publishes. They talk in MessagePack over a socket
-pair: commands one way, reports the other. Numbers name sequences here, because the engine wants
-numbers; the supervisor maps them to jobs and never uses one twice in a process's life.
+The engine process steps; the supervisor claims and publishes. The supervisor sends commands, the engine process sends
+reports, both as MessagePack over a socket pair. Sequences are identified by numbers. The supervisor maps them to jobs
+and never reuses one.
 """
 
 from typing import Generic, Literal, Protocol, TypeVar
@@ -15,19 +15,20 @@ from shared.protocol.request import Constraint, Sampling
 from worker.grammar.lengths import Bounded
 
 StopReason = Literal["stop", "length", "exhausted", "cancelled"]
-"""``exhausted``: the KV cache could not hold the sequence to its end."""
+"""``exhausted``: the KV cache was too small for the sequence."""
 
 
 class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A generation to run.
+    """A sequence to generate.
 
-    ``prompt`` holds token ids. ``generated`` holds the ids that an earlier attempt already produced and
-    published: generation goes on behind them, and positions count them. ``sampling`` is complete as far
-    as the request and the model's defaults go; its seed is always set. A beam search (``sampling.beams`` above 1)
-    returns its best ``alternatives`` texts and is never resumed. ``shown_tokens`` are special tokens that
-    stay in the text where special tokens are left out of it. ``free_until`` are texts before the first of which the
-    constraint allows anything; without any, it holds from the start. ``bounded`` are values whose strings have a
-    greatest length; a string that exceeds it ends the sequence.
+    - ``prompt``: token ids.
+    - ``generated``: token ids that an earlier attempt published. Generation continues after them, and positions
+      include them.
+    - ``sampling``: complete, with the model's defaults; the seed is always set. A beam search (``beams`` above 1)
+      returns its best ``alternatives`` texts and is never resumed.
+    - ``shown_tokens``: special tokens that stay in the text when special tokens are skipped.
+    - ``free_until``: the constraint applies from the first of these texts on; without any, from the start.
+    - ``bounded``: values whose strings have a maximum length. A longer string ends the sequence.
     """
 
     number: int
@@ -42,34 +43,33 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 DeltaT = TypeVar("DeltaT")
-"""A sequence's new output: a :class:`~shared.protocol.events.Delta` or ``None`` in the engine process; its encoding,
-forwarded without decoding, in the supervisor."""
+"""A sequence's new output: a :class:`~shared.protocol.events.Delta` or ``None`` in the engine process. The supervisor
+forwards its encoding without decoding it."""
 
 
 class Output(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True):
-    """What one step made of one sequence.
+    """The output of one step for one sequence.
 
-    ``end`` is the number of tokens in the whole generation so far. The text in ``news`` is what may be shown now:
-    complete characters, and nothing that could yet turn out to be a stop string. ``reason`` is set with the last
-    output.
+    ``end`` is the number of tokens generated so far. The text in ``delta`` is final: complete characters, and no
+    prefix of a possible stop string. ``reason`` is set in the last output.
     """
 
     number: int
     end: int
-    news: DeltaT
+    delta: DeltaT
     reason: StopReason | None = None
     alternatives: tuple[Alternative, ...] = ()
-    """The texts of a beam search, best first; it has one output, at its end, with nothing else in it."""
+    """The texts of a beam search, best first. A beam search has a single output, at its end, with no delta."""
 
 
 StepOutput = Output[Delta | None]
-"""An output as the engine makes it."""
+"""An output in the engine process."""
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
+    """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
-    ``stated`` names the fields of the sampling for which the model brings defaults of its own.
+    ``stated`` names the sampling fields for which the model has its own defaults.
     """
 
     context_length: int
@@ -82,10 +82,10 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gauges(msgspec.Struct, frozen=True, array_like=True):
-    """The engine's own numbers after a step. ``cache_usage`` is a share from 0 to 1.
+    """The engine's metrics after a step. ``cache_usage`` is a share from 0 to 1.
 
-    ``computing`` and ``between`` are seconds since the start: inside the model's steps, and from each one's end to the
-    next one's begin while there was work. The second is what everything around the model costs it.
+    ``computing`` is the total time inside the pipeline's steps, ``between`` the total time between consecutive steps
+    while there was work: the host overhead. Both are in seconds.
     """
 
     requests: int
@@ -99,7 +99,7 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EngineRefusal(Exception):
-    """The engine can't run this sequence; the others go on."""
+    """The engine can't run this sequence. Other sequences are not affected."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -107,38 +107,38 @@ class EngineRefusal(Exception):
 
 
 class EngineBroken(Exception):
-    """The engine can't go on with any sequence: its process must be replaced."""
+    """The engine can't run any sequence any more. Its process must be replaced."""
 
 
 class EngineLoadError(Exception):
-    """The model can't be loaded; the message tells why, for people."""
+    """The model can't be loaded. The message is human-readable."""
 
 
 class Engine(Protocol):
-    """One loaded model. All calls come from the one thread that steps."""
+    """A loaded model. All methods are called from the thread that steps."""
 
     engine_info: EngineInfo
 
     def add(self, sequence: Sequence) -> None:
-        """Take a sequence into the batch. Raises :class:`EngineRefusal`, harming no other sequence."""
+        """Add a sequence to the batch. Raises :class:`EngineRefusal`, without affecting other sequences."""
 
     def cancel(self, number: int) -> None:
-        """Drop a sequence: it takes no part in the next step, and its KV cache is free after it."""
+        """Remove a sequence. It is not part of the next step, after which its KV cache is free."""
 
     def step(self) -> list[StepOutput]:
-        """Advance every sequence; return what is new, at most one output a sequence. Cheap when idle.
+        """Advance every sequence; return at most one output per sequence. Cheap when idle.
 
-        Raises :class:`EngineBroken` when no sequence can go on.
+        Raises :class:`EngineBroken` when no sequence can continue.
         """
 
     def refused(self) -> list["Refused"]:
-        """Return, once, the sequences that turned out in a step to break the engine; they are gone already."""
+        """Return and clear the sequences that were removed because they made a step fail."""
 
     def busy(self) -> bool:
-        """Whether a step would do anything: sequences are running or cancelled ones not yet cleared away."""
+        """Whether a step has work: sequences are running, or ended ones have not been freed yet."""
 
     def gauges(self) -> Gauges:
-        """The engine's own numbers."""
+        """Return the engine's metrics."""
 
 
 # Commands, from the supervisor to the engine process.
@@ -166,27 +166,27 @@ Command = Add | Cancel | Quit
 
 
 class Loading(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """A stage of loading has begun; for people."""
+    """A stage of loading has begun. ``stage`` is human-readable."""
 
     stage: str
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Loaded and warm."""
+    """The model is loaded and warmed up."""
 
     engine_info: EngineInfo
 
 
 class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The model can't be loaded; the process ends."""
+    """The model can't be loaded. The process exits."""
 
     message: str
 
 
 class Stepped(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True, tag=4):
-    """A step is done that had outputs, or a quarter of a second of steps without any (long prompts).
+    """The outputs of a step. Without outputs (long prefills), sent every quarter of a second as a sign of life.
 
-    Also sent once when the engine becomes idle, so that the gauges come to rest; before, they may be a little old.
+    Also sent once when the engine becomes idle, with the final gauges. Until then, gauges may be slightly outdated.
     """
 
     outputs: tuple[Output[DeltaT], ...]
@@ -194,7 +194,7 @@ class Stepped(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True, tag
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """A sequence could not be added, or broke the engine in a later step and was taken out, perhaps after outputs."""
+    """A sequence could not be added, or was removed because it made a later step fail, perhaps after outputs."""
 
     number: int
     problem: Problem
@@ -203,13 +203,13 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=5):
 Report = Loading | Ready | LoadFailed | Stepped[DeltaT] | Refused
 
 EngineReport = Report[Delta | None]
-"""A report as the engine's process sends it."""
+"""A report in the engine process."""
 
 RawEngineReport = Report[msgspec.Raw]
-"""A report as the supervisor receives it."""
+"""A report in the supervisor, with encoded deltas."""
 
 RawStep = Stepped[msgspec.Raw]
-"""A step among those."""
+"""A step report in the supervisor."""
 
 EMPTY_DELTA_BYTES = len(msgspec.msgpack.encode(None))
-"""Bytes that encoded news have when there are none; a delta has more."""
+"""Length of an encoded ``None`` in place of a delta. An encoded delta is longer."""

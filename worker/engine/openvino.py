@@ -1,4 +1,4 @@
-"""The engine that runs models: OpenVINO GenAI's ContinuousBatchingPipeline, one step at a time."""
+"""The OpenVINO engine: drives OpenVINO GenAI's ``ContinuousBatchingPipeline`` step by step."""
 
 import hashlib
 import itertools
@@ -43,7 +43,7 @@ _WARM_UP_TOKENS = 256
 """A whole number of KV blocks for every block size in use (16, 32, 64, 128, 256)."""
 
 _CLEARING_STEPS = 2
-"""After a sequence's end the pipeline frees it in the next step, and its metrics show that one step later."""
+"""Steps after a sequence's end until it is freed (next step) and the metrics show it (the one after)."""
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
 _NO_REASON = openvino_genai.GenerationFinishReason.NONE
@@ -53,8 +53,8 @@ _LENGTH = openvino_genai.GenerationFinishReason.LENGTH
 class OpenVINOEngine:
     """The :class:`~worker.engine.interface.Engine` on OpenVINO GenAI.
 
-    A request whose grammar is invalid makes ``step()`` throw, for ever and for all;
-    :class:`~worker.engine.recovery.Recovery` tells how the others go on.
+    A request with an invalid grammar makes every further ``step()`` of the pipeline throw.
+    :class:`~worker.engine.recovery.Recovery` removes it, and the other sequences continue.
     """
 
     def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
@@ -79,7 +79,7 @@ class OpenVINOEngine:
         self._computing = 0.0
         self._between = 0.0
         self._computed_at: float | None = None
-        """When the last step of the pipeline ended, if there was work ever since (``time.perf_counter`` seconds)."""
+        """End of the last step (``time.perf_counter``), or None if the engine has been idle since."""
         self._speculation = speculation_of(options)
         served = _serving_path(options, progress)
         progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
@@ -94,9 +94,9 @@ class OpenVINOEngine:
         progress("warming up")
         measured = self._warm_up()
         if device_kind(options.device) == "CPU":
-            # It takes a second, in which the engine may well work: nothing is moved as a program sees it.
+            # Takes about a second. Safe while the engine runs: virtual addresses do not change.
             threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
-        # A cache of size 0 grows as needed: it holds all that the batch can ask for.
+        # A cache of size 0 grows as needed, so it holds whatever the batch requires.
         self._cache_tokens = measured if options.cache_size else options.context_length * options.max_batch
         self.engine_info = EngineInfo(
             context_length=options.context_length,
@@ -109,7 +109,7 @@ class OpenVINOEngine:
         )
 
     def add(self, sequence: Sequence) -> None:
-        """Take a sequence into the batch. Raises :class:`EngineRefusal`, harming no other sequence."""
+        """Add a sequence to the batch. Raises :class:`EngineRefusal`, without affecting other sequences."""
         check(sequence)
         check_speculation(sequence.sampling, self._speculation)
         generation = self._generation(sequence)
@@ -121,7 +121,7 @@ class OpenVINOEngine:
             self._start(generation)
 
     def cancel(self, number: int) -> None:
-        """Drop a sequence: it takes no part in the next step, and its KV cache is free after it."""
+        """Remove a sequence. It is not part of the next step, after which its KV cache is free."""
         running = self._running.pop(number, None)
         if running is not None:
             self._drop(running)
@@ -129,9 +129,9 @@ class OpenVINOEngine:
         self._complete = [complete for complete in self._complete if complete.sequence.number != number]
 
     def step(self) -> list[StepOutput]:
-        """Advance every sequence; return what is new.
+        """Advance every sequence; return the new outputs.
 
-        Raises :class:`~worker.engine.interface.EngineBroken` when the pipeline can't be brought back to work.
+        Raises :class:`~worker.engine.interface.EngineBroken` when the pipeline can't be recovered.
         """
         outputs = [generation.take((), (), generation.complete) for generation in self._complete]
         self._complete.clear()
@@ -142,7 +142,7 @@ class OpenVINOEngine:
         try:
             self._pipeline.step()
         except Exception as error:
-            # What the sequences made before is still in their handles, and would be lost with them.
+            # Recovery discards the handles; read the tokens of earlier steps from them first.
             outputs += self._read()
             self._recovery.recover(error)
             self._clearing = _CLEARING_STEPS
@@ -159,16 +159,16 @@ class OpenVINOEngine:
         return outputs
 
     def refused(self) -> list[Refused]:
-        """Return, once, the sequences that broke the pipeline."""
+        """Return and clear the sequences that were removed because they made a step fail."""
         refused, self._refused = self._refused, []
         return refused
 
     def busy(self) -> bool:
-        """Whether a step would do anything."""
+        """Whether a step has work to do."""
         return bool(self._running or self._complete or self._clearing or self._recovery.under_way)
 
     def gauges(self) -> Gauges:
-        """The pipeline's own metrics, and the steps and tokens counted here."""
+        """Return the pipeline's metrics, with the steps and tokens counted here."""
         metrics = self._pipeline.get_metrics()
         return Gauges(
             metrics.requests,
@@ -182,15 +182,15 @@ class OpenVINOEngine:
         )
 
     def _generation(self, sequence: Sequence) -> Generation:
-        """Return the account of a sequence. Raises :class:`EngineRefusal` if there is no room for it."""
+        """Return a new :class:`Generation`. Raises :class:`EngineRefusal` if the sequence does not fit."""
         room = self._room(sequence)
         limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
         return Generation(sequence, self._vocabulary, end_tokens=self._end_tokens, limit=limit)
 
     def _room(self, sequence: Sequence) -> int:
-        """Return how many tokens an answer can have. Raises :class:`EngineRefusal` if the sequence has no place."""
+        """Return the maximum output length in tokens. Raises :class:`EngineRefusal` if the sequence does not fit."""
         prompt, length = len(sequence.prompt), len(sequence.prompt) + len(sequence.generated)
-        # The pipeline would take such ids without a word.
+        # The pipeline does not validate token ids.
         if not prompt or min(sequence.prompt) < 0 or max(sequence.prompt) >= len(self._vocabulary):
             raise _refusal(
                 ProblemKind.INVALID,
@@ -210,14 +210,15 @@ class OpenVINOEngine:
         return self._context_length - prompt
 
     def _start(self, generation: Generation, *, repeat: bool = True) -> Running:
-        """Give the pipeline a new sequence, or what is left of one.
+        """Add a new sequence to the pipeline, or the rest of an interrupted one.
 
-        A grammar can't begin in the middle, and some penalties count only what the pipeline itself has generated: such
-        sequences are made again from their start, and compared, unless ``repeat`` is false.
+        A grammar can't start in the middle of an output, and some penalties count only tokens that the pipeline itself
+        has generated. Such sequences are generated again from their start and compared with the known tokens, unless
+        ``repeat`` is false.
         """
         sequence = generation.sequence
         tokens = tuple(generation.tokens)
-        done: tuple[int, ...] = () if repeat and _remembers(generation) else tokens
+        done: tuple[int, ...] = () if repeat and _is_stateful(generation) else tokens
         repeated = len(tokens) - len(done)
         config = configure(
             sequence, self._pipeline.get_config(), done=len(done), max_new_tokens=generation.remaining + repeated
@@ -232,7 +233,7 @@ class OpenVINOEngine:
         return running
 
     def _restart(self, generation: Generation, *, repeat: bool = True) -> Running | None:
-        """Start a generation that was accepted before; refuse it if the pipeline does not take it now."""
+        """Start an interrupted generation again. If the pipeline refuses it, add it to the refused ones."""
         try:
             return self._start(generation, repeat=repeat)
         except EngineRefusal as refusal:
@@ -244,7 +245,7 @@ class OpenVINOEngine:
         self._clearing = _CLEARING_STEPS
 
     def _read(self) -> list[StepOutput]:
-        """Take what the pipeline has made. This runs between any two steps: keep it short."""
+        """Read the new tokens of all sequences. Hot path: its duration is per-step host overhead."""
         outputs: list[StepOutput] = []
         for number, running in tuple(self._running.items()):
             handle = running.handle
@@ -254,12 +255,12 @@ class OpenVINOEngine:
             tokens: list[int] = []
             logprobs: list[float] = []
             finish = _NO_REASON
-            while handle.can_read():  # read() would block for ever, and the whole process with it
-                for made in handle.read().values():
-                    tokens += made.generated_ids
+            while handle.can_read():  # otherwise read() blocks, and with it the process
+                for chunk in handle.read().values():
+                    tokens += chunk.generated_ids
                     if running.logprobs:
-                        logprobs += made.generated_log_probs
-                    finish = made.finish_reason
+                        logprobs += chunk.generated_log_probs
+                    finish = chunk.finish_reason
             reason: StopReason | None = None
             if tokens:
                 running.proven = True
@@ -272,7 +273,7 @@ class OpenVINOEngine:
             if running.repeated and not self._repeats(running, tokens, logprobs):
                 continue
             output = running.generation.take(tokens, logprobs, reason)
-            self._tokens += len(output.news.tokens) if output.news else 0
+            self._tokens += len(output.delta.tokens) if output.delta else 0
             outputs.append(output)
             if output.reason is not None:
                 del self._running[number]
@@ -280,12 +281,12 @@ class OpenVINOEngine:
         return outputs
 
     def _read_beams(self, number: int, running: Running) -> list[StepOutput]:
-        """Take the result of a beam search, which comes all at once at its end."""
+        """Read the result of a beam search, which is available only at its end."""
         handle = running.handle
         if handle.can_read():
             beams = [
-                Beam(made.generated_ids, made.generated_log_probs, made.finish_reason == _LENGTH, made.score)
-                for made in handle.read().values()
+                Beam(chunk.generated_ids, chunk.generated_log_probs, chunk.finish_reason == _LENGTH, chunk.score)
+                for chunk in handle.read().values()
             ]
             output = rank(running.generation.sequence, beams, self._generation)
             self._tokens += sum(len(beam.tokens) for beam in beams)
@@ -298,10 +299,10 @@ class OpenVINOEngine:
         return [output]
 
     def _repeats(self, running: Running, tokens: list[int], logprobs: list[float]) -> bool:
-        """Take the tokens off that the sequence had before; return whether others are left.
+        """Remove the leading tokens that repeat known ones; return whether new tokens are left.
 
-        A sequence that does not take the same way again goes on from its tokens, its penalties beginning anew; one with
-        a grammar can't, and is refused.
+        A sequence whose tokens differ this time is continued from the known ones, with its penalties reset. With a
+        grammar that is impossible, and it is refused.
         """
         known = running.generation.tokens[-running.repeated :]
         count = min(len(known), len(tokens))
@@ -325,10 +326,10 @@ class OpenVINOEngine:
         self._refused.append(Refused(generation.sequence.number, Problem(kind=kind, message=message)))
 
     def _warm_up(self) -> int:
-        """Run one request; return how many tokens the KV cache holds at its present size.
+        """Run one request; return the capacity of the KV cache in tokens at its current size.
 
-        It makes two tokens: a prompt and a step after it use different kernels, each with a form of the weights.
-        Raises :class:`EngineLoadError` when the cache is too small, or the model computes values that are not numbers.
+        It generates two tokens, because prefill and decode use different kernels and weight layouts.
+        Raises :class:`EngineLoadError` when the cache is too small, or the model's logits are not finite.
         """
         config = self._pipeline.get_config()
         config.do_sample = False
@@ -336,14 +337,14 @@ class OpenVINOEngine:
         config.logprobs = 1
         config.ignore_eos = True
         apply_speculation(config, Sampling(), self._speculation)
-        # The last token that is made is in no cache: with the one before it, the prompt fills its blocks.
+        # The last generated token is never cached; the prompt and the first one fill whole blocks.
         prompt = tuple(index % len(self._vocabulary) for index in range(_WARM_UP_TOKENS - 1))
         handle = self._pipeline.add_request(next(self._request_ids), _tensor(prompt), config)
         try:
             while self._pipeline.has_non_finished_requests():
                 self._pipeline.step()
         except RuntimeError as error:
-            # With log probabilities asked for, the sampler fails on logits that are no numbers.
+            # With log probabilities enabled, the sampler throws on NaN logits.
             raise EngineLoadError(
                 f"the model can't generate a token. Its file may be damaged: download it again. {last_line(error)}"
             ) from error
@@ -376,8 +377,8 @@ def _fingerprint(path: Path, options: EngineOptions, *, converted: bool) -> str:
     return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
 
 
-def _remembers(generation: Generation) -> bool:
-    """Whether the pipeline must have generated a sequence's tokens itself to go on rightly."""
+def _is_stateful(generation: Generation) -> bool:
+    """Return whether the pipeline can continue the sequence correctly only if it generated the tokens itself."""
     sampling = generation.sequence.sampling
     return bool(generation.held or sampling.frequency_penalty or sampling.presence_penalty)
 

@@ -1,4 +1,4 @@
-"""The engine's process as the supervisor sees it. There is no restart here: a dead one is replaced as a whole."""
+"""The supervisor's handle of one engine process. It is never restarted; a new handle replaces it."""
 
 import signal
 import time
@@ -31,8 +31,8 @@ from worker.watchdog import Watchdog
 class EngineProcess:
     """One engine process, from start to end.
 
-    Call :meth:`start`, :meth:`ready`, then :meth:`run` in one task while others :meth:`add` and :meth:`cancel`; at last
-    :meth:`stop`, whatever happened before.
+    Call :meth:`start`, :meth:`ready`, then :meth:`run` in one task while others call :meth:`add` and :meth:`cancel`.
+    Always call :meth:`stop` in the end.
     """
 
     def __init__(
@@ -42,8 +42,9 @@ class EngineProcess:
         *,
         step_timeout: float,
     ) -> None:
-        """``on_loading`` is called with each stage of loading, for people; ``step_timeout`` is the most seconds that a
-        step may take (see :mod:`worker.watchdog`)."""
+        """``on_loading`` is called with each stage of loading, human-readable. ``step_timeout`` is the maximum duration
+        of a step in seconds (see :mod:`worker.watchdog`).
+        """
         decoder: msgspec.msgpack.Decoder[RawEngineReport] = msgspec.msgpack.Decoder(RawEngineReport)
         self._child: Child[RawEngineReport, Command] = Child(
             "worker.engine.child", [msgspec.json.encode(options).decode()], decoder
@@ -51,9 +52,9 @@ class EngineProcess:
         self._on_loading = on_loading
         self.watchdog = Watchdog(step_timeout)
         self.idle_since: float | None = time.monotonic()
-        """Since when it has had no sequence (monotonic seconds); None while it has one."""
+        """When it became idle (``time.monotonic``); None while it has sequences."""
         self.exit_code: int | None = None
-        """Set when :meth:`run` has ended or :meth:`stop` was called; negative: the signal that ended it."""
+        """Set once :meth:`run` or :meth:`stop` has returned. Negative: the signal that killed the process."""
 
     @property
     def pid(self) -> int | None:
@@ -69,9 +70,9 @@ class EngineProcess:
     async def ready(self) -> EngineInfo:
         """Wait until the model is loaded.
 
-        Raises :class:`EngineLoadError` when it can't be, or when the process ends before.
+        Raises :class:`EngineLoadError` when it can't be loaded, or when the process dies meanwhile.
         """
-        # What it says next answers commands, and none has been sent yet: nothing comes behind the engine_info.
+        # No command was sent yet, so no report follows Ready that this loop would lose.
         async for report in self._child.messages():
             match report:
                 case Loading(stage):
@@ -85,21 +86,20 @@ class EngineProcess:
         raise EngineLoadError(f"the engine process {self.exit_description} while it loaded the model")
 
     def add(self, sequence: Sequence) -> None:
-        """Start a sequence; its outputs, or its refusal, come with the reports."""
+        """Start a sequence. Its outputs, or its refusal, arrive as reports."""
         self.watchdog.add(sequence.number, len(sequence.prompt) + len(sequence.generated))
         self.idle_since = None
         self._child.send(Add(sequence))
 
     def cancel(self, number: int) -> None:
-        """Drop a sequence. Outputs that were made before may still come; nothing tells the end."""
+        """Remove a sequence. Earlier outputs may still arrive; the removal is not confirmed."""
         self._child.send(Cancel(number))
         self._discard(number)
 
     async def run(self, on_stepped: Callable[[RawStep], None], on_refused: Callable[[Refused], None]) -> None:
-        """Call one or the other with what the engine says after :meth:`ready`, until the process ends, by itself or by
-        force. Raises what they raise."""
+        """Pass reports to the callbacks until the process ends or is killed. Raises what the callbacks raise."""
 
-        def hear(report: RawEngineReport) -> None:
+        def on_report(report: RawEngineReport) -> None:
             if isinstance(report, Stepped):
                 self.watchdog.heard(output.number for output in report.outputs)
                 for output in report.outputs:
@@ -111,21 +111,21 @@ class EngineProcess:
                 self._discard(report.number)
                 on_refused(report)
 
-        await self._child.listen(hear)
+        await self._child.listen(on_report)
         await self.stop()
 
     async def stop(self, patience: float = 2.0) -> None:
-        """End the process: after its step, or by force after ``patience`` seconds. May be called more than once."""
+        """End the process after its current step; kill it after ``patience`` seconds. May be called more than once."""
         self._child.send(Quit())
         self.exit_code = await self._child.stop(patience)
 
     def kill(self) -> None:
-        """End the process at once; :meth:`run` ends then."""
+        """Kill the process, which ends :meth:`run`."""
         self._child.kill()
 
     @property
     def exit_description(self) -> str:
-        """How it ended, to stand behind "the engine process"."""
+        """How it ended, to complete a sentence that starts with "the engine process"."""
         if self.exit_code is None:
             return "is running"
         if self.exit_code >= 0:

@@ -1,4 +1,4 @@
-"""Bringing a pipeline whose ``step()`` has thrown back to work, without the sequence that made it throw."""
+"""Recovers a pipeline whose ``step()`` has thrown: identifies and removes the sequence that caused it."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ _MOST_STEPS = 100
 
 
 class Running:
-    """A sequence in the pipeline, which cancels it when the last reference to ``handle`` goes."""
+    """A sequence in the pipeline. Dropping the last reference to ``handle`` cancels it there."""
 
     __slots__ = ("beams", "generation", "handle", "logprobs", "proven", "repeated")
 
@@ -23,17 +23,16 @@ class Running:
         self.beams = generation.sequence.sampling.beams
         self.logprobs = generation.sequence.sampling.logprobs
         self.proven = False
-        """Whether it has made a token: until then it may be one that breaks the pipeline."""
+        """Whether it has generated a token. Until then it is a suspect when a step throws."""
         self.repeated = repeated
-        """How many of the generation's last tokens the pipeline has yet to make again."""
+        """Number of known tokens that the pipeline still has to generate again."""
 
 
 class Recovery:
-    """Finds the sequence that breaks a pipeline, and lets the others go on.
+    """Finds the sequence that makes the pipeline throw, and resumes the others.
 
-    When a step has thrown, everything is cancelled and added again from token ids. Sequences that have made tokens
-    before come first; the others are suspects, which are tried one at a time. The one on trial when the pipeline throws
-    again is refused.
+    When a step throws, all sequences are cancelled. Those that have generated tokens are added again at once. The
+    others are suspects, which are tried one at a time. If the pipeline throws again, the suspect on trial is refused.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Recovery:
         restart: Callable[[Generation], Running | None],
         refuse: Callable[[Generation, ProblemKind, str], None],
     ) -> None:
-        """``running`` is the engine's own table. ``restart`` enters a sequence into it again, or refuses it."""
+        """``running`` is the engine's table of sequences. ``restart`` adds a sequence to it again, or refuses it."""
         self._pipeline = pipeline
         self._running = running
         self._restart = restart
@@ -53,31 +52,31 @@ class Recovery:
 
     @property
     def under_way(self) -> bool:
-        """Whether there are suspects: then a new sequence must be one, too."""
+        """Whether suspects are being tried. A new sequence must then be added as a suspect."""
         return bool(self._suspects or self._on_trial is not None)
 
     def suspect(self, generation: Generation) -> None:
-        """Have a sequence tried after those that wait."""
+        """Add a suspect to the end of the queue."""
         self._suspects.append(generation)
 
     def cancel(self, number: int) -> None:
-        """Forget a sequence that waits to be tried."""
+        """Remove a waiting suspect."""
         self._suspects = [suspect for suspect in self._suspects if suspect.sequence.number != number]
 
     def try_next(self) -> None:
-        """Before a step: put the next suspect on trial, if none is."""
+        """Before a step: start the trial of the next suspect, unless one is on trial."""
         if self._suspects and self._on_trial is None:
             self._on_trial = self._restart(self._suspects.pop(0))
 
     def judge(self) -> None:
-        """After a step that did not throw: end the trial of a sequence that has made a token or has gone."""
+        """After a successful step: end the trial of a suspect that has generated a token or has ended."""
         if self._on_trial is not None and (self._on_trial.proven or self._on_trial not in self._running.values()):
             self._on_trial = None
 
     def recover(self, error: Exception) -> None:
-        """Clear the pipeline after a step that has thrown ``error``, and start again what can't be to blame.
+        """Clear the pipeline after a step that has thrown ``error``, and restart the sequences that are no suspects.
 
-        What the sequences made before must have been read. Raises :class:`EngineBroken` when it can't be cleared.
+        All outputs must have been read before. Raises :class:`EngineBroken` when the pipeline can't be cleared.
         """
         if not self._running:
             raise EngineBroken(f"the engine failed with no request in it: {last_line(error)}") from error
@@ -116,12 +115,12 @@ class Recovery:
 
 
 def last_line(error: Exception) -> str:
-    """The part of a native error that says what is wrong; the lines before name C++ sources."""
+    """Return the last line of a native error, which is the message; the lines before name C++ source files."""
     return str(error).strip().rsplit("\n", 1)[-1] or type(error).__name__
 
 
 def _most_suspicious(running: list[Running]) -> Running:
-    """The newest sequence with a constraint, or else the newest."""
+    """Return the newest sequence with a constraint, or else the newest."""
 
     def suspicion(one: Running) -> tuple[bool, int]:
         sequence = one.generation.sequence

@@ -99,7 +99,7 @@ class SimulatedEngine:
         time.sleep(self._step_time)
         outputs = [answer.advance() for answer in self._running.values()]
         for output in outputs:
-            self._tokens += len(output.news.tokens) if output.news else 0
+            self._tokens += len(output.delta.tokens) if output.delta else 0
             if output.reason is not None:
                 del self._running[output.number]
         self._steps += 1

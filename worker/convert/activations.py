@@ -1,9 +1,9 @@
-"""How a CPU multiplies compressed weights fastest: by its int8 instructions, with activations made int8 on the way.
+"""CPU properties for dynamic quantisation: activations are quantised to int8 at run time, to use int8 instructions.
 
-OpenVINO calls that dynamic quantisation. Its CPU device does it only while it computes in f32, and only when the group
-of activations that share a scale is not longer than the group of weights that do, and divides it. On processors with
-AMX it would take bf16 otherwise, which is 0.5 to 0.7 of the speed for few rows. Those with bf16 but no AMX get bf16: it
-is as fast for few rows there, and reads prompts in 0.7 to 0.9 of the time (docs/performance.md).
+OpenVINO's CPU device does this only with f32 inference precision, and only if the activation group size divides the
+weight group size. On processors with AMX the default would be bf16, which has 0.5 to 0.7 of the speed for few rows.
+Processors with bf16 but without AMX get bf16: it is as fast for few rows there, and prefill takes 0.7 to 0.9 of the
+time (docs/performance.md).
 """
 
 import math
@@ -13,12 +13,14 @@ from worker.engine.devices import AVX512_BF16
 from worker.engine.model_files import Properties
 
 _LEAST, _MOST, _STEP = 32, 128, 16
-"""Activations that share a scale: fewer take time, and more cost quality; the kernels want a multiple of 16."""
+"""Range of activation group sizes: smaller groups are slower, larger ones less accurate. Kernels need a step of 16."""
 
 
 def fast_properties(lengths: Iterable[int]) -> Properties:
-    """The properties for a model whose weights share scales in groups of ``lengths``, whole rows among them; none if
-    no group of activations suits them all."""
+    """Return the properties for a model whose weight groups, including whole rows, have ``lengths``.
+
+    They are empty if no activation group size divides all of them.
+    """
     common = math.gcd(*lengths)
     group = max((size for size in range(_LEAST, _MOST + 1, _STEP) if common and common % size == 0), default=0)
     if not group:

@@ -1,4 +1,4 @@
-"""From a model source to an OpenVINO IR folder with weights in another format, compared with the original."""
+"""Conversion of a model to an OpenVINO IR folder with another weight format, with a comparison to the original."""
 
 import tempfile
 import time
@@ -21,7 +21,7 @@ from worker.models import ModelError, resolve
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One side of the comparison: size in bytes, seconds from start to a loaded pipeline, perplexity."""
+    """Measurements of one model: size in bytes, pipeline load time in seconds, and perplexity."""
 
     size: int
     load_seconds: float
@@ -29,7 +29,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
-    """What was converted to ``folder``, and how it compares. ``tokens``: the length of the text for the perplexity."""
+    """Result of a conversion to ``folder``. ``tokens`` is the length of the text that the perplexity is measured on."""
 
     folder: Path
     tokens: int
@@ -38,7 +38,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def perplexity_ratio(self) -> float:
-        """Perplexity of the converted model to that of the original: 1.0 is no loss."""
+        """Perplexity of the converted model divided by that of the original; 1.0 means no loss."""
         return self.converted.perplexity / self.original.perplexity
 
 
@@ -52,18 +52,18 @@ def convert(
     replace: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Conversion:
-    """Convert what ``--model`` takes to an IR folder at ``folder``, which appears only when all is well.
+    """Convert the model ``source`` to an IR folder at ``folder``, which is created only on success.
 
-    ``max_context`` is what it is for :func:`worker.models.resolve`.
-    ``replace`` lets it take the place of another IR folder; ``progress`` is called with each stage, for people.
-    Raises :class:`ModelError` when the source can't be had, ``folder`` is taken, NNCF is missing or can't do it, or
-    the quality suffers more than ``max_perplexity_ratio``; and :class:`OSError` when files can't be written.
+    ``source`` and ``max_context`` have the same meaning as for :func:`worker.models.resolve`. ``replace`` allows
+    ``folder`` to be an existing IR folder. ``progress`` is called with a human-readable line for each stage.
+    Raises :class:`ModelError` if the source is unavailable, ``folder`` exists, NNCF is missing or fails, or the
+    perplexity ratio exceeds ``max_perplexity_ratio``; and :class:`OSError` if files can't be written.
     """
     check_tools(weights)
     _check_place(folder, replace)
     model = resolve(source, max_context=max_context, to_serve=False)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the folder, so that the result only needs to be renamed.
+    # On the same file system as the destination, so that the result can be renamed.
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         progress(f"reading {model.path} ({model_bytes(model.path) / 1e6:.0f} MB)")
         original = bring(model, Path(scratch))
@@ -75,7 +75,7 @@ def convert(
         progress("measuring the result")
         after = _measure(result, result, tokens)
         conversion = Conversion(folder=folder, tokens=len(tokens), original=before, converted=after)
-        # Not "ratio > most": a perplexity that is no number must fail.
+        # Not "ratio > max": a NaN perplexity must fail.
         if not conversion.perplexity_ratio <= max_perplexity_ratio:
             raise ModelError(_too_bad(conversion, weights, max_perplexity_ratio))
         _put(result, folder, Path(scratch))
@@ -83,7 +83,7 @@ def convert(
 
 
 def _check_place(folder: Path, replace: bool) -> None:
-    """Raise :class:`ModelError` unless a result may be put at ``folder``."""
+    """Raise :class:`ModelError` unless the result may be placed at ``folder``."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -93,7 +93,7 @@ def _check_place(folder: Path, replace: bool) -> None:
         return
     if not replace:
         raise ModelError(f"{folder} exists and is not empty. Name another folder, or replace it with --force.")
-    # A folder of GGUF files, or a home, must not go away for a slip of the finger.
+    # A mistyped argument must not delete a folder of GGUF files or a home directory.
     foreign = sorted(name for name in inside if (folder / name).is_dir() or name.endswith(".gguf"))
     if foreign or not inside.issuperset(MODEL_FILES):
         reason = f"it holds {foreign[0]}" if foreign else f"it has no {MODEL_FILES[0]}"
@@ -101,7 +101,7 @@ def _check_place(folder: Path, replace: bool) -> None:
 
 
 def _measure(folder: Path, served: Path, tokens: NDArray[numpy.int64]) -> Measured:
-    """Measure an IR folder; ``served`` is what a worker would load."""
+    """Measure the IR folder ``folder``; ``served`` is the path that a worker would load."""
     options = EngineOptions.from_settings(EngineSettings(), path=str(served), context_length=len(tokens))
     started = time.perf_counter()
     load_pipeline(options, served)

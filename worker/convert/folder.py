@@ -1,4 +1,4 @@
-"""An IR folder with other weights than the one that it is made from."""
+"""Creation of an IR folder with compressed weights from an existing one."""
 
 import shutil
 from pathlib import Path
@@ -11,9 +11,10 @@ from worker.engine.model_files import state_properties
 
 
 def remake(original: Path, weights: Weights, scratch: Path) -> Path:
-    """Return a new IR folder in ``scratch``, like ``original`` but for its weights.
+    """Return a new IR folder in ``scratch`` that equals ``original`` except for its weights and properties.
 
-    Raises :class:`~worker.models.ModelError` when the weights can't be made, :class:`OSError` when the disk is full.
+    Raises :class:`~worker.models.ModelError` if the weights can't be compressed, and :class:`OSError` if files can't
+    be written.
     """
     result = scratch / "result"
     result.mkdir()

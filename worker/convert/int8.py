@@ -1,6 +1,6 @@
-"""Weights in int8, a scale for each row: what a CPU multiplies fastest, with activations made int8 on the way.
+"""Symmetric int8 quantisation of weights with one scale per row, the fastest format on CPUs with dynamic quantisation.
 
-A row is all weights of one output. Its scale maps its largest weight to 127; there is no zero point.
+A row holds all weights of one output. Its scale maps the largest absolute weight to 127; there is no zero point.
 """
 
 import numpy
@@ -12,7 +12,7 @@ from worker.convert.matrices import weights_of
 
 
 def quantise_rows(model: openvino.Model) -> None:
-    """Make the matrices that ``model`` multiplies by, and its tables, int8; they must be plain floats before."""
+    """Quantise the matrices and embedding tables of ``model`` to int8. They must not be compressed yet."""
     done: dict[tuple[str, int], openvino.Node] = {}
     for _, port, matrix, axis in weights_of(model):
         key = (matrix.get_name(), axis)
@@ -23,7 +23,7 @@ def quantise_rows(model: openvino.Model) -> None:
 
 
 def _packed(matrix: openvino.Node, axis: int, replaced: openvino.Node) -> openvino.Node:
-    """The weights of ``matrix`` in int8, unpacked by the operations that OpenVINO knows as compressed weights."""
+    """Return ``matrix`` in int8 with the decompression operations that OpenVINO recognises as compressed weights."""
     values: NDArray[numpy.float32] = matrix.data.astype(numpy.float32)
     largest = numpy.abs(values).max(axis=axis, keepdims=True)
     scale = (largest / 127).astype(numpy.float16)

@@ -1,7 +1,7 @@
-"""Products of one input by several matrices, made into one product: each has a fixed cost, whatever its size.
+"""Fusion of matrix products that share an input, because each product has a fixed cost independent of its size.
 
-Attention multiplies its input by three matrices, and a gated layer by two. Their rows in one matrix give the same
-numbers, one behind the other.
+Attention multiplies its input by three matrices, a gated layer by two. The concatenation of their rows is one matrix,
+whose product is split again.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ _ROWS = {"transpose_a": False, "transpose_b": True}
 
 
 def merge_products(model: openvino.Model) -> None:
-    """Merge what ``model`` multiplies one input by: matrices of plain floats, of which each row is an output."""
+    """Merge the products in ``model`` that share an input and have uncompressed matrices with one row per output."""
     by_input: dict[tuple[str, int], list[tuple[openvino.Node, openvino.Node]]] = defaultdict(list)
     for node in model.get_ordered_ops():
         if node.get_type_name() != "MatMul" or node.get_attributes() != _ROWS:
@@ -32,7 +32,7 @@ def merge_products(model: openvino.Model) -> None:
 
 
 def _merge(products: Sequence[openvino.Node], matrices: Sequence[openvino.Node]) -> None:
-    """Put one product in the place of ``products``, each of which multiplies the same by its own of ``matrices``."""
+    """Replace ``products``, which multiply the same input by one of ``matrices`` each, with one product."""
     whole = opset.constant(numpy.concatenate([matrix.data for matrix in matrices]))
     whole.set_friendly_name("+".join(matrix.get_friendly_name() for matrix in matrices))
     first = products[0]

@@ -1,7 +1,7 @@
-"""The model to convert, as an OpenVINO IR folder of our own that may be changed.
+"""The model to convert, copied or exported to an OpenVINO IR folder in a scratch directory.
 
-OpenVINO GenAI builds an IR of a GGUF file when it loads one, and can save it beside the file. So the file gets a
-place in a scratch folder first: the source's folder may be one that nobody may write to.
+OpenVINO GenAI builds an IR when it loads a GGUF file, and can save it to the file's folder. The source's folder may be
+read-only, so the file is linked or copied to the scratch directory first.
 """
 
 import json
@@ -15,22 +15,22 @@ import openvino_genai
 from worker.models import LocalModel, ModelError
 
 MODEL_FILES = ("openvino_model.xml", "openvino_model.bin")
-"""What a conversion makes anew; everything else in an IR folder is copied."""
+"""The files that a conversion replaces. All other files of an IR folder are copied."""
 
 _SAVE = {"enable_save_ov_model": True}
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
-    """A model in a scratch folder. ``folder`` is its IR, ``served`` what a worker would load: that, or a GGUF file."""
+    """A model in a scratch directory. ``folder`` is its IR; ``served`` is what a worker loads, that or a GGUF file."""
 
     folder: Path
     served: Path
 
 
 def bring(model: LocalModel, scratch: Path) -> Original:
-    """Put ``model`` into ``scratch`` as it is: weights, tokenizer, chat template, context length.
+    """Copy ``model`` to ``scratch`` unchanged: weights, tokenizer, chat template and context length.
 
-    Raises :class:`ModelError` when OpenVINO can't read the model, and :class:`OSError` when the disk is full.
+    Raises :class:`ModelError` if OpenVINO can't read the model, and :class:`OSError` if files can't be written.
     """
     folder = scratch / "original"
     folder.mkdir()
@@ -43,9 +43,9 @@ def bring(model: LocalModel, scratch: Path) -> Original:
 
 
 def _save(model: LocalModel, folder: Path) -> Path:
-    """Make the IR of a GGUF file in ``folder``; return the place that the file itself has in it."""
+    """Export a GGUF file to an IR in ``folder``; return the path of the GGUF file in ``folder``."""
     file = folder / "model.gguf"
-    # GenAI opens GGUF files for writing, though it writes nothing; a file that it may not write to is copied.
+    # GenAI opens GGUF files for writing, although it writes nothing. So a read-only file is copied.
     if os.access(model.path, os.W_OK):
         file.symlink_to(model.path.absolute())
     else:
@@ -61,7 +61,7 @@ def _save(model: LocalModel, folder: Path) -> Path:
             f"OpenVINO GenAI {openvino_genai.__version__} loads {model.path}, but saves no {' and no '.join(missing)} "
             "of it. Export the model that it was made from: optimum-cli export openvino --model ID FOLDER"
         )
-    # All else that a worker asks a folder for (chat template, special tokens) is in the saved tokenizer.
+    # The chat template and the special tokens are part of the saved tokenizer.
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": model.context_length}, indent=2) + "\n")
     if defaults := msgspec.to_builtins(model.sampling):
         stated = {"do_sample": True, **defaults}

@@ -1,8 +1,8 @@
-"""How well a model foretells a text: the measure of what a weight format costs.
+"""Perplexity of a model on a sample text, to measure the quality loss of a weight format.
 
-The text ships with Vinoqueue (``sample.txt``: prose, instructions, questions, a letter, a little code, written for
-this purpose, so that no model has learned it by heart). A perplexity is worth nothing by itself, and only models
-with the same tokenizer can be compared.
+The text ships with Vinoqueue (``sample.txt``: prose, instructions, questions, a letter, a little code). It was written
+for this purpose, so no model has memorised it. Perplexities are comparable only between models with the same
+tokenizer.
 """
 
 from importlib.resources import files
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from worker.engine.pipeline import EXACT
 
 _CHUNK = 256
-"""Tokens in one run of the model: logits take 4 bytes for each of them and each token of the vocabulary."""
+"""Tokens per inference. It bounds memory: the logits take 4 bytes per token and vocabulary entry."""
 
 _LEAST_TOKENS = 2
 
 
 def sample_tokens(folder: Path, most: int) -> NDArray[numpy.int64]:
-    """Return the sample text as token ids of the tokenizer in an IR folder; no more than ``most`` of them."""
+    """Return the first ``most`` token ids of the sample text, with the tokenizer of an IR folder."""
     text = files("worker.convert").joinpath("sample.txt").read_text("utf-8")
     tokenizer = openvino_genai.Tokenizer(str(folder))
     ids: NDArray[numpy.int64] = tokenizer.encode(text).input_ids.data[0][:most].copy()
@@ -31,10 +31,10 @@ def sample_tokens(folder: Path, most: int) -> NDArray[numpy.int64]:
 
 
 def perplexity(folder: Path, tokens: NDArray[numpy.int64]) -> float:
-    """Return the perplexity of the model in an IR folder on ``tokens``: e to the mean surprise of a token, in nats.
+    """Return the perplexity on ``tokens`` of the model in an IR folder: exp of the mean negative log-likelihood.
 
-    Computed on the CPU and in f32, so that it is the same everywhere, and due to the weights alone.
-    Raises :class:`ValueError` for less than two tokens and :class:`RuntimeError` when OpenVINO can't run the model.
+    It is computed on the CPU in f32, so that it depends on the weights alone.
+    Raises :class:`ValueError` for fewer than two tokens, and :class:`RuntimeError` if OpenVINO can't run the model.
     """
     if len(tokens) < _LEAST_TOKENS:
         raise ValueError(f"A perplexity needs at least {_LEAST_TOKENS} tokens; there are {len(tokens)}.")
@@ -51,7 +51,7 @@ def perplexity(folder: Path, tokens: NDArray[numpy.int64]) -> float:
 
 
 def _inputs(chunk: NDArray[numpy.int64], start: int) -> dict[str, Any]:
-    """What a stateful language model takes for the tokens from ``start`` on; it remembers those before."""
+    """Return the inputs of a stateful language model for ``chunk``, whose first token has the position ``start``."""
     end = start + len(chunk)
     return {
         "input_ids": chunk[None],
@@ -62,7 +62,7 @@ def _inputs(chunk: NDArray[numpy.int64], start: int) -> dict[str, Any]:
 
 
 def _surprise(logits: NDArray[numpy.float32], followers: NDArray[numpy.int64]) -> float:
-    """The sum of -ln p of the tokens that really follow."""
+    """Return the summed negative log-likelihood of the actual next tokens, in nats."""
     highest = logits.max(axis=1)
     log_sums = numpy.log(numpy.exp(logits - highest[:, None]).sum(axis=1, dtype=numpy.float64)) + highest
     return float((log_sums - logits[numpy.arange(len(followers)), followers]).sum())

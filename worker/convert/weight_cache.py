@@ -1,7 +1,7 @@
-"""Small models with the weights that a CPU computes fastest, made at the first start and kept in the user's cache.
+"""The weight cache: int8 weights of small GGUF models, converted at the first start and stored in the user's cache.
 
-What is made of a GGUF file here stands for it from then on: with int8 rows the default model makes 1.2 to 1.9 times the
-tokens, and loads in less than half the time (docs/decisions/0009).
+A worker loads the cached IR folder instead of the GGUF file. With int8 rows the default model generates 1.2 to 1.9
+times as many tokens per second, and loads in less than half the time (docs/decisions/0009).
 """
 
 import hashlib
@@ -31,22 +31,22 @@ from worker.user_cache import user_cache
 logger = logging.getLogger(__name__)
 
 _SMALL = 256_000_000
-"""Bytes of a GGUF file up to which its weights are converted unasked. A large model is bound by the memory that its
-weights are read from at each step, of which int8 is twice as much as 4 bits."""
+"""Maximum size in bytes of a GGUF file that is converted by default. Larger models are bound by memory bandwidth, and
+int8 weights are twice the size of 4-bit ones."""
 
 _UNUSED = 90 * 86_400
-"""Seconds for which kept weights that nobody loads stay: those of an older OpenVINO, or of a file that has gone."""
+"""Seconds after the last load when a cache entry is removed: those of older OpenVINO versions or of deleted files."""
 
 _VERSION = "3"
-"""To change when other weights, or other properties, are made for the same file."""
+"""Format version of cache entries. Change it when conversions produce other weights or properties."""
 
 
 def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
-    """Return what to load for the model at ``options.path``: that, or a kept IR folder with int8 weights.
+    """Return the path to load for the model at ``options.path``: that path, or a cached IR folder with int8 weights.
 
-    Raises :class:`ModelError`, :class:`OSError` and :class:`RuntimeError` (OpenVINO's) when int8 weights were asked for
-    and can't be made; where they would only have been better, that is logged. Raises :class:`DamagedModel` in either
-    case when the file's tensors are not finite.
+    Raises :class:`ModelError`, :class:`OSError` and :class:`RuntimeError` (from OpenVINO) if ``options.weights`` is
+    int8 and the conversion fails. If it is auto, a failure is logged and the original path returned. In both cases,
+    raises :class:`DamagedModel` if the file has tensors that are not finite.
     """
     path = Path(options.path)
     if options.weights == "original" or (options.weights == "auto" and not _suits(path, options)):
@@ -68,12 +68,12 @@ def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Pat
 
 
 def cache_folder() -> Path:
-    """Where such weights are kept."""
+    """Return the directory of the weight cache."""
     return user_cache() / "models"
 
 
 def _suits(path: Path, options: EngineOptions) -> bool:
-    """Whether int8 rows are known to be better: on CPUs, for small models, where rounding is not forbidden."""
+    """Whether int8 rows are known to be faster and allowed: small models on CPUs with ``fast`` precision."""
     on_cpu = device_kind(options.device) == "CPU"
     return on_cpu and options.precision == "fast" and path.is_file() and model_bytes(path) <= _SMALL
 
@@ -84,12 +84,12 @@ def _kept(path: Path, context_length: int, progress: Callable[[str], None]) -> P
     name = f"{path.stem}-int8-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
     folder = cache_folder() / name
     if folder.is_dir():
-        with suppress(OSError):  # a cache that one may only read is tidied by nobody
+        with suppress(OSError):  # the cache may be read-only
             os.utime(folder)
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     progress(f"making int8 weights of {path.name}, once")
-    # Of several workers that start at once, one makes it, and the others wait.
+    # If several workers start at once, one converts and the others wait.
     with FileLock(folder.with_name(f"{name}.lock")):
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
@@ -104,9 +104,9 @@ def _kept(path: Path, context_length: int, progress: Callable[[str], None]) -> P
 
 
 def _tidy(cache: Path) -> None:
-    """Remove what has not been loaded for :data:`_UNUSED` seconds; loading it renews its time."""
+    """Remove entries that have not been loaded for :data:`_UNUSED` seconds. Each load updates an entry's mtime."""
     for folder in cache.glob("*-int8-*"):
         if folder.is_dir() and time.time() - folder.stat().st_mtime > _UNUSED:
-            logger.info("%s has not been used for long and is removed", folder)
+            logger.info("removing unused cache entry %s", folder)
             shutil.rmtree(folder, ignore_errors=True)
             folder.with_name(f"{folder.name}.lock").unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""The weights of an OpenVINO model in another format: unpacked to f16, then compressed: to int8 here, to int4 by NNCF.
+"""Weight compression of OpenVINO models: weights are unpacked to f16, then compressed to int8 here or to int4 by NNCF.
 
-NNCF (https://github.com/openvinotoolkit/nncf) is the optional extra ``convert``: nothing else needs it.
+NNCF (https://github.com/openvinotoolkit/nncf) is the optional extra ``convert``; only int4 needs it.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ DEFAULT_GROUP = 32
 PER_CHANNEL = -1
 
 _SMALL = 64
-"""Bytes up to which a constant is a parameter of an operation, not a weight."""
+"""Size in bytes up to which a constant is an operation's parameter rather than a weight."""
 
 _AT_ONCE = 1 << 26
-"""Weights that are unpacked at a time: in f32, 256 MB."""
+"""Number of weights unpacked per batch: 256 MB in f32."""
 
 _PACKED = frozenset({"u1", "u2", "u3", "u4", "u6", "u8", "i4", "i8", "nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0"})
 _PLAIN = frozenset({"bf16", "f16", "f32"})
@@ -42,10 +42,9 @@ _DECOMPRESSION = frozenset({"Constant", "Convert", "Subtract", "Multiply", "Resh
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """A weight format. ``group`` is how many int4 weights of a row share a scale (-1: the whole row).
+    """A weight format. ``group`` is the number of int4 weights of a row that share a scale (-1: the whole row).
 
-    The table of embeddings and the last layer, which quality depends on most, are int8 in an int4 model, unless
-    ``small_ends`` makes them int4, too.
+    The embeddings and the last layer affect quality most. They are int8 in an int4 model unless ``small_ends`` is set.
     """
 
     format: Format = "int4"
@@ -54,7 +53,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """The length of the groups, if they are not whole rows."""
+        """The group sizes other than whole rows."""
         return () if self.format != "int4" or self.group == PER_CHANNEL else (self.group,)
 
     def __str__(self) -> str:
@@ -65,11 +64,11 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DamagedModel(ModelError):
-    """A model has weights that are not finite numbers; nobody can serve it."""
+    """A model has weights that are not finite, so it can't be served."""
 
 
 def check_tools(weights: Weights) -> None:
-    """Raise :class:`ModelError` when what makes ``weights`` is not installed."""
+    """Raise :class:`ModelError` if the tools for ``weights`` are not installed."""
     if weights.format == "int4" and importlib.util.find_spec("nncf") is None:
         raise ModelError(
             f"Compressing weights to {weights.format} needs NNCF, which is not installed. "
@@ -78,11 +77,10 @@ def check_tools(weights: Weights) -> None:
 
 
 def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, Properties]:
-    """Return ``model``, which is used up, with its weights in the format ``weights``, and with which properties each
-    kind of CPU serves it best; none are its defaults.
+    """Return ``model`` with its weights in the format ``weights``, and the best properties for each kind of CPU.
 
-    Raises :class:`DamagedModel` when a weight is not finite, and :class:`ModelError` when the model's shapes don't
-    allow it or NNCF is not installed.
+    ``model`` is modified. Empty properties mean OpenVINO's defaults. Raises :class:`DamagedModel` if a weight is not
+    finite, and :class:`ModelError` if the model's shapes do not allow the format or NNCF is not installed.
     """
     check_tools(weights)
     _unpack(model)
@@ -94,7 +92,7 @@ def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, P
     if weights.format == "int8":
         quantise_rows(model)
         return model, properties
-    # NNCF reports each use to a statistics service unless this is set when it is imported. We report nothing.
+    # Disables NNCF's telemetry; it must be set before the import.
     os.environ.setdefault("NNCF_CI", "1")
     import nncf
 
@@ -114,9 +112,9 @@ def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, P
 
 
 def _check_finite(model: openvino.Model) -> None:
-    """Raise :class:`DamagedModel` when a weight is NaN or infinite; a file whose download was cut has such weights.
+    """Raise :class:`DamagedModel` if a weight is NaN or infinite, as in a file with an incomplete download.
 
-    An attention mask may hold -inf, but no weight between.
+    Constants of only 0 and -inf are attention masks and allowed.
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() != "Constant" or node.get_output_element_type(0).get_type_name() not in _PLAIN:
@@ -131,7 +129,7 @@ def _check_finite(model: openvino.Model) -> None:
 
 
 def _unpack(model: openvino.Model) -> None:
-    """Replace weights that are packed already by their values in f16."""
+    """Replace weights that are already compressed by f16 values."""
     packed: dict[str, openvino.Node] = {}
     for user in model.get_ordered_ops():
         if user.get_type_name() in _DECOMPRESSION:
@@ -143,7 +141,7 @@ def _unpack(model: openvino.Model) -> None:
     for node in packed.values():
         waiting.append(node)
         size += math.prod(node.shape)
-        # Compiling takes 30 ms however little there is to compute.
+        # Each compilation takes at least 30 ms, so weights are unpacked in batches.
         if size > _AT_ONCE:
             _unpack_all(waiting)
             waiting, size = [], 0
@@ -152,7 +150,7 @@ def _unpack(model: openvino.Model) -> None:
 
 
 def _unpack_all(nodes: Sequence[openvino.Node]) -> None:
-    """Compute the values of ``nodes``, which nothing but constants leads to, and put constants in their places."""
+    """Evaluate ``nodes``, which depend on constants only, and replace them by constants."""
     if not nodes:
         return
     exact = {"INFERENCE_PRECISION_HINT": "f32"}
@@ -168,7 +166,7 @@ def _unpack_all(nodes: Sequence[openvino.Node]) -> None:
 
 
 def _is_packed_weight(node: openvino.Node) -> bool:
-    """Whether ``node`` has floats as its output, and computes them from packed constants and nothing else."""
+    """Whether ``node`` outputs floats that it computes only from constants, some of them compressed weights."""
     if not node.get_output_element_type(0).is_real():
         return False
     packed = False

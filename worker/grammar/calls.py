@@ -1,4 +1,4 @@
-"""Tool calls as parts of a structural tag, in a model's own format or as a JSON list, with arguments after a schema."""
+"""Grammars of tool calls, in a model's tool-call format or as a JSON list, with arguments that follow their schema."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ from worker.grammar.schema import SchemaCompiler, decoded
 from worker.grammar.xml_calls import xml_parameters
 
 NO_PARAMETERS = '{"type":"object","properties":{}}'
-"""OpenAI's reference: a function without parameters takes none."""
+"""Schema of a function that declares no parameters: an empty object, by OpenAI's reference."""
 
 _SEPARATORS: Mapping[ToolFormatName, str] = {
     "hermes": "\n",
@@ -24,27 +24,27 @@ _SEPARATORS: Mapping[ToolFormatName, str] = {
     "llama3_json": ";",
     "deepseek_v3": "\n",
 }
-"""What stands between two calls, where that is anything."""
+"""Separator between two calls; empty for other formats."""
 
 _GROUPS: Mapping[ToolFormatName, tuple[str, str]] = {
     "deepseek_v3": (DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END),
     "deepseek_v31": (DEEPSEEK_CALLS_BEGIN, DEEPSEEK_CALLS_END),
 }
-"""What stands around all calls."""
+"""Begin and end marker of a group of calls, for formats that have them."""
 
 _ONE_AT_A_TIME = frozenset({"harmony"})
-"""Formats whose messages hold one call and end the turn."""
+"""Formats whose messages contain one call and end the turn."""
 
 
 class Callable(msgspec.Struct, frozen=True):
-    """A tool that may be called, and its place in the request."""
+    """A tool that the model may call, and its index in the request."""
 
     tool: Tool
     index: int
 
 
 def callable_tools(request: ChatRequest) -> tuple[Callable, ...]:
-    """The tools that the request lets the model call."""
+    """Return the tools that the request allows the model to call."""
     if request.tool_choice == "none":
         return ()
     named = request.named_tool
@@ -54,12 +54,12 @@ def callable_tools(request: ChatRequest) -> tuple[Callable, ...]:
 
 
 def optional_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> tags.Format:
-    """Any text, in which whatever begins like a call is one."""
+    """Return the format of free text in which every call trigger starts a valid call."""
     return tags.triggered([shape.trigger], _tags(shape, tools, parallel=parallel), once=_once(form, parallel))
 
 
 def required_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> tags.Format:
-    """One call or more, and nothing else."""
+    """Return the format of one or more calls and nothing else."""
     every = _tags(shape, tools, parallel=parallel)
     if shape.content == "calls" or _once(form, parallel):
         calls = tags.either(every)
@@ -72,7 +72,7 @@ def required_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable]
 
 
 def json_array_calls(tools: Sequence[Callable], *, parallel: bool) -> str:
-    """The grammar of a JSON list of objects with ``name`` and ``arguments``: one or more, one if not ``parallel``."""
+    """Return the grammar of a JSON list of objects with ``name`` and ``arguments``: one, or more if ``parallel``."""
     rules = Rules()
     options = [sequence([literal(_listed_begin(one)), arguments(rules, one), literal("}")]) for one in tools]
     calls = JsonRules(rules).array(rules.define(either(options)), 1, None if parallel else 1)
@@ -80,9 +80,9 @@ def json_array_calls(tools: Sequence[Callable], *, parallel: bool) -> str:
 
 
 def bounded_arguments(shape: CallShape | None, tools: Sequence[Callable]) -> tuple[Bounded, ...]:
-    """The arguments with limited strings. Without a ``shape`` the calls are a JSON list.
+    """Return the arguments with ``maxLength`` strings. Without a ``shape``, the calls are a JSON list.
 
-    Only tools that are strict are held to the limits: an argument that is too long ends the answer.
+    The limits apply to strict tools only, because an argument that is too long ends the job.
     """
     if shape is not None and shape.content == "xml":
         return ()
@@ -100,16 +100,17 @@ def _listed_begin(one: Callable) -> str:
 
 
 def arguments(rules: Rules, one: Callable) -> str:
-    """Return the expression of a tool's arguments: after its schema, as far as that can be held.
+    """Return the expression of a tool's arguments.
 
-    Unless the tool is strict, what can't be held is left free. Raises :class:`RequestRefused`.
+    For a tool that is not strict, keywords that a grammar can't enforce are ignored. Raises :class:`RequestRefused`
+    if the schema is invalid, or if the tool is strict and its schema is not supported.
     """
     param = f"tools[{one.index}].function.parameters"
     try:
         schema = decoded(one.tool.parameters or NO_PARAMETERS)
         if not isinstance(schema, dict):
             raise SchemaError("", "the parameters are described by an object")
-        # Arguments are an object, whether the schema says so or not.
+        # Arguments are always an object, even if the schema does not say so.
         schema.setdefault("type", "object")
         return SchemaCompiler(rules, schema, strict=one.tool.strict).compile()
     except SchemaError as error:

@@ -1,6 +1,6 @@
-"""The grammar process: ``python -m worker.grammar.child '<GrammarOptions as JSON>'``, started by its supervisor.
+"""Entry point of the grammar process: ``python -m worker.grammar.child '<GrammarOptions as JSON>'``.
 
-One grammar after the other. One that takes too long, or crashes the compiler, ends with the process.
+It handles one grammar at a time. The supervisor replaces it when a grammar takes too long or crashes the compiler.
 """
 
 import sys
@@ -15,7 +15,7 @@ from worker.worker_subprocess import LoadFailed, serve_requests
 
 
 def main() -> int:
-    """Serve until the parent closes the channel. Returns the exit code."""
+    """Serve requests until the parent closes the channel; return the exit code."""
     options = msgspec.json.decode(sys.argv[1], type=GrammarOptions)
     channel: ChildChannel[Compile, GrammarReply] = ChildChannel.inherited(msgspec.msgpack.Decoder(Compile))
     try:
@@ -24,10 +24,10 @@ def main() -> int:
         channel.send(LoadFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
         return 1
     channel.send(GrammarsReady())
-    return serve_requests(channel, partial(_judge, pipeline))
+    return serve_requests(channel, partial(_evaluate, pipeline))
 
 
-def _judge(pipeline: ScratchPipeline, message: Compile) -> GrammarReply:
+def _evaluate(pipeline: ScratchPipeline, message: Compile) -> GrammarReply:
     try:
         cost = pipeline.measure(message.constraint)
         return Compiled(message.number, cost.compile, cost.slowdown)

@@ -1,4 +1,4 @@
-"""Text of XGrammar's EBNF: literals, character classes, repetitions, and a set of rules.
+"""Builders for XGrammar's EBNF: literals, character classes, repetitions and rules.
 
 Syntax: https://xgrammar.mlc.ai/docs/using_xgrammar/ebnf_guided_generation.html
 """
@@ -11,34 +11,34 @@ LAST_CHARACTER = 0x10FFFF
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 
 Ranges = tuple[tuple[int, int], ...]
-"""Code points, as pairs of the first and the last one; in order and apart."""
+"""Sorted, disjoint ranges of code points, as inclusive pairs of first and last."""
 
 
 def literal(text: str) -> str:
-    """An expression for exactly ``text``; several literals where XGrammar would misread one."""
+    """Return an expression that matches exactly ``text``, split into several literals if XGrammar would misread one."""
     quoted = ["".join(_NAMED.get(character) or _printable(character) for character in part) for part in chunks(text)]
     return " ".join(f'"{part}"' for part in quoted) or '""'
 
 
 def character_class(ranges: Ranges) -> str:
-    """An expression for one character out of ``ranges``, which must not be empty."""
+    """Return an expression that matches one character of ``ranges``, which must not be empty."""
     parts = (_code(first) if first == last else f"{_code(first)}-{_code(last)}" for first, last in ranges)
     return f"[{''.join(parts)}]"
 
 
 def sequence(parts: Iterable[str]) -> str:
-    """An expression for one part after the other."""
+    """Return an expression that matches ``parts`` in order."""
     return " ".join(part for part in parts if part != '""') or '""'
 
 
 def either(options: Sequence[str]) -> str:
-    """An expression for any one of ``options``."""
+    """Return an expression that matches any of ``options``."""
     distinct = list(dict.fromkeys(options))
     return distinct[0] if len(distinct) == 1 else f"({' | '.join(distinct)})"
 
 
 def repeated(part: str, least: int, most: int | None) -> str:
-    """An expression for ``part`` from ``least`` to ``most`` times; without a ``most``, any number of times."""
+    """Return an expression that matches ``part`` ``least`` to ``most`` times; ``most=None`` is unlimited."""
     if (least, most) == (1, 1):
         return part
     if most == 0:
@@ -50,37 +50,37 @@ def repeated(part: str, least: int, most: int | None) -> str:
 
 
 class Rules:
-    """Named rules. Two with the same body are one."""
+    """A set of named rules, deduplicated by body."""
 
     def __init__(self) -> None:
         self._bodies: dict[str, str] = {}
         self._names: dict[str, str] = {}
 
     def reserve(self) -> str:
-        """A name for a rule whose body comes later, because it may mention itself."""
+        """Return the name of a new rule whose body is set later, for recursive rules."""
         name = f"r{len(self._bodies)}"
         self._bodies[name] = ""
         return name
 
     def fill(self, name: str, body: str) -> None:
-        """Give a reserved name its body."""
+        """Set the body of a reserved rule."""
         self._bodies[name] = body
 
     def define(self, body: str) -> str:
-        """Return the name of the rule with this body."""
+        """Return the name of the rule with this body, which is created if it does not exist."""
         if body not in self._names:
             self._names[body] = self.reserve()
             self.fill(self._names[body], body)
         return self._names[body]
 
     def text(self, root: str) -> str:
-        """The grammar that begins with the expression ``root``."""
+        """Return the text of the grammar whose root rule is the expression ``root``."""
         lines = [f"root ::= {root}", *(f"{name} ::= {body}" for name, body in self._bodies.items())]
         return "\n".join(lines) + "\n"
 
 
 def united(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """``ranges`` in order, those that touch joined."""
+    """Return ``ranges`` sorted, with overlapping and adjacent ones merged."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:
@@ -91,7 +91,7 @@ def united(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def without(ranges: Ranges, taken: Ranges) -> Ranges:
-    """What of ``ranges`` is not in ``taken``."""
+    """Return the difference of ``ranges`` and ``taken``."""
     rest: list[tuple[int, int]] = []
     for start, last in ranges:
         first = start

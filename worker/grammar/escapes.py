@@ -1,8 +1,8 @@
-"""Rewrites grammars and regular expressions so that XGrammar reads their characters as they were written.
+"""Workaround for XGrammar's ambiguous escapes, for grammars and regular expressions.
 
-XGrammar prints the control characters and U+007F to U+00FF as ``\\xNN``, and reads every hexadecimal digit that follows
-as part of the escape: ``"ße"`` becomes U+0DFE. It does so when a grammar is compiled, however the character was
-escaped. Separate literals are printed separately, and so are the elements of a class.
+XGrammar prints control characters and U+007F to U+00FF as ``\\xNN``, and then parses every following hexadecimal digit
+as part of the escape: ``"ße"`` becomes U+0DFE. This happens whenever a grammar is compiled, however the character was
+escaped. Separate literals and the elements of a class are printed separately, so this module splits and reorders them.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 _NAMED = frozenset("\a\b\t\n\v\f\r\x1b")
-"""Control characters that it prints as a backslash and a letter."""
+"""Control characters that XGrammar prints as a backslash and a letter."""
 _UNIT = re.compile(
     r"\\(?:x[0-9a-fA-F]+|x\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]+\}|U[0-9a-fA-F]{8}|.)|.", re.DOTALL
 )
@@ -20,11 +20,11 @@ _REGEX_PART = re.compile(r"\\.|\[(?:[^\]\\]|\\.)*\]", re.DOTALL)
 
 
 class SpellingError(ValueError):
-    """XGrammar can't read this text as it is meant; the message says which part."""
+    """XGrammar would misread a text that can't be rewritten; the message names the part."""
 
 
 def chunks(text: str) -> list[str]:
-    """Split ``text`` into the literals that XGrammar reads correctly; one for most texts, none for the empty one."""
+    """Split ``text`` into literals that XGrammar reads correctly: usually one, none if ``text`` is empty."""
     return ["".join(units) for units in _split(list(text))]
 
 
@@ -34,14 +34,14 @@ def is_readable(text: str) -> bool:
 
 
 def readable_grammar(ebnf: str) -> str:
-    """Return a grammar with its literals split and its classes ordered. Raises :class:`SpellingError`."""
+    """Return a grammar with its literals split and its classes reordered. Raises :class:`SpellingError`."""
     return _EBNF_PART.sub(lambda part: _ebnf_part(part[0]), ebnf)
 
 
 def readable_regex(pattern: str) -> str:
-    """Return a regular expression with its classes ordered. Raises :class:`SpellingError`.
+    """Return a regular expression with its classes reordered. Raises :class:`SpellingError`.
 
-    XGrammar itself makes a literal of each character outside classes.
+    Outside classes, XGrammar turns each character into its own literal, so nothing needs to be split.
     """
     return _REGEX_PART.sub(lambda part: _class(part[0]) if part[0].startswith("[") else part[0], pattern)
 
@@ -56,7 +56,7 @@ def _ebnf_part(part: str) -> str:
 
 
 def _class(text: str) -> str:
-    """A class with the elements last that are printed as ``\\xNN``, so that a backslash or the end follows them."""
+    """Move the elements of a class that are printed as ``\\xNN`` to its end, where no digit can follow them."""
     negated = text.startswith("[^")
     elements = list(_elements(_UNIT.findall(text[2 if negated else 1 : -1])))
     if negated and any(ord(_character(unit)) > 0x7F for element in elements for unit in element):
@@ -69,7 +69,7 @@ def _class(text: str) -> str:
 
 
 def _elements(units: list[str]) -> Iterator[tuple[str, ...]]:
-    """The characters of a class, and its ranges as pairs."""
+    """Yield the characters of a class as 1-tuples, and its ranges as pairs."""
     at = 0
     while at < len(units):
         if at + 2 < len(units) and units[at + 1] == "-":
@@ -91,12 +91,12 @@ def _split(units: list[str]) -> Iterator[list[str]]:
 
 
 def _is_swallowing(character: str) -> bool:
-    """Whether XGrammar prints ``character`` as an escape without a fixed length."""
+    """Whether XGrammar prints ``character`` as ``\\xNN``, an escape without a fixed length."""
     return (character < " " and character not in _NAMED) or "\x7f" <= character <= "\xff"
 
 
 def _character(unit: str) -> str:
-    """What a character or an escape stands for, as far as it matters here."""
+    """Decode a character or numeric escape; any other escape is returned as a backslash."""
     if found := _CODE.fullmatch(unit):
         point = int(found[1], 16)
         return chr(point) if point <= 0x10FFFF else "\uffff"

@@ -1,8 +1,8 @@
-"""The string formats of JSON Schema that a grammar can hold, as regular expressions.
+"""The supported ``format`` values of JSON Schema as regular expressions.
 
-They match less than the standards allow where that keeps their grammars small. Limits of length are left out: counting
-makes grammars large. Standards: RFC 3339 for dates and times, RFC 4122, RFC 5321, RFC 1123, RFC 2673, RFC 4291,
-RFC 3986, and ISO 8601 for durations.
+They match less than the standards allow where that keeps the grammars small. Length limits are omitted, because
+counting makes grammars large. Standards: RFC 3339 for dates and times, RFC 4122, RFC 5321, RFC 1123, RFC 2673,
+RFC 4291, RFC 3986, and ISO 8601 for durations.
 """
 
 from collections.abc import Mapping
@@ -30,4 +30,4 @@ FORMATS: Mapping[str, str] = {
     "ipv6": "(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}",
     "uri": rf"(?:https?|ftp)://{_HOST}(?::[1-9][0-9]{{1,3}})?(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]*)*",
 }
-"""Every supported ``format``, to be matched as a whole."""
+"""The supported formats. Each expression must match the whole string."""

@@ -1,7 +1,7 @@
-"""The messages between the supervisor and the grammar process.
+"""Messages between the supervisor and the grammar process.
 
-The grammar process compiles every new grammar before the engine does, on the same tokenizer and without the model:
-one that fails or takes long would do so inside the engine's step, for everybody.
+The grammar process compiles every new grammar before the engine does, with the same tokenizer and without the model.
+In the engine, a grammar that fails or is slow would fail or stall the step of the whole batch.
 """
 
 import msgspec
@@ -11,22 +11,23 @@ from worker.worker_subprocess import LoadFailed
 
 
 class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the grammar process is started with: ``path`` is the model's GGUF file or IR folder."""
+    """Start-up options of the grammar process. ``path`` is the model's GGUF file or IR folder."""
 
     path: str
 
 
 class Compile(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Compile a constraint."""
+    """Request to compile a constraint and measure its cost. ``number`` identifies the reply."""
 
     number: int
     constraint: Constraint
 
 
 class Compiled(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """It is valid. ``seconds`` is how long compiling took, ``slowdown`` what a token costs under it.
+    """The constraint is valid.
 
-    The unit of ``slowdown`` is the cost of choosing a token without a constraint.
+    ``seconds`` is the compile time. ``slowdown`` is the cost of sampling a token under the constraint, as a multiple of
+    the cost without one.
     """
 
     number: int
@@ -35,14 +36,14 @@ class Compiled(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class InvalidGrammar(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """It can't be compiled; the message is for the client."""
+    """The constraint can't be compiled. ``message`` is shown to the client."""
 
     number: int
     message: str
 
 
 class GrammarsReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The tokenizer is loaded."""
+    """The process is ready: its tokenizer is loaded."""
 
 
 GrammarReply = Compiled | InvalidGrammar | GrammarsReady | LoadFailed

@@ -1,7 +1,8 @@
-"""JSON as grammar rules, written compactly.
+"""Grammar rules of compact JSON.
 
-Free white space is a trap: a small model fills its whole length with it. So the only space is one after a comma or
-a colon, which models are used to write, and numbers have at most as many digits as a double tells apart.
+Whitespace is limited to one optional space after a comma or a colon, which is what models usually write: with
+unlimited whitespace, a small model may generate nothing else. Numbers have at most as many digits as a double
+distinguishes.
 """
 
 from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
@@ -9,7 +10,7 @@ from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
 COMMA = '"," " "?'
 COLON = '":" " "?'
 DIGITS = 15
-"""Most digits before and behind a number's point."""
+"""Maximum number of digits before and after the decimal point."""
 
 INTEGER = f'"-"? ("0" | [1-9] [0-9]{{0,{DIGITS - 1}}})'
 NUMBER = f'{INTEGER} ("." [0-9]{{1,{DIGITS}}})? ([eE] [+-]? [0-9]{{1,2}})?'
@@ -20,48 +21,48 @@ PLAIN_CHARACTER = '[^"\\\\\\u0000-\\u001f]'
 _HEX = "[0-9a-fA-F]"
 _UNIT = f"([0-9abcefABCEF] {_HEX} | [dD] [0-7]) {_HEX} {_HEX}"
 _PAIR = f'[dD] [89abAB] {_HEX} {_HEX} "\\\\u" [dD] [c-fC-F] {_HEX} {_HEX}'
-"""Two escapes for one character beyond the basic plane: half a pair is no character."""
+"""A surrogate pair. Half a pair is not a valid character."""
 
 
 ESCAPE = f'"\\\\" (["\\\\/bfnrt] | "u" ({_UNIT} | {_PAIR}))'
 
 
 class JsonRules:
-    """The rules of JSON's own types, defined in ``rules`` where they are used."""
+    """Rules of the JSON types, added to ``rules`` on first use."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._value: str | None = None
 
     def character(self) -> str:
-        """One character of a string, as itself or escaped."""
+        """Return the rule of one character of a string, plain or escaped."""
         return self._rules.define(f"{PLAIN_CHARACTER} | {ESCAPE}")
 
     @staticmethod
     def content(least: int = 0) -> str:
-        """At least ``least`` characters of a string, of which so many are written without escapes.
+        """Return the expression of at least ``least`` characters of a string, of which ``least`` are not escaped.
 
-        Characters are no rule of their own: XGrammar would walk through its whole vocabulary for each token (70 ms
-        with 49,152 tokens). For the same reason there is no upper limit: :mod:`worker.grammar.lengths`.
+        Characters are inlined. With a separate rule for a character, XGrammar would scan its whole vocabulary for each
+        token (70 ms with 49,152 tokens). For the same reason :mod:`worker.grammar.lengths` enforces the upper limit.
         """
         least_plain = [f"{PLAIN_CHARACTER}* {PLAIN_CHARACTER}"] * least
         return sequence([*least_plain, f"{PLAIN_CHARACTER}*", f"({ESCAPE} {PLAIN_CHARACTER}*)*"])
 
     def string(self, least: int = 0, most: int | None = None) -> str:
-        """A string of ``least`` to ``most`` characters; with a ``most``, none of them is escaped."""
+        """Return the rule of a string of ``least`` to ``most`` characters. With ``most``, it has no escapes."""
         content = self.content(least) if most is None else repeated(PLAIN_CHARACTER, least, most)
         return self._rules.define(sequence([literal('"'), content, literal('"')]))
 
     def number(self) -> str:
-        """Any number."""
+        """Return the rule of any number."""
         return self._rules.define(NUMBER)
 
     def integer(self) -> str:
-        """Any integer."""
+        """Return the rule of any integer."""
         return self._rules.define(INTEGER)
 
     def value(self) -> str:
-        """Anything."""
+        """Return the rule of any JSON value."""
         if self._value is None:
             self._value = self._rules.reserve()
             options = [self.object(self._value), self.array(self._value), self.string(), self.number(), BOOLEAN, NULL]
@@ -69,16 +70,16 @@ class JsonRules:
         return self._value
 
     def object(self, value: str, least: int = 0, most: int | None = None) -> str:
-        """An object with any names, whose members follow the expression ``value``."""
+        """Return the rule of an object with ``least`` to ``most`` members with any names and the values ``value``."""
         pair = sequence([self.string(), COLON, value])
         return self._rules.define(sequence([literal("{"), self.listed(pair, least, most), literal("}")]))
 
     def array(self, item: str, least: int = 0, most: int | None = None) -> str:
-        """An array of ``least`` to ``most`` items."""
+        """Return the rule of an array of ``least`` to ``most`` items."""
         return self._rules.define(sequence([literal("["), self.listed(item, least, most), literal("]")]))
 
     def listed(self, part: str, least: int, most: int | None) -> str:
-        """``part`` with commas between, ``least`` to ``most`` times."""
+        """Return the expression of ``least`` to ``most`` comma-separated ``part``."""
         if most == 0:
             return literal("")
         further = repeated(f"{COMMA} {part}", max(least - 1, 0), None if most is None else most - 1)

@@ -1,7 +1,7 @@
-"""Which keywords of JSON Schema a grammar holds answers to, and why not the others.
+"""The JSON Schema keywords that grammars enforce, and the unsupported ones with alternatives.
 
-Vocabulary: JSON Schema 2020-12 and the drafts back to 4. Words that none of them knows are annotations (2020-12,
-section 6.5), like ``title``. A keyword that restricts values and is not held is never passed over in silence.
+Vocabulary: JSON Schema 2020-12 and the drafts back to 4. Unknown keywords are annotations (2020-12, section 6.5), like
+``title``. A known keyword that restricts values but can't be enforced is never ignored silently.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ STRING = frozenset({"minLength", "maxLength", "pattern", "format"})
 NUMBER = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 COMBINING = frozenset({"$ref", "allOf", "anyOf", "oneOf", "const", "enum", "type"})
 ASSERTIONS = OBJECT | ARRAY | STRING | NUMBER | COMBINING
-"""The keywords that are held."""
+"""The keywords that grammars enforce."""
 
 UNSUPPORTED: Mapping[str, str] = {
     "not": "a grammar can't exclude values; name the allowed ones",
@@ -35,17 +35,17 @@ UNSUPPORTED: Mapping[str, str] = {
     "extends": "use 'allOf' instead",
     "disallow": "a grammar can't exclude values; name the allowed ones",
 }
-"""Keywords that restrict values and that no grammar here holds, with what to do instead."""
+"""Keywords that restrict values and can't be enforced, with the alternative to suggest to the client."""
 
 HARMLESS: Mapping[str, object] = {"uniqueItems": False, "unevaluatedProperties": False, "dependentRequired": {}}
-"""Unsupported keywords with values under which the grammars' answers are valid all the same.
+"""Unsupported keywords with values that every output of the grammars satisfies.
 
-Grammars make no other properties than the schema names, unless ``additionalProperties`` asks for them.
+Grammars generate only the properties that the schema names, unless ``additionalProperties`` allows others.
 """
 
 
 class SchemaError(ValueError):
-    """A schema is wrong, or can't be made a grammar. ``path`` is a JSON pointer to what is at fault."""
+    """A schema is invalid or can't be compiled to a grammar. ``path`` is a JSON pointer to the invalid part."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"at '#{path}': {reason}" if path else reason)
@@ -54,4 +54,4 @@ class SchemaError(ValueError):
 
 
 class UnsupportedKeyword(SchemaError):
-    """A schema is right, but asks for what a grammar can't hold."""
+    """A schema is valid but uses a keyword that a grammar can't enforce."""

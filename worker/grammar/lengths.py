@@ -1,8 +1,8 @@
-"""Upper limits on the length of strings (``maxLength``), enforced outside the grammar.
+"""Enforcement of ``maxLength`` outside the grammar.
 
-To count characters, a grammar needs a state for each of them, and XGrammar walks through the whole vocabulary for every
-state or for every token. So the grammar leaves the length open, and the engine ends an answer whose string is too long,
-as one that has reached its most tokens: ``length``.
+A grammar needs one state per character to count characters, and XGrammar scans the whole vocabulary for every state or
+for every token. So grammars do not limit the length. Instead, the engine ends a job whose string is too long with the
+finish reason ``length``, as if it had reached its token limit.
 """
 
 import re
@@ -18,19 +18,22 @@ _VALUE_STARTS = frozenset('{["-0123456789tfn')
 
 
 class Bounded(msgspec.Struct, frozen=True, array_like=True):
-    """A JSON value with limited strings. ``begin`` is the text before it; without one it begins the answer."""
+    """A JSON value with ``maxLength`` strings.
+
+    ``begin`` is the text directly before it; if empty, the output starts with the value. ``schema`` is JSON text.
+    """
 
     begin: str
     schema: str
 
 
 def bounded_values(begins: Iterable[str], schema: str) -> tuple[Bounded, ...]:
-    """What to watch where a value of ``schema`` may follow each of ``begins``; nothing if no string has a limit."""
+    """Return the values to check, one for each of ``begins``; empty if ``schema`` limits no string."""
     return tuple(Bounded(begin, schema) for begin in begins) if "maxLength" in schema else ()
 
 
 class _Frame:
-    """An object or array that has begun, and the schemas that it is held to."""
+    """An open object or array and the schemas that apply to it."""
 
     def __init__(self, schemas: Sequence[Any], *, is_object: bool) -> None:
         self.schemas = schemas
@@ -39,7 +42,7 @@ class _Frame:
 
 
 class _Reader:
-    """Reads one JSON value, valid under its schema but for the lengths of strings."""
+    """Incremental reader of one JSON value that is valid under its schema, except for the lengths of strings."""
 
     def __init__(self, schema: str) -> None:
         self._document = msgspec.json.decode(schema)
@@ -49,20 +52,20 @@ class _Reader:
         self._expects_key = False
         self._limit: int | None = None
         self._count: int | None = None
-        """Characters of the string so far; None outside strings."""
+        """Number of characters in the current string so far; None outside strings."""
         self._escape = ""
         self._begun = False
         self.ended = False
 
     @property
     def too_long(self) -> bool:
-        """Whether the present string is longer than it may be."""
+        """Whether the current string exceeds its limit."""
         return self._limit is not None and self._count is not None and self._count > self._limit
 
     def read(self, text: str, at: int) -> int:
-        """Read ``text`` from ``at`` on, to the value's end or a string that is too long; return where that is.
+        """Read ``text`` from ``at`` to the end of the value or of the allowed string; return that index.
 
-        What turns out to be no JSON (a marker that the model quotes in its reasoning) ends, too.
+        Text that turns out not to be JSON also ends the value: the model may quote a marker in its reasoning.
         """
         try:
             return self._read(text, at)
@@ -95,7 +98,7 @@ class _Reader:
             self._escape += character
             if self._escape[1] == "u" and len(self._escape) < 6:
                 return
-            # The second half of a pair of surrogates is no character of its own.
+            # The second half of a surrogate pair is not a separate character.
             second_half = self._escape[1] == "u" and 0xDC00 <= _code_unit(self._escape) <= 0xDFFF
             self._count += 0 if second_half else 1
             self._escape = ""
@@ -108,7 +111,7 @@ class _Reader:
             self._count += 1
 
     def _outside(self, character: str) -> int:
-        """Read a character outside strings; return 0 if it is none of the value's."""
+        """Read a character outside strings; return the number of characters consumed, 0 if it can't start a value."""
         if not self._begun and character not in _VALUE_STARTS:
             self.ended = True
             return 0
@@ -146,7 +149,7 @@ class _Reader:
             self._schemas = _items(self._expanded(frame.schemas), frame.index)
 
     def _expanded(self, schemas: Sequence[Any]) -> list[Mapping[str, Any]]:
-        """The schemas that may say something about a value, with those that they refer to and combine."""
+        """Return ``schemas`` and all schemas that they reference or combine."""
         found: list[Mapping[str, Any]] = []
         waiting = list(schemas)
         seen: set[int] = set()
@@ -164,9 +167,9 @@ class _Reader:
 
 
 class LengthWatch:
-    """Reads an answer as it comes, and notices the first string that is longer than its schema allows.
+    """Detects in streamed text the first string that exceeds the ``maxLength`` of its schema.
 
-    Where several schemas are possible (``anyOf``), the strictest counts.
+    If several schemas may apply (``anyOf``), the lowest limit counts.
     """
 
     def __init__(self, values: Sequence[Bounded]) -> None:
@@ -176,7 +179,7 @@ class LengthWatch:
         self._reader = next((_Reader(value.schema) for value in values if not value.begin), None)
 
     def exceeds(self, text: str) -> bool:
-        """Read the next part; return whether a string has become too long."""
+        """Read the next chunk; return whether a string exceeds its limit."""
         at = 0
         while at < len(text):
             if self._reader is None:
@@ -190,7 +193,7 @@ class LengthWatch:
         return False
 
     def _seek(self, text: str, at: int) -> int:
-        """Look for the next value from ``at`` on; return where it begins, or the end of ``text``."""
+        """Search for the next value from ``at`` on; return the index where it starts, or the length of ``text``."""
         if not self._values:
             return len(text)
         for index in range(at, len(text)):
@@ -212,7 +215,7 @@ def _limit(schemas: Iterable[Mapping[str, Any]]) -> int | None:
 
 
 def _members(schemas: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
-    """The schemas of an object's member."""
+    """Return the schemas of an object's member ``key``."""
     members = []
     for schema in schemas:
         properties = schema.get("properties", {})
@@ -221,7 +224,7 @@ def _members(schemas: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
 
 
 def _items(schemas: Iterable[Mapping[str, Any]], index: int) -> list[Any]:
-    """The schemas of an array's item."""
+    """Return the schemas of an array's item at ``index``."""
     items = []
     for schema in schemas:
         rest = schema.get("items")

@@ -1,4 +1,4 @@
-"""Several schemas that must all hold, as one: ``allOf``, and keywords beside ``$ref``, ``anyOf`` and ``oneOf``."""
+"""Intersection of schemas, for ``allOf`` and for keywords next to ``$ref``, ``anyOf`` and ``oneOf``."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,9 +9,10 @@ Schema = Mapping[str, Any]
 
 
 def merged(first: Schema, second: Schema, path: str) -> dict[str, Any]:
-    """Return a schema for the values that both allow.
+    """Return a schema for the values that both schemas allow.
 
-    Raises :class:`UnsupportedKeyword` where a keyword stands in both and their values can't be joined.
+    Raises :class:`UnsupportedKeyword` if both have a keyword whose values can't be combined, and :class:`SchemaError`
+    if such a value has the wrong type.
     """
     result = dict(first)
     for keyword, value in second.items():
@@ -31,12 +32,12 @@ def merged(first: Schema, second: Schema, path: str) -> dict[str, Any]:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Whether two JSON values are one: unlike in Python, ``true`` is not 1."""
+    """Whether two JSON values are equal. Unlike in Python, ``true`` does not equal 1."""
     return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
 def _check_closed(first: Schema, second: Schema, path: str) -> None:
-    """A schema that allows no other properties does not allow those of the other one either."""
+    """Raise :class:`UnsupportedKeyword` if one schema's ``additionalProperties`` restricts properties of the other."""
     for closed, other in ((first, second), (second, first)):
         beyond = set(other.get("properties") or ()) - set(closed.get("properties") or ())
         if beyond and "additionalProperties" in closed and closed["additionalProperties"] is not True:

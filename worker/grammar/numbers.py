@@ -1,4 +1,4 @@
-"""Grammars of numbers in a range: decimal notation, digit by digit."""
+"""Grammars of the numbers in a range, built from digit patterns in decimal notation."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -8,13 +8,13 @@ from worker.grammar.json_text import DIGITS
 
 _DIGIT = "[0-9]"
 _Digits = tuple[tuple[str, str], ...]
-"""For each place the least and the greatest digit."""
+"""The lowest and the highest digit at each position."""
 
 
 def integer_range(least: int | None, most: int | None) -> str | None:
-    """An expression for the integers from ``least`` to ``most``, or None if there is none.
+    """Return an expression for the integers from ``least`` to ``most``, or None if the range is empty.
 
-    Without one of the ends, numbers go as far as 15 digits, or ten times as far as the other end.
+    A missing bound is replaced by 15 digits, or by ten times the other bound if that is larger.
     """
     low, high = _closed(least, most)
     options = _unsigned(max(low, 0), high, 0)
@@ -25,9 +25,9 @@ def integer_range(least: int | None, most: int | None) -> str | None:
 def number_range(
     least: Decimal | None, most: Decimal | None, *, open_below: bool = False, open_above: bool = False
 ) -> str | None:
-    """An expression for the decimal numbers from ``least`` to ``most``, or None if there is none.
+    """Return an expression for the decimal numbers from ``least`` to ``most``, or None if the range is empty.
 
-    ``open_below`` and ``open_above`` leave the ends themselves out. Numbers have as many decimals as the ends have,
+    ``open_below`` and ``open_above`` exclude the bounds themselves. Numbers have as many decimal places as the bounds,
     or up to 15 more.
     """
     places = max(_places(least), _places(most))
@@ -42,7 +42,7 @@ def number_range(
 
 
 def _between(low: int, high: int, places: int, *, open_low: bool, open_high: bool) -> list[str]:
-    """The decimals from ``low`` to ``high``, which are not negative and count units of the last of ``places``."""
+    """Return the options for the decimals from ``low`` to ``high``, non-negative and in units of 10**-``places``."""
     if low > high or (low == high and (open_low or open_high)):
         return []
     point = "" if places else '"."'
@@ -73,7 +73,7 @@ def _scaled(end: Decimal | None, places: int) -> int | None:
 
 
 def _unsigned(low: int, high: int, places: int) -> list[str]:
-    """The numbers from ``low`` to ``high`` with a point before the last ``places`` digits."""
+    """Return the options for the numbers from ``low`` to ``high``, with a point before the last ``places`` digits."""
     options: list[str] = []
     width = max(len(str(low)), places + 1)
     while low <= high:
@@ -84,7 +84,7 @@ def _unsigned(low: int, high: int, places: int) -> list[str]:
 
 
 def _same_width(low: str, high: str) -> Iterator[_Digits]:
-    """Patterns that together are the numbers from ``low`` to ``high``, all with the same number of digits."""
+    """Yield digit patterns whose union is the range from ``low`` to ``high``, all with the same number of digits."""
     rest = len(low) - 1
     if rest < 0:
         yield ()

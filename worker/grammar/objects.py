@@ -1,4 +1,4 @@
-"""Objects with named members as grammar rules: any of the optional ones may be left out, the order is the schema's."""
+"""Grammar rules of objects with named members, in the schema's order; optional members may be omitted."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _PLAIN: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, 0x10FFFF)
 
 
 class Member(msgspec.Struct, frozen=True):
-    """``value`` is the expression for a member's value."""
+    """A named member of an object. ``value`` is the expression of its value."""
 
     name: str
     value: str
@@ -19,9 +19,9 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def object_of(rules: Rules, members: Sequence[Member], others: str | None, most_others: int | None) -> str:
-    """The rule of an object with ``members``, and up to ``most_others`` more whose values are ``others``.
+    """Return the rule of an object with ``members`` and up to ``most_others`` additional ones with values ``others``.
 
-    Without ``others`` there are no more, without ``most_others`` any number of them.
+    ``others=None`` allows no additional members, ``most_others=None`` any number of them.
     """
     further = ""
     other = None
@@ -48,9 +48,9 @@ def object_of(rules: Rules, members: Sequence[Member], others: str | None, most_
 
 
 def other_name(rules: Rules, names: Sequence[str]) -> str:
-    """The rule of a member's name that is none of ``names``, nor begins with the same letter as one of them.
+    """Return the rule of a member's name that starts with a different letter than each of ``names``.
 
-    To tell them apart letter by letter takes XGrammar 20 ms for each letter.
+    Excluding only the exact names would take XGrammar 20 ms per letter.
     """
     taken = united((ord(name[0]), ord(name[0])) for name in names if name)
     name = sequence([character_class(without(_PLAIN, taken)), repeated(PLAIN_CHARACTER, 0, None)])

@@ -1,7 +1,7 @@
-"""Regular expressions (ECMA-262, as JSON Schema's ``pattern``) as grammars of JSON strings.
+"""Compiler from regular expressions (ECMA-262, JSON Schema's ``pattern``) to grammars of JSON strings.
 
-What the expression matches is escaped as JSON wants it: a quotation mark in the text is ``\\"`` in the output.
-Classes that dialects read differently (``\\w``, ``\\D`` ...) take only the characters that all agree on.
+Matched characters are escaped as in JSON: a quotation mark in the text is ``\\"`` in the output. Classes that differ
+between regular expression dialects (``\\w``, ``\\D`` ...) match only the characters that all dialects agree on.
 """
 
 import re
@@ -41,11 +41,11 @@ _HEXADECIMAL = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{
 
 
 class PatternError(ValueError):
-    """The expression can't be read, or can't be made a grammar; the message says why."""
+    """The regular expression is invalid or can't be compiled to a grammar; the message gives the reason."""
 
 
 class Matched(msgspec.Struct, frozen=True):
-    """``text`` is the expression; what it matches has from ``least`` to ``most`` characters (None: any number)."""
+    """An expression ``text`` whose matches have ``least`` to ``most`` characters (None: unlimited)."""
 
     text: str
     least: int
@@ -53,10 +53,9 @@ class Matched(msgspec.Struct, frozen=True):
 
 
 def string_content(pattern: str, anything: str) -> Matched:
-    """Return the grammar of the strings in which ``pattern`` is found, without the quotation marks around.
+    """Return the grammar of the contents of strings in which ``pattern`` matches, without the quotation marks.
 
-    ``anything`` is the expression for any number of characters, for what may stand around a match.
-    Raises :class:`PatternError`.
+    ``anything`` is the expression for the text before and after an unanchored match. Raises :class:`PatternError`.
     """
     return _Reader(pattern, anything).whole()
 
@@ -77,7 +76,7 @@ class _Reader:
         return _any_of(options)
 
     def _anchored(self) -> Matched:
-        """An alternative with what may stand before and behind it."""
+        """Read an alternative, with arbitrary text on each side that is not anchored."""
         anywhere = Matched(self._around, 0, None)
         parts = [] if self._take("^") else [anywhere]
         parts.append(self._row())
@@ -144,7 +143,7 @@ class _Reader:
             bounds = least, (int(found[3]) if found[3] else None) if found[2] else least
         else:
             return atom
-        self._take("?")  # lazy or not makes no difference to what can match
+        self._take("?")  # laziness does not change what matches
         if self._peek() in ("*", "+"):
             raise PatternError("a repetition can't be repeated")
         least, most = bounds
@@ -214,7 +213,7 @@ def _single(point: int) -> Ranges:
 
 
 def _one_of(ranges: Ranges) -> Matched:
-    """One character of ``ranges``, as JSON writes it."""
+    """Return the expression for one character of ``ranges``, escaped as in JSON."""
     options = []
     plain = without(ranges, _UNWRITABLE)
     if len(plain) == 1 and plain[0][0] == plain[0][1]:

@@ -1,4 +1,4 @@
-"""What an answer will look like, settled before it is generated: its grammar, and how its text is to be read."""
+"""Output plans: the constraint that a job is generated under, and the format that its text is parsed with."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from worker.grammar.lengths import Bounded, bounded_values
 from worker.grammar.schema import schema_grammar
 
 GUIDED = "guided"
-"""The tool format of a text that is nothing but a JSON list of calls (:class:`shared.protocol.events.Started`)."""
+"""Tool format of output that is only a JSON list of calls (:class:`shared.protocol.events.Started`)."""
 
 _ANY_OBJECT = '{"type":"object"}'
 _HARMONY_TURN = f"{HARMONY_START}assistant"
@@ -23,13 +23,14 @@ _HARMONY_FINAL = "<|channel|>final<|message|>"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one answer is made and read.
+    """How the output of one job is generated and parsed.
 
-    ``constraint`` is what the engine is held to: a grammar, a regular expression or a structural tag. ``param`` names
-    the field of the request that asked for it. ``tools``, ``reasoning`` and ``in_reasoning`` are those of
-    :class:`Started`. ``shown_tokens`` are special tokens that stay in the text, because they are its markers.
-    ``free_until`` are texts before the first of which the constraint allows anything; without any, it holds from the
-    start. ``bounded`` are the values with limited strings, which the constraint does not count.
+    ``constraint`` is what the engine enforces: a grammar, a regular expression or a structural tag. ``param`` names
+    the request field that it comes from. ``tools``, ``reasoning`` and ``in_reasoning`` have the same meaning as in
+    :class:`Started`. ``shown_tokens`` are special tokens that are kept in the text, because they are format markers.
+    ``free_until`` are triggers: the constraint allows any text before the first of them. If empty, the constraint
+    applies from the start. ``bounded`` are values with ``maxLength`` strings, which
+    :mod:`worker.grammar.lengths` enforces instead of the constraint.
     """
 
     constraint: Constraint | None = None
@@ -45,8 +46,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Plan:
     """Return the plan for a chat, without ``shown_tokens``.
 
-    ``output`` is what the model's template teaches it to write, ``prompt_end`` how the rendered prompt ends.
-    Raises :class:`RequestRefused` when a schema is wrong or asks for what no grammar can hold.
+    ``output`` is the model's output format, ``prompt_end`` the end of the rendered prompt.
+    Raises :class:`RequestRefused` if a schema is invalid or can't be expressed as a grammar.
     """
     tools = callable_tools(request)
     parallel = not request.single_call
@@ -56,7 +57,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
         if output.reasoning is None:
             guided = Constraint(kind="grammar", value=json_array_calls(tools, parallel=parallel))
             return Plan(constraint=guided, param="tools", tools=GUIDED, bounded=bounded_arguments(None, tools))
-        # A text with reasoning before the calls needs markers between.
+        # Reasoning before the calls needs markers that separate the two.
         form = TOOL_FORMATS["hermes"]
     plan = Plan(
         tools=form.name if form and tools else "",
@@ -68,7 +69,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
     plan = msgspec.structs.replace(plan, bounded=bounded_arguments(shape, tools) if shape else ())
     if required and form and shape:
         calls = required_calls(form, shape, tools, parallel=parallel)
-        return _holding(plan, _after_reasoning(calls, output, prompt_end, final=False))
+        return _with_constraint(plan, _after_reasoning(calls, output, prompt_end, final=False))
     if request.constraint is not None:
         if tools and not (form and shape):
             param = request.constraint.param
@@ -79,25 +80,28 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
         plan = msgspec.structs.replace(plan, bounded=(*plan.bounded, *_bounded_content(request.constraint, begins)))
         part = _after_reasoning(content, output, prompt_end, final=True)
         if form and shape:
-            # XGrammar joins no open-ended row of calls with content that ends: one call, then.
+            # XGrammar can't combine an unbounded sequence of calls with bounded content, so only one call is allowed.
             calls = required_calls(form, shape, tools, parallel=False)
             part = tags.either([part, _after_reasoning(calls, output, prompt_end, final=False)])
-        return _holding(msgspec.structs.replace(plan, param=request.constraint.param), part)
+        return _with_constraint(msgspec.structs.replace(plan, param=request.constraint.param), part)
     if form and shape:
         calls = optional_calls(form, shape, tools, parallel=parallel)
-        return _holding(msgspec.structs.replace(plan, free_until=(shape.trigger,)), calls)
+        return _with_constraint(msgspec.structs.replace(plan, free_until=(shape.trigger,)), calls)
     return plan
 
 
 def plain_plan(request: ChatRequest) -> Plan:
-    """Return the plan for a plain completion, whose whole text is content. Raises as :func:`make_plan` does."""
+    """Return the plan for a plain completion, whose whole text is content.
+
+    Raises :class:`RequestRefused` as :func:`make_plan` does.
+    """
     if request.constraint is None:
         return Plan()
     bounded = _bounded_content(request.constraint, [""])
-    return _holding(Plan(param=request.constraint.param, bounded=bounded), _content(request.constraint))
+    return _with_constraint(Plan(param=request.constraint.param, bounded=bounded), _content(request.constraint))
 
 
-def _holding(plan: Plan, part: tags.Format) -> Plan:
+def _with_constraint(plan: Plan, part: tags.Format) -> Plan:
     match part:
         case {"type": "grammar", "grammar": text}:
             constraint = Constraint(kind="grammar", value=text)
@@ -136,9 +140,9 @@ def _refused(error: SchemaError, param: str) -> RequestRefused:
 
 
 def _after_reasoning(part: tags.Format, output: OutputFormat, prompt_end: str, *, final: bool) -> tags.Format:
-    """``part`` with the reasoning before it that the model may write, or that the prompt has begun.
+    """Return ``part``, preceded by optional reasoning, or by the rest of the reasoning that the prompt has opened.
 
-    ``final`` tells content from calls, which name their own channel where there are channels.
+    ``final``: ``part`` is content. In the harmony format, content needs a channel header; calls include their own.
     """
     if output.reasoning is None:
         return part
@@ -156,7 +160,7 @@ def _after_reasoning(part: tags.Format, output: OutputFormat, prompt_end: str, *
 
 
 def _content_begins(output: OutputFormat, prompt_end: str) -> list[str]:
-    """What may come before the content; nothing where it may begin the answer."""
+    """Return the texts that may directly precede the content; empty if the output may start with content."""
     if output.reasoning is None:
         return [""]
     form = REASONING_FORMATS[output.reasoning]

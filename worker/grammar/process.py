@@ -1,4 +1,4 @@
-"""The grammar process as the supervisor sees it: a verdict on every grammar, bounded in time, each asked for once."""
+"""Supervisor side of the grammar process: checks each grammar once, within a deadline, and caches the result."""
 
 import asyncio
 import hashlib
@@ -15,29 +15,29 @@ from worker.worker_subprocess import SubprocessCrashed, SubprocessTimeout, Subpr
 
 MODULE = "worker.grammar.child"
 MOST_SLOWDOWN = 4.0
-"""Most that choosing a token may take under a grammar, as a multiple of the time without one.
+"""Maximum cost of sampling a token under a grammar, as a multiple of the cost without one.
 
-Ordinary schemas take 1 to 2. With the default model, 4 adds a tenth to the step of a single stream.
+Ordinary schemas cost 1 to 2. With the default model, 4 adds a tenth to the step of a single stream.
 """
-_MOST_VERDICTS = 4096
+_MAX_RESULTS = 4096
 _log = logging.getLogger(__name__)
 
 
 class GrammarProcess:
-    """Checks constraints in a child process, one after the other, and remembers the verdicts.
+    """Checks constraints in a subprocess, one at a time, and caches the results.
 
-    A grammar that takes longer than ``deadline`` seconds to compile and to try, or crashes the compiler twice, is
-    refused and the child replaced.
+    A grammar that takes longer than ``deadline`` seconds to compile and test, or that crashes the compiler twice, is
+    refused, and the subprocess is replaced.
     """
 
     def __init__(
         self, options: GrammarOptions, *, most_seconds: float, deadline: float = 5.0, module: str = MODULE
     ) -> None:
-        """``most_seconds`` is how long compiling may take: the engine does it again, and all answers wait for it."""
+        """``most_seconds`` limits the compile time: the engine compiles again, and its whole batch waits for that."""
         self._most_seconds = most_seconds
         self._deadline = deadline
         self._numbers = count(1)
-        self._verdicts: OrderedDict[bytes, asyncio.Task[str | None]] = OrderedDict()
+        self._results: OrderedDict[bytes, asyncio.Task[str | None]] = OrderedDict()
         self._child: WorkerSubprocess[Compile, GrammarReply, GrammarsReady] = WorkerSubprocess(
             module,
             options,
@@ -50,53 +50,52 @@ class GrammarProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the present child, if there is one."""
+        """Process id of the current subprocess, or None."""
         return self._child.pid
 
     def start(self) -> None:
-        """Start the process; returns at once. If that fails, the first check tries again."""
+        """Start the subprocess without waiting for it. If that fails, the first check tries again."""
         self._child.start()
-        self._watch = asyncio.create_task(self._tell_failure(), name="grammar process's end")
+        self._watch = asyncio.create_task(self._log_failure(), name="grammar process exit")
 
     async def check(self, constraint: Constraint, param: str) -> None:
-        """Return if the engine can be given ``constraint``.
+        """Return if ``constraint`` is safe to pass to the engine.
 
-        Raises :class:`RequestRefused` naming ``param`` if it is invalid, or too slow to compile or to
-        generate under.
+        Raises :class:`RequestRefused` naming ``param`` if it is invalid, or too slow to compile or to sample under.
         """
         key = hashlib.sha256(f"{constraint.kind}\n{constraint.value}".encode()).digest()
-        verdict = self._verdicts.get(key)
-        if verdict is None:
-            verdict = self._verdicts[key] = asyncio.create_task(self._judge(constraint), name="grammar check")
-            if len(self._verdicts) > _MOST_VERDICTS:
-                self._verdicts.popitem(last=False)
-        self._verdicts.move_to_end(key)
+        result = self._results.get(key)
+        if result is None:
+            result = self._results[key] = asyncio.create_task(self._evaluate(constraint), name="grammar check")
+            if len(self._results) > _MAX_RESULTS:
+                self._results.popitem(last=False)
+        self._results.move_to_end(key)
         try:
-            # Others may wait for the same verdict when this request is cancelled.
-            fault = await asyncio.shield(verdict)
+            # Shielded, because other requests may wait for the same check when this one is cancelled.
+            fault = await asyncio.shield(result)
         except SubprocessUnavailable as error:
-            self._verdicts.pop(key, None)
+            self._results.pop(key, None)
             raise refuse(ProblemKind.INTERNAL, f"The worker could not check the grammar: {error}.") from error
         if fault is not None:
             raise _refusal(fault, param)
 
     async def stop(self) -> None:
-        """End the process."""
-        for verdict in self._verdicts.values():
-            verdict.cancel()
-        await asyncio.gather(*self._verdicts.values(), return_exceptions=True)
+        """Cancel running checks and stop the subprocess."""
+        for result in self._results.values():
+            result.cancel()
+        await asyncio.gather(*self._results.values(), return_exceptions=True)
         await self._child.stop()
         if self._watch is not None:
             await self._watch
 
-    async def _tell_failure(self) -> None:
+    async def _log_failure(self) -> None:
         try:
             await self._child.ended()
         except SubprocessUnavailable as error:
-            _log.warning("grammars can't be checked for now: %s", error)
+            _log.warning("grammar process is unavailable: %s", error)
 
-    async def _judge(self, constraint: Constraint) -> str | None:
-        """Return what is wrong with a constraint, or None. Raises :class:`SubprocessUnavailable`."""
+    async def _evaluate(self, constraint: Constraint) -> str | None:
+        """Return the reason why a constraint is refused, or None. Raises :class:`SubprocessUnavailable`."""
         if not self._child.running:
             self.start()
         try:

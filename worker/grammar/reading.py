@@ -1,4 +1,4 @@
-"""Reading a schema's keywords, with their types checked."""
+"""Typed access to the keywords of a JSON Schema."""
 
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
@@ -21,9 +21,9 @@ _GROUPS = (
 
 
 def kinds_of(schema: Schema, path: str) -> list[str]:
-    """Return the types that the schema names, or else those that its keywords are about.
+    """Return the types that the schema declares, or else those that its keywords apply to.
 
-    Raises :class:`SchemaError` for a type that does not exist.
+    Raises :class:`SchemaError` for an unknown type.
     """
     if "type" not in schema:
         return [kind for kind, about in _GROUPS if about & set(schema)]
@@ -38,7 +38,7 @@ def kinds_of(schema: Schema, path: str) -> list[str]:
 
 
 def kinds_of_value(value: Any) -> set[str]:
-    """The types that a JSON value has."""
+    """Return the JSON Schema types of a JSON value."""
     match value:
         case None:
             return {"null"}
@@ -57,15 +57,15 @@ def kinds_of_value(value: Any) -> set[str]:
 
 
 def possible_values(schema: Schema) -> list[Any] | None:
-    """The only values that a schema names, if it names any."""
+    """Return the values that ``const`` or ``enum`` allows, or None if the schema has neither."""
     if "const" in schema:
         return [schema["const"]]
     values = schema.get("enum")
     return values if isinstance(values, list) else None
 
 
-def are_apart(first: Schema, second: Schema, path: str) -> bool:
-    """Whether it is plain that no value fits both: by type, by value, or by a required property with other values."""
+def are_disjoint(first: Schema, second: Schema, path: str) -> bool:
+    """Whether two schemas are provably disjoint: by type, by value, or by the values of a required property."""
     ones, others = possible_values(first), possible_values(second)
     if ones is not None and others is not None:
         return not any(same(one, other) for one in ones for other in others)
@@ -75,10 +75,10 @@ def are_apart(first: Schema, second: Schema, path: str) -> bool:
     if kinds != [{"object"}, {"object"}]:
         return False
     common = set(items_of(first, "required", path)) & set(items_of(second, "required", path))
-    return any(_named_apart(first, second, name) for name in common)
+    return any(_disjoint_member(first, second, name) for name in common)
 
 
-def _named_apart(first: Schema, second: Schema, name: str) -> bool:
+def _disjoint_member(first: Schema, second: Schema, name: str) -> bool:
     values = []
     for schema in (first, second):
         properties = schema.get("properties")
@@ -90,7 +90,7 @@ def _named_apart(first: Schema, second: Schema, name: str) -> bool:
 
 
 def items_of(schema: Schema, keyword: str, path: str) -> list[Any]:
-    """A keyword's list, empty if it is not there."""
+    """Return the list at ``keyword``, empty if it is absent. Raises :class:`SchemaError` if it is not a list."""
     value = schema.get(keyword, [])
     if not isinstance(value, list):
         raise SchemaError(f"{path}/{keyword}", "expected a list")
@@ -98,7 +98,10 @@ def items_of(schema: Schema, keyword: str, path: str) -> list[Any]:
 
 
 def bounds_of(schema: Schema, least: str, most: str, path: str) -> tuple[int, int | None]:
-    """The two keywords of a count: at least, 0 if it is not there, and at most."""
+    """Return the minimum (default 0) and maximum (default None) count from the keywords ``least`` and ``most``.
+
+    Raises :class:`SchemaError` if they are not counts or contradict each other.
+    """
     for keyword in (least, most):
         value = schema.get(keyword, 0)
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1:
@@ -112,7 +115,7 @@ def bounds_of(schema: Schema, least: str, most: str, path: str) -> tuple[int, in
 def limit_of(
     schema: Schema, inclusive: str, exclusive: str, path: str, tighter: Callable[[Iterable[Decimal]], Decimal]
 ) -> tuple[Decimal | None, bool]:
-    """Return an end of a range, and whether the end itself is outside."""
+    """Return a bound of a number range, or None, and whether the bound is exclusive."""
     bounds: dict[str, Decimal] = {}
     for keyword in (inclusive, exclusive):
         value = schema.get(keyword)
@@ -128,7 +131,7 @@ def limit_of(
 
 
 def target_of(document: Any, reference: Any, path: str) -> Any:
-    """Return the schema in ``document`` that a reference at ``path`` points to. Raises :class:`SchemaError`."""
+    """Return the target in ``document`` of a reference at ``path``. Raises :class:`SchemaError`."""
     where = f"{path}/$ref"
     if not isinstance(reference, str):
         raise SchemaError(where, "expected a text")
@@ -147,5 +150,5 @@ def target_of(document: Any, reference: Any, path: str) -> Any:
 
 
 def escaped(name: str) -> str:
-    """A key as a part of a JSON pointer."""
+    """Return a key escaped for a JSON pointer."""
     return name.replace("~", "~0").replace("/", "~1")

@@ -1,8 +1,8 @@
-"""JSON Schema to a grammar whose every text is valid, and written compactly.
+"""Compiler from JSON Schema to EBNF grammars of compact JSON.
 
-A grammar may make fewer texts than the schema allows, never others. So properties come in the schema's order,
-an object with ``properties`` has no others unless ``additionalProperties`` asks for them, and an open end of a
-range is far, not infinite. What can't be held is refused by name (:mod:`worker.grammar.keywords`).
+A grammar may accept fewer texts than the schema, but never others. So properties come in the schema's order, an object
+with ``properties`` has no additional ones unless ``additionalProperties`` allows them, and an unbounded range is
+limited to a large number. Keywords that a grammar can't enforce are refused (:mod:`worker.grammar.keywords`).
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ from worker.grammar.numbers import integer_range, number_range
 from worker.grammar.objects import Member, object_of
 from worker.grammar.patterns import PatternError, string_content
 from worker.grammar.reading import (
-    are_apart,
+    are_disjoint,
     bounds_of,
     escaped,
     items_of,
@@ -33,26 +33,26 @@ from worker.grammar.reading import (
 )
 
 MOST_DEPTH = 64
-"""Deepest nesting of schemas; a reference begins anew."""
+"""Maximum nesting depth of schemas. The depth restarts at each reference."""
 
 MOST_STEPS = 20_000
-"""Most schemas that are looked at, repetitions by ``allOf`` and the like included; takes about half a second."""
+"""Maximum number of schemas visited, with repeated visits through ``allOf`` and the like; about half a second."""
 
 _ROOT = "root"
 
 
 def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True) -> str:
-    """Return the EBNF of the JSON texts that are valid under the schema in ``text``, but for ``maxLength``.
+    """Return the EBNF grammar of the JSON texts that are valid under the schema in ``text``, except for ``maxLength``.
 
-    That is held by :mod:`worker.grammar.lengths`; without ``lengths``, by the grammar itself, which makes it expensive.
-    Without ``strict``, keywords that a grammar can't hold are passed over. Raises :class:`SchemaError`.
+    :mod:`worker.grammar.lengths` enforces ``maxLength``. With ``lengths=False`` the grammar itself does, which is
+    expensive. With ``strict=False``, keywords that a grammar can't enforce are ignored. Raises :class:`SchemaError`.
     """
     rules = Rules()
     return rules.text(SchemaCompiler(rules, decoded(text), strict=strict, lengths=lengths).compile())
 
 
 def decoded(text: str) -> Any:
-    """Return the schema in ``text``. Raises :class:`SchemaError` when it is no JSON."""
+    """Return the schema in ``text``. Raises :class:`SchemaError` if it is not valid JSON."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -60,10 +60,10 @@ def decoded(text: str) -> Any:
 
 
 class SchemaCompiler:
-    """Makes one schema's rules. Several may share a set of rules."""
+    """Compiles one schema to grammar rules. Several compilers may share one set of rules."""
 
     def __init__(self, rules: Rules, document: Any, *, strict: bool, lengths: bool = True) -> None:
-        """``document`` is the decoded schema, which its references point into; for ``lengths``: `schema_grammar`."""
+        """``document`` is the decoded schema, the target of its references. Other arguments: :func:`schema_grammar`."""
         self._rules = rules
         self._json = JsonRules(rules)
         self._document = document
@@ -78,7 +78,7 @@ class SchemaCompiler:
         self._begins_with: dict[str, set[str]] = {}
 
     def compile(self, place: tuple[str, ...] = ()) -> str:
-        """Return the expression of the schema at ``place`` (keys) in the document. Raises :class:`SchemaError`."""
+        """Return the expression of the schema at the keys ``place`` in the document. Raises :class:`SchemaError`."""
         schema = self._document
         for key in place:
             schema = schema[key]
@@ -88,7 +88,7 @@ class SchemaCompiler:
             self._rule = self._named[reference]
             target = self._target(reference, "")
             self._rules.fill(self._rule, self._lower(target, reference.removeprefix("#")))
-        self._check_ends()
+        self._check_left_recursion()
         return root
 
     def _lower(self, schema: Any, path: str) -> str:
@@ -99,7 +99,7 @@ class SchemaCompiler:
         if schema is True:
             text = self._json.value()
         elif isinstance(schema, Mapping):
-            text = self._lower_keywords(self._held(schema, path), path)
+            text = self._lower_keywords(self._assertions(schema, path), path)
         elif schema is False:
             raise SchemaError(path, "the schema 'false' allows no value")
         else:
@@ -110,7 +110,7 @@ class SchemaCompiler:
     def _lower_keywords(self, schema: Schema, path: str) -> str:
         if set(schema) == {"$ref"}:
             return self._reference(schema["$ref"], path)
-        schema = self._flat(schema, path, ())
+        schema = self._flattened(schema, path, ())
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
                 return self._branches(schema, keyword, path)
@@ -121,8 +121,8 @@ class SchemaCompiler:
             return self._json.value()
         return either([self._of_kind(kind, schema, path) for kind in kinds])
 
-    def _held(self, schema: Schema, path: str) -> dict[str, Any]:
-        """Return the keywords that restrict values. Raises :class:`UnsupportedKeyword` for one that isn't held."""
+    def _assertions(self, schema: Schema, path: str) -> dict[str, Any]:
+        """Return the assertion keywords of ``schema``. Raises :class:`UnsupportedKeyword` for an unsupported one."""
         for keyword in schema:
             if keyword in keywords.UNSUPPORTED and self._strict:
                 if keyword in keywords.HARMLESS and schema[keyword] == keywords.HARMLESS[keyword]:
@@ -133,8 +133,8 @@ class SchemaCompiler:
                 )
         return {keyword: value for keyword, value in schema.items() if keyword in keywords.ASSERTIONS}
 
-    def _flat(self, schema: Schema, path: str, seen: tuple[str, ...]) -> dict[str, Any]:
-        """Return ``schema`` with what it refers to and what ``allOf`` adds written into it."""
+    def _flattened(self, schema: Schema, path: str, seen: tuple[str, ...]) -> dict[str, Any]:
+        """Return ``schema`` merged with the target of its ``$ref`` and the schemas of its ``allOf``."""
         self._step(path)
         result = {keyword: value for keyword, value in schema.items() if keyword not in ("$ref", "allOf")}
         parts: list[tuple[Any, str, tuple[str, ...]]] = []
@@ -150,7 +150,7 @@ class SchemaCompiler:
                 continue
             if not isinstance(part, Mapping):
                 raise SchemaError(where, "expected a schema that is an object")
-            result = merged(result, self._flat(self._held(part, where), where, known), where)
+            result = merged(result, self._flattened(self._assertions(part, where), where, known), where)
         return result
 
     def _branches(self, schema: Schema, keyword: str, path: str) -> str:
@@ -165,16 +165,16 @@ class SchemaCompiler:
             if rest or keyword == "oneOf":
                 if not isinstance(branch, Mapping):
                     raise SchemaError(where, "expected a schema that is an object")
-                flat.append(self._flat(self._held(branch, where), where, ()))
+                flat.append(self._flattened(self._assertions(branch, where), where, ()))
             options.append(self._lower(merged(rest, flat[-1], where) if rest else branch, where))
         if keyword == "oneOf" and self._strict:
-            self._check_apart(flat, path)
+            self._check_disjoint(flat, path)
         return either(options)
 
-    def _check_apart(self, branches: Sequence[Schema], path: str) -> None:
+    def _check_disjoint(self, branches: Sequence[Schema], path: str) -> None:
         for index, branch in enumerate(branches):
             for other in range(index):
-                if not are_apart(branches[other], branch, path):
+                if not are_disjoint(branches[other], branch, path):
                     raise UnsupportedKeyword(
                         f"{path}/oneOf",
                         f"a value could fit both {other} and {index}; use 'anyOf', or give them different types or a "
@@ -242,7 +242,7 @@ class SchemaCompiler:
     def _array(self, schema: Schema, path: str) -> str:
         items = schema.get("items", True)
         first = items_of(schema, "prefixItems", path)
-        if isinstance(items, list):  # up to the draft of 2019-09
+        if isinstance(items, list):  # up to draft 2019-09
             first, items = items, schema.get("additionalItems", True)
         least, most = bounds_of(schema, "minItems", "maxItems", path)
         first = first[:most]
@@ -250,7 +250,7 @@ class SchemaCompiler:
         parts = [self._lower(item, f"{path}/prefixItems/{index}") for index, item in enumerate(first)]
         more_least = max(least - len(parts), 0)
         more_most = None if most is None else most - len(parts)
-        # A tuple with no word on what follows it is meant to be whole.
+        # A tuple that doesn't specify further items gets none.
         if items is False or (parts and "items" not in schema and not more_least) or more_most == 0:
             if more_least:
                 raise SchemaError(f"{path}/minItems", "there are more than the other keywords allow")
@@ -324,11 +324,11 @@ class SchemaCompiler:
         return name
 
     def _target(self, reference: Any, path: str) -> Any:
-        """Return the schema that a reference points to."""
+        """Return the target of a reference. Raises :class:`SchemaError` if there is none."""
         return target_of(self._document, reference, path)
 
-    def _check_ends(self) -> None:
-        """Raise :class:`SchemaError` if a reference leads back to itself with no character between."""
+    def _check_left_recursion(self) -> None:
+        """Raise :class:`SchemaError` if a rule is left-recursive: it reaches itself without consuming a character."""
         for start in self._begins_with:
             seen: set[str] = set()
             waiting = [start]

@@ -1,4 +1,4 @@
-"""A pipeline without a model: it compiles grammars for a tokenizer's vocabulary and measures their cost."""
+"""A pipeline with a stub model, which compiles grammars for a tokenizer's vocabulary and measures their cost."""
 
 import re
 import statistics
@@ -20,33 +20,33 @@ from worker.engine.structure import structure
 _NATIVE_PLACE = re.compile(r"^\[[0-9:]+\] \S+:\d+: ")
 _WARM_UP = Constraint(kind="grammar", value='root ::= "a"')
 _WALK = 48
-"""Most tokens of a random text."""
+"""Maximum number of tokens of a random text."""
 _WALKS = 10
 _ENOUGH = 100
-"""Tokens after which there are no more texts."""
+"""Total number of tokens after which no further text is generated."""
 _WINDOW = 8
-"""Tokens that a cost per token is the average of."""
+"""Number of tokens that the cost per token is averaged over."""
 _DOUBTFUL = 2.0
 _NOT_WORTH_REPEATING = 20.0
 _REPETITIONS = 3
-"""How often a slowdown between these two is measured again; the lowest counts."""
+"""How often a slowdown between ``_DOUBTFUL`` and ``_NOT_WORTH_REPEATING`` is measured again; the lowest counts."""
 _BUDGET = 0.3
-"""Seconds after which a text has been shown to be expensive."""
+"""Seconds after which a text is known to be expensive, and its generation stops."""
 
 
 class GrammarError(ValueError):
-    """A grammar can't be compiled; the message says why, for people."""
+    """A grammar can't be compiled; the human-readable message gives the reason."""
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a constraint costs in CPU time: seconds to compile, and how many times longer a token takes under it."""
+    """CPU cost of a constraint: seconds to compile it, and the cost of a token as a multiple of that without it."""
 
     compile: float
     slowdown: float
 
 
 class ScratchPipeline:
-    """Compiles constraints, and measures what they cost. All tokens are equally likely to it."""
+    """Compiles constraints and measures their cost. Its stub model assigns all tokens the same probability."""
 
     def __init__(self, path: str) -> None:
         """Load the tokenizer of the GGUF file or IR folder at ``path``. Raises :class:`RuntimeError` on failure."""
@@ -55,10 +55,9 @@ class ScratchPipeline:
         self.measure(_WARM_UP)
 
     def measure(self, constraint: Constraint) -> Cost:
-        """Compile a constraint, and generate random texts under it. Raises :class:`GrammarError`.
+        """Compile a constraint and generate random texts under it. Raises :class:`GrammarError`.
 
-        Everything is CPU time and the lowest of several measurements, so that other load on the machine makes no
-        difference.
+        The results are the minimum of several measurements of CPU time, to be independent of the machine's load.
         """
         compile_seconds = self.compile(constraint)
         slowdown = min(self.slowdown(constraint), _NOT_WORTH_REPEATING)
@@ -69,7 +68,7 @@ class ScratchPipeline:
         return Cost(compile=compile_seconds, slowdown=slowdown)
 
     def slowdown(self, constraint: Constraint, first_seed: int = 0) -> float:
-        """Measure once how many times longer a token takes, by the random texts from ``first_seed`` on."""
+        """Measure the slowdown once, with random texts that are seeded from ``first_seed`` on."""
         before = self._plain()
         token, tokens = 0.0, 0
         for seed in range(first_seed, first_seed + _WALKS):
@@ -80,10 +79,10 @@ class ScratchPipeline:
         return token / max(before, self._plain())
 
     def compile(self, constraint: Constraint) -> float:
-        """Compile and return how many seconds that took. Raises :class:`GrammarError`."""
+        """Compile a constraint and return the time in seconds. Raises :class:`GrammarError`."""
         wall, cpu = time.perf_counter(), time.process_time()
         self._generate(constraint, 1)
-        # On a busy machine the clock counts others' work, with several threads the CPU time counts double.
+        # Wall time includes other processes on a busy machine; CPU time adds up the threads.
         return min(time.perf_counter() - wall, time.process_time() - cpu)
 
     def text(self, constraint: Constraint, most_tokens: int, seed: int = 0) -> str:
@@ -96,7 +95,7 @@ class ScratchPipeline:
         return statistics.median(steps.seconds)
 
     def _walk(self, constraint: Constraint, seed: int) -> list[float]:
-        """Seconds that each token of a random text takes."""
+        """Return the seconds that each token of a random text takes, the minimum of two runs."""
         walks: list[list[float]] = []
         for _ in range(2):
             steps = _Steps(_BUDGET)
@@ -120,7 +119,7 @@ class ScratchPipeline:
 
 
 class _Steps(openvino_genai.StreamerBase):  # type: ignore[misc]
-    """Takes the CPU time of each token but the first, which comes with the compilation."""
+    """Measures the CPU time of each token except the first, which includes the compilation."""
 
     def __init__(self, budget: float) -> None:
         super().__init__()
@@ -129,7 +128,7 @@ class _Steps(openvino_genai.StreamerBase):  # type: ignore[misc]
         self._last: float | None = None
 
     def write(self, token: int | Sequence[int]) -> openvino_genai.StreamingStatus:
-        """Called with each token; stops the generation when it has taken ``budget`` seconds."""
+        """Record the time of a token; stop the generation once it has taken ``budget`` seconds."""
         now = time.process_time()
         if self._last is not None:
             self.seconds.append(now - self._last)
@@ -139,11 +138,11 @@ class _Steps(openvino_genai.StreamerBase):  # type: ignore[misc]
         return openvino_genai.StreamingStatus.RUNNING
 
     def end(self) -> None:
-        """Called after the last token."""
+        """Do nothing after the last token."""
 
 
 def _highest_average(seconds: Sequence[float]) -> float:
-    """The most that some tokens in a row took, per token."""
+    """Return the maximum of the moving average over ``_WINDOW`` tokens."""
     starts = range(max(len(seconds) - _WINDOW, 0) + 1)
     return max(sum(seconds[start : start + _WINDOW]) for start in starts) / _WINDOW
 
@@ -157,7 +156,7 @@ def _pipeline(vocabulary_size: int, tokenizer: openvino_genai.Tokenizer) -> open
 
 
 def _model(vocabulary_size: int) -> openvino.Model:
-    """A language model's inputs and output, whose logits [batch, tokens, vocabulary] are all 0."""
+    """Build a stub language model whose logits [batch, tokens, vocabulary] are all 0."""
     ids = _input("input_ids", [-1, -1], openvino.Type.i64)
     mask = _input("attention_mask", [-1, -1], openvino.Type.i64)
     beams = _input("beam_idx", [-1], openvino.Type.i32)
@@ -174,6 +173,6 @@ def _input(name: str, shape: list[int], kind: openvino.Type) -> openvino.Node:
 
 
 def _reason(error: RuntimeError) -> str:
-    """What is wrong, without the places in native sources that it was noticed at."""
+    """Return the message of a native error without its source locations."""
     lines = [line for line in str(error).strip().splitlines() if not line.startswith("Exception from ")]
     return _NATIVE_PLACE.sub("", " ".join(lines)).strip() or type(error).__name__

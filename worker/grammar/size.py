@@ -1,11 +1,11 @@
-"""How large the schemas and grammars of a request may be."""
+"""Size limit for the schemas and grammars of a request."""
 
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest
 
 
 def check_size(request: ChatRequest, most_bytes: int) -> None:
-    """Raise :class:`RequestRefused` when a schema or grammar has more than ``most_bytes`` of text."""
+    """Raise :class:`RequestRefused` if a schema or grammar is larger than ``most_bytes`` bytes of UTF-8."""
     texts = [(request.constraint.param, request.constraint.value)] if request.constraint else []
     texts += [
         (f"tools[{index}].function.parameters", tool.parameters)

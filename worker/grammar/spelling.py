@@ -1,4 +1,4 @@
-"""What a vocabulary can spell: a grammar can hold a model only to texts that its tokens make."""
+"""Checks that a vocabulary can spell what a constraint requires; some lack tokens for single bytes."""
 
 import re
 import sys
@@ -11,32 +11,32 @@ from shared.protocol.request import ChatRequest, Constraint
 from worker.grammar.plan import Plan
 
 _TEXT_BYTES = frozenset(range(0x80)) | frozenset(range(0x80, 0xC0)) | frozenset(range(0xC2, 0xF5))
-"""The bytes that UTF-8 text consists of."""
+"""The bytes that occur in UTF-8 text."""
 
 _ESSENTIAL = (
     frozenset(range(0x20, 0x7F)) | frozenset(b"\n") | frozenset(range(0x80, 0xC0)) | frozenset(range(0xC2, 0xF1))
 )
-"""Those without which everyday text can't be spelled: some byte-level vocabularies lack a few of the others."""
+"""The bytes that a vocabulary needs for everyday text. Some byte-level vocabularies lack a few of the others."""
 
 _NEGATED = re.compile(r"""("(?:\\.|[^"\\])*")|\[\^(?:\\.|[^\]\\])*\]""", re.DOTALL)
 _CHARACTER = re.compile(r"\\x([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})|\\[ -~]|([^ -~\n])", re.DOTALL)
 
 
 def missing_bytes(pieces: Iterable[bytes]) -> frozenset[int]:
-    """Return the bytes of UTF-8 text for which a vocabulary has no token of their own."""
+    """Return the bytes of UTF-8 text for which a vocabulary has no single-byte token."""
     return _TEXT_BYTES.difference(piece[0] for piece in pieces if len(piece) == 1)
 
 
 def spells_everyday_text(missing: frozenset[int]) -> bool:
-    """Whether a vocabulary that lacks the bytes ``missing`` can be held to grammars at all."""
+    """Whether a vocabulary that lacks the bytes ``missing`` can be constrained by grammars at all."""
     return not missing & _ESSENTIAL
 
 
 def spellable_plan(plan: Plan, request: ChatRequest, missing: frozenset[int]) -> Plan:
-    """Return ``plan`` as a vocabulary that lacks the bytes ``missing`` can keep it.
+    """Return ``plan`` adapted to a vocabulary that lacks the bytes ``missing``.
 
-    Calls that the model need not make are left unguided where it can't. Raises
-    :class:`RequestRefused` naming the field that asks for what it can't spell.
+    Optional calls that it can't spell become unconstrained. Raises :class:`RequestRefused` naming the field that
+    requires text that it can't spell.
     """
     if plan.constraint is None or not missing:
         return plan
@@ -57,9 +57,9 @@ def spellable_plan(plan: Plan, request: ChatRequest, missing: frozenset[int]) ->
 
 
 def _unspellable(constraint: Constraint, missing: frozenset[int]) -> str | None:
-    """Return a character of the constraint, written or escaped, that needs a missing byte.
+    """Return a literal or escaped character of the constraint that needs a missing byte, or None.
 
-    Negated character classes always leave other characters, and are passed over.
+    Negated character classes are ignored, because they always allow other characters.
     """
     for text in _texts(constraint):
         for found in _CHARACTER.finditer(_NEGATED.sub(r"\1", text)):
@@ -72,7 +72,7 @@ def _unspellable(constraint: Constraint, missing: frozenset[int]) -> str | None:
 
 
 def _texts(constraint: Constraint) -> Iterator[str]:
-    """Yield the texts that the constraint is written in: a structural tag is JSON around them."""
+    """Yield the text of the constraint; for a structural tag, all strings in its JSON."""
     if constraint.kind != "structural_tag":
         yield constraint.value
         return

@@ -1,7 +1,7 @@
-"""Structural tags: output put together from parts, as XGrammar's JSON describes it.
+"""Builders for XGrammar's structural tags, and the translation of clients' structural tags.
 
-Reference: https://xgrammar.mlc.ai/docs/structural_tag/structural_tag_api.html. Schemas inside become compact grammars
-(:mod:`worker.grammar.schema`), because XGrammar's own leave white space free.
+Reference: https://xgrammar.mlc.ai/docs/structural_tag/structural_tag_api.html. JSON schemas in them are compiled by
+:mod:`worker.grammar.schema`, because XGrammar's own JSON grammars allow unlimited whitespace.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,17 +26,17 @@ def const(text: str) -> Format:
 
 
 def grammar(ebnf: str) -> Format:
-    """What a grammar makes."""
+    """Text that matches an EBNF grammar."""
     return {"type": "grammar", "grammar": ebnf}
 
 
 def regex(pattern: str) -> Format:
-    """What a regular expression matches."""
+    """Text that matches a regular expression."""
     return {"type": "regex", "pattern": pattern}
 
 
 def sequence(parts: Sequence[Format]) -> Format:
-    """One part after the other."""
+    """All parts in order."""
     return {"type": "sequence", "elements": list(parts)}
 
 
@@ -46,7 +46,7 @@ def either(options: Sequence[Format]) -> Format:
 
 
 def tag(begin: str, content: Format, end: str) -> Format:
-    """``content`` between two texts."""
+    """``content`` between a begin and an end marker."""
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
@@ -56,25 +56,25 @@ def text_until(begin: str, end: str) -> Format:
 
 
 def triggered(triggers: Sequence[str], tags: Sequence[Format], *, once: bool) -> Format:
-    """Any text, and wherever one of ``triggers`` comes up, a tag that begins with it. ``once``: it is the end then."""
+    """Free text, where each of ``triggers`` starts a tag that begins with it. ``once``: the first tag ends the text."""
     return {"type": "triggered_tags", "triggers": list(triggers), "tags": list(tags), "stop_after_first": once}
 
 
 def row(tags: Sequence[Format], separator: str) -> Format:
-    """One or more tags with ``separator`` between."""
+    """One or more tags, separated by ``separator``."""
     return {"type": "tags_with_separator", "tags": list(tags), "separator": separator, "at_least_one": True}
 
 
 def written(part: Format) -> str:
-    """The structural tag that is ``part``, as JSON text."""
+    """Return the structural tag with the format ``part`` as JSON text."""
     return msgspec.json.encode({"type": "structural_tag", "format": part}).decode()
 
 
 def client_format(text: str) -> Format:
-    """Return the format of a client's structural tag, its schemas made grammars.
+    """Return the format of a client's structural tag, with its schemas compiled to grammars.
 
-    Raises :class:`SchemaError` for what is no structural tag, and for schemas in it that can't be held. What the
-    parts themselves must be like is XGrammar's to check.
+    Raises :class:`SchemaError` if ``text`` is not a structural tag, or contains an unsupported schema. XGrammar
+    validates the parts themselves.
     """
     try:
         whole = msgspec.json.decode(text)
@@ -117,7 +117,7 @@ def _readable(rewrite: Callable[[str], str], text: str, path: str) -> str:
 
 
 def _check_texts(value: Any, path: str) -> None:
-    """Raise :class:`SchemaError` for a text that must stay one literal, and that XGrammar would misread."""
+    """Raise :class:`SchemaError` for a string that XGrammar would misread and that can't be split into literals."""
     texts = value if isinstance(value, list) else [value]
     for text in texts:
         if isinstance(text, str) and not is_readable(text):

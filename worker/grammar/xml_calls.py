@@ -1,4 +1,4 @@
-"""Arguments as Qwen3-Coder writes them: a parameter is a tag, its text as it is and everything else as JSON."""
+"""Grammar of Qwen3-Coder's tool-call arguments: one tag per parameter, with raw strings and other values as JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +9,13 @@ from worker.grammar.keywords import UnsupportedKeyword
 from worker.grammar.schema import SchemaCompiler
 
 _TEXT = '([^<] | "<" [^/])*'
-"""Text without an end tag, which would close the parameter."""
+"""Text without the beginning of an end tag, which would close the parameter."""
 
 
 def xml_parameters(rules: Rules, schema: Mapping[str, Any]) -> str:
-    """Return the expression of the parameters that ``schema`` (an object's) describes, in its order.
+    """Return the expression of the parameters that the object schema ``schema`` describes, in its order.
 
-    Texts are held to an ``enum`` or a ``const``; other limits on texts are passed over.
+    For strings, ``enum`` and ``const`` are enforced; other string keywords are ignored.
     """
     required = schema.get("required", ())
     parts = []

@@ -173,7 +173,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="poison",
-        what="a request that kills every engine it meets, beside the others",
+        what="a request that kills every engine it meets, among other requests",
         load=BURST,
         poison=1,
         visible=("engine_crash_loop", "not be tried again"),
@@ -229,7 +229,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="store-cut-off",
-        what="network between everybody and the store lost for 20 s",
+        what="network between all processes and the store lost for 20 s",
         load=Load(clients=8, requests=4, tokens=400),
         faults=(Fault(at=1, action="cut_all", seconds=20),),
         link="proxy",
@@ -255,13 +255,13 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="store-password",
-        what="the store's password changed under way for 4 s, connections closed",
+        what="the store's password changed for 4 s while requests run, connections closed",
         load=BURST,
         faults=(Fault(at=1, action="change_password", seconds=4),),
     ),
     Scenario(
         name="store-locked",
-        what="the store's password wrong from the start of every process, put right after 5 s",
+        what="the store's password wrong from the start of every process, corrected after 5 s",
         load=BURST,
         locked=5,
     ),
@@ -287,13 +287,13 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(name="store-tls", what="rediss:// with a private certificate authority", load=BURST, link="tls"),
     Scenario(
         name="aborts",
-        what="10,000 requests, all left by their clients at random moments",
+        what="10,000 requests, all aborted by their clients at random moments",
         load=Load(clients=50, requests=200, tokens=200, streamed=0.5, aborted=1.0),
         step=0.02,
     ),
     Scenario(
         name="aborts-in-outages",
-        what="requests left at random moments while the store is killed and frozen",
+        what="requests aborted at random moments while the store is killed and frozen",
         load=Load(clients=30, requests=0, seconds=15, tokens=400, streamed=0.5, aborted=0.9),
         faults=(
             Fault(at=2, action="restart_store", seconds=2),
@@ -303,7 +303,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="stuck-clients",
-        what="1,000 clients that never read, beside 8 that do",
+        what="1,000 clients that never read, and 8 that do",
         load=Load(clients=8, requests=6, tokens=25),
         stuck=1000,
         slots=520,

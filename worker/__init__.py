@@ -1,7 +1,7 @@
-"""The worker: a supervisor that claims and publishes, and the processes of the engine, the prompts and the grammars."""
+"""The worker: a supervisor process with an engine process, a prompt process and a grammar process."""
 
 import sys
 
-# Importing OpenVINO tells Google Analytics of it. A service that people run for themselves tells nobody: without this
-# package OpenVINO (and NNCF) use a stub of their own.
+# Disables telemetry: importing OpenVINO reports to Google Analytics. Without this package, OpenVINO and NNCF use a
+# built-in stub.
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How much of a while a process had for itself: on a crowded machine, less than the clock says."""
+"""CPU time of a process: on an overloaded machine, less than the elapsed time."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ _TICK: int = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 class CpuTime:
-    """Measures a process by what Linux tells of it; elsewhere every second of the clock counts."""
+    """Measures the CPU time of a process from ``/proc``. Without it, all elapsed time counts."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -16,8 +16,8 @@ class CpuTime:
     def of(self, elapsed: float) -> float:
         """Return how many of the ``elapsed`` seconds since the last call the process could use.
 
-        While it computes, those are its seconds of CPU time; while one of its threads waits for a CPU, none; while it
-        sleeps or is stopped, all.
+        If it computed, that is its CPU time. If it did not, it is nothing while a thread waits for a CPU, and all of
+        ``elapsed`` while the process sleeps or is stopped.
         """
         used = self._cpu_seconds()
         if used is None:
@@ -41,14 +41,14 @@ class CpuTime:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time that all threads of a process have used, in steps of 10 ms, its children not counted.
+    """Return the CPU time of all threads of a process in seconds, without its children. Resolution: 10 ms.
 
-    Raises :class:`OSError` when it is gone, or where there is no ``/proc``.
+    Raises :class:`OSError` when the process has ended, or without ``/proc``.
     """
     fields = _fields(Path(f"/proc/{pid}/stat"))
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def _fields(stat: Path) -> list[str]:
-    """The fields after the name, which may hold blanks: state, parent, and so on (proc(5))."""
+    """Return the fields after the process name, which may contain spaces: state, parent, ... (proc(5))."""
     return stat.read_text().rpartition(")")[2].split()

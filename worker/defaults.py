@@ -1,4 +1,4 @@
-"""What holds where a client leaves a field of the sampling open: the model's own word, else the interface's."""
+"""Defaults of sampling fields that the client left unset: the model's first, then the dialect's."""
 
 import json
 from collections.abc import Collection
@@ -12,9 +12,8 @@ from shared.protocol.request import Sampling
 def stated_fields(path: Path) -> frozenset[str]:
     """Return the fields of :class:`Sampling` that the model at ``path`` sets in its ``generation_config.json``.
 
-    A GGUF file has none; the default model's are in :attr:`worker.models.LocalModel.sampling`. ``temperature`` stands
-    for ``do_sample``, too. Raises :class:`OSError` when the file can't be read; one that is not a JSON object says
-    nothing.
+    A GGUF file has none; the default model's are in :attr:`worker.models.LocalModel.sampling`. ``do_sample`` counts as
+    ``temperature``. A file that is not a JSON object is ignored. Raises :class:`OSError` when it can't be read.
     """
     file = path / "generation_config.json"
     if not file.is_file():
@@ -30,7 +29,7 @@ def stated_fields(path: Path) -> frozenset[str]:
 
 
 def fill_in(sampling: Sampling, defaults: Sampling, stated: Collection[str] = ()) -> Sampling:
-    """Return ``sampling`` with ``defaults`` where it is open and the model has not ``stated`` its own."""
+    """Return ``sampling`` with unset fields filled from ``defaults``, except those that the model has ``stated``."""
     fields = {
         field: value
         for field in Sampling.__struct_fields__

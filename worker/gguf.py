@@ -1,9 +1,9 @@
-"""Reads the scalar metadata of a GGUF file: what the model is, without loading it.
+"""Reads the scalar metadata of a GGUF file without loading the model.
 
 The layout follows the GGUF specification, versions 2 and 3 (https://github.com/ggml-org/ggml, docs/gguf.md):
 magic, version, number of tensors, number of pairs, then the pairs of key and typed value, the description of each
-tensor, and the tensors' data, little endian. Arrays (the vocabulary) are stepped over, not built, so a header of a few
-megabytes costs milliseconds.
+tensor, and the tensors' data, little endian. Arrays (the vocabulary) are skipped, so a header of a few megabytes takes
+milliseconds.
 """
 
 import math
@@ -32,7 +32,7 @@ _MAX_TEXT = 1 << 20
 _MAX_ITEMS = 1 << 22
 _MAX_TENSORS = 1 << 17
 _MAX_DIMENSIONS = 4
-"""Bounds on what a header may claim: a real one has dozens of pairs and vocabularies below a million items."""
+"""Limits for a header. Real ones have dozens of pairs and vocabularies below a million items."""
 
 _ALIGNMENT = 32
 _BLOCKS = {
@@ -50,31 +50,31 @@ _BLOCKS = {
     14: (256, 210),  # Q6_K
     30: (1, 2),  # BF16
 }
-"""Elements and bytes of a block, by tensor type. The size of a tensor of another type is taken as 0."""
+"""Elements and bytes per block, by tensor type. Tensors of other types count as 0 bytes."""
 
 
 class GGUFError(Exception):
-    """The file is not a GGUF file that can be read; the message names it and says why."""
+    """The file is not a readable GGUF file. The message names the file and the reason."""
 
 
 def read_metadata(path: Path) -> dict[str, Scalar]:
     """Return the metadata of the GGUF file at ``path`` except its arrays and texts over 1 MiB.
 
-    Raises :class:`GGUFError` when the file is no GGUF file, ends before its header or its last tensor does, or claims
-    absurd sizes, and :class:`OSError` when it can't be opened.
+    Raises :class:`GGUFError` when the file is no GGUF file, is truncated, or exceeds the limits, and :class:`OSError`
+    when it can't be opened.
     """
     with path.open("rb") as file:
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _Header(data).metadata()
         except (ValueError, OverflowError, struct.error) as error:
-            # mmap refuses an empty file, struct a read past the end: both mean a file that was cut short.
+            # mmap refuses an empty file, struct a read past the end: either way the file is truncated.
             reason = str(error) if isinstance(error, _Malformed) else _CUT_SHORT
             raise GGUFError(f"{path} can't be read as a GGUF file: {reason}") from None
 
 
 class _Malformed(ValueError):
-    """What is wrong with the header."""
+    """The header is invalid; the message says how."""
 
 
 class _Header:
@@ -110,14 +110,14 @@ class _Header:
         return metadata
 
     def _tensors_end(self, count: int, alignment: int) -> int:
-        """Return where the last tensor's data ends, in bytes from the start of the file."""
+        """Return the end of the last tensor's data, in bytes from the start of the file."""
         ends = [self._tensor_end() for _ in range(count)]
         if not ends:
             return self._at
         return -(-self._at // alignment) * alignment + max(ends)
 
     def _tensor_end(self) -> int:
-        """Step over one tensor's description; return where its data ends, in bytes from the start of all tensors."""
+        """Skip one tensor description; return the end of its data, in bytes from the start of the tensor data."""
         self._text(_MAX_KEY)
         (dimensions,) = _TYPE.unpack_from(self._data, self._at)
         if dimensions > _MAX_DIMENSIONS:
@@ -158,7 +158,7 @@ class _Header:
         if kind in _SCALARS:
             self._move(start + count * _SCALARS[kind].size)
         elif kind == _STRING:
-            # One vocabulary is most of the header, so this loop is all that reading a header costs.
+            # Hot loop: the vocabulary is most of the header.
             unpack, data, at = _LENGTH.unpack_from, self._data, start
             for _ in repeat(None, count):
                 at += 8 + unpack(data, at)[0]
@@ -173,6 +173,6 @@ class _Header:
 
 
 def _amounts(present: int, whole: int) -> str:
-    """Return both sizes in MB, or in bytes where MB would not tell them apart."""
+    """Return both sizes in MB, or in bytes if they are equal in MB."""
     in_mb = [f"{size / 1e6:.0f} MB" for size in (present, whole)]
     return " of ".join(in_mb) if in_mb[0] != in_mb[1] else f"{present} of {whole} bytes"

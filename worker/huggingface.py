@@ -1,8 +1,8 @@
-"""Models from the Hugging Face hub, through ``huggingface_hub``: its cache, its token, its endpoint, its progress bar.
+"""Downloads models from the Hugging Face hub with ``huggingface_hub``, into its own cache.
 
-``HF_TOKEN``, ``HF_ENDPOINT``, ``HF_HOME`` and ``HF_HUB_OFFLINE`` mean what they mean everywhere. A repository is
-served if it holds an OpenVINO model at its root, or a GGUF file. ``huggingface_hub`` is imported when it is first
-needed: it takes a second that a worker with a local model need not spend.
+``HF_TOKEN``, ``HF_ENDPOINT``, ``HF_HOME`` and ``HF_HUB_OFFLINE`` are honoured. A repository can be served if it holds
+an OpenVINO model at its root, or a GGUF file. ``huggingface_hub`` is imported on demand, because the import takes a
+second.
 """
 
 from collections.abc import Iterable
@@ -16,11 +16,11 @@ _IR_MODEL = "openvino_model.xml"
 _IR_PATTERNS = ["openvino_*.xml", "openvino_*.bin", "*.json", "*.jinja"]
 _MAIN = "main"
 _LISTING_TIMEOUT = 30.0
-"""Seconds that the hub may take to say which files a repository has."""
+"""Timeout in seconds for listing the files of a repository."""
 
 
 class CachedSource(msgspec.Struct, frozen=True):
-    """A model in the hub's cache; as text it is the source that ``--model`` takes."""
+    """A model in the Hugging Face cache. Its string form is a source for ``--model``."""
 
     repository: str
     revision: str | None
@@ -33,17 +33,17 @@ class CachedSource(msgspec.Struct, frozen=True):
 
 
 def download(repository: str, *, revision: str | None, file: str | None) -> Path:
-    """Return the repository's IR folder or GGUF file, downloading what the cache does not hold.
+    """Return the repository's IR folder or GGUF file, downloading what is not cached.
 
-    Without a network, what the cache holds is taken. Raises :class:`ModelError` when the repository, the revision
-    or the file does not exist, is not accessible, or the choice of the file is left open.
+    Without a network, the cached files are used. Raises :class:`ModelError` when the repository, the revision or the
+    file does not exist or is not accessible, or when the file is ambiguous.
     """
     from huggingface_hub import HfApi, hf_hub_download, snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     label = _label(repository, revision)
     try:
-        # Not list_repo_files(): that retries for half a minute where there is no network.
+        # Not list_repo_files(), which retries for half a minute without a network.
         listing = HfApi().model_info(repository, revision=revision, timeout=_LISTING_TIMEOUT).siblings or []
         chosen = _choose(label, [entry.rfilename for entry in listing], file)
         if chosen is None:
@@ -62,8 +62,8 @@ def download(repository: str, *, revision: str | None, file: str | None) -> Path
             f"The hub has no repository {repository}, or it is private. Check the id; for a private one set HF_TOKEN."
         ) from error
     except Exception as error:
-        # No network, a server's error, a full disk: huggingface_hub lets through what its HTTP library raises, and
-        # that library differs between its versions. A model that is already here must not suffer from any of it.
+        # No network, a server error, a full disk: huggingface_hub passes on the errors of its HTTP library, which
+        # differs between versions. A cached model must remain usable in any case.
         if _cached_snapshot(repository, revision) is not None:
             return cached(repository, revision=revision, file=file)
         raise ModelError(
@@ -83,7 +83,7 @@ def cached(repository: str, *, revision: str | None, file: str | None) -> Path:
 
 
 def cached_models() -> list[tuple[CachedSource, Path]]:
-    """Every model in the hub's cache that can be served, by name."""
+    """Return the servable models in the Hugging Face cache, sorted by source."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
@@ -108,7 +108,7 @@ def cached_models() -> list[tuple[CachedSource, Path]]:
 
 
 def _choose(label: str, names: Iterable[str], file: str | None) -> str | None:
-    """Return the GGUF file to take, or None for the IR folder."""
+    """Return the GGUF file to use, or None for the IR folder."""
     available = set(names)
     ggufs = _gguf_files(available)
     if file is not None:

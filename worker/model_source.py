@@ -1,7 +1,7 @@
-"""How people name models: ``[NAME=]SOURCE``, taken apart, and the name under which clients ask for it.
+"""Parses model sources, ``[NAME=]SOURCE``, and validates served model names.
 
 A source is ``default``, a GGUF file, an OpenVINO IR folder, or a Hugging Face id
-``org/name[@revision][:file.gguf]``. Nothing here reads a model or reaches a network.
+``org/name[@revision][:file.gguf]``. This module neither reads models nor uses the network.
 """
 
 import os
@@ -28,11 +28,11 @@ _QUANTISATION = re.compile(r"[-._](?:UD-)?(?:I?Q\d\w*|BF16|F?P?16|F?P?32|MXFP4\w
 
 
 class ModelError(Exception):
-    """A model can't be had; the message says what was looked for and what to do."""
+    """A model is not available. The message says what was looked for and what to do."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed source. ``name`` is what clients send as ``model``; ``location`` a path or a repository id."""
+    """A parsed source. ``name`` is the served name; ``location`` is a path or a repository id."""
 
     kind: SourceKind
     name: str
@@ -42,19 +42,19 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_source(text: str) -> Source:
-    """Return the model that ``[NAME=]SOURCE`` means.
+    """Parse ``[NAME=]SOURCE``.
 
     Without ``NAME``, a GGUF file is served under its stem without the quantisation suffix
     (``Qwen3-0.6B-Q4_K_M.gguf`` as ``Qwen3-0.6B``), an IR folder under the folder's name, a Hugging Face
-    repository under its id. An existing path wins over every other reading of the text.
-    Raises :class:`ModelError` when the text is none of these or the name is not one that clients can send.
+    repository under its id. An existing path has precedence over other interpretations.
+    Raises :class:`ModelError` when the text is none of these, or for an invalid name.
     """
     name, location = _split(text.strip())
     if location == DEFAULT_SOURCE:
         return Source(kind="default", name=check_name(DEFAULT_NAME if name is None else name), location=location)
     path = Path(location).expanduser()
     if location and path.exists():
-        # Not resolve(): the hub's cache links model.gguf to a file that has no suffix.
+        # Not resolve(): in the Hugging Face cache, model.gguf is a link to a file without a suffix.
         path = Path(os.path.abspath(path))
         kind: SourceKind = "folder" if path.is_dir() else "file"
         own_name = _as_name(path.name if kind == "folder" else _stem(path.name))
@@ -77,8 +77,8 @@ def parse_source(text: str) -> Source:
 def check_name(name: str) -> str:
     """Return ``name`` if clients can send it as ``model``: 1 to 96 letters, digits and ``. _ : @ - /``.
 
-    Each part between slashes starts with a letter or digit, so that a name can stand in a URL path and never climbs
-    out of one. Raises :class:`ModelError` for every other name.
+    Each part between slashes starts with a letter or digit, so that a name is safe in a URL path. Raises
+    :class:`ModelError` for any other name.
     """
     if len(name) > MAX_NAME or _NAME.fullmatch(name) is None:
         raise ModelError(
@@ -90,7 +90,7 @@ def check_name(name: str) -> str:
 
 def _split(text: str) -> tuple[str | None, str]:
     name, sign, location = text.partition("=")
-    # A path may hold '=' itself: /data/run=3/model.gguf is no name followed by a source.
+    # A path may contain '=': /data/run=3/model.gguf has no NAME part.
     if not sign or name.startswith((".", "/", "~")) or Path(text).expanduser().exists():
         return None, text
     return name.strip(), location.strip()
@@ -101,5 +101,5 @@ def _stem(filename: str) -> str:
 
 
 def _as_name(text: str) -> str:
-    """Return ``text`` with everything that a name can't hold turned into dashes."""
+    """Return ``text`` with characters that are invalid in a name replaced by dashes."""
     return re.sub(r"[^A-Za-z0-9._:@-]+", "-", text).strip("-._:@")[:MAX_NAME]

@@ -1,4 +1,4 @@
-"""Model sources made into files on this machine: what ``--model`` means, found, checked and described."""
+"""Resolves model sources (``--model``) to local files: finds, downloads and validates them."""
 
 import hashlib
 import logging
@@ -29,31 +29,31 @@ _IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _MAX_CONFIG = 1 << 24
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
-"""Those that OpenVINO GenAI builds from a GGUF file."""
+"""Architectures that OpenVINO GenAI can load from a GGUF file."""
 _BYTE_LEVEL_BPE = "gpt2"
-"""The only ``tokenizer.ggml.model`` that OpenVINO GenAI builds from a GGUF file."""
+"""The only ``tokenizer.ggml.model`` that OpenVINO GenAI can load from a GGUF file."""
 _TOKENIZERS = {"llama": "SentencePiece", "t5": "Unigram", "bert": "WordPiece"}
 _DEFAULT_SAMPLING = Sampling(temperature=0.2, top_p=0.9)
-"""What the authors of the default model recommend (https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct): at a
-temperature of 1 it rambles."""
+"""Recommended by the authors of the default model (https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct). At a
+temperature of 1 its output is incoherent."""
 
 _NO_LIMIT = 1 << 30
-"""Tokenizer configurations write 1e30 where the length has no limit."""
+"""Tokenizer configurations state 1e30 for an unlimited length."""
 
 
 class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that can be loaded: ``path`` is a GGUF file or an IR folder, ``context_length`` is in tokens."""
+    """A loadable model. ``path`` is a GGUF file or an IR folder, ``context_length`` is in tokens."""
 
     name: str
     path: Path
     kind: ModelKind
     context_length: int
     sampling: Sampling = Sampling()
-    """The sampling that suits the model where its files do not tell, for fields that clients leave open."""
+    """Recommended sampling that is not in the model's files, for fields that clients leave unset."""
 
 
 class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that is on this machine. ``source`` is what ``--model`` takes, ``size`` is in bytes."""
+    """A model on this machine. ``source`` is its value for ``--model``, ``size`` is in bytes."""
 
     name: str
     source: str
@@ -62,12 +62,11 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve(text: str, *, max_context: int = 0, to_serve: bool = True) -> LocalModel:
-    """Return the model that ``[NAME=]SOURCE`` means, downloading it from the Hugging Face hub if need be.
+    """Return the model of ``[NAME=]SOURCE``, downloading it from the Hugging Face hub if necessary.
 
-    ``max_context`` (tokens; 0: none) caps the context length, and stands in where the model states none.
-    ``to_serve`` is false for a model that is only read; a GGUF file that this user may not write is then used as it is,
-    otherwise a copy of it in the user's cache is (see :func:`_writable`).
-    Raises :class:`ModelError`.
+    ``max_context`` (tokens; 0: none) limits the context length, and replaces it if the model states none. With
+    ``to_serve``, a read-only GGUF file is copied to the user's cache (see :func:`_writable`). Raises
+    :class:`ModelError`.
     """
     source = parse_source(text)
     location = _fetch(source, download=True)
@@ -91,7 +90,7 @@ def resolve(text: str, *, max_context: int = 0, to_serve: bool = True) -> LocalM
 
 
 def pull(text: str) -> Path:
-    """Download the model that ``[NAME=]SOURCE`` means, if it is not here yet; return its file or folder.
+    """Download the model of ``[NAME=]SOURCE`` unless it is on this machine; return its file or folder.
 
     Raises :class:`ModelError`.
     """
@@ -99,12 +98,12 @@ def pull(text: str) -> Path:
 
 
 def path(text: str) -> Path:
-    """Return the file or folder of a model on this machine; downloads nothing. Raises :class:`ModelError`."""
+    """Return the file or folder of a model on this machine, without downloading. Raises :class:`ModelError`."""
     return _fetch(parse_source(text), download=False)
 
 
 def list_models() -> list[ListedModel]:
-    """The models on this machine that need no path: the default one, and what the hub's cache holds for us."""
+    """Return the default model, if installed, and the servable models in the Hugging Face cache."""
     found = [(str(source), location) for source, location in huggingface.cached_models()]
     try:
         found.insert(0, ("default", default_model()))
@@ -118,7 +117,7 @@ def list_models() -> list[ListedModel]:
 
 def default_model() -> Path:
     """Return the GGUF file of the default model. Raises :class:`ModelError` when its package is not installed."""
-    # The package itself can't be imported here: it wants llama.cpp, which we don't install.
+    # Located without importing it: the package requires llama.cpp, which is not installed.
     try:
         installed = files(_DEFAULT_DISTRIBUTION) or []
     except PackageNotFoundError:
@@ -165,10 +164,10 @@ def _check_folder(folder: Path) -> None:
 
 
 def _writable(file: Path) -> Path:
-    """Return ``file``, or a copy in the user's cache if this user may not write it.
+    """Return ``file``, or a copy in the user's cache if the file is read-only.
 
-    OpenVINO GenAI opens GGUF files for writing, though it writes nothing. A file that changes gets a new copy. Raises
-    :class:`ModelError` when it can't be copied.
+    OpenVINO GenAI opens GGUF files for writing, though it does not modify them. A changed file gets a new copy. Raises
+    :class:`ModelError` when the file can't be copied.
     """
     if os.access(file, os.W_OK):
         return file
@@ -177,7 +176,7 @@ def _writable(file: Path) -> Path:
         parts = f"{file.absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
         copy = user_cache() / "models" / f"copy-{hashlib.sha256(parts.encode()).hexdigest()[:12]}" / file.name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        # Of several workers that start at once, one copies, and the others wait.
+        # When several workers start at once, one copies and the others wait.
         with FileLock(copy.with_name("lock")):
             if not copy.exists():
                 logger.info("copying %s to %s: OpenVINO GenAI opens GGUF files for writing", file, copy)

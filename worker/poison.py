@@ -1,4 +1,4 @@
-"""What the log says of a request that engines or workers died of: enough to find it, and no text of its client's."""
+"""Log descriptions of poison requests: enough to identify one, without the client's texts."""
 
 import msgspec
 
@@ -26,7 +26,7 @@ def outline(job: Job) -> str:
 
 
 def whole(job: Job) -> str:
-    """The request of ``job`` as JSON in one line, with everything in it."""
+    """Return the complete request of ``job`` as JSON in one line."""
     return msgspec.json.encode(job.request).decode()
 
 
@@ -37,7 +37,7 @@ def _characters(request: ChatRequest) -> int:
 
 
 def _sampling(request: ChatRequest) -> str:
-    """What the client has set, with the number of stop strings in place of the strings."""
+    """Return the sampling fields that the client set as JSON, stop strings replaced by their number."""
     given = msgspec.to_builtins(request.sampling)
     if "stop" in given:
         given["stop"] = len(given["stop"])

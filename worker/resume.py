@@ -1,4 +1,4 @@
-"""Going on where an earlier attempt stopped: what its journal says was already generated."""
+"""Migration: the tokens of earlier attempts, read from the journal."""
 
 from collections.abc import Iterable
 
@@ -10,8 +10,8 @@ _LARGEST_TOKEN = 2**31 - 1
 def generated_tokens(history: Iterable[Event]) -> tuple[int, ...]:
     """Return the token ids that earlier attempts published, in order.
 
-    A repeated delta (a publication that was sent twice when its answer got lost) counts once.
-    Raises :class:`ValueError` when a piece is missing, or what can be no token id is among them.
+    A repeated delta counts once: a publication is sent again when its reply was lost.
+    Raises :class:`ValueError` for a gap, and for numbers that are no token ids.
     """
     tokens: list[int] = []
     for event in history:

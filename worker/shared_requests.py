@@ -1,4 +1,4 @@
-"""Requests that several jobs share, read from the store once for all jobs that this worker claims."""
+"""Requests shared by several jobs, read from the store once for all jobs that this worker claims."""
 
 import asyncio
 import logging
@@ -12,44 +12,44 @@ from shared.redis.records import is_wrong_type
 
 logger = logging.getLogger(__name__)
 
-_KEPT = 4
-"""Requests that are kept while this worker has jobs, for those of their jobs that it claims later."""
+_CACHED = 4
+"""Requests cached while this worker has jobs, for further jobs of the same request."""
 
 _RETRY = 0.1
-"""Seconds between two reads while the store is away."""
+"""Seconds between two reads while the store is unreachable."""
 
 
 class RequestGone(Exception):
-    """The request that a job shares with others is no longer in the store."""
+    """The shared request of a job is not in the store any more."""
 
 
 class SharedRequests:
-    """Completes jobs whose payload lacks the request."""
+    """Adds the shared request to jobs whose payload does not contain it."""
 
     def __init__(self, queue: JobQueue) -> None:
         self._queue = queue
-        self._kept: OrderedDict[str, ChatRequest] = OrderedDict()
+        self._cache: OrderedDict[str, ChatRequest] = OrderedDict()
         self._reading = asyncio.Lock()
 
     async def complete(self, queued: QueuedJob) -> Job:
-        """Return the job with its request. An outage of the store is waited out.
+        """Return the job with its request. Retries while the store is unreachable.
 
-        Raises :class:`RequestGone`, and :class:`msgspec.DecodeError` on foreign bytes.
+        Raises :class:`RequestGone`, and :class:`msgspec.DecodeError` for invalid bytes.
         """
         request = queued.inline_request()
         if request is not None:
             return queued.job(request)
         name = queued.id.rpartition(":")[0]
         async with self._reading:
-            request = self._kept.pop(name, None) or await self._read(name)
-            self._kept[name] = request
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            request = self._cache.pop(name, None) or await self._read(name)
+            self._cache[name] = request
+            if len(self._cache) > _CACHED:
+                self._cache.popitem(last=False)
         return queued.job(request)
 
     def clear(self) -> None:
-        """Keep none: this worker has no jobs."""
-        self._kept.clear()
+        """Clear the cache: this worker has no jobs."""
+        self._cache.clear()
 
     async def _read(self, name: str) -> ChatRequest:
         while True:
@@ -58,7 +58,7 @@ class SharedRequests:
             except (RedisError, OSError) as error:
                 if is_wrong_type(error):
                     raise RequestGone(f"request {name} is not readable: {error}") from None
-                logger.debug("request %s not read, Redis does not answer: %s", name, error)
+                logger.debug("request %s not read yet, the store is unreachable: %s", name, error)
                 await asyncio.sleep(_RETRY)
                 continue
             if request is None:

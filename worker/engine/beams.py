@@ -1,4 +1,4 @@
-"""Beam search: all beams come at once at the end, unsorted, and the best become the answer."""
+"""Beam search: ranks the finished beams, which the pipeline returns unsorted at the end."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,7 +13,7 @@ MOST_BEAMS = 64
 
 
 class Beam(msgspec.Struct, frozen=True):
-    """One finished beam. ``score`` is the pipeline's own: length penalty included, higher is better."""
+    """A finished beam. ``score`` comes from the pipeline and includes the length penalty; higher is better."""
 
     tokens: list[int]
     logprobs: list[float]
@@ -27,14 +27,14 @@ def rank(sequence: Sequence, beams: Iterable[Beam], make: Callable[[Sequence], G
     alternatives = []
     for beam in best:
         output = make(sequence).take(beam.tokens, beam.logprobs, "length" if beam.cut_by_length else "stop")
-        made = output.delta or Delta(0, (), "")
+        delta = output.delta or Delta(0, (), "")
         reason: FinishReason = "length" if output.reason == "length" else "stop"
-        alternatives.append(Alternative(made.tokens, made.text, reason, beam.score, made.logprobs, made.pieces))
+        alternatives.append(Alternative(delta.tokens, delta.text, reason, beam.score, delta.logprobs, delta.pieces))
     return Output(sequence.number, 0, None, "stop", tuple(alternatives))
 
 
 def check_beams(sequence: Sequence) -> None:
-    """Raise :class:`EngineRefusal` for what the pipeline does not combine with a beam search, or ignores in one."""
+    """Raise :class:`EngineRefusal` for fields that the pipeline rejects or ignores in a beam search."""
     sampling = sequence.sampling
     if sampling.beams == 1:
         return

@@ -1,9 +1,9 @@
-"""The tokenizer that the engine's pipeline gets: one whose vocabulary holds the bytes that each token stands for.
+"""Opens a tokenizer for the engine's pipeline whose vocabulary consists of the actual bytes of each token.
 
-OpenVINO GenAI hands the vocabulary of an IR folder's detokenizer to XGrammar as it is written there. SentencePiece
-writes ``▁`` for a space and ``<0x0A>`` for a byte, and XGrammar takes both literally, so that a grammar with a space
-in it holds no model to anything. The vocabulary is therefore rewritten in a copy of the detokenizer: bytes in place of
-spellings, and nothing for special tokens, which no grammar means by their text.
+OpenVINO GenAI passes the vocabulary of an IR folder's detokenizer to XGrammar as it is stored. SentencePiece stores
+``▁`` for a space and ``<0x0A>`` for a byte, which XGrammar takes literally, so a grammar with a space in it can't be
+enforced. Therefore the vocabulary is rewritten in a copy of the detokenizer: bytes instead of escapes, and empty for
+special tokens, which a grammar never refers to by their text.
 """
 
 import tempfile
@@ -26,17 +26,17 @@ _FILE = "openvino_detokenizer.xml"
 _VOCABULARY = "VocabDecoder"
 _JOINING = "FuzeRagged"
 _BEGINS, _ENDS, _CHARACTERS, _SKIPPED = 1, 2, 3, 4
-"""Inputs of the vocabulary's node: where each token's bytes begin and end, all bytes, and the ids to leave out."""
+"""Inputs of the vocabulary node: begin and end of each token's bytes, all bytes, and the ids to skip."""
 
 
 def open_tokenizer(path: Path) -> tuple[openvino_genai.Tokenizer, Vocabulary]:
-    """Return the tokenizer of the GGUF file or IR folder at ``path``, for a pipeline, and what its tokens stand for.
+    """Return the tokenizer of the GGUF file or IR folder at ``path`` for a pipeline, and its vocabulary.
 
     Raises :class:`EngineLoadError` when the vocabulary can't be read, :class:`RuntimeError` when OpenVINO fails.
     """
     tokenizer = openvino_genai.Tokenizer(str(path))
     vocabulary = read_vocabulary(tokenizer, read_pieces(path, tokenizer))
-    # OpenVINO GenAI makes the bytes itself when it reads a GGUF file.
+    # For a GGUF file, OpenVINO GenAI converts the vocabulary itself.
     return (_rewritten(path, vocabulary) if path.is_dir() else tokenizer), vocabulary
 
 
@@ -76,7 +76,7 @@ def _rewritten(folder: Path, vocabulary: Vocabulary) -> openvino_genai.Tokenizer
     node.input(_BEGINS).replace_source_output(_constant(bounds[:-1]))
     node.input(_ENDS).replace_source_output(_constant(bounds[1:]))
     node.input(_CHARACTERS).replace_source_output(_constant(numpy.frombuffer(b"".join(pieces), numpy.uint8)))
-    # GenAI reads the tokenizer's settings from several files beside it.
+    # GenAI reads the tokenizer's settings from several files in the same folder.
     with tempfile.TemporaryDirectory() as scratch:
         for file in folder.iterdir():
             (Path(scratch) / file.name).symlink_to(file.absolute())
@@ -92,7 +92,7 @@ def _for_grammars(vocabulary: Vocabulary, token: int) -> bytes:
 
 
 def _vocabulary(folder: Path, model: openvino.Model) -> tuple[openvino.Node, openvino.Node]:
-    """Return the node that looks tokens up, and the last one that changes the bytes of single tokens."""
+    """Return the vocabulary lookup node, and the last node that changes the bytes of single tokens."""
     nodes = {node.get_type_name(): node for node in model.get_ordered_ops()}
     vocabulary, joining = nodes.get(_VOCABULARY), nodes.get(_JOINING)
     if vocabulary is None or joining is None:
@@ -110,7 +110,7 @@ def _read(folder: Path) -> openvino.Model:
 @cache
 def _core() -> openvino.Core:
     core = openvino.Core()
-    # Importing the package would load its converters too, which takes longer than reading a vocabulary.
+    # Not imported: the package also loads its converters, which takes longer than reading a vocabulary.
     package = find_spec("openvino_tokenizers")
     if package is None or package.origin is None:
         raise EngineLoadError("the package openvino-tokenizers is not installed")

@@ -1,4 +1,4 @@
-"""OpenVINO's names of devices, and kinds of processors that are best served differently."""
+"""OpenVINO device names, and device kinds with properties of their own."""
 
 import re
 from collections.abc import Collection
@@ -7,7 +7,7 @@ from pathlib import Path
 from shared.runtime.settings import EngineSettings
 
 AVX512_BF16 = "CPU avx512_bf16"
-"""A CPU that computes in bf16 by AVX-512, having no AMX: its bf16 takes no longer than its f32, whatever the batch."""
+"""A CPU with AVX-512 bf16 but without AMX. Its bf16 is at least as fast as its f32, for any batch size."""
 
 _VIRTUAL = frozenset({"AUTO", "BATCH", "HETERO", "MULTI"})
 _FLAGS = re.compile(r"^flags\s*:(.*)$", re.MULTILINE)
@@ -15,15 +15,15 @@ _PROCESSORS = Path("/proc/cpuinfo")
 
 
 def device_kind(device: str) -> str:
-    """Return the kind of a device, of which a host may have several: ``GPU`` of ``GPU.1``."""
+    """Return the kind of a device: ``GPU`` for ``GPU.1``."""
     return device.partition(".")[0]
 
 
 def is_missing(device: str, available: Collection[str]) -> bool:
-    """Whether OpenVINO, which finds the devices ``available``, has no ``device``.
+    """Return whether ``device`` is not among the ``available`` devices of OpenVINO.
 
-    Virtual devices (``AUTO:GPU,CPU``) choose for themselves and are never missing. The only device of a kind is listed
-    without a number, and is number 0, too.
+    Virtual devices (``AUTO:GPU,CPU``) are never missing. The only device of a kind is listed without a number; it is
+    also number 0.
     """
     kind = device_kind(device)
     if kind.partition(":")[0] in _VIRTUAL:
@@ -33,18 +33,18 @@ def is_missing(device: str, available: Collection[str]) -> bool:
 
 
 def computes_on_cpus(settings: EngineSettings) -> bool:
-    """Whether a model is computed by the host's own CPUs."""
+    """Return whether the engine runs on the host's CPUs."""
     return settings.engine == "openvino" and device_kind(settings.device) == "CPU"
 
 
 def device_kinds(device: str) -> tuple[str, ...]:
-    """Return all kinds that a device is of, the most particular one last."""
+    """Return all kinds of a device, the most specific one last."""
     kind = device_kind(device)
     return (kind, AVX512_BF16) if kind == "CPU" and _only_avx512_bf16() else (kind,)
 
 
 def _only_avx512_bf16() -> bool:
-    """Whether this host's processor is of the kind :data:`AVX512_BF16`; not where Linux does not tell (proc(5))."""
+    """Return whether this host's CPU is :data:`AVX512_BF16`. False without ``/proc/cpuinfo`` (proc(5))."""
     try:
         flags = _FLAGS.search(_PROCESSORS.read_text())
     except OSError:

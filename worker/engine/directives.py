@@ -1,7 +1,7 @@
-"""What a prompt can ask of the simulated engine, for tests of failure and load.
+"""Directives in prompts for the simulated engine, for tests of failure and load.
 
-Directives stand anywhere in the prompt's text, in double square brackets; of two alike the last counts.
-``N`` counts generated tokens of the whole answer, from 1.
+A directive may appear anywhere in the prompt, in double square brackets. The last one of a kind applies.
+``N`` counts the generated tokens of the whole output, from 1.
 
 =====================  ==================================================================================
 ``[[tokens N]]``       the answer has N tokens, unless max_tokens is lower
@@ -33,7 +33,7 @@ _COUNTED = {"tokens", "exhaust at", "crash at", "hang at"}
 
 
 class Directives(msgspec.Struct, frozen=True, kw_only=True):
-    """The directives of one prompt; None and False where there is none."""
+    """The directives of one prompt; None or False if absent."""
 
     tokens: int | None = None
     say: str | None = None
@@ -48,7 +48,7 @@ class Directives(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(text: str) -> Directives:
-    """Return the directives in ``text``. What is no directive, or lacks its number, is plain text."""
+    """Return the directives in ``text``. Unknown and incomplete directives are plain text."""
     found: dict[str, int | str | bool] = {}
     for name, argument in _DIRECTIVE.findall(text):
         field = name.replace(" ", "_")

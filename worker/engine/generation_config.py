@@ -1,7 +1,7 @@
-"""From a sequence's sampling to the pipeline's generation config.
+"""Converts a sequence's sampling to the pipeline's generation config.
 
-Everything is checked here, because the pipeline's own errors speak of its C++ sources, and because it
-ignores some values that it can't serve.
+All values are validated here: the pipeline's own errors refer to its C++ sources, and it silently ignores some values
+that it does not support.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("max_tokens", 1, 2**63 - 1),
     ("seed", 0, 2**64 - 1),
 )
-"""Fields of Sampling with the least and the most that is accepted, both included except as below."""
+"""Sampling fields with their minimum and maximum, both inclusive except as below."""
 
 _OPEN_BELOW = {"repetition_penalty"}
 _OPEN_ABOVE = {"min_p"}
@@ -34,11 +34,11 @@ _OPEN_ABOVE = {"min_p"}
 def configure(
     sequence: Sequence, defaults: openvino_genai.GenerationConfig, *, done: int, max_new_tokens: int
 ) -> openvino_genai.GenerationConfig:
-    """Fill in ``defaults`` (a fresh copy, which is changed and returned) for what is left of a sequence.
+    """Apply the sampling of a sequence to ``defaults``, a fresh copy that is modified and returned.
 
-    ``done`` is the number of generated tokens that the pipeline is given as part of the prompt; frequency and
-    presence penalties do not count those. Stop strings are not the pipeline's: it leaks them where they
-    share a token with other text.
+    ``done`` is the number of generated tokens that are passed to the pipeline as part of the prompt; frequency and
+    presence penalties do not count those. Stop strings are handled by :class:`~worker.engine.text.TextStream`: the
+    pipeline emits the part of a stop string that shares a token with other text.
     """
     sampling, config = sequence.sampling, defaults
     config.max_new_tokens = max_new_tokens
@@ -51,12 +51,12 @@ def configure(
         if config.do_sample:
             config.temperature = sampling.temperature
     if sampling.top_p == 0:
-        # The pipeline wants more than 0; none but the likeliest token is what 0 means.
+        # The pipeline requires a value above 0. 0 means greedy decoding.
         config.do_sample = False
     if config.do_sample:
         _set(config, top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
         if sampling.seed is not None:
-            # A resumed sequence must not draw the same numbers again as in its first part.
+            # A resumed sequence must not draw the same random numbers again.
             config.rng_seed = (sampling.seed + done) % 2**64
     _set(
         config,
@@ -68,7 +68,7 @@ def configure(
         config.do_sample = False
         config.num_beams = sampling.beams
         config.num_return_sequences = sequence.alternatives
-        # The pipeline wants to see the end token among the stop tokens of a beam search; we look for them in the ids.
+        # In a beam search, the pipeline requires the end token among any stop tokens. Generation finds them instead.
         config.stop_token_ids = set()
         _set(config, length_penalty=sampling.length_penalty)
     if sequence.constraint is not None:
@@ -77,7 +77,7 @@ def configure(
 
 
 def check(sequence: Sequence) -> None:
-    """Raise :class:`EngineRefusal` when a field of the sampling is outside what the pipeline serves."""
+    """Raise :class:`EngineRefusal` when a sampling field is outside the range that the pipeline supports."""
     for field, least, most in _RANGES:
         value = getattr(sequence.sampling, field)
         if value is None:

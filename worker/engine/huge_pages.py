@@ -1,9 +1,9 @@
-"""Weights in huge pages, which a step reads faster: it goes through all of them, and a processor knows the places of a
-few thousand pages by heart.
+"""Moves the weights into huge pages, which makes a step faster: it reads all weights, and the TLB covers only a few
+thousand pages.
 
-Most Linux distributions leave it to a program to ask for huge pages (``transparent_hugepage`` is ``madvise``), and
-OpenVINO does not. ``MADV_COLLAPSE`` (Linux 6.1, madvise(2)) makes them of memory that is in use already. What is only
-reserved, as most of a KV cache is, stays as it is, or it would take memory before its time.
+Most Linux distributions enable huge pages only for programs that request them (``transparent_hugepage`` is
+``madvise``), and OpenVINO does not. ``MADV_COLLAPSE`` (Linux 6.1, madvise(2)) converts memory that is already in use.
+Memory that is only reserved, such as most of a KV cache, is left alone: converting would allocate it.
 """
 
 import ctypes
@@ -17,18 +17,18 @@ from typing import IO
 import numpy
 
 _HUGE = 2 << 20
-"""Bytes of a huge page where the others have 4 kB."""
+"""Size in bytes of a huge page on systems with 4 kB pages."""
 
 _MADV_COLLAPSE = 25
 
 _ANONYMOUS = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p [0-9a-f]+ \S+ 0 *(?:\[heap\])?$", re.MULTILINE)
-"""A private mapping in /proc/PID/maps that is no file's."""
+"""A private anonymous mapping in /proc/PID/maps."""
 
 
 def use_huge_pages() -> int:
-    """Put what this process has in memory into huge pages, where half of one or more is in use; return the bytes put.
+    """Convert this process's memory to huge pages where at least half of one is in use; return the bytes converted.
 
-    Takes 2 ms a MB, once. Does nothing where the kernel can't, or does not tell what is in use.
+    Takes 2 ms per MB. Does nothing if the kernel lacks support or does not report which pages are in use.
     """
     if sys.platform != "linux":
         return 0
@@ -45,7 +45,7 @@ def use_huge_pages() -> int:
 
 
 def _share_in_use(pagemap: IO[bytes], page: int) -> float:
-    """How much of the huge page at an address has memory: bit 63 of each entry of /proc/PID/pagemap says it."""
+    """Return the share of present pages in the huge page at an address (bit 63 of /proc/PID/pagemap entries)."""
     pagemap.seek(page // mmap.PAGESIZE * 8)
     entries = numpy.frombuffer(pagemap.read(_HUGE // mmap.PAGESIZE * 8), dtype=numpy.uint64)
     return numpy.count_nonzero(entries >> numpy.uint64(63)) / len(entries)

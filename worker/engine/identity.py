@@ -1,6 +1,6 @@
-"""A model's identity: a digest over the whole of its files, the same on every host.
+"""Model identity: a digest of the contents of all its files, equal on every host.
 
-Reading gigabytes takes seconds, so a file's digest is kept in the user's cache and holds until the file changes.
+Reading gigabytes takes seconds, so the digest of a file is cached in the user's cache until the file changes.
 """
 
 import hashlib
@@ -15,20 +15,20 @@ import msgspec
 from worker.user_cache import user_cache
 
 _PARTS = frozenset({".xml", ".bin", ".json", ".jinja"})
-"""What an IR folder's answers depend on: weights, tokenizer, configuration, chat template."""
+"""Suffixes of the files in an IR folder that affect output: weights, tokenizer, configuration, chat template."""
 
 _ALGORITHM = "blake2b"
-"""The fastest of the standard library's on processors without instructions for SHA."""
+"""The fastest algorithm of the standard library on CPUs without SHA instructions."""
 
 _TIMESTAMP_TICK = 2_000_000_000
-"""Nanoseconds within which two changes of a file may have the same time, on the coarsest of file systems."""
+"""Coarsest timestamp resolution of file systems, in nanoseconds."""
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    """A digest and the state of the file that it was computed of.
+class _CachedDigest(msgspec.Struct, frozen=True):
+    """A cached digest, with the state of the file when it was computed.
 
-    The time of the last status change is part of the state: unlike the modification time, ``cp -p`` and ``touch``
-    can't set it back.
+    The state includes the time of the last status change, which ``cp -p`` and ``touch`` can't set, unlike the
+    modification time.
     """
 
     algorithm: str
@@ -56,8 +56,8 @@ def _file_digest(file: Path) -> str:
     entry = _entry(file)
     with file.open("rb") as content:
         before = _state(content.fileno())
-        if (kept := _read(entry)) is not None and msgspec.structs.replace(kept, digest="") == before:
-            return kept.digest
+        if (cached := _read(entry)) is not None and msgspec.structs.replace(cached, digest="") == before:
+            return cached.digest
         digest = hashlib.file_digest(content, _ALGORITHM).hexdigest()
         settled = time.time_ns() - before.ctime_ns > _TIMESTAMP_TICK
         if entry is not None and settled and _state(content.fileno()) == before:
@@ -65,9 +65,9 @@ def _file_digest(file: Path) -> str:
     return digest
 
 
-def _state(descriptor: int) -> _Kept:
+def _state(descriptor: int) -> _CachedDigest:
     stat = os.fstat(descriptor)
-    return _Kept(
+    return _CachedDigest(
         algorithm=_ALGORITHM,
         size=stat.st_size,
         mtime_ns=stat.st_mtime_ns,
@@ -78,25 +78,25 @@ def _state(descriptor: int) -> _Kept:
 
 
 def _entry(file: Path) -> Path | None:
-    """Where the digest of ``file`` is kept; nowhere for a user without a home."""
-    # Not resolved: where a link leads is told by the inode.
+    """Return the cache file for the digest of ``file``, or None for a user without a home directory."""
+    # Not resolved: the inode in the state identifies the target of a link.
     name = hashlib.sha256(os.fsencode(file.absolute())).hexdigest()
     with suppress(RuntimeError):
         return user_cache() / "digests" / f"{name}.json"
     return None
 
 
-def _read(entry: Path | None) -> _Kept | None:
+def _read(entry: Path | None) -> _CachedDigest | None:
     if entry is not None:
         with suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode(entry.read_bytes(), type=_Kept)
+            return msgspec.json.decode(entry.read_bytes(), type=_CachedDigest)
     return None
 
 
-def _write(entry: Path, kept: _Kept) -> None:
-    """Keep a digest where there is a cache that may be written to; another process sees all of it or nothing."""
+def _write(entry: Path, cached: _CachedDigest) -> None:
+    """Write a digest to the cache atomically, if the cache is writable."""
     with suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=entry.parent, delete=False) as scratch:
-            scratch.write(msgspec.json.encode(kept))
+            scratch.write(msgspec.json.encode(cached))
         Path(scratch.name).replace(entry)

@@ -1,4 +1,4 @@
-"""What a model's files tell of it: their size, and how to serve it."""
+"""Size of a model's files, and the OpenVINO properties stored with them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ Properties = Mapping[str, Mapping[str, PluginValue]]
 """OpenVINO's properties by kind of device (:func:`~worker.engine.devices.device_kinds`)."""
 
 _PROPERTIES = "vinoqueue.json"
-"""In an IR folder: the :data:`Properties` that suit these weights."""
+"""File in an IR folder with the :data:`Properties` recommended for its weights."""
 
 
 def model_bytes(path: Path) -> int:
@@ -21,9 +21,9 @@ def model_bytes(path: Path) -> int:
 
 
 def state_properties(folder: Path, properties: Properties) -> None:
-    """Write into an IR folder with which OpenVINO properties each kind of device serves it best; none leaves no file.
+    """Write the recommended OpenVINO properties per device kind into an IR folder; without any, remove the file.
 
-    Where a device is of several kinds, a more particular one's properties come over a more general one's.
+    If a device is of several kinds, properties of the more specific kind have precedence.
     """
     file = folder / _PROPERTIES
     file.unlink(missing_ok=True)
@@ -32,9 +32,9 @@ def state_properties(folder: Path, properties: Properties) -> None:
 
 
 def stated_properties(path: Path, device: str) -> dict[str, PluginValue]:
-    """Return the properties that :func:`state_properties` wrote for ``device``: none for a GGUF file.
+    """Return the properties written by :func:`state_properties` for ``device``; none for a GGUF file.
 
-    Raises :class:`OSError` when the file can't be read and :class:`msgspec.DecodeError` when it is no such file.
+    Raises :class:`OSError` when the file can't be read and :class:`msgspec.DecodeError` when it is invalid.
     """
     file = path / _PROPERTIES
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""What an engine process is told at its start: one JSON argument."""
+"""Options of an engine process, passed as one JSON argument."""
 
 import hashlib
 from collections.abc import Collection
@@ -11,17 +11,18 @@ from worker.engine.memory import default_cache_size, fitting_sequences, most_seq
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine and how to run it; the fields are those of :class:`shared.runtime.settings.EngineSettings`.
+    """Options of an engine. Fields without a description are as in :class:`shared.runtime.settings.EngineSettings`.
 
-    ``path`` is the resolved GGUF file or OpenVINO IR folder. For the simulated engine it is no path: it may
-    hold directives about loading (see :mod:`worker.engine.directives`).
-    ``context_length`` is the most tokens of prompt and answer together. ``cache_size`` is in GB; 0 lets the
-    KV cache grow as needed. ``prefill_tokens`` are the most tokens of prompts in one step. ``plugin_config`` holds
-    properties of the OpenVINO device. ``max_batch`` is the most sequences in a batch; with ``fit_batch``, the engine
-    takes fewer where its KV cache is too small for so many. ``chat_template`` is the digest of a
-    template that replaces the model's own, if there is one. ``cpus`` are those on which the engine may run; with none,
-    on its parent's.
-    ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
+    - ``path``: the GGUF file or OpenVINO IR folder. For the simulated engine, directives about loading
+      (see :mod:`worker.engine.directives`).
+    - ``context_length``: maximum number of tokens of prompt and output together.
+    - ``cache_size``: in GB; 0 lets the KV cache grow as needed.
+    - ``prefill_tokens``: maximum number of prompt tokens per step.
+    - ``plugin_config``: properties of the OpenVINO device.
+    - ``max_batch``: maximum number of sequences in a batch; with ``fit_batch``, fewer if the KV cache is too small.
+    - ``chat_template``: digest of a template that replaces the model's own, or empty.
+    - ``cpus``: the CPUs that the engine may use; empty: those of its parent.
+    - ``sim_step`` and ``sim_load`` are in seconds, ``sim_tokens`` in tokens.
     """
 
     engine: Literal["openvino", "simulated"]
@@ -54,7 +55,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         cpus: Collection[int] = (),
         chat_template: str = "",
     ) -> Self:
-        """Return the options of the model at ``path`` under a worker's settings.
+        """Return the options for the model at ``path`` from a worker's settings.
 
         ``chat_template`` is the text of a template that replaces the model's own.
         """
@@ -81,5 +82,5 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def slots(self, cache_tokens: int) -> int:
-        """Return how many sequences to take at once, with a KV cache that holds ``cache_tokens``."""
+        """Return the number of slots, given a KV cache of ``cache_tokens`` tokens."""
         return fitting_sequences(self.device, cache_tokens) if self.fit_batch else self.max_batch

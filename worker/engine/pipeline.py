@@ -1,4 +1,4 @@
-"""OpenVINO GenAI's pipeline for a model, with the properties that suit its device and its weights."""
+"""Creates OpenVINO GenAI's pipeline with the properties for its device and weights."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ from worker.engine.speculation import properties as speculation_properties
 from worker.engine.text import Vocabulary
 
 _PROPERTIES = {"CPU": {"KEY_CACHE_QUANT_MODE": "BY_TOKEN"}}
-"""Properties by kind of device, in place of OpenVINO's own. By channel, as its CPU device has it, each new token has
-the keys of its whole block scaled anew: up to 5 % of a step, and 9 % behind 1,300 tokens (docs/performance.md)."""
+"""Properties by device kind that replace OpenVINO's defaults. With key quantisation by channel, the CPU default, each
+new token rescales the keys of its whole block: 5 to 9 % of a step (docs/benchmarks/2026-11-weights-and-tuning.md)."""
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f32"}
-"""With these properties a text does not depend on what else is in the batch, nor on being resumed. A KV cache in f16
-rounds tiny differences between kernels up: 1 of 24 texts came out different in a batch than alone; in f32, none."""
+"""Properties that make a text independent of the rest of the batch, and of migration. An f16 KV cache amplifies
+differences between kernels: 1 of 24 texts differed in a batch from the same text alone; with f32, none."""
 
 
 def load_pipeline(options: EngineOptions, path: Path) -> tuple[openvino_genai.ContinuousBatchingPipeline, Vocabulary]:
@@ -48,7 +48,7 @@ def load_pipeline(options: EngineOptions, path: Path) -> tuple[openvino_genai.Co
 
 
 def device_properties(path: Path, options: EngineOptions) -> dict[str, PluginValue]:
-    """Return the device's properties: ours, over them those that suit the model's weights, over them the operator's."""
-    # An exact engine's cache is in f32, where there is nothing to scale.
-    ours = _PROPERTIES.get(device_kind(options.device), {}) if options.precision == "fast" else {}
-    return ours | stated_properties(path, options.device) | options.plugin_config
+    """Return the device's properties. Precedence: the operator's, then those of the weights, then our defaults."""
+    # An f32 cache is not quantised.
+    defaults = _PROPERTIES.get(device_kind(options.device), {}) if options.precision == "fast" else {}
+    return defaults | stated_properties(path, options.device) | options.plugin_config

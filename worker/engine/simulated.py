@@ -1,4 +1,4 @@
-"""An engine without a model: words at a fixed pace, and faults on demand (see :mod:`worker.engine.directives`)."""
+"""The simulated engine: random words at a fixed rate, and faults on demand (:mod:`worker.engine.directives`)."""
 
 import os
 import signal
@@ -25,14 +25,14 @@ from worker.engine.simulated_vocabulary import END, FIRST_WORD, WORDS, decode, e
 
 
 class SimulatedEngine:
-    """The :class:`~worker.engine.interface.Engine` for tests of scale and failure.
+    """An :class:`~worker.engine.interface.Engine` without a model, for tests of load and failure.
 
-    The answer depends on the prompt's ids alone, and a resumed sequence goes on with exactly the same
-    answer. A step takes ``sim_step`` seconds for any number of sequences.
+    The output depends on the prompt's token ids only, so a resumed sequence continues identically. A step takes
+    ``sim_step`` seconds for any number of sequences.
     """
 
     def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
-        """Raises :class:`EngineLoadError` where ``options.path`` asks for it."""
+        """Raises :class:`EngineLoadError` if ``options.path`` directs it to."""
         started = time.monotonic()
         progress("loading a simulated model")
         faults = directives.parse(options.path)
@@ -45,7 +45,7 @@ class SimulatedEngine:
         time.sleep(options.sim_load)
         self._step_time = options.sim_step
         self._default_tokens = options.sim_tokens
-        self._running: dict[int, _Answer] = {}
+        self._running: dict[int, _SimulatedSequence] = {}
         self._steps = 0
         self._tokens = 0
         self.engine_info = EngineInfo(
@@ -58,17 +58,19 @@ class SimulatedEngine:
         )
 
     def add(self, sequence: Sequence) -> None:
-        """Take a sequence into the batch. Raises :class:`EngineRefusal` for ``[[refuse]]``, for too long a prompt, for
-        a constraint without ``[[say]]``, and for a beam search.
+        """Add a sequence to the batch.
+
+        Raises :class:`EngineRefusal` for ``[[refuse]]``, for a prompt that is too long, for a constraint without
+        ``[[say]]``, and for a beam search.
         """
-        asked = directives.parse(decode(sequence.prompt))
-        if asked.refuse:
+        wanted = directives.parse(decode(sequence.prompt))
+        if wanted.refuse:
             raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message="The prompt says [[refuse]]."))
         if sequence.sampling.beams > 1:
             raise EngineRefusal(
                 Problem(kind=ProblemKind.INVALID, message="The simulated engine has no beam search.", param="best_of")
             )
-        if sequence.constraint is not None and asked.say is None:
+        if sequence.constraint is not None and wanted.say is None:
             raise EngineRefusal(
                 Problem(
                     kind=ProblemKind.INVALID,
@@ -84,20 +86,20 @@ class SimulatedEngine:
                     f"context length is {self.engine_info.context_length} tokens.",
                 )
             )
-        self._running[sequence.number] = _Answer(sequence, asked, room, self._default_tokens)
+        self._running[sequence.number] = _SimulatedSequence(sequence, wanted, room, self._default_tokens)
 
     def cancel(self, number: int) -> None:
-        """Drop a sequence; one that is not running is ignored."""
+        """Remove a sequence. One that is not running is ignored."""
         self._running.pop(number, None)
 
     def step(self) -> list[StepOutput]:
-        """Sleep for a step's time, then give each sequence its next token."""
+        """Sleep for the duration of a step, then generate one token per sequence."""
         if not self._running:
             return []
-        for answer in self._running.values():
-            answer.break_down()
+        for sequence in self._running.values():
+            sequence.trigger_fault()
         time.sleep(self._step_time)
-        outputs = [answer.advance() for answer in self._running.values()]
+        outputs = [sequence.advance() for sequence in self._running.values()]
         for output in outputs:
             self._tokens += len(output.delta.tokens) if output.delta else 0
             if output.reason is not None:
@@ -106,7 +108,7 @@ class SimulatedEngine:
         return outputs
 
     def refused(self) -> list[Refused]:
-        """Return nothing: what this engine refuses, it refuses when it is added."""
+        """Return nothing: this engine refuses sequences only when they are added."""
         return []
 
     def busy(self) -> bool:
@@ -114,8 +116,8 @@ class SimulatedEngine:
         return bool(self._running)
 
     def gauges(self) -> Gauges:
-        """The numbers of the simulated batch and cache."""
-        cached = sum(answer.length for answer in self._running.values())
+        """Return the metrics of the simulated batch and cache."""
+        cached = sum(sequence.length for sequence in self._running.values())
         return Gauges(
             requests=len(self._running),
             scheduled=len(self._running),
@@ -126,51 +128,53 @@ class SimulatedEngine:
         )
 
 
-class _Answer:
-    """One sequence, and what its prompt asks for."""
+class _SimulatedSequence:
+    """A running sequence, with the directives of its prompt."""
 
-    def __init__(self, sequence: Sequence, asked: Directives, room: int, default_tokens: int) -> None:
-        self._asked = asked
+    def __init__(self, sequence: Sequence, wanted: Directives, room: int, default_tokens: int) -> None:
+        self._directives = wanted
         self._resumed_at = len(sequence.generated)
         self._prompt_length = len(sequence.prompt)
-        self._said = None if asked.say is None else encode(asked.say)
+        self._text_tokens = None if wanted.say is None else encode(wanted.say)
         self._seed = crc32(repr(sequence.prompt).encode())
-        self._end = len(self._said) + 1 if self._said is not None else max(1, asked.tokens or default_tokens)
+        self._end = (
+            len(self._text_tokens) + 1 if self._text_tokens is not None else max(1, wanted.tokens or default_tokens)
+        )
         limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
         self._generation = Generation(sequence, vocabulary(), end_tokens=(END,), limit=limit)
 
     @property
     def length(self) -> int:
-        """Tokens of prompt and answer."""
+        """Tokens of prompt and output."""
         return self._prompt_length + len(self._generation.tokens)
 
-    def break_down(self) -> None:
-        """Crash or hang, if now is the time."""
+    def trigger_fault(self) -> None:
+        """Crash or hang if a directive is due."""
         position = len(self._generation.tokens)
-        if self._asked.crash or self._due(self._asked.crash_at, position):
+        if self._directives.crash or self._due(self._directives.crash_at, position):
             _crash()
-        if self._due(self._asked.hang_at, position):
+        if self._due(self._directives.hang_at, position):
             _hang()
 
     def _due(self, at: int | None, position: int) -> bool:
-        # Resumed at this very position, the sequence has broken an engine here before: once is enough.
+        # A sequence resumed at this position has already triggered the fault.
         return position == at and position > self._resumed_at
 
     def advance(self) -> StepOutput:
-        """Make the next token, or say why there is none."""
+        """Return the output with the next token, or with the reason why there is none."""
         generation = self._generation
         if generation.complete is not None:
             return generation.take((), (), generation.complete)
         position = len(generation.tokens)
-        if self._asked.exhaust_at is not None and position >= self._asked.exhaust_at:
+        if self._directives.exhaust_at is not None and position >= self._directives.exhaust_at:
             return generation.take((), (), "exhausted")
         return generation.take((self._token(position),), (0.0,))
 
     def _token(self, position: int) -> int:
         if position >= self._end - 1:
             return END
-        if self._said is not None:
-            return self._said[position]
+        if self._text_tokens is not None:
+            return self._text_tokens[position]
         return FIRST_WORD + crc32(position.to_bytes(4), self._seed) % len(WORDS)
 
 

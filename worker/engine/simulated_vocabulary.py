@@ -1,6 +1,6 @@
-"""The simulated engine's tokens: every byte, some common words, and one control token that ends an answer.
+"""The simulated engine's vocabulary: all bytes, some common words, and an end-of-text token.
 
-Any text can be encoded, and the bytes make characters that are cut over several tokens, as real ones are.
+Any text can be encoded. Characters outside ASCII are split over several tokens, as in real vocabularies.
 """
 
 import re
@@ -19,14 +19,14 @@ FIRST_WORD = 256
 """Ids below are bytes."""
 
 END = FIRST_WORD + len(WORDS)
-"""The id of the control token that ends an answer; text never encodes to it."""
+"""Id of the end-of-text token. No text encodes to it."""
 
 _WORD_IDS = {word: FIRST_WORD + index for index, word in enumerate(WORDS)}
 _PARTS = re.compile(r" ?\w+|\W", re.DOTALL)
 
 
 def encode(text: str) -> tuple[int, ...]:
-    """Return the token ids of ``text``; :class:`~worker.engine.text.TextStream` makes the same text of them again.
+    """Return the token ids of ``text``, from which :class:`~worker.engine.text.TextStream` restores it.
 
     Raises :class:`UnicodeEncodeError` for lone surrogates.
     """
@@ -41,14 +41,14 @@ def encode(text: str) -> tuple[int, ...]:
 
 
 def decode(tokens: tuple[int, ...]) -> str:
-    """Return the text of ``tokens`` without control tokens; bytes that are no UTF-8 are dropped."""
+    """Return the text of ``tokens`` without the end-of-text token. Invalid UTF-8 is dropped."""
     pieces = vocabulary()
     return b"".join(pieces.piece(token) for token in tokens if token != END).decode(errors="ignore")
 
 
 @cache
 def vocabulary() -> Vocabulary:
-    """Return the vocabulary, which is the same for all."""
+    """Return the vocabulary (cached)."""
     pieces = [bytes([byte]) for byte in range(FIRST_WORD)]
     pieces += [word.encode() for word in WORDS]
     pieces.append(b"<|end|>")

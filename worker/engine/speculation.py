@@ -1,6 +1,6 @@
-"""Speculative decoding: tokens guessed by a draft model or by looking the prompt up, and checked by the model.
+"""Speculative decoding, with a draft model or by prompt lookup.
 
-Defaults as OpenVINO Model Server documents them: 5 assistant tokens, n-grams of up to 3 tokens.
+Defaults follow OpenVINO Model Server's documentation: 5 assistant tokens, n-grams of up to 3 tokens.
 """
 
 from typing import Any, Literal
@@ -30,14 +30,14 @@ _REASONS: dict[Speculation, str] = {
 
 
 def speculation_of(options: EngineOptions) -> Speculation:
-    """How the engine with ``options`` speculates."""
+    """Return the kind of speculation that ``options`` select."""
     if options.draft_model:
         return "draft"
     return "lookup" if options.prompt_lookup else "none"
 
 
 def properties(options: EngineOptions) -> dict[str, Any]:
-    """The pipeline's properties for it. Raises what OpenVINO raises when the draft model can't be read."""
+    """Return the pipeline properties for speculation. Raises OpenVINO's error if the draft model can't be read."""
     match speculation_of(options):
         case "draft":
             return {"draft_model": openvino_genai.draft_model(options.draft_model, options.device)}
@@ -48,7 +48,7 @@ def properties(options: EngineOptions) -> dict[str, Any]:
 
 
 def apply(config: openvino_genai.GenerationConfig, sampling: Sampling, speculation: Speculation) -> None:
-    """Set what such a pipeline must be told with each request."""
+    """Set the speculation fields of a request's generation config."""
     if speculation == "none":
         return
     threshold = sampling.assistant_confidence_threshold
@@ -61,7 +61,7 @@ def apply(config: openvino_genai.GenerationConfig, sampling: Sampling, speculati
 
 
 def check_speculation(sampling: Sampling, speculation: Speculation) -> None:
-    """Raise :class:`EngineRefusal` for a field that this engine has no use for, or a value that it can't use."""
+    """Raise :class:`EngineRefusal` for a field that this engine does not support, or an invalid value."""
     for field in ("num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size"):
         value = getattr(sampling, field)
         if value is None:

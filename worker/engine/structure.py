@@ -1,4 +1,4 @@
-"""From a constraint to the pipeline's structured output config."""
+"""Converts a constraint to the pipeline's structured output config."""
 
 import openvino_genai
 
@@ -6,10 +6,10 @@ from shared.protocol.request import Constraint
 
 
 def structure(constraint: Constraint) -> openvino_genai.StructuredOutputConfig:
-    """Return the config under which the pipeline holds its output to ``constraint``.
+    """Return the config with which the pipeline enforces ``constraint``.
 
-    JSON schemas come as grammars (:mod:`worker.grammar`): the pipeline's own reading of a schema leaves white space
-    free and passes over what it does not know.
+    JSON schemas normally arrive as grammars (:mod:`worker.grammar`): the pipeline's own schema support does not
+    restrict white space and ignores unknown keywords.
     """
     match constraint.kind:
         case "json_object":

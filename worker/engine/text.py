@@ -1,4 +1,4 @@
-"""From token ids to text that may be shown: whole characters only, special tokens and stop strings kept out."""
+"""Incremental detokenisation: complete characters, without special tokens and stop strings."""
 
 import codecs
 from collections.abc import Iterable, Mapping
@@ -7,11 +7,10 @@ _INCREMENTAL_UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
 class Vocabulary:
-    """What each token id of a model stands for.
+    """The text or bytes of each token id.
 
-    ``special`` holds the ids of control tokens, which text leaves out by default.
-    ``strips_first_space`` says that the model's own decoder drops one space at the start of a text,
-    as SentencePiece does.
+    ``special`` holds the ids of control tokens, which are skipped in text by default. ``strips_first_space``: the
+    model's own decoder drops one space at the start of a text, as SentencePiece does.
     """
 
     def __init__(
@@ -32,58 +31,58 @@ class Vocabulary:
         self._visible_texts = {frozenset[int](): self._texts | dict.fromkeys(self.special, "")}
 
     def __len__(self) -> int:
-        """The number of ids; a model may make higher ones, which stand for nothing."""
+        """Number of ids. A model may generate higher ones, which have no text."""
         return self._size
 
     def texts(self, *, skip_special_tokens: bool, shown: frozenset[int] = frozenset()) -> Mapping[int, str]:
-        """The texts of all ids that are text by themselves.
+        """Return the texts of all ids that are complete characters.
 
-        With ``skip_special_tokens`` control tokens have none, except those in ``shown``.
+        With ``skip_special_tokens``, control tokens are empty except those in ``shown``.
         """
         if not skip_special_tokens:
             return self._texts
-        # A model has few sets of markers, and the table of one is as long as the vocabulary.
+        # Cached: a table is as long as the vocabulary, and a model has few sets of shown tokens.
         if shown not in self._visible_texts:
             self._visible_texts[shown] = self._texts | dict.fromkeys(self.special - shown, "")
         return self._visible_texts[shown]
 
     def text(self, token: int) -> str:
-        """The text of a token by itself; empty for a fragment of a character and for an unknown id."""
+        """Return the text of a token; empty for a fragment of a character and for an unknown id."""
         return self._texts.get(token, "")
 
     def piece(self, token: int) -> bytes:
-        """The bytes of a token; none for an unknown id."""
+        """Return the bytes of a token; empty for an unknown id."""
         return self._fragments.get(token) or self.text(token).encode()
 
     def is_fragment(self, token: int) -> bool:
-        """Whether a token is no text by itself, but part of a character's bytes."""
+        """Return whether a token is only a part of a character's bytes."""
         return token in self._fragments
 
 
 class _StopString:
-    """Looks for one stop string in text that comes in parts."""
+    """Searches for one stop string in text that arrives in parts."""
 
     def __init__(self, stop: str) -> None:
         self._stop = stop
-        self.begun = ""
-        """The longest end of the text so far that the stop string starts with: a match can start nowhere before it."""
+        self.matched_prefix = ""
+        """The longest suffix of the text so far that is a prefix of the stop string. A match can't start before it."""
 
     def find(self, text: str) -> int | None:
-        """Read the next part; return the index in it behind the stop string's end, or None.
+        """Append the next part; return the index in it after the end of the stop string, or None.
 
-        Linear in the text: a place where the stop string may start is given up at most once.
+        Linear in the text: each possible start of the stop string is discarded at most once.
         """
         stop = self._stop
-        if not self.begun and stop[0] not in text:
+        if not self.matched_prefix and stop[0] not in text:
             return None
-        window = self.begun + text
+        window = self.matched_prefix + text
         found = window.find(stop)
         if found >= 0:
-            return found + len(stop) - len(self.begun)
+            return found + len(stop) - len(self.matched_prefix)
         start = window.find(stop[0], max(0, len(window) - len(stop) + 1))
         while start >= 0 and not stop.startswith(window[start:]):
             start = window.find(stop[0], start + 1)
-        self.begun = window[start:] if start >= 0 else ""
+        self.matched_prefix = window[start:] if start >= 0 else ""
         return None
 
     def __len__(self) -> int:
@@ -93,10 +92,9 @@ class _StopString:
 class TextStream:
     """The text of one sequence, token by token.
 
-    Bytes that are no UTF-8 are dropped, as OpenVINO's own tokenizer drops them when it decodes.
-    The concatenation of what :meth:`push` and :meth:`finish` return does not depend on how the text is cut
-    into tokens. Where several stop strings match, the one that ends first counts; of those that end
-    together, the longest.
+    Invalid UTF-8 is dropped, as by OpenVINO's own tokenizer. The concatenated results of :meth:`push` and
+    :meth:`finish` do not depend on how the text is split into tokens. If several stop strings match, the one that ends
+    first applies; of those that end at the same place, the longest.
     """
 
     def __init__(
@@ -109,8 +107,9 @@ class TextStream:
         shown: Iterable[int] = (),
         whole: bool = False,
     ) -> None:
-        """Empty stop strings are ignored: they would match everywhere. ``shown`` are special tokens not to skip.
-        ``whole`` keeps a first space that the model's own decoder drops: a grammar that asks for it means it."""
+        """Empty stop strings are ignored. ``shown`` are special tokens that are not skipped. ``whole`` keeps a first
+        space that the model's own decoder would drop, because a grammar may require it.
+        """
         self._vocabulary = vocabulary
         self._texts = vocabulary.texts(skip_special_tokens=skip_special_tokens, shown=frozenset(shown))
         self._decoder = _INCREMENTAL_UTF8("ignore")
@@ -120,31 +119,31 @@ class TextStream:
         self._include_stop = include_stop
         self._held = ""
         self.stopped = False
-        """Whether a stop string has matched; what comes after it is no part of the text."""
+        """Whether a stop string has matched. Text after it is ignored."""
         self._plain = not (self._at_start or self._stops)
 
     def piece(self, token: int) -> bytes:
-        """The bytes that a token adds to the text; none for one that is left out."""
+        """Return the bytes that a token adds to the text; empty for a skipped token."""
         text = self._texts.get(token)
         return self._vocabulary.piece(token) if text is None else text.encode()
 
     def push(self, token: int) -> str:
-        """Take the next token; return the text that may be shown now."""
+        """Append a token; return the text that has become final."""
         text = self._texts.get(token)
-        # Nearly every token is text by itself, and this runs for each one of every sequence.
+        # Fast path: nearly every token is complete text, and this is called once per token.
         if text is not None and self._plain:
             return text
-        return "" if self.stopped else self._push_with_care(token, text)
+        return "" if self.stopped else self._push_slow(token, text)
 
     def finish(self) -> str:
-        """Return what was held back: the sequence has ended, so no stop string can be completed any more.
+        """Return the text that was held back as a possible start of a stop string. Call it when the sequence has ended.
 
         An incomplete character at the end is dropped.
         """
         text, self._held = self._held, ""
         return text
 
-    def _push_with_care(self, token: int, text: str | None) -> str:
+    def _push_slow(self, token: int, text: str | None) -> str:
         if text is None or self._inside_character:
             text = self._decoder.decode(self._vocabulary.piece(token) if text is None else text.encode())
             self._inside_character = bool(self._decoder.getstate()[0])
@@ -163,6 +162,6 @@ class TextStream:
             self.stopped = True
             self._held = ""
             return shown[: end if self._include_stop else end + negative_length]
-        held = max((len(stop.begun) for stop in self._stops), default=0)
+        held = max((len(stop.matched_prefix) for stop in self._stops), default=0)
         self._held = shown[len(shown) - held :]
         return shown[: len(shown) - held]

@@ -10,11 +10,11 @@ from worker.engine.text import Vocabulary
 _SPACE = b" "
 _SPACE_MARK = "▁".encode()
 _MOST_ODD_TOKENS = 0.02
-"""Share of the ids whose own text may differ from the tokenizer's decoding of them before loading fails."""
+"""Maximum share of ids whose text may differ from the tokenizer's decoding; above, loading fails."""
 
 
 def read_vocabulary(tokenizer: openvino_genai.Tokenizer, pieces: Sequence[bytes]) -> Vocabulary:
-    """Return what each id of the tokenizer stands for; ``pieces[id]`` are its bytes as the detokenizer has them.
+    """Return the tokenizer's vocabulary. ``pieces[id]`` are the bytes of a token in the detokenizer.
 
     Raises :class:`EngineLoadError` when the table does not agree with the tokenizer's decoding.
     """
@@ -25,7 +25,7 @@ def read_vocabulary(tokenizer: openvino_genai.Tokenizer, pieces: Sequence[bytes]
     special = {token for token in ids if shown[token] != raw[token]}
     marked = [token for token in ids if _begins_with_one(_SPACE_MARK, pieces[token]) and token not in special]
     if marked and not any("▁" in raw[token] for token in marked):
-        # Some detokenizers put the spaces in only after they have joined the pieces.
+        # Some detokenizers replace the space mark only after joining the pieces.
         pieces = [piece.replace(_SPACE_MARK, _SPACE) for piece in pieces]
     spaced = [token for token in ids if _begins_with_one(_SPACE, pieces[token]) and token not in special]
     strips = bool(spaced) and not any(raw[token].startswith(" ") for token in spaced)

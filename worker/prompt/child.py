@@ -1,6 +1,6 @@
-"""The prompt process: ``python -m worker.prompt.child '<PromptOptions as JSON>'``, started by its supervisor.
+"""The prompt process: ``python -m worker.prompt.child '<PromptOptions as JSON>'``, started by the supervisor.
 
-One thread, one request after the other. A request that takes too long is ended with the process, by the parent.
+It is single-threaded and prepares one prompt at a time. The supervisor kills it when a prompt takes too long.
 """
 
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Serve requests until the parent closes the channel. Returns the exit code."""
+    """Prepare prompts until the supervisor closes the channel. Returns the exit code."""
     options = msgspec.json.decode(sys.argv[1], type=PromptOptions)
     channel: ChildChannel[Prepare, PromptReply] = ChildChannel.inherited(msgspec.msgpack.Decoder(Prepare))
     try:
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _load(options: PromptOptions) -> PromptMaker:
-    # Imported on demand: a simulated worker runs without OpenVINO.
+    # Imported on demand: a simulated worker must run without OpenVINO installed.
     if options.engine == "simulated":
         from worker.prompt.simulated import SimulatedPromptMaker
 
@@ -55,7 +55,7 @@ def _answer(maker: PromptMaker, message: Prepare, most_schema_bytes: int) -> Pro
     except RequestRefused as refusal:
         return PromptRefused(message.number, refusal.problem)
     except Exception as error:
-        # A fault of ours in one request must not end the process for the others.
+        # An unexpected error in one request must not end the process.
         _log.exception("preparing a prompt failed")
         text = f"The prompt could not be prepared: {type(error).__name__}."
         return PromptRefused(message.number, Problem(kind=ProblemKind.INTERNAL, message=text))

@@ -1,8 +1,8 @@
-"""Turns a request into the variables of a chat template, in the form that the template at hand understands.
+"""Converts a request to the variables of a chat template, in the form that the template expects.
 
-Templates agree on ``messages``, ``tools`` and ``add_generation_prompt``; they differ on whether a call's arguments
-are an object or JSON text, on what stands for no content, and on the name of reasoning. :func:`learn_form` finds out
-by rendering a small conversation.
+Templates agree on ``messages``, ``tools`` and ``add_generation_prompt``. They differ in whether a tool call's arguments
+are an object or JSON text, in how empty content is represented, and in the name of the reasoning field.
+:func:`learn_form` detects the form by rendering a small conversation.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,17 @@ from shared.protocol.request import ChatRequest, Message, Tool
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 
 Clean = Callable[[str], str]
-"""Applied to every text that comes from a client."""
+"""A function applied to every client text."""
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """How a template wants its messages.
+    """The form of messages that a template expects.
 
-    ``object_arguments``: a call's arguments as an object, else as JSON text. ``null_content``: a message that only
-    calls tools has ``None`` as content, else "". ``developer``: it knows the role, else it gets "system".
-    ``system``: it renders system messages.
+    - ``object_arguments``: a tool call's arguments are an object, otherwise JSON text.
+    - ``null_content``: a message with only tool calls has ``None`` as content, otherwise "".
+    - ``developer``: the template supports that role, otherwise it is replaced by "system".
+    - ``system``: the template renders system messages.
+    - ``reasoning_key``: the name of a message's reasoning field.
     """
 
     object_arguments: bool = True
@@ -34,7 +36,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def learn_form(template: ChatTemplate) -> Form:
-    """Return the form in which ``template`` shows a tool call whole; the usual one if it shows none in any form."""
+    """Return the form in which ``template`` renders a tool call completely; the default if there is none."""
     form = Form(
         developer="developer" in template.source,
         system=_shows_system(template),
@@ -49,14 +51,14 @@ def learn_form(template: ChatTemplate) -> Form:
 
 
 def template_variables(request: ChatRequest, form: Form, clean: Clean) -> dict[str, Any]:
-    """Return the variables with which the template renders ``request``.
+    """Return the template variables for ``request``.
 
-    Raises :class:`RequestRefused` when JSON text in the request can't be read.
+    Raises :class:`RequestRefused` for invalid JSON text in the request.
     """
     extra = _parsed(request.template_kwargs or "{}", "chat_template_kwargs", clean)
     if not isinstance(extra, dict):
         raise refuse(ProblemKind.INVALID, "'chat_template_kwargs' is not an object.", param="chat_template_kwargs")
-    # A model that must not call tools is not told of any.
+    # A model that must not call tools does not get their descriptions.
     shown = request.tools if request.tool_choice != "none" else ()
     return {
         **extra,
@@ -94,7 +96,7 @@ def _message(message: Message, form: Form, clean: Clean) -> dict[str, Any]:
 def _arguments(text: str, form: Form, clean: Clean) -> Any:
     if form.object_arguments:
         try:
-            # Models make mistakes: a call with broken arguments is history, not a fault of the request.
+            # Invalid arguments in the history are a model's mistake, not an error of the request.
             return _cleaned(msgspec.json.decode(text), clean)
         except (msgspec.DecodeError, RecursionError):
             pass
@@ -105,7 +107,7 @@ def _tool(tool: Tool, index: int, clean: Clean) -> dict[str, Any]:
     function: dict[str, Any] = {"name": clean(tool.name)}
     if tool.description is not None:
         function["description"] = clean(tool.description)
-    # OpenAI's reference: a function without parameters takes none.
+    # OpenAI's reference: omitted parameters mean an empty parameter list.
     parameters = tool.parameters or '{"type":"object","properties":{}}'
     function["parameters"] = _parsed(parameters, f"tools[{index}].function.parameters", clean)
     if tool.strict:
@@ -121,7 +123,7 @@ def _parsed(text: str, param: str, clean: Clean) -> Any:
 
 
 def _cleaned(value: Any, clean: Clean) -> Any:
-    """Return decoded JSON with every text in it cleaned, the keys too: a schema's property names are client text."""
+    """Return decoded JSON with all strings cleaned, including keys: property names are client text too."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
@@ -141,7 +143,7 @@ def _shows_system(template: ChatTemplate) -> bool:
 
 def _shows_call(template: ChatTemplate, form: Form) -> bool:
     arguments = {"place": "Xanadu"} if form.object_arguments else '{"place":"Xanadu"}'
-    # Nine letters and digits: some templates accept no other id.
+    # Some templates require ids of nine letters and digits.
     call = {"id": "call12345", "type": "function", "function": {"name": "find_city", "arguments": arguments}}
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Where?"},
@@ -149,13 +151,13 @@ def _shows_call(template: ChatTemplate, form: Form) -> bool:
         {"role": "tool", "content": "There.", "name": "find_city", "tool_call_id": "call12345"},
     ]
     text = _rendered(template, messages)
-    # A Python dictionary or doubly escaped JSON in the text: the template took the arguments for something else.
+    # A Python dictionary or doubly escaped JSON in the text means that the template expects another form.
     mangled = any(sign in text for sign in ("{'place'", '\\"place\\"', "None"))
     return "find_city" in text and "Xanadu" in text and not mangled
 
 
 def _rendered(template: ChatTemplate, messages: list[dict[str, Any]]) -> str:
-    """Return the messages as the template renders them; empty where it refuses them."""
+    """Return the rendered messages, or an empty text if the template refuses them."""
     try:
         return template.render({"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True})
     except ChatTemplateError:

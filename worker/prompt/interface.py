@@ -1,7 +1,7 @@
-"""The messages between the supervisor and the prompt process.
+"""Messages between the supervisor and the prompt process.
 
-The prompt process renders chat templates and encodes text, so that a long or hostile prompt costs
-neither the step loop nor the heartbeat anything. It holds a tokenizer and no model.
+The prompt process renders chat templates and tokenises text, so that a long or hostile prompt delays neither the
+engine nor the heartbeat. It loads a tokenizer but no model.
 """
 
 from typing import Literal
@@ -15,11 +15,11 @@ from worker.worker_subprocess import LoadFailed
 
 
 class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the prompt process is started with, as JSON on its command line.
+    """Options of the prompt process, passed as JSON on its command line.
 
-    ``path`` is the model's GGUF file or IR folder (unused by the simulated engine); ``context_length`` is the
-    limit in tokens that prompts are held to, ``schema_bytes`` that of each schema and grammar in a request.
-    ``chat_template`` is the text of a template that replaces the model's own, if not empty.
+    ``path`` is the model's GGUF file or IR folder (unused by the simulated engine). ``context_length`` is the maximum
+    length of a prompt in tokens, ``schema_bytes`` the maximum size of each schema and grammar in a request.
+    ``chat_template`` is the text of a template that replaces the model's own, or empty.
     """
 
     engine: Literal["openvino", "simulated"]
@@ -30,14 +30,14 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Make the token ids of a request's prompt."""
+    """Prepare the prompt of a request."""
 
     number: int
     request: ChatRequest
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The prompt's token ids, and the plan for the answer to it."""
+    """The prompt's token ids, and the plan for the output."""
 
     number: int
     tokens: tuple[int, ...]

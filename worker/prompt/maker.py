@@ -1,4 +1,4 @@
-"""Makes prompts: a request's messages or plain prompt into token ids that fit the context."""
+"""Prompt makers: convert a request's messages or plain prompt to token ids that fit the context."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -17,20 +17,20 @@ from worker.prompt.template import ChatTemplate, ChatTemplateError
 from worker.prompt.tokenize import Encoder, RawEncode
 
 _COUNTED = 1 << 18
-"""Tokens up to which a prompt that is too long is counted exactly; that takes about a tenth of a second."""
+"""Maximum number of tokens to which an overlong prompt is counted exactly, which takes about 0.1 s."""
 
 _LAST_PIECES = 8
-"""Pieces of a rendered prompt that its end is looked for in."""
+"""Number of trailing pieces of a rendered prompt that are searched for reasoning markers."""
 
 
 class PromptMaker(Protocol):
-    """Makes the token ids of a request's prompt."""
+    """Converts requests to token ids, and plans their output."""
 
     def prepare(self, request: ChatRequest) -> tuple[int, ...]:
         """Return the prompt's token ids. Raises :class:`RequestRefused` when it can't be served."""
 
     def plan(self, request: ChatRequest) -> Plan:
-        """Return the plan for the answer. Raises :class:`RequestRefused` when there can be none."""
+        """Return the plan for the output. Raises :class:`RequestRefused` when the output format is unsupported."""
 
 
 class TemplatePromptMaker:
@@ -48,9 +48,9 @@ class TemplatePromptMaker:
         special_ids: Mapping[str, int] | None = None,
         missing_bytes: frozenset[int] = frozenset(),
     ) -> None:
-        """``template`` is None for a model that has none; ``opening`` are the ids that begin every plain prompt.
+        """``template`` is None for a model without one. ``opening`` are the ids at the start of every plain prompt.
 
-        ``special_ids`` are the ids of the special texts; ``missing_bytes`` those that no token stands for alone.
+        ``special_ids`` maps special texts to token ids. ``missing_bytes`` are the bytes without a token of their own.
         """
         self._encoder = Encoder(encode, special_texts)
         self._template = template
@@ -69,13 +69,13 @@ class TemplatePromptMaker:
             self._output = msgspec.structs.replace(self._output, tools=SPELLED_FORMAT)
 
     def plan(self, request: ChatRequest) -> Plan:
-        """Return what the answer is held to and how it is read, by the format that the template teaches."""
+        """Return the constraint and the output format, which follow from the request and the chat template."""
         return spellable_plan(self._plan(request), request, self._missing_bytes)
 
     def _plan(self, request: ChatRequest) -> Plan:
         if request.prompt is not None:
             return plain_plan(request)
-        # Only where there is reasoning does it matter how the prompt ends.
+        # The end of the prompt matters only for reasoning formats.
         prompt_end = "".join(self._render(request)[-_LAST_PIECES:]) if self._output.reasoning else ""
         plan = make_plan(request, self._output, prompt_end)
         if not (plan.tools or plan.reasoning):
@@ -87,8 +87,8 @@ class TemplatePromptMaker:
     def prepare(self, request: ChatRequest) -> tuple[int, ...]:
         """Return the token ids of the messages or the plain prompt.
 
-        Text in messages never becomes a special token. A plain prompt is written whole by its client, who has no
-        role to forge, so special texts in it are special, as fill-in-the-middle prompts need.
+        Text in messages never becomes a special token. In a plain prompt, special texts do become special tokens, as
+        fill-in-the-middle prompts require: it has no roles that a client could forge.
         """
         if isinstance(request.prompt, tuple):
             ids, whole = self._checked_ids(request.prompt), True
@@ -122,7 +122,7 @@ class TemplatePromptMaker:
         return spelled_out(request, system=self._form.system)
 
     def _takes_without_tools(self, request: ChatRequest) -> bool:
-        """Whether the template takes the messages when nothing of ours is added to them."""
+        """Return whether the template accepts the messages without the tool descriptions."""
         if self._template is None or self._form is None or not request.tools:
             return False
         try:
@@ -143,7 +143,7 @@ class TemplatePromptMaker:
             return pieces
         variables = template_variables(request, form, self._specials.disarm_joined)
         apart = self._specials.pieces(template.render(variables))
-        # Cutting at the ends of texts changes a token here and there, so it is done only where it disarms something.
+        # Cutting at the ends of texts changes some ordinary tokens, so it is done only if it disarms something.
         return apart if self._specials.count(apart) < self._specials.count(pieces) else pieces
 
     def _checked_ids(self, ids: tuple[int, ...]) -> list[int]:
@@ -159,9 +159,9 @@ class TemplatePromptMaker:
 
 
 def check_length(request: ChatRequest, length: int, *, whole: bool, context_length: int) -> None:
-    """Raise :class:`RequestRefused` unless ``length`` prompt tokens and the answer fit the context.
+    """Raise :class:`RequestRefused` unless ``length`` prompt tokens and the output fit the context.
 
-    ``whole`` is False when the prompt has more tokens than were counted. The wordings are OpenAI's.
+    ``whole`` is False when the prompt has more tokens than were counted. The messages are OpenAI's.
     """
     param = "messages" if request.prompt is None else "prompt"
     if length == 0:

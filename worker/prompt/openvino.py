@@ -1,4 +1,4 @@
-"""The prompt maker of a real model: OpenVINO GenAI's tokenizer, which loads without the model."""
+"""The prompt maker of a real model, with OpenVINO GenAI's tokenizer, which loads without the model."""
 
 import logging
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from worker.prompt.template import ChatTemplate
 _log = logging.getLogger(__name__)
 
 _ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
-"""A tokenizer's work can't be divided: more threads take CPU from the engine, and time from the one that works."""
+"""Tokenisation is sequential. More threads only slow it down, and take CPU time from the engine."""
 
 
 def load_prompt_maker(path: str, *, context_length: int, chat_template: str = "") -> TemplatePromptMaker:
-    """Load the tokenizer of the GGUF file or IR folder at ``path``; ``chat_template`` replaces its own if not empty.
+    """Load the tokenizer of the GGUF file or IR folder at ``path``. ``chat_template``, if any, replaces its own.
 
     Raises :class:`RuntimeError` when the tokenizer can't be loaded, and
     :class:`worker.prompt.template.ChatTemplateError` when the model's chat template can't be compiled.
@@ -56,7 +56,7 @@ def load_prompt_maker(path: str, *, context_length: int, chat_template: str = ""
 
 
 def _special_texts(tokenizer: openvino_genai.Tokenizer, vocabulary_size: int) -> dict[int, str]:
-    """Return the texts of the tokens that decoding can skip, by id: GenAI has no list of special tokens."""
+    """Return the texts of the tokens that decoding can skip, by id. GenAI does not list special tokens."""
     every = [[token] for token in range(vocabulary_size)]
     kept = tokenizer.decode(every, skip_special_tokens=False)
     skipped = tokenizer.decode(every, skip_special_tokens=True)
@@ -65,13 +65,13 @@ def _special_texts(tokenizer: openvino_genai.Tokenizer, vocabulary_size: int) ->
 
 def _encode(tokenizer: openvino_genai.Tokenizer, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
     encoded = tokenizer.encode(list(texts), add_special_tokens=add_special_tokens)
-    # The rows are padded to one length; the mask tells the padding.
+    # The rows are padded to equal length; the mask marks the padding.
     rows, masks = encoded.input_ids.data, encoded.attention_mask.data.astype(bool)
     return [row[mask].tolist() for row, mask in zip(rows, masks, strict=True)]
 
 
 def _opening(tokenizer: openvino_genai.Tokenizer) -> tuple[int, ...]:
-    """Return the ids that the tokenizer puts before a plain text (a BOS token), if it puts any."""
+    """Return the ids that the tokenizer puts before a plain text (a BOS token), if any."""
     (bare,) = _encode(tokenizer, ["a"], add_special_tokens=False)
     (full,) = _encode(tokenizer, ["a"], add_special_tokens=True)
     for start in range(len(full) - len(bare) + 1):

@@ -1,4 +1,4 @@
-"""The prompt maker of the simulated engine: messages as plain lines, encoded with its own vocabulary."""
+"""The prompt maker of the simulated engine: messages as plain lines, in the simulated vocabulary."""
 
 import msgspec
 
@@ -10,14 +10,14 @@ from worker.prompt.maker import check_length
 
 
 class SimulatedPromptMaker:
-    """Writes each message as a ``role: content`` line, and ``assistant:`` at the end."""
+    """Renders each message as a ``role: content`` line, followed by ``assistant:``."""
 
     def __init__(self, *, context_length: int) -> None:
         """``context_length`` is in tokens."""
         self._context_length = context_length
 
     def prepare(self, request: ChatRequest) -> tuple[int, ...]:
-        """Return the prompt's token ids. Raises :class:`RequestRefused` when they are too many."""
+        """Return the prompt's token ids. Raises :class:`RequestRefused` when there are too many."""
         if isinstance(request.prompt, tuple):
             ids = request.prompt
         elif request.prompt is not None:
@@ -29,10 +29,10 @@ class SimulatedPromptMaker:
         return ids
 
     def plan(self, request: ChatRequest) -> Plan:
-        """Return the plan of a model that writes calls in the hermes format, and reasons where a client asks for it.
+        """Return the plan of a model with hermes tool calls, and with reasoning if the client requests it.
 
-        That is where a request has variables for the template, as ``reasoning_effort`` amounts to. Calls that are not
-        required leave the answer free, as the simulated engine follows no grammar.
+        Template variables in the request, which ``reasoning_effort`` sets, count as such a request. Optional tool
+        calls put no constraint on the output, because the simulated engine supports no grammars.
         """
         if request.prompt is not None:
             return plain_plan(request)

@@ -1,9 +1,9 @@
-"""Keeps text from clients from turning into special tokens.
+"""Prevents special token injection: text from clients never becomes special tokens.
 
-A tokenizer makes ``<|im_end|>`` one special token wherever it stands, so a user who types it could end the turn
-and open another in a stranger's role. Before rendering, every special text inside client text gets a private mark
-after its first character; after rendering, the prompt is cut at the marks and its pieces are encoded apart. The
-text is unchanged, its tokens are ordinary ones.
+A tokenizer encodes ``<|im_end|>`` as a special token anywhere, so a client who sends it could end its turn and open
+another one in a different role. Before rendering, a random mark is inserted after the first character of each special
+text in client text. After rendering, the prompt is cut at the marks and its pieces are encoded separately. The text is
+unchanged, but its tokens are ordinary ones.
 """
 
 import json
@@ -16,11 +16,11 @@ _MARK_LENGTH = 12
 
 
 class SpecialTexts:
-    """The special texts of one vocabulary, and the marks that break them. One-character ones can't be broken."""
+    """The special texts of a vocabulary, and the mark that splits them. Single characters can't be split."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = sorted({text for text in texts if len(text) > 1}, key=len, reverse=True)
-        # Nobody outside this process sees the mark, so nobody can write it: 150 random bits.
+        # 150 random bits that never leave this process, so that no client can send the mark.
         self._mark = "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(_MARK_LENGTH))
         self._cut = re.compile(f"{self._mark}|{re.escape(json.dumps(self._mark)[1:-1])}")
         either = "|".join(map(re.escape, self._texts)) or "(?!)"
@@ -32,13 +32,13 @@ class SpecialTexts:
         self._insides = "\0".join(self._texts)
 
     def disarm(self, text: str) -> str:
-        """Return client text with a mark inside every special text that it holds."""
+        """Return client text with a mark inside every special text in it."""
         if self._mark in text:
             text = text.replace(self._mark, "")
         return self._start.sub(rf"\1{self._mark}", text) if self._special.search(text) else text
 
     def disarm_joined(self, text: str) -> str:
-        """Like :meth:`disarm`, and also mark the ends of text that could become special with its neighbours."""
+        """Like :meth:`disarm`; also mark the ends of a text that could form a special text with adjacent text."""
         text = self.disarm(text)
         core = text.strip()
         if not self._joins(core):
@@ -47,7 +47,7 @@ class SpecialTexts:
         return f"{text[:start]}{self._mark}{core}{self._mark}{text[start + len(core) :]}"
 
     def may_join(self, texts: Iterable[str]) -> bool:
-        """Whether any of these client texts could be part of a special text that begins or ends outside it."""
+        """Return whether one of the client texts could be part of a special text that extends beyond it."""
         return any(self._joins(text.strip()) for text in texts)
 
     def _joins(self, core: str) -> bool:
@@ -59,15 +59,15 @@ class SpecialTexts:
         return "\0" not in core and core in self._insides
 
     def pieces(self, rendered: str) -> list[str]:
-        """Return the rendered prompt cut at the marks, without them. Encode the pieces apart."""
+        """Return the rendered prompt cut at the marks, without them. Encode the pieces separately."""
         return [piece for piece in self._cut.split(rendered) if piece]
 
     def count(self, pieces: Iterable[str]) -> int:
-        """The number of special texts that the pieces hold, which become special tokens."""
+        """Return the number of special texts in the pieces; each becomes a special token."""
         return sum(sum(1 for _ in self._special.finditer(piece)) for piece in pieces)
 
     def spans(self, text: str, position: int) -> int:
-        """Return ``position``, moved to the start of the special text in ``text`` that it would cut, if any."""
+        """Return ``position``, or the start of the special text in ``text`` that a cut there would split."""
         start = max(0, position - self._longest)
         for found in self._special.finditer(text, start, position + self._longest):
             if found.start() < position < found.end():
@@ -75,5 +75,5 @@ class SpecialTexts:
         return position
 
     def reveal(self, text: str) -> str:
-        """Return text without marks, for people."""
+        """Return text without marks, for error messages."""
         return self._cut.sub("", text)

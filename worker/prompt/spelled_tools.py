@@ -1,7 +1,7 @@
-"""Tools for models whose chat template knows none: they are described in a message, and calls are plain text.
+"""Tool use for models whose chat template does not support tools: they are described in a message instead.
 
-The description is part of the system message, or of the first user message where the template has no system messages.
-The format is that of Nous Research's Hermes models, which many small models have met in training.
+The description is part of the system message, or of the first user message if the template has no system messages.
+The format is that of Nous Research's Hermes models, which is common in the training data of small models.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from shared.protocol.formats import ToolFormatName
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 
 SPELLED_FORMAT: ToolFormatName = "hermes"
-"""The format that the instructions ask for, and the history is written in."""
+"""The tool-call format of the instructions and of the rendered history."""
 
 _INSTRUCTIONS = """You can call functions. Here they are, each described as JSON:
 {tools}
@@ -24,14 +24,14 @@ The results come back between <tool_response> tags. Call functions only where th
 
 
 def knows_tools(template: str) -> bool:
-    """Whether a chat template (Jinja source) does anything with tools."""
+    """Return whether a chat template (Jinja source) supports tools."""
     return "tools" in template or "tool_call" in template
 
 
 def spelled_out(request: ChatRequest, *, system: bool) -> ChatRequest:
-    """Return the request with its tools, calls and results written into ordinary messages.
+    """Return the request with its tools, tool calls and results converted to ordinary messages.
 
-    ``system`` tells whether the template renders system messages.
+    ``system``: whether the template renders system messages.
     """
     messages = _messages(request.messages)
     if request.tools and request.tool_choice != "none":
@@ -50,15 +50,15 @@ def _in_system_message(messages: list[Message], instructions: str) -> list[Messa
 def _in_user_message(messages: list[Message], instructions: str) -> list[Message]:
     for index, message in enumerate(messages):
         if message.role == "user":
-            told = msgspec.structs.replace(message, content=f"{instructions}\n\n{message.content}")
-            return [*messages[:index], told, *messages[index + 1 :]]
+            extended = msgspec.structs.replace(message, content=f"{instructions}\n\n{message.content}")
+            return [*messages[:index], extended, *messages[index + 1 :]]
     return [Message(role="user", content=instructions), *messages]
 
 
 def _messages(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages with calls and results as text.
+    """Return the messages with tool calls and results as text.
 
-    Results become part of one user message with what the user says next: many templates want roles to alternate.
+    Results are merged with the next user message, because many templates require alternating roles.
     """
     result: list[Message] = []
     after_result = False

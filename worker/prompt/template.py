@@ -1,7 +1,7 @@
-"""Renders a model's chat template as Hugging Face transformers renders it, so that published templates work.
+"""Renders chat templates in the environment of Hugging Face transformers, so that published templates work.
 
 The environment is the one documented at https://huggingface.co/docs/transformers/chat_templating: Jinja2 sandboxed,
-``trim_blocks``, ``lstrip_blocks``, loop controls, ``tojson`` that leaves HTML characters alone,
+``trim_blocks``, ``lstrip_blocks``, loop controls, ``tojson`` without HTML escapes,
 ``raise_exception``, ``strftime_now`` and the ``{% generation %}`` tag.
 """
 
@@ -17,14 +17,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 class ChatTemplateError(Exception):
-    """The template refused the conversation or failed on it; the message is its own where it has one."""
+    """The template refused the conversation, or failed on it. The message is the template's own, if any."""
 
 
 class ChatTemplate:
     """A compiled chat template. ``source`` is its text."""
 
     def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
-        """Compile ``source``; raises :class:`ChatTemplateError` when it is no valid template."""
+        """Compile ``source``. Raises :class:`ChatTemplateError` when it is invalid."""
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
         )
@@ -40,20 +40,20 @@ class ChatTemplate:
     def render(self, variables: Mapping[str, Any]) -> str:
         """Return the prompt for ``variables`` (messages, tools, ...).
 
-        Raises :class:`ChatTemplateError` with the template's own message when it calls ``raise_exception``, and
-        with the kind of failure when it fails otherwise. Does not bound the time: the caller's process does.
+        Raises :class:`ChatTemplateError`, with the template's own message when it calls ``raise_exception``, otherwise
+        with the kind of failure. There is no time limit here: the supervisor kills a process that takes too long.
         """
         try:
             return self._template.render({**variables, **self._tokens})
         except TemplateError as error:
             raise ChatTemplateError(error.message or type(error).__name__) from error
         except Exception as error:
-            # A template is a program: it can divide by zero, recurse, index a list by name, ...
+            # A template is a program and can raise anything: ZeroDivisionError, RecursionError, TypeError, ...
             raise ChatTemplateError(f"The model's chat template failed: {type(error).__name__}: {error}") from error
 
 
 class _GenerationTag(Extension):
-    """``{% generation %}...{% endgeneration %}`` marks what to train on; for a prompt only its body counts."""
+    """``{% generation %}...{% endgeneration %}`` marks training targets. In a prompt, it is replaced by its body."""
 
     tags = {"generation"}  # noqa: RUF012 - declared as a plain set by the base class
 

@@ -1,15 +1,15 @@
-"""The chat template that an operator gives in place of the model's own."""
+"""Reads the chat template file of ``--chat-template``, which replaces the model's own."""
 
 from pathlib import Path
 
 from worker.model_source import ModelError
 
 _MOST = 65_536
-"""Bytes of a template: it goes to the prompt process on its command line, of which Linux allows 128 KiB."""
+"""Maximum size in bytes. The template is passed on a command line; Linux limits an argument to 128 KiB."""
 
 
 def read_template(file: str) -> str:
-    """Return the text of ``file``; nothing if no file is given. Raises :class:`ModelError` when it can't be used."""
+    """Return the text of ``file``, empty without a file. Raises :class:`ModelError` for an unusable file."""
     if not file:
         return ""
     try:

@@ -1,8 +1,8 @@
-"""Encodes text of any length with a tokenizer that cuts long strings off in silence.
+"""Encodes text of any length with a tokenizer that silently truncates long strings.
 
-OpenVINO GenAI's tokenizer returns at most ``cap`` tokens a string (8,192 for a GGUF model) and says nothing. So no
-string that could reach the cap is given to it: longer ones are cut where its pre-tokeniser cuts anyway, between a
-letter and a space before a letter, so that the tokens are those of the whole string.
+OpenVINO GenAI's tokenizer returns at most ``cap`` tokens per string (8,192 for a GGUF model). Longer texts are split
+where its pre-tokeniser splits anyway, between a letter and a space before a letter, so that the tokens are those of the
+whole text.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from worker.prompt.specials import SpecialTexts
 
 RawEncode = Callable[[Sequence[str]], list[list[int]]]
-"""A tokenizer's own encoding of several strings, each on its own: special texts become special tokens, no token is
-added at either end."""
+"""A tokenizer's encoding of several strings. Special texts become special tokens; no tokens are added at the ends."""
 
 _PROBE = "a " * 40_000
 _ANCHOR = "\n"
 _BYTES_PER_CHARACTER = 4
 _GROUP = 256
-"""Parts encoded in one call. A call costs GenAI 200 µs, a short string in it 3 µs, and a user can make many parts."""
+"""Parts per call. A call takes 200 µs, a short string in it 3 µs, and a client can cause many parts."""
 
 
 class Encoder:
@@ -28,15 +27,15 @@ class Encoder:
         self._specials = specials
         probe, joined, left, right, self._anchor = encode([_PROBE, "a b", "a", " b", _ANCHOR])
         self._cap = len(probe)
-        # Byte fallback makes at most one token a byte; the rest is for normalisers that lengthen text a little.
+        # At most one token per byte (byte fallback), with a margin for normalisers that lengthen text.
         self._piece_bytes = self._cap - self._cap // 8
-        # SentencePiece-like tokenizers put a space before every string, which pieces in the middle must not get.
+        # SentencePiece tokenizers put a space before every string, which must not happen to pieces in the middle.
         self._adds_space = joined != left + right
 
     def encode(self, pieces: Iterable[str], *, most: int) -> tuple[list[int], bool]:
-        """Return the token ids of the pieces, encoded apart and joined, and whether that is all of them.
+        """Return the token ids of the separately encoded pieces, and whether they are complete.
 
-        Stops soon once there are more than ``most`` ids.
+        Stops early once there are more than ``most`` ids.
         """
         ids: list[int] = []
         for group in self._groups(pieces):
@@ -71,7 +70,7 @@ class Encoder:
             start = end
 
     def _cut(self, text: str, start: int, end: int) -> int:
-        """Return where to cut before ``end``: at the last word's space, else anywhere but in a special text."""
+        """Return where to cut before ``end``: before the last word, otherwise anywhere outside a special text."""
         at = text.rfind(" ", start + 1, end)
         while at > start:
             if text[at - 1].isalpha() and text[at + 1 : at + 2].isalpha():
@@ -80,7 +79,7 @@ class Encoder:
         return max(self._specials.spans(text, end), start + 1)
 
     def _encode_parts(self, parts: list[str], *, opens: bool) -> Iterator[list[int]]:
-        """Yield the ids of each part; ``opens`` tells whether the first of them begins the prompt."""
+        """Yield the ids of each part. ``opens``: whether the first part is the start of the prompt."""
         anchored = [self._adds_space and not (opens and index == 0) for index in range(len(parts))]
         texts = [_ANCHOR + part if anchor else part for part, anchor in zip(parts, anchored, strict=True)]
         for part, ids, anchor in zip(parts, self._encode(texts), anchored, strict=True):
@@ -95,5 +94,5 @@ class Encoder:
         length = len(self._anchor)
         if ids[:length] == self._anchor:
             return ids[length:]
-        # The anchor has merged with the text: one space too many is better than a lost token.
+        # The anchor was merged with the text. An extra space is better than a lost token.
         return self._encode([part])[0]

@@ -1,1 +1,1 @@
-"""What the API and the workers have in common: types, their codec, keys, settings and the queue protocol."""
+"""Code that API replicas and workers share: the protocol, access to the store, and the process runtime."""

@@ -1,1 +1,1 @@
-"""What replicas and workers exchange: requests, events, errors, the registry and the job queue."""
+"""The protocol between replicas and workers: requests, events, errors, the registry and the job queue."""

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Advertises a process until its lease ends, and the model that a worker serves for good. May run while the store is at
--- its memory limit: nobody is gone because there is no room. All times are the store's own.
--- A lease never ends later than one lease from now, unless the store's clock was set back: such ends are cut, or the
--- dead would stay listed for as long as the clock went back.
--- KEYS: advertisement, index of the living, models
--- ARGV: id, advertisement, lease (ms), seconds for which ids are remembered after their lease,
---       then for a worker that serves: model, its facts
+-- Writes a process's registry record, which expires with its lease, and the permanent record of a worker's model.
+-- Runs even when the store is at its memory limit, so that no process disappears for lack of memory. All times are the
+-- store's own. After the store's clock was set back, leases that end later than one lease from now are shortened;
+-- otherwise dead processes would stay listed.
+-- KEYS: record, index of records, models
+-- ARGV: id, record, lease (ms), seconds for which ids stay in the index after their lease,
+--       then for a serving worker: model, model record
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local lease_end = string.format('%.3f', now + tonumber(ARGV[3]) / 1000)

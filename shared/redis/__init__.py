@@ -1,1 +1,1 @@
-"""Everything that speaks to Redis or Valkey: connections, commands, scripts and keys."""
+"""Access to Redis or Valkey: connections, commands, scripts and keys."""

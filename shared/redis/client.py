@@ -1,4 +1,4 @@
-"""The connection to Redis or Valkey."""
+"""Construction of clients and connections for a Redis or Valkey URL."""
 
 import socket
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from shared.redis.lean_connection import lean
 from shared.redis.raw_connection import RawConnection
 
 CONNECT_TIMEOUT = 3.0
-"""Seconds to wait for a connection."""
+"""Timeout in seconds for connecting."""
 
 READ_TIMEOUT = 5.0
-"""Seconds to wait for an answer."""
+"""Timeout in seconds for a reply."""
 
 SENTINEL_PORT = 26379
 
@@ -31,12 +31,12 @@ _SENTINEL = "+sentinel://"
 
 
 def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
-    """Return a client for ``url``; nothing is sent yet.
+    """Return a client for ``url``, without connecting yet.
 
-    ``url`` is ``redis://``, ``rediss://`` (TLS) or ``unix://``, or names Sentinels, which know the master:
+    ``url`` is ``redis://``, ``rediss://`` (TLS) or ``unix://``, or the URL of Sentinels:
     ``redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/database]``, likewise ``rediss+sentinel://``.
-    Silent peers are found by keep-alive and health checks; a command that fails for the connection's sake is tried
-    twice more, within half a second. Raises :class:`ValueError` for a malformed URL.
+    Dead peers are detected by keep-alive and health checks. A command that fails because of its connection is retried
+    twice, within half a second. Raises :class:`ValueError` for a malformed URL.
     """
     options = _options(url) | {
         "max_connections": max_connections,
@@ -52,13 +52,13 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
     else:
         pool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
     pool.connection_class = lean(pool.connection_class)
-    # A command's first try is outside of this.
-    return PipelinedRedis(pool, CommandPipeline(raw_connection(url), patience=READ_TIMEOUT), again=_retry(_RETRIES - 1))
+    # PipelinedRedis retries once by itself before it applies the policy.
+    return PipelinedRedis(pool, CommandPipeline(raw_connection(url), patience=READ_TIMEOUT), retry=_retry(_RETRIES - 1))
 
 
 def raw_connection(url: str) -> RawConnection:
-    """Return a line to the store at ``url``, which is as for :func:`connect`; not open yet. Raises :class:`ValueError`
-    for a malformed URL."""
+    """Return an unopened connection for ``url``, in the form of :func:`connect`. Raises :class:`ValueError` for a
+    malformed URL."""
     options = _options(url)
     if _SENTINEL in url:
         known = _Sentinels.of(url, options)
@@ -81,7 +81,7 @@ def _options(url: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Sentinels:
-    """What a URL of Sentinels says: where they are, how to reach them, and how to reach the master of ``service``."""
+    """A parsed Sentinel URL: addresses, options for the Sentinels, and options for the master of ``service``."""
 
     service: str
     addresses: list[tuple[str, int]]
@@ -90,7 +90,7 @@ class _Sentinels:
 
     @classmethod
     def of(cls, url: str, options: dict[str, Any]) -> "_Sentinels":
-        """Read ``url``; ``options`` are those of every connection. Raises :class:`ValueError` when it is malformed."""
+        """Parse ``url``; ``options`` apply to every connection. Raises :class:`ValueError` when it is malformed."""
         scheme, _, rest = url.partition(_SENTINEL)
         if scheme not in ("redis", "rediss"):
             raise ValueError(f"'{scheme}+sentinel' is no URL scheme: use redis+sentinel:// or rediss+sentinel://")
@@ -122,6 +122,6 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _keepalive() -> dict[int, int]:
-    """Find a vanished peer within about ten seconds, where the platform lets one choose."""
+    """Return socket options that detect a dead peer within about ten seconds, as far as the platform has them."""
     wanted = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
     return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}

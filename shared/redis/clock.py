@@ -1,4 +1,4 @@
-"""The store's clock: the only one that processes share. What one process writes and another compares is timed by it."""
+"""The store's clock: the only clock that processes share, used for all times that one writes and another compares."""
 
 import time
 
@@ -6,13 +6,13 @@ from redis.asyncio import Redis
 
 
 async def store_time(redis: Redis) -> float:
-    """Return the store's time (Unix seconds). Raises what redis-py raises when the store can't be reached."""
+    """Return the store's time (Unix seconds). Raises what redis-py raises when the store is unreachable."""
     seconds, microseconds = await redis.time()
     return float(seconds) + float(microseconds) / 1e6
 
 
 class StoreClock:
-    """The store's time between two looks at it; this process's wall clock until the first one."""
+    """An estimate of the store's time: the last known one plus elapsed time; the wall clock until :meth:`set`."""
 
     def __init__(self) -> None:
         self._ahead: float | None = None

@@ -1,8 +1,8 @@
-"""Many questions to the store at a time over one line, and redis-py's commands on top of it.
+"""The command pipeline: concurrent commands over one connection to the store, and a redis-py client on top of it.
 
-redis-py takes a connection out of a pool for each command, and bounds the time of each answer by a timer. Here commands
-follow each other on one connection, in the order in which they are asked, and one timer watches them all. What needs a
-connection for itself (pipelines, transactions, subscriptions) still takes one out of the pool.
+redis-py takes a connection out of a pool and starts a timer for each command. Here all commands share one connection,
+where replies arrive in the order of the commands, and one timer. What needs a connection of its own (pipelines,
+transactions, subscriptions) still takes one out of the pool.
 """
 
 import asyncio
@@ -20,51 +20,51 @@ _CLOSED = "the connection to the store was closed"
 
 
 class CommandPipeline:
-    """Asks over a line that is opened when needed; each answer wakes the one who asked for it, and nobody else."""
+    """Sends commands over one connection, opened on demand, and gives each caller the reply to its command."""
 
-    def __init__(self, line: RawConnection, *, patience: float) -> None:
-        """``patience`` is how many seconds the store may take for an answer."""
-        self._connection = line
+    def __init__(self, connection: RawConnection, *, patience: float) -> None:
+        """``patience`` is the timeout in seconds for a reply."""
+        self._connection = connection
         self._patience = patience
-        self._asked: deque[tuple[asyncio.Future[Any], float]] = deque()
-        """Who waits for an answer, in the order of the questions, and since when (the event loop's seconds)."""
+        self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
+        """The futures of commands without a reply, in order, and when each was sent (event loop time)."""
         self._opening: asyncio.Task[None] | None = None
-        self._watch: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def ask(self, *command: Argument) -> Any:
-        """Return the store's answer to ``command``.
+    async def execute(self, *command: Argument) -> Any:
+        """Send ``command`` and return its reply.
 
-        Raises what the store answers if that is an error, as redis-py names it; :class:`ConnectionError` or
-        :class:`OSError` when the store can't be reached or the connection breaks, and :class:`TimeoutError` when the
-        store takes too long. The command may have been carried out all the same then.
+        Raises redis-py's exception for an error reply, :class:`ConnectionError` or :class:`OSError` when the store is
+        unreachable or the connection breaks, and :class:`TimeoutError` when the reply takes too long. The command may
+        have been executed nevertheless.
         """
         if not self._connection.is_open:
-            await self._opened()
+            await self._ensure_open()
         try:
             self._connection.send(*command)
         except ConnectionError as error:
             self._break(error)
             raise
         loop = asyncio.get_running_loop()
-        answer = loop.create_future()
-        self._asked.append((answer, loop.time()))
-        if self._watch is None:
-            self._watch = loop.call_later(self._patience, self._look)
-        return await answer
+        reply = loop.create_future()
+        self._waiting.append((reply, loop.time()))
+        if self._timer is None:
+            self._timer = loop.call_later(self._patience, self._check_timeout)
+        return await reply
 
     def close(self) -> None:
-        """Close the line; whoever still waits gets a :class:`ConnectionError`."""
+        """Close the connection. Commands without a reply fail with :class:`ConnectionError`."""
         if self._opening is not None:
             self._opening.cancel()
         self._break(ConnectionError(_CLOSED))
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    async def _opened(self) -> None:
-        """Open the line, once for all who need it."""
+    async def _ensure_open(self) -> None:
+        """Wait for the connection, which concurrent callers open only once."""
         if self._opening is None:
-            self._opening = asyncio.create_task(self._open(), name="line to the store")
+            self._opening = asyncio.create_task(self._open(), name="connection to the store")
             self._opening.add_done_callback(self._end_opening)
         opening = self._opening
         try:
@@ -76,88 +76,88 @@ class CommandPipeline:
 
     async def _open(self) -> None:
         await self._connection.open()
-        self._connection.watch(self._take)
+        self._connection.watch(self._deliver)
 
     def _end_opening(self, opening: asyncio.Task[None]) -> None:
         self._opening = None
         if not opening.cancelled():
-            opening.exception()  # whoever waited has it; if all have gone, it is not worth a warning
+            opening.exception()  # marks it as retrieved: waiting callers have it, and without any it needs no warning
 
-    def _take(self) -> None:
-        """Hand out the answers that have come."""
+    def _deliver(self) -> None:
+        """Complete the futures of the replies that have arrived."""
         try:
-            answers = self._connection.answers()
+            replies = self._connection.answers()
         except RedisError as error:
             self._break(error)
             return
-        for answer in answers:
-            if not self._asked:
+        for reply in replies:
+            if not self._waiting:
                 self._break(InvalidResponse("the store says what it was not asked"))
                 return
-            asked, _ = self._asked.popleft()
-            if asked.done():
-                continue  # given up
-            if not isinstance(answer, Exception):
-                asked.set_result(answer)
-            elif isinstance(answer, ReadOnlyError):
-                # It is no master any more: whoever asks again finds the new one.
-                asked.set_exception(ConnectionError(f"the store has become a replica: {answer}"))
+            waiting, _ = self._waiting.popleft()
+            if waiting.done():
+                continue  # cancelled
+            if not isinstance(reply, Exception):
+                waiting.set_result(reply)
+            elif isinstance(reply, ReadOnlyError):
+                # No longer the master. A retry connects to the new one.
+                waiting.set_exception(ConnectionError(f"the store has become a replica: {reply}"))
                 self._break(ConnectionError("the store has become a replica"))
                 return
             else:
-                asked.set_exception(answer)
+                waiting.set_exception(reply)
 
-    def _look(self) -> None:
-        """See whether the oldest question has waited too long."""
-        self._watch = None
-        if not self._asked:
+    def _check_timeout(self) -> None:
+        """Break the connection when the oldest command has exceeded the timeout."""
+        self._timer = None
+        if not self._waiting:
             return
         loop = asyncio.get_running_loop()
-        rest = self._asked[0][1] + self._patience - loop.time()
-        if rest > 0:
-            self._watch = loop.call_later(rest, self._look)
+        remaining = self._waiting[0][1] + self._patience - loop.time()
+        if remaining > 0:
+            self._timer = loop.call_later(remaining, self._check_timeout)
         else:
             self._break(TimeoutError("the store does not answer"))
 
     def _break(self, error: Exception) -> None:
         self._connection.close()
-        asked, self._asked = self._asked, deque()
-        for answer, _ in asked:
-            if not answer.done():
-                answer.set_exception(error)
+        waiting, self._waiting = self._waiting, deque()
+        for reply, _ in waiting:
+            if not reply.done():
+                reply.set_exception(error)
 
 
 class PipelinedRedis(ArqRedis):
-    """redis-py's client, but single commands go over one line."""
+    """redis-py's client, with single commands sent through a :class:`CommandPipeline`."""
 
-    def __init__(self, pool: ConnectionPool, asker: CommandPipeline, *, again: Retry) -> None:
-        """``pool`` is for what needs a connection for itself. A command that fails for the connection's sake is tried
-        once more at once, and then as ``again`` says."""
+    def __init__(self, pool: ConnectionPool, pipeline: CommandPipeline, *, retry: Retry) -> None:
+        """``pool`` serves what needs a connection of its own. A command that fails because of its connection is retried
+        immediately, and then according to ``retry``."""
         super().__init__(pool_or_conn=pool)
-        self._asker = asker
-        self._again = again
+        self._command_pipeline = pipeline
+        self._retry_policy = retry
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Return the answer to a command as redis-py hands it out; raises what :meth:`CommandPipeline.ask` raises."""
+        """Return a command's reply, converted by redis-py. Raises what :meth:`CommandPipeline.execute` raises."""
         name = args[0]
         if " " in name:
-            # Two words, such as SCRIPT LOAD, which the server wants apart.
+            # The server expects two words, such as SCRIPT LOAD, as two arguments.
             args = (*name.split(), *args[1:])
         try:
-            answer = await self._asker.ask(*args)
+            reply = await self._command_pipeline.execute(*args)
         except (ConnectionError, TimeoutError):
-            answer = await self._again.call_with_retry(lambda: self._asker.ask(*args), _give_up)
-        # It tells redis-py's cache which keys are concerned; there is none.
+            reply = await self._retry_policy.call_with_retry(lambda: self._command_pipeline.execute(*args), _give_up)
+        # Only for redis-py's client-side cache, which is not used.
         options.pop("keys", None)
         if name in self.response_callbacks:
-            return self.response_callbacks[name](answer, **options)
-        return answer
+            return self.response_callbacks[name](reply, **options)
+        return reply
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        """Close the line, and the pool as redis-py does."""
-        self._asker.close()
+        """Close the pipeline, and the pool as redis-py does."""
+        self._command_pipeline.close()
         await super().aclose(close_connection_pool)
 
 
 async def _give_up(error: Exception) -> None:
-    """Nothing to do between two tries: the line is open again when it is needed."""
+    """Do nothing between retries: the connection is reopened on demand."""

@@ -1,6 +1,6 @@
 """Every Redis key and channel of the service, in one place.
 
-Payloads lie under arq's own ``arq:job:`` prefix, so that arq's tools read our queues.
+Payloads use arq's ``arq:job:`` prefix, so that arq's tools can read the queues.
 """
 
 from arq.constants import job_key_prefix
@@ -20,10 +20,10 @@ REPLICAS = PREFIX + "replicas"
 """Sorted set of API replica ids, scored likewise."""
 
 MODELS = PREFIX + "models"
-"""Hash of model name to the encoded facts that the last worker advertised; outlives the workers."""
+"""Hash of model name to the model's record, as last announced by a worker; outlives the workers."""
 
 OUTBOX_OWNERS = PREFIX + "outbox-owners"
-"""Set with a TTL: the ids of the API replicas that may hold promises."""
+"""Set with a TTL: ids of the API replicas that may have an outbox."""
 
 API_KEYS = PREFIX + "keys"
 """Hash of API key id to the encoded record of the key, without its secret."""
@@ -33,7 +33,7 @@ DEAD_LETTERS = PREFIX + "dead-letters"
 
 
 def queue(model: str) -> str:
-    """Sorted set of the ids of waiting jobs, scored by tier and fair share (see ``enqueue.lua``): arq's queue."""
+    """Sorted set of the ids of waiting jobs, scored by band and start tag (see ``enqueue.lua``): arq's queue."""
     return f"{PREFIX}queue:{model}"
 
 
@@ -48,34 +48,34 @@ def load(model: str) -> str:
 
 
 def reaped(model: str) -> str:
-    """Time (ms) at which anybody last looked for lapsed claims."""
+    """Time (ms) of the last reaping."""
     return f"{PREFIX}reaped:{model}"
 
 
 def fair_queue(model: str) -> str:
-    """Hash of what fair queueing remembers: the virtual time of each band, and each tenant's finish tag in it."""
+    """Hash with the state of fair queueing: the virtual time of each band, and each tenant's finish tag in it."""
     return f"{PREFIX}fair-queue:{model}"
 
 
 def prefixes(model: str) -> str:
-    """Hash of bounded size: which workers have computed prompts that begin in a certain way (see ``enqueue.lua``)."""
+    """Hash of bounded size: the workers that have computed each prompt prefix (see ``enqueue.lua``)."""
     return f"{PREFIX}prefixes:{model}"
 
 
 def reserved(model: str) -> str:
-    """Sorted set of "job worker" for waiting jobs that are kept for a worker, scored by the time (ms) of its end."""
+    """Sorted set of "JOB WORKER" for reserved jobs, scored by the end of the reservation (ms)."""
     return f"{PREFIX}reserved:{model}"
 
 
 def buckets(key_id: str) -> str:
-    """Hash of an API key's rate limits: for each, the time (ms) at which its bucket will be full again; and of absent
-    replicas that hold places, the time since when they have been missed (see ``reserve.lua``)."""
+    """Hash of an API key's rate limits: for each limit, the time (ms) at which its bucket is full again; for each
+    absent replica that holds concurrency places, the time since when it is absent (see ``reserve.lua``)."""
     return f"{PREFIX}buckets:{key_id}"
 
 
 def admitted(key_id: str) -> str:
-    """Sorted set of an API key's requests in flight, "NAME REPLICA", scored by the time (ms) at which they are surely
-    over."""
+    """Sorted set of an API key's requests in flight, "NAME REPLICA", scored by the time (ms) by which they have
+    certainly ended."""
     return f"{PREFIX}admitted:{key_id}"
 
 
@@ -85,18 +85,18 @@ def payload(job: str) -> str:
 
 
 def request(request_id: str) -> str:
-    """Hash of a request that several jobs share: ``request``, the encoded request, and a field for each job left."""
+    """Hash of a shared request: ``request``, the encoded request, and a field for each unfinished job."""
     return f"{PAYLOAD_PREFIX}request:{request_id}"
 
 
 def state(job: str) -> str:
-    """Hash of a job's claims: worker, attempt, score; crashes and lost_workers; cancelled where the client has gone;
-    spared: the lease end that it was given when the store had been away."""
+    """Hash of a job's state: ``worker``, ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``cancelled`` if it is;
+    ``spared``, the lease end to which it was extended after an outage of the store."""
     return STATE_PREFIX + job
 
 
 def journal(job: str) -> str:
-    """List of the encoded events that were published for the job so far."""
+    """List of the encoded events published for the job so far."""
     return JOURNAL_PREFIX + job
 
 
@@ -111,17 +111,17 @@ def stored_index(key_id: str) -> str:
 
 
 def outbox(replica_id: str) -> str:
-    """Hash with a TTL: the answers that an API replica has promised to store (see :mod:`api.outbox`)."""
+    """Hash with a TTL: the pending completions of an API replica (see :mod:`api.outbox`)."""
     return f"{PREFIX}outbox:{replica_id}"
 
 
 def worker(worker_id: str) -> str:
-    """String with a TTL: what a worker advertises (see :mod:`shared.protocol.registry`)."""
+    """String with a TTL: a worker's registry record (see :mod:`shared.protocol.registry`)."""
     return f"{PREFIX}worker:{worker_id}"
 
 
 def replica(replica_id: str) -> str:
-    """String with a TTL: what an API replica advertises."""
+    """String with a TTL: an API replica's registry record."""
     return REPLICA_PREFIX + replica_id
 
 

@@ -1,8 +1,8 @@
-"""redis-py's connections to Redis or Valkey, made cheaper: every request needs a few commands before its first token.
+"""redis-py connections with less overhead per command.
 
-redis-py packs arguments one by one in Python, starts a task for each command to bound the time of sending, and begins
-with a read that is cancelled at once. Here hiredis packs, only a connection that is clogged is waited for, and nothing
-is read that has not been asked for. What is said or heard with each token has :mod:`shared.redis.raw_connection`.
+redis-py packs arguments one by one in Python, starts a task per command to limit the time of sending, and begins with a
+read that it cancels at once. Here hiredis packs the arguments, sending waits only when the write buffer is full, and
+there is no speculative read. Per-token traffic uses :mod:`shared.redis.raw_connection` instead.
 """
 
 import asyncio
@@ -13,39 +13,39 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError, DataError, TimeoutError
 
 _CLOGGED = 64 * 1024
-"""Unsent bytes from which on sending waits for the peer; asyncio's own limit."""
+"""Unsent bytes from which sending waits for the peer; asyncio's own limit."""
 
 
 class LeanConnection(AbstractConnection):
-    """Packs and sends with little work of its own.
+    """A redis-py connection with cheaper packing and sending.
 
-    Under uvloop, a connection that ends suddenly is a :class:`RuntimeError`; here it is a :class:`ConnectionError`
-    under every loop.
+    uvloop raises :class:`RuntimeError` for a connection that ends suddenly; here it is a :class:`ConnectionError` under
+    every event loop.
     """
 
     async def on_connect(self) -> None:
-        """Greet the store. Raises what redis-py raises when it does not let us in.
+        """Perform the handshake. Raises what redis-py raises when the store refuses it.
 
-        What has just been connected needs no check of its health: one that fails, as without the right password,
-        would connect again, and so on without end.
+        Skips the health check of the new connection: a failing one, as with a wrong password, would reconnect in an
+        endless loop.
         """
         self.next_health_check = asyncio.get_running_loop().time() + self.health_check_interval
         await super().on_connect()
 
     async def can_read_destructive(self) -> bool:
-        """Whether the connection is of no more use: the peer has closed it.
+        """Return whether the peer has closed the connection.
 
-        redis-py asks before each command, and answers by a read that a timer cancels. There is nothing else to find:
-        who leaves an answer unread closes the connection.
+        redis-py calls this before each command, and implements it by a read with a timeout. The read is not needed:
+        a caller that leaves a reply unread closes the connection.
         """
         reader: asyncio.StreamReader | None = self._reader
         return reader is None or reader.at_eof()
 
     def pack_command(self, *args: Any) -> list[bytes]:
-        """Return a command's bytes. Raises :class:`DataError` for an argument that is no text, bytes or number."""
+        """Return a command's bytes. Raises :class:`DataError` for arguments other than text, bytes and numbers."""
         name = args[0]
         if " " in name if isinstance(name, str) else b" " in name:
-            # Two words, such as SCRIPT LOAD, which the server wants apart.
+            # The server expects two words, such as SCRIPT LOAD, as two arguments.
             args = (*name.split(), *args[1:])
         try:
             return [hiredis.pack_command(args)]
@@ -54,7 +54,7 @@ class LeanConnection(AbstractConnection):
 
     async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         """Send ``command``. Raises :class:`ConnectionError` when the peer has closed the connection, and
-        :class:`TimeoutError` when it takes no more bytes for as long as the connection's time limit."""
+        :class:`TimeoutError` when it accepts no data for the connection's timeout."""
         if not self.is_connected:
             await self.connect()  # type: ignore[no-untyped-call]
         elif check_health:
@@ -78,5 +78,5 @@ class LeanConnection(AbstractConnection):
 
 
 def lean(kind: type[AbstractConnection]) -> type[AbstractConnection]:
-    """Return ``kind`` of connection (plain, TLS, Unix socket, Sentinel's), made lean."""
+    """Return a lean subclass of a connection class (plain, TLS, Unix socket, Sentinel)."""
     return type(f"Lean{kind.__name__}", (LeanConnection, kind), {})

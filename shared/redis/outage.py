@@ -1,7 +1,7 @@
-"""The store's outages in the log: one line when a process notices, and one when all of its parts are served again.
+"""Logging of store outages: one line per process when an outage begins, and one when it has ended.
 
-Several parts of a process use the store, and each retries a few times a second. They report here how that goes. What is
-not retried should be logged at :attr:`Outage.level`, as it is no news while the store is away.
+Several parts of a process use the store, and each retries a few times per second. They report failures and successes
+here. Failures that are not retried should be logged at :attr:`Outage.level`, because they are expected in an outage.
 """
 
 import logging
@@ -12,43 +12,43 @@ from redis.exceptions import ConnectionError, TimeoutError
 logger = logging.getLogger(__name__)
 
 _NOT_REACHED = (ConnectionError, TimeoutError, OSError)
-"""What every part gets when the store is away; other errors are a part's own."""
+"""Errors that an outage explains; others are specific to a part."""
 
 
 class Outage:
-    """Which parts of a process the store fails at present."""
+    """The parts of a process for which the store currently fails."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._since = 0.0
 
     @property
     def level(self) -> int:
-        """At which level to log a failure that is not tried again: WARNING, or DEBUG while an outage is known."""
+        """The log level for failures that are not retried: WARNING, or DEBUG during an outage."""
         return logging.DEBUG if self._failing else logging.WARNING
 
     def failed(self, part: str, error: Exception) -> None:
-        """Note that ``part`` was failed by the store and will try again."""
+        """Report that a command of ``part`` failed and will be retried."""
         if not self._failing:
             self._since = time.monotonic()
             logger.warning("the store fails (%s): %s: %s", part, type(error).__name__, error)
-            self._told.add(part)
-        elif not isinstance(error, _NOT_REACHED) and part not in self._told:
-            # Such as a command that the access rules forbid: not explained by an outage.
+            self._reported.add(part)
+        elif not isinstance(error, _NOT_REACHED) and part not in self._reported:
+            # Not explained by an outage, for example a command that the ACL forbids.
             logger.warning("the store fails (%s): %s: %s", part, type(error).__name__, error)
-            self._told.add(part)
+            self._reported.add(part)
         self._failing.add(part)
 
     def served(self, part: str) -> None:
-        """Note that the store has served ``part``."""
+        """Report that a command of ``part`` succeeded."""
         if part not in self._failing:
             return
         self._failing.discard(part)
         if not self._failing:
-            self._told.clear()
+            self._reported.clear()
             logger.warning("the store works again after %.1f s", time.monotonic() - self._since)
 
 
 store = Outage()
-"""That of this process."""
+"""The state of this process."""

@@ -1,8 +1,8 @@
-"""A connection to Redis or Valkey of one's own, for what is said or heard a hundred times a second.
+"""A low-overhead connection to Redis or Valkey for per-token traffic.
 
-redis-py's asyncio client passes a command through a dozen coroutines and bounds each answer by a timer; beside an
-engine that keeps every core busy and every cache full, that is most of what a token costs. Here a command is one call
-of the socket, and an answer is one more, when somebody looks for it: nothing is awaited, so no task wakes.
+redis-py's asyncio client passes each command through a dozen coroutines and starts a timer per reply. On a host whose
+cores and caches an engine keeps busy, that is most of the cost of a token. Here a command is one socket call and a
+reply another, made when the caller polls. Nothing is awaited, so no task is woken.
 """
 
 import asyncio
@@ -16,22 +16,24 @@ from redis.connection import ConnectionPool, DefaultParser
 from redis.exceptions import ConnectionError, InvalidResponse
 
 Argument = str | bytes | int | float
-"""What a command may consist of."""
+"""Types of a command's arguments."""
 
 _NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _READ = 64 * 1024
-"""Bytes to ask the socket for at once."""
+"""Size of a socket read in bytes."""
 
 
 def pack_arguments(*arguments: Argument) -> bytes:
-    """Return arguments as the store reads them, each a bulk string of RESP, to stand in a packed command behind
-    :func:`pack_count` (https://redis.io/docs/latest/develop/reference/protocol-spec/)."""
+    """Return arguments encoded as RESP bulk strings, to follow :func:`pack_count` in a packed command.
+
+    See https://redis.io/docs/latest/develop/reference/protocol-spec/.
+    """
     packed = _pack(arguments)
     return packed[packed.index(b"\n") + 1 :]
 
 
 def pack_count(arguments: int) -> bytes:
-    """Return how a packed command of so many ``arguments`` begins; its name is one of them."""
+    """Return the head of a packed command with ``arguments`` arguments, including its name."""
     return b"*%d\r\n" % arguments
 
 
@@ -49,35 +51,33 @@ def _pack(command: tuple[Argument, ...]) -> bytes:
 
 
 class RawConnection:
-    """One connection, opened and closed as often as need be. It retries nothing: its holder knows what is lost."""
+    """One connection that can be reopened. It never retries, because only the owner knows what was lost."""
 
     def __init__(self, pool: ConnectionPool) -> None:
-        """``pool`` makes the connections, and keeps none of them."""
+        """``pool`` is only used to construct connections."""
         self._pool = pool
         self._connection: Any = None
         self._socket: socket | None = None
         self._reader = hiredis.Reader()
         self._unread = bytearray(_READ)
-        """Where the socket's bytes go: taken anew for each read, so large a piece of memory would cost more than the
-        read itself."""
+        """The receive buffer, reused because allocating it costs more than the read."""
         self._unsent = b""
         self._watched = False
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection, as far as we know."""
+        """Whether the connection is open, as far as is known."""
         return self._socket is not None
 
     def fileno(self) -> int:
-        """The socket's number, which lets ``select`` wait for a line. Raises :class:`ConnectionError` when it is not
-        open."""
+        """Return the socket's file descriptor, for ``select``. Raises :class:`ConnectionError` when not open."""
         return self._open_socket().fileno()
 
     async def open(self, *commands: tuple[str | bytes, ...]) -> None:
-        """Connect, greet the store and run ``commands``, in a thread; what was open is closed before.
+        """Connect, perform the handshake and run ``commands``, in a thread. An open connection is closed before.
 
-        Raises :class:`redis.exceptions.RedisError` or :class:`OSError` when the store can't be reached, does not let
-        us in, or refuses a command.
+        Raises :class:`redis.exceptions.RedisError` or :class:`OSError` when the store is unreachable, or refuses the
+        handshake or a command.
         """
         self.close()
         connection: Any = self._pool.make_connection()
@@ -91,13 +91,13 @@ class RawConnection:
         self._reader = hiredis.Reader(protocolError=InvalidResponse, replyError=DefaultParser.parse_error)
 
     def send(self, *command: Argument) -> None:
-        """Send a command. Raises as :meth:`send_packed` does."""
+        """Send a command. Raises what :meth:`send_packed` raises."""
         self.send_packed(_pack(command))
 
     def send_packed(self, packed: bytes) -> None:
-        """Send a command as the store reads it; what the socket does not take at once follows as soon as it does.
+        """Send a packed command. What the socket does not accept at once is sent later by the event loop.
 
-        Raises :class:`ConnectionError` when the line is not open or has broken.
+        Raises :class:`ConnectionError` when the connection is not open or has broken.
         """
         if self._unsent:
             self._unsent += packed
@@ -108,11 +108,10 @@ class RawConnection:
             asyncio.get_running_loop().add_writer(self.fileno(), self._send_rest)
 
     def answers(self) -> list[Any]:
-        """Take what has come, whole answers in order, without waiting. An exception among them, of the type that
-        redis-py has for it, is how the store refuses a command.
+        """Return the complete replies that have arrived, in order, without waiting.
 
-        Raises :class:`ConnectionError` when the line is not open or has broken, and :class:`InvalidResponse` when the
-        peer is no store.
+        Error replies are returned as redis-py's exceptions. Raises :class:`ConnectionError` when the connection is not
+        open or has broken, and :class:`InvalidResponse` when the peer does not speak RESP.
         """
         wire, reader = self._open_socket(), self._reader
         try:
@@ -121,7 +120,7 @@ class RawConnection:
                 if not size:
                     raise ConnectionError("the store has closed the connection")
                 reader.feed(self._unread, 0, size)  # type: ignore[arg-type] # its stub knows no buffers
-                # What TLS has decrypted already would not show on the socket.
+                # Data that TLS has already decrypted does not make the socket readable.
                 if not (isinstance(wire, ssl.SSLSocket) and wire.pending()):
                     break
         except _NOT_NOW:
@@ -134,19 +133,19 @@ class RawConnection:
         return answers
 
     def watch(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called whenever there is something to take, until :meth:`unwatch`. Raises
-        :class:`ConnectionError` when the line is not open."""
+        """Call ``callback`` whenever data has arrived, until :meth:`unwatch`. Raises :class:`ConnectionError` when not
+        open."""
         asyncio.get_running_loop().add_reader(self.fileno(), callback)
         self._watched = True
 
     def unwatch(self) -> None:
-        """Tell nobody any more that something has come."""
+        """Stop calling the callback of :meth:`watch`."""
         if self._watched and self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._watched = False
 
     def close(self) -> None:
-        """End the connection, if there is one; what has not been sent or taken is lost."""
+        """Close the connection, if open. Unsent commands and unread replies are lost."""
         if self._socket is None:
             return
         self.unwatch()
@@ -160,7 +159,7 @@ class RawConnection:
         return self._socket
 
     def _try_send(self, data: bytes) -> int:
-        """Return how many bytes the socket has taken. Raises :class:`ConnectionError` when it is broken."""
+        """Send and return the number of bytes accepted. Raises :class:`ConnectionError` when the socket is broken."""
         try:
             return self._open_socket().send(data)
         except _NOT_NOW:
@@ -172,7 +171,7 @@ class RawConnection:
         try:
             self._unsent = self._unsent[self._try_send(self._unsent) :]
         except ConnectionError:
-            # Whoever looks for the answer finds it out.
+            # The next read reports it.
             self._unsent = b""
         if not self._unsent:
             self._stop_sending()

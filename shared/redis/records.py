@@ -1,7 +1,7 @@
-"""Records of the store that cannot be read: what decoding raises, and one log line for each of them.
+"""Unreadable records in the store: what decoding raises, and one log line for each record.
 
-A reader of the store skips such a record and goes on: it may come from a newer version, or from anybody who can write
-to the store, and must cost nobody else anything.
+Readers skip such records. They may come from a newer version or from anyone with write access to the store, and must
+not affect other requests.
 """
 
 import logging
@@ -15,13 +15,13 @@ UNREADABLE = (ValueError, RecursionError)
 """What decoding a record raises: :class:`msgspec.DecodeError` and :class:`UnicodeDecodeError` are ValueErrors."""
 
 _MOST_REPORTED = 1024
-"""Reports that are remembered, so that a store full of foreign records does not fill the memory."""
+"""Maximum number of remembered reports, which bounds memory when the store is full of foreign records."""
 
 _reported: set[tuple[str | bytes, str]] = set()
 
 
 def report_unreadable(record: str | bytes, error: Exception) -> None:
-    """Log that ``record``, named by its key or id, cannot be read; once for each record and error."""
+    """Log that ``record``, given by key or id, cannot be read; once per record and error."""
     report = (record, str(error))
     if report in _reported:
         return
@@ -32,7 +32,7 @@ def report_unreadable(record: str | bytes, error: Exception) -> None:
 
 
 def readable_names(index: str, names: Iterable[bytes]) -> list[str]:
-    """Return the ``names`` in ``index`` as text; those that are not UTF-8 are reported and left out."""
+    """Return the ``names`` in ``index`` as text. Names that are not UTF-8 are reported and skipped."""
     readable = []
     for name in names:
         try:
@@ -43,5 +43,5 @@ def readable_names(index: str, names: Iterable[bytes]) -> list[str]:
 
 
 def is_wrong_type(error: Exception) -> bool:
-    """Whether a command failed because its key holds another type of value, such as a string in place of a hash."""
+    """Return whether a command failed because its key holds another type of value."""
     return isinstance(error, ResponseError) and "WRONGTYPE" in str(error)

@@ -1,4 +1,4 @@
-"""Lua scripts that the store runs."""
+"""Lua scripts that run in the store."""
 
 import logging
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 KeyType = Literal["string", "hash", "zset", "set"]
 
 _DELETE_FOREIGN = """#!lua flags=allow-oom
--- Deletes keys that hold another type of value than they should.
+-- Deletes keys that hold an unexpected type of value.
 -- KEYS: any
--- ARGV: the type of each
+-- ARGV: the expected type of each key
 -- Returns the keys that were deleted.
 local deleted = {}
 for at, key in ipairs(KEYS) do
@@ -33,11 +33,11 @@ return deleted
 
 
 class Script:
-    """A script that is sent to the store when that does not know it, and called by its digest from then on."""
+    """A script that is called by its digest, and loaded when the store does not know it."""
 
     def __init__(self, redis: Redis, text: str, types: Sequence[KeyType] = ()) -> None:
-        """``types`` are those of the script's keys, in order. Where the script fails because a key holds another type,
-        which none of ours can have written, that key is deleted and the script runs again."""
+        """``types`` are the expected types of the script's keys, in order. When the script fails because a key holds
+        another type, which only foreign code can have written, that key is deleted and the script is retried."""
         self._redis: Any = redis
         self._types = types
         self.text = text
@@ -51,7 +51,7 @@ class Script:
             if not (self._types and is_wrong_type(error)):
                 raise
             for key in await Script(self._redis, _DELETE_FOREIGN)(keys, self._types):
-                logger.error("%s held a value of another type, and was deleted", key.decode(errors="replace"))
+                logger.error("deleted key %s, which held an unexpected type of value", key.decode(errors="replace"))
             return await self._run(keys, arguments)
 
     async def _run(self, keys: Sequence[str | bytes], arguments: Sequence[Argument]) -> Any:
@@ -64,5 +64,5 @@ class Script:
 
 
 def digest_of(text: str) -> str:
-    """Return the digest by which the store calls a script that it knows."""
+    """Return the digest by which the store identifies a loaded script."""
     return sha1(text.encode(), usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""Hearing one channel of Redis or Valkey for as long as the connection holds."""
+"""Subscription to one pub/sub channel of Redis or Valkey."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,53 +9,52 @@ from redis.exceptions import ConnectionError, RedisError
 from shared.redis.raw_connection import RawConnection
 
 PING_AFTER = 5.0
-"""Seconds of silence after which the store is asked whether it is still there; as many again may pass until it
-answers. Keep-alive finds a host that has gone; this finds a store that hangs."""
+"""Seconds without data after which a PING is sent, and the timeout of its reply. Keep-alive detects a dead host; PING
+detects a hanging store."""
 
 
 async def subscribe(
-    line: RawConnection, channel: str, on_message: Callable[[bytes], None], *, on_subscribed: Callable[[], None]
+    connection: RawConnection, channel: str, on_message: Callable[[bytes], None], *, on_subscribed: Callable[[], None]
 ) -> NoReturn:
-    """Subscribe to ``channel`` on ``line``, and call ``on_message`` with each message, until cancelled.
+    """Subscribe to ``channel`` on ``connection`` and call ``on_message`` with each message, until cancelled.
 
-    ``on_subscribed`` is called once, when nothing can be missed any more. Raises what redis-py raises, or
-    :class:`OSError`, when the store can't be reached, forbids it, or stops answering; messages may be lost then.
+    ``on_subscribed`` is called once, when the subscription is active. Raises what redis-py raises, or :class:`OSError`,
+    when the store is unreachable, forbids it, or stops responding; messages may be lost then.
     """
-    await line.open()
+    await connection.open()
     try:
-        ear = _Subscriber(line, on_message, on_subscribed)
-        line.watch(ear.take)
-        line.send("SUBSCRIBE", channel)
-        await ear.broken()
+        subscriber = _Subscriber(connection, on_message, on_subscribed)
+        connection.watch(subscriber.take)
+        connection.send("SUBSCRIBE", channel)
+        await subscriber.broken()
     finally:
-        line.close()
-    raise AssertionError("a line does not end without an error")
+        connection.close()
+    raise AssertionError("a subscription only ends with an error")
 
 
 class _Subscriber:
-    """Hands on what comes, within the event loop's own call: a task that is woken for each message costs more than most
-    messages do."""
+    """Delivers messages directly from the event loop's reader callback, which is cheaper than waking a task."""
 
     def __init__(
-        self, line: RawConnection, on_message: Callable[[bytes], None], on_subscribed: Callable[[], None]
+        self, connection: RawConnection, on_message: Callable[[bytes], None], on_subscribed: Callable[[], None]
     ) -> None:
-        self._connection = line
+        self._connection = connection
         self._on_message = on_message
         self._on_subscribed = on_subscribed
         self._loop = asyncio.get_running_loop()
         self._broken: asyncio.Future[None] = self._loop.create_future()
-        self._heard = self._loop.time()
+        self._last_reply = self._loop.time()
 
     def take(self) -> None:
-        """Hand on what has come."""
+        """Deliver the messages that have arrived."""
         try:
-            for answer in self._connection.answers():
-                self._heard = self._loop.time()
-                if isinstance(answer, RedisError):
-                    raise answer
-                if answer[0] == b"message":
-                    self._on_message(answer[2])
-                elif answer[0] == b"subscribe":
+            for reply in self._connection.answers():
+                self._last_reply = self._loop.time()
+                if isinstance(reply, RedisError):
+                    raise reply
+                if reply[0] == b"message":
+                    self._on_message(reply[2])
+                elif reply[0] == b"subscribe":
                     self._on_subscribed()
         except Exception as error:
             self._connection.unwatch()
@@ -63,15 +62,15 @@ class _Subscriber:
                 self._broken.set_exception(error)
 
     async def broken(self) -> None:
-        """Wait for the end, which is always an error; ask the store in long silences."""
+        """Wait until the subscription breaks, and raise its error. Sends PINGs when idle."""
         while not self._broken.done():
-            heard = self._heard
-            silence = self._loop.time() - heard
-            if silence < PING_AFTER:
-                await asyncio.wait([self._broken], timeout=PING_AFTER - silence)
+            last_reply = self._last_reply
+            idle = self._loop.time() - last_reply
+            if idle < PING_AFTER:
+                await asyncio.wait([self._broken], timeout=PING_AFTER - idle)
                 continue
             self._connection.send("PING")
             await asyncio.wait([self._broken], timeout=PING_AFTER)
-            if self._heard == heard and not self._broken.done():
+            if self._last_reply == last_reply and not self._broken.done():
                 raise ConnectionError("the store does not answer")
         self._broken.result()

@@ -1,1 +1,1 @@
-"""What every process needs: settings, logs, tasks and the event loop."""
+"""The runtime of every process: settings, logs, tasks and the event loop."""

@@ -1,4 +1,4 @@
-"""The event loop of our processes."""
+"""The event loop of all processes: uvloop where available."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 new_event_loop: Callable[[], asyncio.AbstractEventLoop]
 try:
     from uvloop import new_event_loop
-except ImportError:  # there is none for Windows
+except ImportError:  # not available on Windows
     from asyncio import new_event_loop
 
 Result = TypeVar("Result")
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run ``main`` to its end and return its result; like :func:`asyncio.run`, on uvloop where that is installed."""
+    """Run ``main`` and return its result, like :func:`asyncio.run`, on uvloop if installed."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)

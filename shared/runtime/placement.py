@@ -1,8 +1,8 @@
-"""Which CPUs a process runs on where an engine computes on the CPU, too.
+"""CPU affinity of processes that share a host with a CPU engine.
 
-OpenVINO pins its threads while it infers: the one that steps to the first CPU that the engine may use, the others to
-the rest. About half of a step is serial (docs/performance.md, tuning), and runs on that first CPU alone; meanwhile the
-other threads wait. Whoever takes the first CPU for a moment holds up the step by as much, and on the others hardly.
+OpenVINO pins its threads during inference: the stepping thread to the first CPU of the engine, the others to the rest.
+About half of a step is serial and runs on the first CPU only, while the other threads wait. Other work on the first CPU
+therefore delays the step by its full duration, and on the other CPUs hardly at all.
 """
 
 import os
@@ -12,19 +12,21 @@ from contextlib import suppress
 
 
 def own_cpus() -> frozenset[int]:
-    """The CPUs on which this process may run; none where the system does not tell."""
+    """Return the CPUs on which this process may run; empty if unknown."""
     return frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset()
 
 
 def beside_engine(cpus: Set[int]) -> frozenset[int]:
-    """Those of ``cpus``, which an engine may use, that are left to whatever runs beside it: all but the first, if there
-    are more."""
+    """Return the CPUs for other processes on the host of an engine that may use ``cpus``: all but the first, if
+    there are more."""
     return frozenset(cpus - {min(cpus)}) if len(cpus) > 1 else frozenset(cpus)
 
 
 def run_on(cpus: Set[int], pid: int = 0) -> None:
-    """Have this process, or another one that has just begun, and what it starts from now on, run on ``cpus`` only; none
-    mean that it stays where it is, as it does where the system does not allow it."""
+    """Restrict this process, or the new process ``pid``, and its future children to ``cpus``.
+
+    Does nothing if ``cpus`` is empty or the system does not allow it.
+    """
     if sys.platform == "linux" and cpus:
         with suppress(OSError):
             os.sched_setaffinity(pid, cpus)

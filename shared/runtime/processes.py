@@ -1,13 +1,12 @@
-"""Command lines that run a Python module as a child process."""
+"""Command lines of child processes."""
 
 import sys
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command line of ``python -m module arguments...`` in this interpreter.
+    """Return the command line of ``python -m module arguments...`` for this interpreter.
 
-    ``-P`` keeps the working directory off the import path: ``api`` and ``worker`` are common names, and a package of
-    that name in the directory where ``vinoqueue`` was started must not run in place of ours. ``PYTHONPATH`` still
-    counts.
+    ``-P`` removes the working directory from the import path: ``api`` and ``worker`` are common names, and a package of
+    that name in the working directory must not be run instead. ``PYTHONPATH`` still applies.
     """
     return [sys.executable, "-P", "-m", module, *arguments]

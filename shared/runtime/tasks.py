@@ -1,4 +1,4 @@
-"""Background tasks, and how they end."""
+"""Background tasks: restarting, cancelling and awaiting them."""
 
 import asyncio
 import logging
@@ -10,25 +10,25 @@ logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
-_PATIENCE = 0.5
-"""Seconds after which a task that is still there is cancelled again."""
+_CANCEL_AGAIN_AFTER = 0.5
+"""Seconds after which a task that has not ended is cancelled again."""
 
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
-"""Seconds before a failed task runs again: twice as many after each failure."""
+_INITIAL_BACKOFF = 0.1
+_MAX_BACKOFF = 5.0
+"""Seconds before a failed task is restarted; doubled after each failure up to the maximum."""
 
 _HEALTHY_AFTER = 60.0
-"""Seconds after which a task that runs, or still fails in the same way, counts as new."""
+"""Seconds of running after which the backoff is reset; also the interval at which a repeated failure is logged."""
 
 
 async def keep_running(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
-    """Run the endless ``work`` until cancelled, and start it again after a pause when it fails.
+    """Run the endless ``work`` until cancelled, and restart it with exponential backoff when it fails.
 
-    For background tasks whose end must not end the process. A failure is logged with its traceback; while it repeats at
-    the same line, one line a minute says so.
+    For background tasks whose failure must not end the process. A failure is logged with its traceback. While it
+    repeats at the same source line, it is logged once per minute without one.
     """
     loop = asyncio.get_running_loop()
-    pause, known, logged = _FIRST_PAUSE, "", 0.0
+    backoff, last_place, last_logged = _INITIAL_BACKOFF, "", 0.0
     while True:
         began = loop.time()
         try:
@@ -37,48 +37,48 @@ async def keep_running(name: str, work: Callable[[], Coroutine[Any, Any, None]])
         except Exception as error:
             now = loop.time()
             if now - began > _HEALTHY_AFTER:
-                pause = _FIRST_PAUSE
+                backoff = _INITIAL_BACKOFF
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"
-            if place != known:
-                logger.exception("background task '%s' failed and starts again in %.1f s", name, pause)
-                known, logged = place, now
-            elif now - logged > _HEALTHY_AFTER:
+            if place != last_place:
+                logger.exception("background task '%s' failed and starts again in %.1f s", name, backoff)
+                last_place, last_logged = place, now
+            elif now - last_logged > _HEALTHY_AFTER:
                 logger.error("background task '%s' still fails: %s", name, error)
-                logged = now
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+                last_logged = now
+        await asyncio.sleep(backoff)
+        backoff = min(2 * backoff, _MAX_BACKOFF)
 
 
 async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Cancel ``tasks`` and wait until all have ended; their failures are not raised.
 
-    A cancellation that meets the end of a time-out inside a library can get lost (asyncio.wait_for before
-    Python 3.12 does that), so it is repeated.
+    Cancellations are repeated, because one that coincides with the end of ``asyncio.wait_for`` gets lost before
+    Python 3.12.
     """
     pending = {task for task in tasks if not task.done()}
     while pending:
         for task in pending:
             task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=_PATIENCE)
+        _, pending = await asyncio.wait(pending, timeout=_CANCEL_AGAIN_AFTER)
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class BackgroundTasks:
-    """Small tasks that nobody waits for, until their owner ends. What they raise is logged."""
+    """Short tasks that no caller awaits. Their exceptions are logged, and their owner waits for them at its end."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, _Result], name: str) -> asyncio.Task[_Result]:
-        """Begin ``work``; returns at once."""
+        """Start ``work`` and return its task."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def finish(self, patience: float) -> None:
-        """Wait up to ``patience`` seconds for what is under way, then cancel it."""
+        """Wait up to ``patience`` seconds for the running tasks, then cancel them."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=patience)
         await cancel_all(self._tasks)

@@ -1,21 +1,20 @@
-"""When a process does what it does again and again."""
+"""Schedule of periodic work."""
 
 import random
 import time
 
-_PHASE = random.uniform(0.0, 60.0)  # noqa: S311 - nobody gains by guessing it
-"""Seconds by which this process's beats are shifted against those of others on the host: a store should not hear all
-of them at once."""
+_PHASE = random.uniform(0.0, 60.0)  # noqa: S311 - not a secret
+"""Random phase in seconds of this process's ticks, which spreads the processes' commands over time."""
 
 _TOO_SOON = 0.125
-"""The share of a period below which the next beat is left out: a timer may fire a little early."""
+"""Share of a period below which the next tick is skipped, because timers may fire slightly early."""
 
 
 def next_tick(period: float) -> float:
-    """Return the seconds to wait until the next beat of ``period`` seconds.
+    """Return the seconds until the next tick of ``period`` seconds.
 
-    Beats of one period, or of multiples of it, fall together in a process. Once awake, it does several things for
-    little more than one: on a host whose caches an engine has filled, most of what small work costs is to begin.
+    Ticks of the same period, or of multiples of it, coincide within a process. Waking up is most of the cost of small
+    tasks on a host whose caches an engine has filled, so they share one wake-up.
     """
     rest = period - (time.monotonic() + _PHASE) % period
     return rest if rest > _TOO_SOON * period else rest + period

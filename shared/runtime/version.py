@@ -6,4 +6,4 @@ try:
     VERSION = version("vinoqueue")
 except PackageNotFoundError:
     VERSION = "0.0.0+source"
-"""As the package metadata has it; a checkout that was not installed has none."""
+"""The version in the package metadata; a checkout that is not installed has none."""

@@ -11,8 +11,8 @@ from shared.runtime.tasks import BackgroundTasks, cancel_all, keep_running
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(tasks, "_LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(tasks, "_INITIAL_BACKOFF", 0.001)
+    monkeypatch.setattr(tasks, "_MAX_BACKOFF", 0.001)
 
 
 async def test_a_task_that_fails_starts_again_and_its_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ async def store() -> AsyncIterator[LittleStore]:
 
 
 @pytest.fixture
-async def asker(store: LittleStore) -> AsyncIterator[CommandPipeline]:
+async def pipeline(store: LittleStore) -> AsyncIterator[CommandPipeline]:
     made = CommandPipeline(raw_connection(store.url), patience=PATIENCE)
     yield made
     made.close()
@@ -33,101 +33,103 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def unanswered(store: LittleStore, asker: CommandPipeline) -> asyncio.Task[bytes]:
+async def unanswered(store: LittleStore, pipeline: CommandPipeline) -> asyncio.Task[bytes]:
     """A question that the store has heard and says nothing to."""
-    await asker.ask("ECHO", "open")
+    await pipeline.execute("ECHO", "open")
     store.silent = True
-    waiting = asyncio.create_task(asker.ask("ECHO", "x"))
+    waiting = asyncio.create_task(pipeline.execute("ECHO", "x"))
     await until(lambda: [b"ECHO", b"x"] in store.heard)
     return waiting
 
 
 async def test_each_gets_the_answer_to_its_own_question_over_one_connection(
-    store: LittleStore, asker: CommandPipeline
+    store: LittleStore, pipeline: CommandPipeline
 ) -> None:
     texts = [b"%d" % number for number in range(100)]
-    assert await asyncio.gather(*(asker.ask("ECHO", text) for text in texts)) == texts
+    assert await asyncio.gather(*(pipeline.execute("ECHO", text) for text in texts)) == texts
     assert len(store.connections) == 1
 
 
-async def test_an_error_is_for_the_one_who_caused_it(asker: CommandPipeline) -> None:
+async def test_an_error_is_for_the_one_who_caused_it(pipeline: CommandPipeline) -> None:
     questions = (("ECHO", "before"), ("REFUSE",), ("ECHO", "after"))
-    before, refused, after = await asyncio.gather(*(asker.ask(*words) for words in questions), return_exceptions=True)
+    before, refused, after = await asyncio.gather(
+        *(pipeline.execute(*words) for words in questions), return_exceptions=True
+    )
     assert (before, after) == (b"before", b"after")
     assert isinstance(refused, NoPermissionError)
 
 
 async def test_a_question_that_is_given_up_leaves_the_others_their_answers(
-    store: LittleStore, asker: CommandPipeline
+    store: LittleStore, pipeline: CommandPipeline
 ) -> None:
-    given_up = await unanswered(store, asker)
+    given_up = await unanswered(store, pipeline)
     given_up.cancel()
     store.silent = False
     # The answer that is due comes after all.
     store.connections[0].write(b"$5\r\nlate!\r\n")
-    assert await asker.ask("ECHO", "next") == b"next"
+    assert await pipeline.execute("ECHO", "next") == b"next"
     assert given_up.cancelled()
 
 
 async def test_whoever_waits_is_told_that_the_store_has_gone_and_the_next_one_finds_it_again(
-    store: LittleStore, asker: CommandPipeline
+    store: LittleStore, pipeline: CommandPipeline
 ) -> None:
-    results = await asyncio.gather(asker.ask("HANG", "UP"), asker.ask("QUEUED"), return_exceptions=True)
+    results = await asyncio.gather(pipeline.execute("HANG", "UP"), pipeline.execute("QUEUED"), return_exceptions=True)
     assert [type(result) for result in results] == [ConnectionError, ConnectionError]
-    assert await asker.ask("ECHO", "again") == b"again"
+    assert await pipeline.execute("ECHO", "again") == b"again"
     assert len(store.connections) == 2
 
 
 async def test_a_store_that_says_nothing_is_given_up(store: LittleStore) -> None:
-    asker = CommandPipeline(raw_connection(store.url), patience=0.05)
-    assert await asker.ask("ECHO", "open") == b"open"
+    pipeline = CommandPipeline(raw_connection(store.url), patience=0.05)
+    assert await pipeline.execute("ECHO", "open") == b"open"
     store.silent = True
     with pytest.raises(TimeoutError):
-        await asker.ask("ECHO", "nothing")
+        await pipeline.execute("ECHO", "nothing")
     store.silent = False
-    assert await asker.ask("ECHO", "again") == b"again"
-    asker.close()
+    assert await pipeline.execute("ECHO", "again") == b"again"
+    pipeline.close()
 
 
 async def test_a_line_is_opened_once_for_all_and_all_hear_when_that_fails(store: LittleStore) -> None:
     host, _, _ = store.url.rpartition(":")
-    asker = CommandPipeline(raw_connection(f"{host}:1/0"), patience=PATIENCE)
-    results = await asyncio.gather(*(asker.ask("ECHO", "x") for _ in range(10)), return_exceptions=True)
+    pipeline = CommandPipeline(raw_connection(f"{host}:1/0"), patience=PATIENCE)
+    results = await asyncio.gather(*(pipeline.execute("ECHO", "x") for _ in range(10)), return_exceptions=True)
     assert all(isinstance(result, ConnectionError) for result in results)
     assert len({id(result) for result in results}) == 1
 
 
-async def test_a_store_that_is_no_master_any_more_is_left(store: LittleStore, asker: CommandPipeline) -> None:
-    results = await asyncio.gather(asker.ask("WRITE"), asker.ask("QUEUED"), return_exceptions=True)
+async def test_a_store_that_is_no_master_any_more_is_left(store: LittleStore, pipeline: CommandPipeline) -> None:
+    results = await asyncio.gather(pipeline.execute("WRITE"), pipeline.execute("QUEUED"), return_exceptions=True)
     assert [type(result) for result in results] == [ConnectionError, ConnectionError]
-    assert await asker.ask("ECHO", "found") == b"found"
+    assert await pipeline.execute("ECHO", "found") == b"found"
     assert len(store.connections) == 2
 
 
-async def test_who_waits_when_it_is_closed_is_told(store: LittleStore, asker: CommandPipeline) -> None:
-    waiting = await unanswered(store, asker)
-    asker.close()
+async def test_who_waits_when_it_is_closed_is_told(store: LittleStore, pipeline: CommandPipeline) -> None:
+    waiting = await unanswered(store, pipeline)
+    pipeline.close()
     with pytest.raises(ConnectionError):
         await waiting
 
 
 async def test_who_waits_for_the_line_when_it_is_closed_is_told(store: LittleStore) -> None:
     store.silent = True
-    asker = CommandPipeline(raw_connection(store.url), patience=PATIENCE)
-    waiting = asyncio.create_task(asker.ask("ECHO", "x"))
+    pipeline = CommandPipeline(raw_connection(store.url), patience=PATIENCE)
+    waiting = asyncio.create_task(pipeline.execute("ECHO", "x"))
     await until(lambda: store.heard)
-    asker.close()
+    pipeline.close()
     with pytest.raises(ConnectionError):
         await waiting
     # Or the thread that connects would wait for the store a little longer.
     store.connections[0].close()
 
 
-async def test_a_store_that_says_what_it_was_not_asked_is_left(store: LittleStore, asker: CommandPipeline) -> None:
-    assert await asker.ask("ECHO", "open") == b"open"
+async def test_a_store_that_says_what_it_was_not_asked_is_left(store: LittleStore, pipeline: CommandPipeline) -> None:
+    assert await pipeline.execute("ECHO", "open") == b"open"
     store.connections[0].write(b"+unasked\r\n")
     await until(store.connections[0].is_closing)
-    assert await asker.ask("ECHO", "again") == b"again"
+    assert await pipeline.execute("ECHO", "again") == b"again"
 
 
 async def test_the_client_tries_again_where_a_connection_broke(store: LittleStore) -> None:

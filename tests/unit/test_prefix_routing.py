@@ -35,7 +35,7 @@ async def redis() -> AsyncIterator[ArqRedis]:
 
 @pytest.fixture
 async def queue(redis: ArqRedis) -> JobQueue:
-    queue = JobQueue(redis, "tiny", prefix_routing=True, keep_ms=3_600_000, lease_ms=60_000)
+    queue = JobQueue(redis, "tiny", prefix_routing=True, reserved_ms=3_600_000, lease_ms=60_000)
     await idle(queue)
     return queue
 

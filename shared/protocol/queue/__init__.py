@@ -1,7 +1,7 @@
-"""The claim and lease protocol: how a job goes from the API to exactly one worker at a time.
+"""The job queue: claims and leases, by which exactly one worker at a time holds a job.
 
-Each step is one Lua script, so that it happens as a whole or not at all; the scripts stand beside
-this module and say what they take and return. Times inside them come from Redis' own clock.
+Each step is one Lua script and therefore atomic. The scripts are in this package; their headers document arguments and
+replies. All times are the store's own.
 """
 
 from shared.protocol.queue.emitter import LINGER_MS, Emitter, Lease, StaleClaims

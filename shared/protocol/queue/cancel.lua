@@ -1,9 +1,11 @@
 #!lua flags=allow-oom
--- Ends jobs whose client has gone: taken out of the queue, or their worker told. A job that is not there yet may be on
--- its way still, as commands on other connections overtake each other; it is then not queued when it comes.
+-- Cancels jobs: removes waiting jobs from the queue, and notifies the workers of claimed ones. A job that is not known
+-- yet may still be enqueued, because commands on different connections overtake each other. Its state is then marked,
+-- so that enqueue leaves it out.
 -- KEYS: queue
--- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, time (ms) for which to expect a late job, ids...
--- Returns the ids of the jobs that workers have.
+-- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix,
+--       TTL (ms) of the mark of unknown jobs, ids...
+-- Returns the ids of the claimed jobs.
 local claimed = {}
 for at = 6, #ARGV do
   local job = ARGV[at]
@@ -14,7 +16,7 @@ for at = 6, #ARGV do
     local marked = redis.pcall('HSET', state, 'cancelled', 1)
     local worker = redis.pcall('HGET', state, 'worker')
     if type(marked) == 'table' then
-      forget(job, ARGV[1], ARGV[2], ARGV[3]) -- its state can't be read
+      forget(job, ARGV[1], ARGV[2], ARGV[3]) -- its state holds another type of value
     elseif worker then
       claimed[#claimed + 1] = job
       redis.call('PUBLISH', ARGV[4] .. worker, 'cancel ' .. job)

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Corrects what a tenant was charged for a request, once its true cost is known.
+-- Corrects a tenant's finish tag once the usage of a request is known.
 -- KEYS: fair_queue
--- ARGV: band, tenant, tokens used beyond the guess (negative where fewer)
-local mine = 'finish:' .. ARGV[1] .. ':' .. ARGV[2]
-local past = redis.call('HMGET', KEYS[1], 'time:' .. ARGV[1], mine)
+-- ARGV: band, tenant, tokens used beyond the estimate (negative if fewer)
+local finish_field = 'finish:' .. ARGV[1] .. ':' .. ARGV[2]
+local past = redis.call('HMGET', KEYS[1], 'time:' .. ARGV[1], finish_field)
 if past[2] then
   local tag = math.max(tag_of(past[1]), tag_of(past[2]) + tonumber(ARGV[3]))
-  redis.call('HSET', KEYS[1], mine, string.format('%.0f', tag))
+  redis.call('HSET', KEYS[1], finish_field, string.format('%.0f', tag))
 end

@@ -1,29 +1,29 @@
 #!lua flags=allow-oom
--- Moves waiting jobs to the in-flight set for one worker: at most its free slots, and at most its
--- share of the queue while other workers have free slots too.
--- Jobs that are reserved for other workers (see enqueue.lua) are passed over until that time ends: whoever passes over jobs
--- must look again then. A worker that is full gives back what is reserved for it, and others are woken for it.
+-- Claims waiting jobs for one worker: at most its free slots, and at most an equal share of the queue while other
+-- workers have free slots.
+-- Jobs reserved for other workers (see enqueue.lua) are skipped until the reservation ends; the worker must then claim
+-- again. When a worker is full, the jobs reserved for it are freed and other workers are woken.
 -- KEYS: queue, inflight, load, fair_queue, reserved
 -- ARGV: payload prefix, state prefix, journal prefix, worker, slots used, slots, lease (ms), state TTL (ms),
---       worker channel prefix, time (ms) for which jobs are reserved
--- A job whose records can't be read is forgotten: the API replica that waits for it finds it gone.
--- Returns the number of jobs that still wait, then {id, attempt, crashes, lost_workers, payload, journal} for each
+--       worker channel prefix, duration (ms) of a reservation
+-- A job whose records are unreadable is deleted; its API replica notices the missing payload.
+-- Returns the number of jobs still waiting, then {id, attempt, crashes, lost_workers, payload, journal} for each
 -- claimed one.
 
-local MOST_ATTEMPTS = 1000000
+local MAX_ATTEMPTS = 1000000
 
--- Returns for each job that is reserved for a worker that worker's name, and how many are reserved for us and for others.
+-- Returns the worker of each reserved job, and how many jobs are reserved for this worker and for others.
 local function read_reserved()
   local reserved, ours, others = {}, 0, 0
   if redis.call('EXISTS', KEYS[5]) == 1 then
     local now = now_ms()
     redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', now))
-    -- What is reserved for longer than jobs are reserved was written before the store's clock was set back.
+    -- A reservation that ends too late was written before the store's clock was set back.
     redis.call('ZREMRANGEBYSCORE', KEYS[5], string.format('(%.0f', now + tonumber(ARGV[10])), '+inf')
     for _, entry in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
       local job, worker = string.match(entry, '^(%S+) (.*)$')
       if not job then
-        redis.call('ZREM', KEYS[5], entry) -- nobody of ours has written it
+        redis.call('ZREM', KEYS[5], entry) -- not written by Vinoqueue
       elseif worker == ARGV[4] then
         reserved[job], ours = worker, ours + 1
       else
@@ -34,7 +34,8 @@ local function read_reserved()
   return reserved, ours, others
 end
 
--- Takes up to so many jobs from the queue's front that are not reserved for others; returns ids and scores in turn.
+-- Removes up to `take` jobs from the front of the queue, except those reserved for others. Returns alternating ids
+-- and scores.
 local function pop(take, reserved, for_others)
   if for_others == 0 then
     return redis.call('ZPOPMIN', KEYS[1], take)
@@ -51,17 +52,17 @@ local function pop(take, reserved, for_others)
   return popped
 end
 
--- Returns a count in a job's state. Raises an error when it can be none.
+-- Returns a count from a job's state. Raises an error when it is invalid.
 local function count(stored)
   local number = tonumber(stored or 0)
-  if not (number and number >= 0 and number <= MOST_ATTEMPTS) then
+  if not (number and number >= 0 and number <= MAX_ATTEMPTS) then
     error('no count')
   end
   return number
 end
 
--- Claims a job that was taken out of the queue; returns what to reply of it, or nil when it has gone. Raises an error
--- when its records can't be read.
+-- Claims a job that was removed from the queue. Returns its row of the reply, or nil when its payload is missing.
+-- Raises an error when its records are unreadable.
 local function claim(job, score, lease_end)
   local payload = redis.call('GET', ARGV[1] .. job)
   if not payload then
@@ -91,7 +92,7 @@ if waiting > 0 then
   reserved, for_us, for_others = read_reserved()
 end
 if waiting > 0 and used < slots then
-  redis.call('ZCARD', KEYS[2]) -- fails before anything is taken, if the key holds another type of value
+  redis.call('ZCARD', KEYS[2]) -- fails before any job is removed if the key holds another type of value
   local others = redis.call('ZCOUNT', KEYS[3], '-inf', '(1')
   local own = redis.call('ZSCORE', KEYS[3], ARGV[4])
   if own and tonumber(own) < 1 then

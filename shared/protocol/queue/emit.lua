@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- Publishes one step's frames and journals their events, and ends the jobs that finished.
--- A worker that no longer holds one of the jobs gets their ids back, and nothing happens: it drops
--- them and tries again. So no stale attempt ever reaches a client (fencing).
+-- Publishes one step's frames, appends their events to the journals, and deletes the jobs that have ended.
+-- If the worker no longer holds the lease of some of the jobs, nothing is published and their ids are returned. The
+-- worker drops them and retries. Stale attempts therefore never reach a client (fencing).
 -- KEYS: inflight, load
--- ARGV: payload prefix, state prefix, journal prefix, worker, journal TTL (ms), TTL after the end (ms), load ('' leaves
---       it), number of frames, number of jobs that have one event and go on, (channel, frame)...,
+-- ARGV: payload prefix, state prefix, journal prefix, worker, journal TTL (ms), journal TTL after the end (ms), load
+--       ('' for unchanged), number of frames, number of jobs with one non-terminal event, (channel, frame)...,
 --       (id, attempt, event)... of those jobs, then for each other job: id, attempt, final (0/1), number of events,
 --       events...
 -- Returns {1, receivers of each frame...} or {0, stale ids...}.
 --
--- What can't be read or written because a key holds another type of value is passed over (redis.pcall): one such key
--- must not keep the worker from publishing for all its jobs. A claim in such a key is stale.
+-- Keys that hold another type of value are skipped (redis.pcall), so that one of them does not block all jobs of the
+-- worker. A job whose state is such a key counts as stale.
 local call = redis.call
 local payload_prefix, state_prefix, journal_prefix, worker = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local frames = tonumber(ARGV[8])

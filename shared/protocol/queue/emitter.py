@@ -1,4 +1,4 @@
-"""Publishing: the command by which those who hold claims say what is new, and what its answer means."""
+"""The emitter: packs the command that publishes and journals events of a worker's jobs, and reads its reply."""
 
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
@@ -12,14 +12,14 @@ from shared.redis.raw_connection import Argument, pack_arguments, pack_count
 from shared.redis.scripts import digest_of
 
 JOB_TTL_MS = 6 * 3_600_000
-"""How long (ms) a job may exist at all."""
+"""TTL (ms) of a job's records."""
 
 LINGER_MS = 60_000
-"""How long (ms) a journal can be read after its job's end."""
+"""TTL (ms) of a journal after its job has ended."""
 
 
 class Lease:
-    """A claim that a worker holds: ``attempt`` of ``job``, for the API replica ``reply_to``, who gets the answer."""
+    """A worker's lease of ``job`` for ``attempt``. Events go to the API replica ``reply_to``."""
 
     __slots__ = ("arguments", "attempt", "entry", "job", "reply_to")
 
@@ -28,13 +28,13 @@ class Lease:
         self.attempt = attempt
         self.reply_to = reply_to
         self.entry = entry_head(job, attempt)
-        """How its entries in frames begin."""
+        """The encoded head of the job's entries in frames."""
         self.arguments = pack_arguments(job, attempt)
-        """How it is told to the publishing script."""
+        """Job and attempt, packed for the script."""
 
 
 class StaleClaims(Exception):
-    """Nothing was published, because the worker no longer holds the claims on ``jobs``."""
+    """Nothing was published, because the worker no longer holds the leases of ``jobs``."""
 
     def __init__(self, jobs: frozenset[str]) -> None:
         super().__init__(f"claims moved on: {', '.join(sorted(jobs))}")
@@ -42,10 +42,10 @@ class StaleClaims(Exception):
 
 
 class Emitter:
-    """Packs what a worker's jobs say, for a store that has run :attr:`loading` before."""
+    """Packs publish commands. The command :attr:`loading` must run once on the connection's store before."""
 
     def __init__(self, model: str, worker: str) -> None:
-        """``worker`` holds the claims on jobs of ``model``."""
+        """``worker`` is the id of a worker of ``model``."""
         self.text = script_text("emit")
         self.loading = ("SCRIPT", "LOAD", self.text)
         names = (keys.inflight(model), keys.load(model))
@@ -54,21 +54,21 @@ class Emitter:
 
     def command(
         self,
-        said: Mapping[Lease, Sequence[bytes]],
+        events_by_lease: Mapping[Lease, Sequence[bytes]],
         *,
         ended: Container[Lease] = (),
         load: float | None = None,
     ) -> tuple[bytes, tuple[str, ...]]:
-        """Return the packed command that journals what was ``said``, encoded events, and sends each API replica its own
-        in one frame, atomically, and the replicas; the jobs among ``ended`` end with it, and the worker's ``load``
-        is told, if it is to be. :meth:`receipt` reads the answer.
+        """Return the packed command that publishes encoded events, and the replicas that get a frame.
 
-        The hot path: its loop runs once a token. A claim's own part is packed once for all of them.
+        The command atomically appends the events to the journals, publishes one frame per replica, deletes the jobs
+        in ``ended``, and sets the worker's ``load`` unless it is ``None``. :meth:`receipt` reads its reply. This is
+        the hot path: the loop runs once per token. The part that depends on the lease only is packed once per lease.
         """
-        plain: list[bytes] = []
+        common: list[bytes] = []
         others: list[Argument] = []
         entries: dict[str, list[bytes]] = {}
-        for lease, events in said.items():
+        for lease, events in events_by_lease.items():
             if events:
                 frame = entries.get(lease.reply_to)
                 if frame is None:
@@ -80,24 +80,24 @@ class Emitter:
                 others += (lease.job, lease.attempt, int(final), len(events), *events)
             else:
                 (event,) = events
-                # As pack_arguments() would pack it, which takes a call and an allocation more.
-                plain += (lease.arguments, b"$%d\r\n%b\r\n" % (len(event), event))
+                # Inlined pack_arguments(), which saves a call and an allocation.
+                common += (lease.arguments, b"$%d\r\n%b\r\n" % (len(event), event))
         frames: list[Argument] = []
         for replica, frame in entries.items():
             frames += (keys.replica_channel(replica), encode_frame(frame))
-        shape = ("" if load is None else load, len(entries), len(plain) // 2)
-        parts = [self._head, pack_arguments(*shape, *frames), *plain]
+        shape = ("" if load is None else load, len(entries), len(common) // 2)
+        parts = [self._head, pack_arguments(*shape, *frames), *common]
         if others:
             parts.append(pack_arguments(*others))
-        count = self._head_length + len(shape) + len(frames) + len(plain) // 2 * 3 + len(others)
+        count = self._head_length + len(shape) + len(frames) + len(common) // 2 * 3 + len(others)
         return b"".join((pack_count(count), *parts)), tuple(entries)
 
     @staticmethod
     def receipt(answer: Any) -> Sequence[int]:
-        """Return how many receivers the frame of each replica had: 0 means that the replica is gone.
+        """Return the number of receivers of each replica's frame; 0 means that the replica is gone.
 
-        Raises :class:`StaleClaims`, nothing having been done, when a claim has moved to another worker, and
-        :class:`redis.exceptions.RedisError` when that is the answer.
+        Raises :class:`StaleClaims` when a lease has moved to another worker and nothing was published, and
+        :class:`redis.exceptions.RedisError` when that is the reply.
         """
         if isinstance(answer, RedisError):
             raise answer

@@ -1,37 +1,37 @@
 #!lua
--- Accepts jobs all or none, and wakes workers for them.
--- A job's place is its start tag by start-time fair queueing: a tenant's next tag lies behind its last one by what that
--- job costs, but never before the virtual time, which is the tag of the newest claimed job. So tenants that all want
--- more than there is get as many tokens each, and one that wants little is served at once. The newest claim's tag also
--- starts those who were away: nobody saves up a lead.
--- A job with a long prompt goes to a worker that has computed one that begins alike, if its load allows, else to the
--- least loaded one, which has that beginning from then on. The job is reserved for it for a moment (see claim.lua).
+-- Enqueues all jobs or none, and wakes workers for them.
+-- Order is start-time fair queueing within a band. A job's start tag is its tenant's previous tag plus the cost of the
+-- previous job, but at least the virtual time, which is the tag of the newest claimed job. Tenants with a backlog get
+-- equal numbers of tokens, a tenant with little demand is served at once, and idle tenants accumulate no credit.
+-- Prefix routing: a job with a long prompt goes to a worker that has its prefix cached, if that worker's load allows.
+-- Otherwise it goes to the least loaded worker, which has the prefix from then on. The job is reserved for the chosen
+-- worker for a short time (see claim.lua).
 -- KEYS: queue, load, fair_queue, prefixes, reserved
--- ARGV: payload prefix, worker channel prefix, state prefix, payload TTL (ms), most jobs ahead and new ones together,
---       band, tenant, time (ms) for which a job is reserved, number of shared requests, (id, encoded request)... of those,
---       then (id, payload, cost in tokens, digests of the prompt's beginnings, the longest first, or '')...
--- A shared request belongs to the jobs whose ids are its own and a number, "REQUEST:NUMBER"; their payloads lack it. It is
--- stored once, in a hash with a field for each of its jobs, and deleted with the last of them (see drop() in the prelude).
--- A job that a worker has, or that was cancelled before it came, is left alone: its command was sent twice, or late.
--- Returns {-(number of jobs ahead) - 1} when the jobs don't fit; else {number of jobs ahead, and of those with digests:
--- how many went to a worker with the same beginning, to another one because of the load, to any because it is new, and
--- to none because nobody has a free slot}.
+-- ARGV: payload prefix, worker channel prefix, state prefix, payload TTL (ms), maximum of jobs ahead plus new jobs,
+--       band, tenant, duration (ms) of a reservation, number of shared requests, (id, encoded request)... of those,
+--       then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
+-- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
+-- a hash with a field per job, and deleted with the last of them (see drop() in the prelude).
+-- A job with a state is skipped: it is claimed already (the command was retried) or was cancelled before it arrived.
+-- Returns {-(number of jobs ahead) - 1} when the jobs do not fit. Otherwise {number of jobs ahead, then the counts of
+-- the jobs with digests that went to a worker with the prefix, to another worker because of the load, to any worker
+-- because the prefix is new, and to no worker because none has a free slot}.
 
--- A digest's first letters are its place in the hash of prefixes, where a new beginning takes the place of an old one:
--- so the hash is bounded. Its fields hold the digest and the workers, the last one to get such a job first.
-local DIGEST, PLACE, MOST_HOLDERS = 16, 4, 8
+-- The first characters of a digest are its field in the hash of prefixes. A new prefix overwrites an old one in the
+-- same field, which bounds the hash. A value is the digest and the workers that have the prefix, most recent first.
+local DIGEST, PLACE, MAX_HOLDERS = 16, 4, 8
 
--- By how much a worker's load may exceed the least one for the sake of a beginning: by a share of its slots, or by a
--- factor, as in SGLang's router.
+-- By how much the load of a worker with the prefix may exceed the lowest load: an absolute share of slots, or a factor,
+-- as in SGLang's router.
 local MORE_LOAD, LOAD_FACTOR = 0.25, 1.5
 
-local function known_beginnings(digests)
+local function known_prefixes(digests)
   local places = {}
   for at = 1, #digests, DIGEST do
     places[#places + 1] = string.sub(digests, at, at + PLACE - 1)
   end
-  local entries = redis.call('HMGET', KEYS[4], unpack(places)) -- a dozen
-  local beginnings = {}
+  local entries = redis.call('HMGET', KEYS[4], unpack(places)) -- about a dozen
+  local prefixes = {}
   for at, place in ipairs(places) do
     local digest = string.sub(digests, (at - 1) * DIGEST + 1, at * DIGEST)
     local holders = {}
@@ -40,19 +40,19 @@ local function known_beginnings(digests)
         holders[#holders + 1] = worker
       end
     end
-    beginnings[at] = {place = place, digest = digest, holders = holders}
+    prefixes[at] = {place = place, digest = digest, holders = holders}
   end
-  return beginnings
+  return prefixes
 end
 
--- Returns the least loaded worker that has the longest beginning, or nil where the load allows none; and whether any
--- worker has one.
-local function holder_of(beginnings)
+-- Returns the least loaded worker with the longest cached prefix, or nil when the load allows none; and whether any
+-- worker has one of the prefixes.
+local function holder_of(prefixes)
   local least = tonumber(redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or 1)
   local known = false
-  for _, beginning in ipairs(beginnings) do
+  for _, prefix in ipairs(prefixes) do
     local best, lowest
-    for _, worker in ipairs(beginning.holders) do
+    for _, worker in ipairs(prefix.holders) do
       local load = tonumber(redis.call('ZSCORE', KEYS[2], worker) or 1)
       if not best or load < lowest then
         best, lowest = worker, load
@@ -66,17 +66,17 @@ local function holder_of(beginnings)
   return nil, known
 end
 
-local function note_holder(beginnings, worker)
+local function note_holder(prefixes, worker)
   local changed = {}
-  for _, beginning in ipairs(beginnings) do
-    if beginning.holders[1] ~= worker then
-      local entry = {beginning.digest, worker}
-      for _, other in ipairs(beginning.holders) do
-        if other ~= worker and #entry <= MOST_HOLDERS then
+  for _, prefix in ipairs(prefixes) do
+    if prefix.holders[1] ~= worker then
+      local entry = {prefix.digest, worker}
+      for _, other in ipairs(prefix.holders) do
+        if other ~= worker and #entry <= MAX_HOLDERS then
           entry[#entry + 1] = other
         end
       end
-      changed[#changed + 1] = beginning.place
+      changed[#changed + 1] = prefix.place
       changed[#changed + 1] = table.concat(entry, '\n')
     end
   end
@@ -86,20 +86,20 @@ local function note_holder(beginnings, worker)
   end
 end
 
--- Bytes up to which a job's payload goes with the wake-up, too.
-local MOST_SHOWN = 16384
+-- Maximum size (bytes) of a payload that is included in the wake-up.
+local MAX_WAKE_UP_PAYLOAD = 16384
 
--- Wakes a worker for a job with a long prompt; returns where in the reply it counts.
-local function route(job, digests, shown)
-  local beginnings = known_beginnings(digests)
-  local worker, known = holder_of(beginnings)
+-- Chooses and wakes a worker for a job with a long prompt; returns the index of its counter in the reply.
+local function route(job, digests, inline_payload)
+  local prefixes = known_prefixes(digests)
+  local worker, known = holder_of(prefixes)
   local outcome = 2
-  if not worker or not wake_this(KEYS[2], ARGV[2], worker, shown) then
-    worker = wake(KEYS[2], ARGV[2], shown)
+  if not worker or not wake_this(KEYS[2], ARGV[2], worker, inline_payload) then
+    worker = wake(KEYS[2], ARGV[2], inline_payload)
     outcome = not worker and 5 or known and 3 or 4
   end
   if worker then
-    note_holder(beginnings, worker)
+    note_holder(prefixes, worker)
     redis.call('ZADD', KEYS[5], string.format('%.0f', now_ms() + tonumber(ARGV[8])), job .. ' ' .. worker)
     redis.call('PEXPIRE', KEYS[5], ARGV[8])
   end
@@ -107,8 +107,8 @@ local function route(job, digests, shown)
 end
 
 local base = tonumber(ARGV[6]) * BAND_WIDTH
-local mine = 'finish:' .. ARGV[6] .. ':' .. ARGV[7]
-local past = redis.call('HMGET', KEYS[3], 'time:' .. ARGV[6], mine)
+local finish_field = 'finish:' .. ARGV[6] .. ':' .. ARGV[7]
+local past = redis.call('HMGET', KEYS[3], 'time:' .. ARGV[6], finish_field)
 local tag = math.max(tag_of(past[1]), tag_of(past[2]))
 local ahead = redis.call('ZCOUNT', KEYS[1], '-inf', string.format('(%.0f', base + tag))
 local first = 10 + 2 * tonumber(ARGV[9])
@@ -120,7 +120,7 @@ for at = 10, first - 1, 2 do
   shared[ARGV[at]] = at + 1
 end
 
--- Notes that a job needs its shared request, and stores that with the first of its jobs.
+-- Adds a job to the users of its shared request, and stores the request with the first of them.
 local function share(job)
   local request = string.match(job, '^(.+):%d+$')
   if not request or not shared[request] then
@@ -142,15 +142,15 @@ for at = first, #ARGV, 4 do
     share(job)
     redis.call('ZADD', KEYS[1], string.format('%.0f', base + tag), job)
     tag = tag + tonumber(ARGV[at + 2])
-    local shown = #payload <= MOST_SHOWN and payload or nil
+    local inline_payload = #payload <= MAX_WAKE_UP_PAYLOAD and payload or nil
     if digests == '' then
-      wake(KEYS[2], ARGV[2], shown)
+      wake(KEYS[2], ARGV[2], inline_payload)
     else
-      local outcome = route(job, digests, shown)
+      local outcome = route(job, digests, inline_payload)
       reply[outcome] = reply[outcome] + 1
     end
   end
 end
-redis.call('HSET', KEYS[3], mine, string.format('%.0f', tag))
+redis.call('HSET', KEYS[3], finish_field, string.format('%.0f', tag))
 redis.call('PEXPIRE', KEYS[3], ARGV[4])
 return reply

@@ -1,4 +1,4 @@
-"""Encoding a request's jobs for the queue: each request once, however many jobs it has."""
+"""Encoding of jobs for the queue. A request is encoded once for all of its jobs."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -14,16 +14,16 @@ JOB_FUNCTION = "chat"
 """Name of the arq function that serves a job."""
 
 MOST_BYTES = 32 * 2**20
-"""Default limit of the encoded bytes of a request times its jobs."""
+"""Default limit of encoded bytes, counting the request once per job."""
 
 _INLINE = 4096
-"""Encoded bytes up to which each of several jobs carries its own copy of the request: that saves the worker a read."""
+"""Maximum size of a request that is copied into each payload, which saves the worker a read. Larger ones are shared."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class JobsTooLarge(Exception):
-    """The encoded requests of the jobs, each counted as often as it has jobs, exceed the limit."""
+    """The encoded requests, counted once per job, exceed the limit."""
 
 
 class PackedJobs(NamedTuple):
@@ -34,9 +34,9 @@ class PackedJobs(NamedTuple):
 
 
 def pack_jobs(jobs: Sequence[Job], most_bytes: int) -> PackedJobs:
-    """Encode ``jobs``, those of one request next to each other.
+    """Encode ``jobs``; jobs of the same request must be adjacent.
 
-    Raises :class:`JobsTooLarge`, having encoded little more than ``most_bytes``.
+    Raises :class:`JobsTooLarge` as soon as ``most_bytes`` is exceeded.
     """
     packed = PackedJobs([], {})
     total = 0

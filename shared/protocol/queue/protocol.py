@@ -1,4 +1,4 @@
-"""Python's side of the queue scripts."""
+"""The queue of one model: the Python interface to the queue's scripts."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -22,21 +22,21 @@ from shared.redis.scripts import KeyType, Script
 REAP_LIMIT = 256
 
 RESERVED_MS = 100
-"""For how long (ms) a job is kept for the worker that was woken for it: longer than a busy one takes to look."""
+"""How long (ms) a job is reserved for the worker that was woken for it; longer than a busy worker takes to claim."""
 
 Route = Literal["followed", "diverted", "new", "waited"]
-"""Where a job with a long prompt went: to a worker that has computed its beginning; to another one, because of the
-load; to any, because nobody has; to none, because nobody had a free slot."""
+"""Outcome of prefix routing: ``followed`` to a worker with the prefix; ``diverted`` to another because of the load;
+``new``, because no worker has the prefix; ``waited``, because no worker had a free slot."""
 
 _ROUTES: tuple[Route, ...] = ("followed", "diverted", "new", "waited")
-"""In the order of *enqueue*'s reply."""
+"""Order of the counters in *enqueue*'s reply."""
 
-_LATENESS_MS = 60_000
-"""For how long a cancelled job may still arrive: longer than commands lie in the buffers of a store that hangs."""
+_CANCELLATION_TTL_MS = 60_000
+"""How long a job cancelled before it was enqueued stays marked; longer than a hanging store buffers commands."""
 
 _BANDS: dict[Tier, int] = {"priority": -2, "default": -1, "auto": -1, "flex": 0}
-"""The band of each tier; lower ones go first. Scores are far below the current time in ms, because arq takes a score in
-the future for a job that must not run yet; nor is a score ever 0, which arq takes for a job that has gone."""
+"""The band of each tier; lower bands first. Scores stay far below the current time in ms, because arq defers jobs with
+a future score, and are never 0, which arq takes for a missing job."""
 
 _SCRIPTS: dict[str, tuple[KeyType, ...]] = {
     "enqueue": ("zset", "zset", "hash", "hash", "zset"),
@@ -47,14 +47,14 @@ _SCRIPTS: dict[str, tuple[KeyType, ...]] = {
     "release": ("zset", "zset", "zset"),
     "reap": ("zset", "zset", "zset", "string"),
 }
-"""The scripts, and the types of their keys."""
+"""The scripts and the types of their keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that a worker has taken. ``payload`` is arq's job definition, ``journal`` what earlier attempts sent.
+    """A claimed job. ``payload`` is arq's job definition, ``journal`` the encoded events of earlier attempts.
 
-    ``crashes`` counts the engines that died of it, ``lost_workers`` the workers that vanished with it.
+    ``crashes`` counts engine crashes with the job as a suspect, ``lost_workers`` workers that disappeared with it.
     """
 
     job: str
@@ -65,12 +65,12 @@ class Claim:
     lost_workers: int = 0
 
     def history(self) -> list[Event]:
-        """The events that earlier attempts published. Raises :class:`msgspec.DecodeError` on foreign bytes."""
+        """Return the events of earlier attempts. Raises :class:`msgspec.DecodeError` on malformed bytes."""
         return decode_journal(self.journal)
 
 
 class QueueFull(Exception):
-    """Nothing was queued, because too many jobs would have been served before: ``ahead``."""
+    """Nothing was enqueued, because too many jobs are ahead."""
 
     def __init__(self, ahead: int) -> None:
         super().__init__(f"{ahead} jobs wait")
@@ -78,8 +78,11 @@ class QueueFull(Exception):
 
 
 class JobQueue:
-    """The queue of one model. The API enqueues and cancels; workers claim, renew and release; both reap. What workers
-    publish goes by way of an :class:`~shared.protocol.queue.emitter.Emitter`."""
+    """The queue of one model.
+
+    API replicas enqueue and cancel; workers claim, renew and release; both reap. Workers publish events through an
+    :class:`~shared.protocol.queue.emitter.Emitter`.
+    """
 
     def __init__(
         self,
@@ -87,34 +90,33 @@ class JobQueue:
         model: str,
         *,
         prefix_routing: bool = False,
-        keep_ms: int = RESERVED_MS,
+        reserved_ms: int = RESERVED_MS,
         lease_ms: int = 2_000,
     ) -> None:
-        """``prefix_routing`` has *enqueue* send jobs whose prompts begin alike to the same worker where its load
-        allows, keep them for it for ``keep_ms``, and count them in ``routed``. ``lease_ms`` is how long a claim holds
-        without renewal."""
+        """``prefix_routing`` makes *enqueue* send prompts with a shared prefix to the same worker if its load allows,
+        reserve them for ``reserved_ms``, and count outcomes in ``routed``. ``lease_ms`` is the duration of a lease.
+        """
         self.redis = redis
         self.model = model
         self._lease_ms = lease_ms
         self._queue = keys.queue(model)
         self._inflight = keys.inflight(model)
         self._load = keys.load(model)
-        self._shares = keys.fair_queue(model)
+        self._fair_queue = keys.fair_queue(model)
         self._prefixes = keys.prefixes(model)
-        self._kept = keys.reserved(model)
+        self._reserved = keys.reserved(model)
         self._prefix_routing = prefix_routing
-        self._keep_ms = keep_ms
+        self._reserved_ms = reserved_ms
         self.routed: Counter[Route] = Counter()
         self._reaped = keys.reaped(model)
         self._scripts = {name: Script(redis, script_text(name), types) for name, types in _SCRIPTS.items()}
 
     async def enqueue(self, jobs: Sequence[Job], *, limit: int, most_bytes: int = MOST_BYTES) -> int:
-        """Queue the ``jobs`` of one request and wake workers; return how many jobs are ahead of them.
+        """Enqueue the ``jobs`` of one request and wake workers; return the number of jobs ahead of them.
 
-        A tier's jobs are claimed before all that wait in the tiers below it; within a tier, tenants share the workers
-        equally by tokens. Raises :class:`QueueFull`, having queued none, when more than ``limit`` would wait, of those
-        that are claimed before jobs of this tenant, and :class:`JobsTooLarge` when the requests of all jobs together
-        have more than ``most_bytes``, encoded.
+        Bands have strict priority; within a band, tenants share the workers equally by tokens. Raises
+        :class:`QueueFull`, without enqueueing any job, when the jobs ahead and the new ones exceed ``limit``, and
+        :class:`JobsTooLarge` when the encoded requests of all jobs exceed ``most_bytes``.
         """
         packed = pack_jobs(jobs, most_bytes)
         shared = [part for pair in packed.shared.items() for part in pair]
@@ -128,7 +130,7 @@ class JobQueue:
         band, tenant = _band(jobs[0].request.tier), jobs[0].tenant
         ahead, *routed = await self._run(
             "enqueue",
-            [self._queue, self._load, self._shares, self._prefixes, self._kept],
+            [self._queue, self._load, self._fair_queue, self._prefixes, self._reserved],
             [
                 keys.PAYLOAD_PREFIX,
                 keys.WORKER_CHANNEL_PREFIX,
@@ -137,7 +139,7 @@ class JobQueue:
                 limit,
                 band,
                 tenant,
-                self._keep_ms,
+                self._reserved_ms,
                 len(packed.shared),
                 *shared,
                 *quadruples,
@@ -149,37 +151,37 @@ class JobQueue:
         return int(ahead)
 
     async def charge(self, tenant: str, tier: Tier | None, tokens: int) -> None:
-        """Count ``tokens`` more, or fewer where negative, for ``tenant`` than were guessed of a request."""
-        await self._run("charge", [self._shares], [_band(tier), tenant, tokens])
+        """Add ``tokens`` to what ``tenant`` was charged at enqueue; negative if the estimate was too high."""
+        await self._run("charge", [self._fair_queue], [_band(tier), tenant, tokens])
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:
-        """Whether a worker has, or had, one of these jobs."""
+        """Return whether any of ``jobs`` is or was claimed."""
         return bool(await self.redis.exists(*(key(job) for job in jobs for key in (keys.state, keys.journal))))
 
     async def cancel(self, jobs: Iterable[str]) -> frozenset[str]:
-        """End jobs whose client has gone, even before they are queued; return those that workers have."""
-        arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, _LATENESS_MS, *jobs]
+        """Cancel jobs, even before they are enqueued; return those that are claimed."""
+        arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, _CANCELLATION_TTL_MS, *jobs]
         return frozenset(job.decode() for job in await self._run("cancel", [self._queue], arguments))
 
     async def shared_request(self, request_id: str) -> ChatRequest | None:
-        """The request with this id that several jobs share; ``None`` when none of them is left.
+        """Return the shared request with this id; ``None`` when none of its jobs is left.
 
-        Raises :class:`msgspec.DecodeError` on foreign bytes.
+        Raises :class:`msgspec.DecodeError` on malformed bytes.
         """
         data = await cast("Any", self.redis.hget(keys.request(request_id), "request"))
         return None if data is None else decode_request(data)
 
     async def claim(self, worker: str, *, used: int, slots: int) -> tuple[list[Claim], int]:
-        """Take jobs for ``worker``, which has ``used`` of its ``slots`` busy, and tell its new load.
+        """Claim jobs for ``worker``, which uses ``used`` of its ``slots``, and update its load.
 
-        Takes only a share of the queue while other workers have free slots, and no job that is reserved for another
-        worker: a worker that gets nothing though jobs wait must look again after ``RESERVED_MS``. Returns the claims
-        and the number of jobs that still wait.
+        Claims at most an equal share of the queue while other workers have free slots, and no job reserved for another
+        worker. A worker that gets nothing while jobs wait must claim again after ``RESERVED_MS``. Returns the claims
+        and the number of jobs that are still waiting.
         """
         left, *rows = await self._run(
             "claim",
-            [self._queue, self._inflight, self._load, self._shares, self._kept],
-            [*PREFIXES, worker, used, slots, self._lease_ms, JOB_TTL_MS, keys.WORKER_CHANNEL_PREFIX, self._keep_ms],
+            [self._queue, self._inflight, self._load, self._fair_queue, self._reserved],
+            [*PREFIXES, worker, used, slots, self._lease_ms, JOB_TTL_MS, keys.WORKER_CHANNEL_PREFIX, self._reserved_ms],
         )
         claims = []
         for job, attempt, crashes, lost_workers, payload, journal in rows:
@@ -191,7 +193,7 @@ class JobQueue:
         return claims, int(left)
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
-        """Renew the leases of ``(job, attempt)`` claims; return the jobs that ``worker`` must stop computing."""
+        """Renew leases given as ``(job, attempt)``; return the jobs that ``worker`` must stop computing."""
         arguments: list[str | int] = [keys.STATE_PREFIX, worker, self._lease_ms]
         for claim in claims:
             arguments += claim
@@ -200,9 +202,9 @@ class JobQueue:
     async def release(
         self, worker: str, claims: Iterable[tuple[str, int]], *, suspects: Collection[str] = frozenset()
     ) -> int:
-        """Give ``(job, attempt)`` claims back to the queue; return how many wait again.
+        """Return claimed jobs, given as ``(job, attempt)``, to the queue; return how many were requeued.
 
-        ``suspects`` are the jobs of which the engine may have died.
+        ``suspects`` are the jobs that may have crashed the engine.
         """
         arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, worker]
         for job, attempt in claims:
@@ -210,11 +212,11 @@ class JobQueue:
         return int(await self._run("release", [self._queue, self._inflight, self._load], arguments))
 
     async def reap(self) -> tuple[list[str], float | None]:
-        """Put jobs whose lease has lapsed back into the queue; return their ids, and in how many seconds the next lease
-        ends if it is not renewed, ``None`` where there is none.
+        """Return jobs with expired leases to the queue.
 
-        To be called more than twice in a lease: after a longer pause, the store was away, and leases that lapsed
-        meanwhile hold for once more.
+        Returns their ids and the seconds until the next lease ends, ``None`` without any lease. Must be called more
+        than twice per lease: a longer pause is taken for an outage of the store, and leases that expired during it are
+        extended once.
         """
         arguments: list[str | int] = [
             *PREFIXES, keys.WORKER_CHANNEL_PREFIX, REAP_LIMIT, self._lease_ms, JOB_TTL_MS
@@ -223,21 +225,21 @@ class JobQueue:
         return [job.decode(errors="replace") for job in back], holds / 1000 if holds >= 0 else None
 
     async def journal(self, job: str) -> list[Event]:
-        """What has been published for ``job``, in order; empty when it is unknown or long over."""
+        """Return the published events of ``job`` in order; empty when it is unknown or its journal has expired."""
         items = await cast("Any", self.redis.lrange(keys.journal(job), 0, -1))
         return decode_journal(items)
 
     async def withdraw(self, worker: str) -> None:
-        """Take ``worker`` out of the wake-up list: it claims no more."""
+        """Remove ``worker`` from the wake-up list."""
         await self.redis.zrem(self._load, worker)
 
     async def _discard(self, job: bytes) -> None:
-        """Forget a claimed job with an id that none of ours has given it."""
+        """Delete a claimed job whose id is not UTF-8."""
         await self.redis.zrem(self._inflight, job)
         await self.redis.delete(*(prefix.encode() + job for prefix in PREFIXES))
 
     async def depth(self) -> tuple[int, int]:
-        """The numbers of waiting and of claimed jobs."""
+        """Return the numbers of waiting and claimed jobs."""
         async with self.redis.pipeline(transaction=False) as pipe:
             pipe.zcard(self._queue)
             pipe.zcard(self._inflight)

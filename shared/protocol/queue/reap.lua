@@ -1,26 +1,27 @@
 #!lua flags=allow-oom
--- Puts jobs whose lease has lapsed back into the queue.
--- While the store is away, nobody can renew: leases that lapsed in such a time are renewed once, by the first who is
--- back. That the store was away shows in the time since anybody reaped.
--- KEYS: queue, inflight, load, last reaped
--- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, most jobs, lease (ms), TTL of the time (ms)
--- Returns how long (ms) the lease that ends first still holds, -1 where none is held, and then the ids that wait again.
+-- Returns jobs with expired leases to the queue.
+-- During an outage of the store no lease can be renewed. Leases that expired meanwhile are extended once by the first
+-- reaper afterwards. An outage is detected by the time since the last reaping.
+-- KEYS: queue, inflight, load, time of the last reaping
+-- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, maximum of jobs, lease (ms),
+--       TTL (ms) of the time of the last reaping
+-- Returns the milliseconds until the next lease ends (-1 without any lease), then the ids of the requeued jobs.
 local now, lease = now_ms(), tonumber(ARGV[6])
 local blind = now - (tonumber(redis.call('GET', KEYS[4])) or now) > lease / 2
 redis.call('SET', KEYS[4], string.format('%.0f', now), 'PX', ARGV[7])
 
--- A lease that ends later than one lease from now was given before the store's clock was set back.
+-- A lease that ends later than one lease from now was granted before the store's clock was set back.
 local lease_end = string.format('%.0f', now + lease)
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. lease_end, '+inf', 'LIMIT', 0, ARGV[5])) do
   redis.call('ZADD', KEYS[2], lease_end, job)
 end
 
-local lapsed = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[5])
+local expired = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[5])
 local back = {-1}
-for at = 1, #lapsed, 2 do
-  local job, state = lapsed[at], ARGV[2] .. lapsed[at]
+for at = 1, #expired, 2 do
+  local job, state = expired[at], ARGV[2] .. expired[at]
   local claim = redis.pcall('HMGET', state, 'worker', 'spared')
-  if blind and claim[1] and claim[2] ~= lapsed[at + 1] then
+  if blind and claim[1] and claim[2] ~= expired[at + 1] then
     redis.call('ZADD', KEYS[2], lease_end, job)
     redis.call('HSET', state, 'spared', lease_end)
   elseif requeue(job, KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]) then

@@ -1,9 +1,8 @@
 #!lua flags=allow-oom
--- A worker gives jobs back (drain, engine crash): they return to their old place in the queue.
+-- Returns a worker's claimed jobs to their old position in the queue (drain, engine crash).
 -- KEYS: queue, inflight, load
--- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, worker, (id, attempt, suspects for a
---       crash: 0/1)...
--- Returns the number of jobs that wait again.
+-- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, worker, (id, attempt, suspect: 0/1)...
+-- Returns the number of requeued jobs.
 local back = 0
 for at = 6, #ARGV, 3 do
   local claim = redis.pcall('HMGET', ARGV[2] .. ARGV[at], 'attempt', 'worker')

@@ -2,7 +2,7 @@
 -- Renews a worker's leases.
 -- KEYS: inflight
 -- ARGV: state prefix, worker, lease (ms), (id, attempt)...
--- Returns the ids that the worker must stop computing: moved on, cancelled, or with a state that can't be read.
+-- Returns the ids that the worker must stop computing: claimed by another, cancelled, or with an unreadable state.
 local lease_end = string.format('%.0f', now_ms() + tonumber(ARGV[3]))
 local stop = {}
 for at = 4, #ARGV, 2 do

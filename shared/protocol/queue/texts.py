@@ -1,17 +1,17 @@
-"""The scripts' texts, and where jobs lie, which all of them are told."""
+"""The texts of the queue's scripts, and the key prefixes that are passed to them."""
 
 from importlib.resources import files
 
 from shared.redis import keys
 
 PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
-"""What the keys of a job begin with, in the order in which scripts take them."""
+"""Prefixes of a job's keys, in the order of the scripts' arguments."""
 
 
 def script_text(name: str) -> str:
-    """A script's text: its flags, which must come first, the prelude, and the rest.
+    """Return a script's text: its flags, which must come first, the prelude, and the body.
 
-    All but *enqueue* may run while the store is at its memory limit: they are what empties it.
+    All scripts but *enqueue* may run at the store's memory limit, because they free memory.
     """
     folder = files("shared.protocol.queue")
     flags, _, body = (folder / f"{name}.lua").read_text().partition("\n")

@@ -17,7 +17,7 @@ from worker.service import ModelService
 
 logger = logging.getLogger(__name__)
 
-LOOK = 1 / 3
+CHECK_INTERVAL = 1 / 3
 """Seconds between two checks of the watchdog."""
 
 FIRST_PAUSE = 0.5
@@ -127,9 +127,9 @@ class EngineSupervisor:
 
     async def _watchdog(self, engine: EngineProcess) -> None:
         while True:
-            await asyncio.sleep(next_tick(min(LOOK, self._step_timeout / 10)))
-            silence, patience = engine.watchdog.look(), engine.watchdog.patience
-            if silence > patience:
+            await asyncio.sleep(next_tick(min(CHECK_INTERVAL, self._step_timeout / 10)))
+            silence, timeout = engine.watchdog.silence(), engine.watchdog.timeout
+            if silence > timeout:
                 logger.error("engine hung: no step for %.1f s; replacing it", silence)
                 engine.kill()
                 return

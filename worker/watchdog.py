@@ -8,7 +8,7 @@ from dataclasses import dataclass
 SLOWER = 10.0
 """A step counts as hung after this multiple of the longest recent step."""
 
-LEAST_PATIENCE = 3.0
+MIN_TIMEOUT = 3.0
 """Minimum timeout in seconds, however short the recent steps are."""
 
 MEMORY = 10
@@ -54,42 +54,42 @@ class Watchdog:
         self._clock = clock
         self.cpu_time = cpu_time
         self._running: set[int] = set()
-        self._beginning: dict[int, tuple[int, float]] = {}
+        self._prefilling: dict[int, tuple[int, float]] = {}
         """Sequences without output: their prompt tokens, and the silence in seconds when they were added."""
         self._minutes: deque[_Minute] = deque()
         self._silence = 0.0
-        self._looked = clock()
+        self._checked_at = clock()
 
     def add(self, number: int, tokens: int) -> None:
         """Record a new sequence with a prompt of ``tokens`` tokens."""
-        self._beginning[number] = (tokens, self.look())
+        self._prefilling[number] = (tokens, self.silence())
         self._running.add(number)
 
     def discard(self, number: int) -> None:
         """Record the end of a sequence."""
         self._running.discard(number)
-        self._beginning.pop(number, None)
+        self._prefilling.pop(number, None)
 
     @property
     def busy(self) -> bool:
         """Whether the engine has sequences."""
         return bool(self._running)
 
-    def heard(self, numbers: Iterable[int]) -> None:
+    def on_report(self, numbers: Iterable[int]) -> None:
         """Record a report of the engine, with outputs for these sequences."""
-        step = self.look()
+        step = self.silence()
         self._silence = 0.0
         minute = self._this_minute()
         minute.step = max(minute.step, step)
-        if self._beginning:
+        if self._prefilling:
             for number in numbers:
-                minute.prompt = max(minute.prompt, self._beginning.pop(number, (0, 0.0))[0])
-            self._beginning = {number: (tokens, 0.0) for number, (tokens, _) in self._beginning.items()}
+                minute.prompt = max(minute.prompt, self._prefilling.pop(number, (0, 0.0))[0])
+            self._prefilling = {number: (tokens, 0.0) for number, (tokens, _) in self._prefilling.items()}
 
-    def look(self) -> float:
+    def silence(self) -> float:
         """Return for how many seconds the engine has had work without reporting."""
         now = self._clock()
-        elapsed, self._looked = now - self._looked, now
+        elapsed, self._checked_at = now - self._checked_at, now
         if not self._running:
             self._silence = 0.0
             return 0.0
@@ -99,15 +99,15 @@ class Watchdog:
         return self._silence
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """The current timeout in seconds."""
         oldest = self._minute_number() - MEMORY
         minutes = [minute for minute in self._minutes if minute.number > oldest]
         longest_prompt = max((minute.prompt for minute in minutes), default=0)
-        if any(tokens > longest_prompt and since < _SETTLED for tokens, since in self._beginning.values()):
+        if any(tokens > longest_prompt and since < _SETTLED for tokens, since in self._prefilling.values()):
             return self._bound
         longest_step = max((minute.step for minute in minutes), default=self._bound)
-        return min(self._bound, max(LEAST_PATIENCE, SLOWER * longest_step))
+        return min(self._bound, max(MIN_TIMEOUT, SLOWER * longest_step))
 
     def _this_minute(self) -> _Minute:
         number = self._minute_number()

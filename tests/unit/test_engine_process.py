@@ -70,7 +70,7 @@ async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: EngineP
     assert outputs[-1].reason == "stop"
     assert refused == [2]
     assert engine.idle_since is not None
-    assert engine.watchdog.look() == 0
+    assert engine.watchdog.silence() == 0
 
 
 async def test_a_cancelled_sequence_says_no_more(engine: EngineProcess) -> None:
@@ -107,7 +107,7 @@ async def test_a_hang_shows_as_silence_and_can_be_killed(engine: EngineProcess) 
     engine.add(sequence(1, "[[hang at 2]]"))
 
     async def watchdog() -> None:
-        while engine.watchdog.look() < 0.3:  # noqa: ASYNC110 - silence is no event that could be waited for
+        while engine.watchdog.silence() < 0.3:  # noqa: ASYNC110 - silence is no event that could be waited for
             await asyncio.sleep(0.05)
         engine.kill()
 

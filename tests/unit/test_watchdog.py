@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.watchdog import LEAST_PATIENCE, MEMORY, Watchdog
+from worker.watchdog import MEMORY, MIN_TIMEOUT, Watchdog
 
 BOUND = 15.0
 
@@ -31,34 +31,34 @@ def watch(watchdog: Watchdog, clock: Clock, seconds: float) -> float:
     """Look every quarter of a second for so long; return the silence that is seen at the end."""
     for _ in range(round(seconds * 4)):
         clock.now += 0.25
-        watchdog.look()
-    return watchdog.look()
+        watchdog.silence()
+    return watchdog.silence()
 
 
 def step(watchdog: Watchdog, clock: Clock, seconds: float, *numbers: int) -> None:
     watch(watchdog, clock, seconds)
-    watchdog.heard(numbers)
+    watchdog.on_report(numbers)
 
 
 def test_before_anything_is_known_a_step_has_the_whole_time(watchdog: Watchdog, clock: Clock) -> None:
     watchdog.add(1, 10)
-    assert watchdog.patience == BOUND
+    assert watchdog.timeout == BOUND
     assert watch(watchdog, clock, 14) == 14
 
 
 def test_short_steps_make_it_impatient(watchdog: Watchdog, clock: Clock) -> None:
     watchdog.add(1, 10)
     step(watchdog, clock, 0.25, 1)
-    assert watchdog.patience == LEAST_PATIENCE
-    assert watch(watchdog, clock, 3.25) > watchdog.patience
+    assert watchdog.timeout == MIN_TIMEOUT
+    assert watch(watchdog, clock, 3.25) > watchdog.timeout
 
 
 def test_long_steps_make_it_patient_up_to_the_bound(watchdog: Watchdog, clock: Clock) -> None:
     watchdog.add(1, 10)
     step(watchdog, clock, 1, 1)
-    assert watchdog.patience == 10
+    assert watchdog.timeout == 10
     step(watchdog, clock, 2, 1)
-    assert watchdog.patience == BOUND
+    assert watchdog.timeout == BOUND
 
 
 def test_long_steps_are_forgotten_after_some_minutes(watchdog: Watchdog, clock: Clock) -> None:
@@ -71,7 +71,7 @@ def test_long_steps_are_forgotten_after_some_minutes(watchdog: Watchdog, clock: 
         watchdog.discard(2)
         watchdog.add(2, 10)
         step(watchdog, clock, 0.25, 2)
-    assert watchdog.patience == LEAST_PATIENCE
+    assert watchdog.timeout == MIN_TIMEOUT
 
 
 def test_after_a_long_rest_nothing_is_known(watchdog: Watchdog, clock: Clock) -> None:
@@ -80,7 +80,7 @@ def test_after_a_long_rest_nothing_is_known(watchdog: Watchdog, clock: Clock) ->
     watchdog.discard(1)
     clock.now += 3600
     watchdog.add(2, 10)
-    assert watchdog.patience == BOUND
+    assert watchdog.timeout == BOUND
 
 
 def test_a_longer_prompt_than_ever_has_the_whole_time_and_the_next_like_it_has_not(
@@ -90,12 +90,12 @@ def test_a_longer_prompt_than_ever_has_the_whole_time_and_the_next_like_it_has_n
     step(watchdog, clock, 0.25, 1)
     watchdog.add(2, 4000)
     for _ in range(8):
-        assert watchdog.patience == BOUND
+        assert watchdog.timeout == BOUND
         step(watchdog, clock, 0.25, 1)
     step(watchdog, clock, 0.25, 1, 2)
-    assert watchdog.patience == LEAST_PATIENCE
+    assert watchdog.timeout == MIN_TIMEOUT
     watchdog.add(3, 4000)
-    assert watchdog.patience == LEAST_PATIENCE
+    assert watchdog.timeout == MIN_TIMEOUT
 
 
 def test_what_comes_after_the_engine_fell_silent_is_no_excuse(watchdog: Watchdog, clock: Clock) -> None:
@@ -103,10 +103,10 @@ def test_what_comes_after_the_engine_fell_silent_is_no_excuse(watchdog: Watchdog
     step(watchdog, clock, 0.25, 1)
     watch(watchdog, clock, 2.5)
     watchdog.add(2, 4000)
-    assert watchdog.patience == LEAST_PATIENCE
+    assert watchdog.timeout == MIN_TIMEOUT
     # It was only slow: now the new one may be in the next step.
-    watchdog.heard([1])
-    assert watchdog.patience == BOUND
+    watchdog.on_report([1])
+    assert watchdog.timeout == BOUND
 
 
 def test_an_idle_engine_may_be_silent(watchdog: Watchdog, clock: Clock) -> None:
@@ -115,23 +115,23 @@ def test_an_idle_engine_may_be_silent(watchdog: Watchdog, clock: Clock) -> None:
     watchdog.discard(1)
     assert watch(watchdog, clock, 60) == 0
     watchdog.add(2, 10)
-    assert watchdog.look() == 0
+    assert watchdog.silence() == 0
 
 
 def test_time_in_which_the_supervisor_was_stopped_is_not_the_engines(watchdog: Watchdog, clock: Clock) -> None:
     watchdog.add(1, 10)
     step(watchdog, clock, 0.25, 1)
     clock.now += 60
-    assert watchdog.look() < watchdog.patience
-    watchdog.heard([1])
-    assert watchdog.patience < BOUND
+    assert watchdog.silence() < watchdog.timeout
+    watchdog.on_report([1])
+    assert watchdog.timeout < BOUND
 
 
 def test_the_bound_holds_even_below_the_least_patience(clock: Clock) -> None:
     watchdog = Watchdog(1.0, clock=clock)
     watchdog.add(1, 10)
     step(watchdog, clock, 0.25, 1)
-    assert watchdog.patience == 1.0
+    assert watchdog.timeout == 1.0
 
 
 def test_waiting_for_a_cpu_is_no_silence(clock: Clock) -> None:
@@ -139,4 +139,4 @@ def test_waiting_for_a_cpu_is_no_silence(clock: Clock) -> None:
     watchdog.add(1, 10)
     step(watchdog, clock, 0.25, 1)
     assert watch(watchdog, clock, 20) == pytest.approx(2)
-    assert watchdog.look() < watchdog.patience
+    assert watchdog.silence() < watchdog.timeout

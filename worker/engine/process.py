@@ -101,13 +101,13 @@ class EngineProcess:
 
         def on_report(report: RawEngineReport) -> None:
             if isinstance(report, Stepped):
-                self.watchdog.heard(output.number for output in report.outputs)
+                self.watchdog.on_report(output.number for output in report.outputs)
                 for output in report.outputs:
                     if output.reason is not None:
                         self._discard(output.number)
                 on_stepped(report)
             elif isinstance(report, Refused):
-                self.watchdog.heard(())
+                self.watchdog.on_report(())
                 self._discard(report.number)
                 on_refused(report)
 

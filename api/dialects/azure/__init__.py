@@ -1,4 +1,4 @@
-"""The dialect of the Azure AI model inference API, spoken under ``/chat``, ``/info`` and ``/models``."""
+"""The dialect of the Azure AI model inference API, at ``/chat``, ``/info`` and ``/models``."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -16,9 +16,9 @@ __all__ = ["Azure"]
 
 
 class Azure:
-    """One exchange in Azure's form, an :class:`api.dialects.interface.Dialect`.
+    """The Azure :class:`api.dialects.interface.Dialect`, instantiated for each HTTP exchange.
 
-    The query and the headers say how the body is to be read, and errors repeat parts of the body.
+    The query and the headers affect how the body is parsed, and error bodies quote parts of the request body.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Azure:
         serving: Callable[[], Collection[str]],
         own_name: Callable[[str], str] = str,
     ) -> None:
-        """``serving`` returns the own names of the models that workers serve now, ``own_name`` that of an alias."""
+        """``serving`` returns the names of the models that workers serve now; ``own_name`` resolves an alias."""
         self._query = query
         self._headers = headers
         self._serving = serving
@@ -36,7 +36,7 @@ class Azure:
         self._body: Mapping[str, object] = {}
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Translate a request body. Raises :class:`RequestRefused`, and nothing else."""
+        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         check_api_version(self._query)
         extras = extra_parameters(self._headers)
         value = self._body = decode_object(body)
@@ -44,15 +44,15 @@ class Azure:
         return parse_chat(value, model, extras)
 
     def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> AzureResponseEncoder:
-        """Begin the answer to ``request``."""
+        """Return the encoder of the response to ``request``."""
         return AzureResponseEncoder(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
-        """Translate a failure that happens before the answer has begun."""
+        """Encode an error that occurs before the response has started."""
         return error_reply(problem, self._body)
 
     def info(self) -> bytes:
-        """The body that describes the model which a request without a body would reach.
+        """Return the ``/info`` body of the model that a request without a body would select.
 
         Raises :class:`RequestRefused`.
         """

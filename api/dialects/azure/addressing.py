@@ -1,4 +1,4 @@
-"""Which model a request is for, by Azure's rules, and the version of the API that it has to name."""
+"""Azure's rules for selecting the model of a request, and for the required API version."""
 
 import re
 from collections.abc import Collection
@@ -14,9 +14,9 @@ _RETRY_NO_WORKER = 5.0
 
 
 def check_api_version(query: Lookup) -> None:
-    """Raise :class:`RequestRefused` unless ``api-version`` is there, in the form of the reference.
+    """Raise :class:`RequestRefused` unless ``api-version`` is present and has the reference's format.
 
-    Every version of that form is taken: what is served here is the same in all of them.
+    Every version in that format is accepted, because the served features are the same in all of them.
     """
     version = query.get("api-version")
     if version is None or not _API_VERSION.fullmatch(version):
@@ -30,11 +30,10 @@ def check_api_version(query: Lookup) -> None:
 
 
 def choose_model(headers: Lookup, serving: Collection[str], named: object) -> str:
-    """Return the name of the model that a request is for; no worker need serve it.
+    """Return the name of the model that a request selects, whether or not a worker serves it.
 
-    That is the one in the deployment header, else the only one that is served, whatever the body says (both are rules
-    of the reference), else the one that the body names. ``named`` is the body's own word, of any type. Raises
-    :class:`RequestRefused` when nothing says which model.
+    The order, by the reference, is: the deployment header, the only served model whatever the body names, the model
+    in the body. ``named`` is the body's value, of any type. Raises :class:`RequestRefused` if none of them applies.
     """
     deployment = headers.get(DEPLOYMENT_HEADER)
     if deployment:

@@ -1,4 +1,4 @@
-"""Failures in the forms of the Azure AI model inference API, which differ by status."""
+"""Error bodies of the Azure AI model inference API, whose form depends on the status."""
 
 import json
 import math
@@ -15,18 +15,18 @@ INVALID_REQUEST = "invalid_request"
 INVALID_API_VERSION = "invalid_api_version"
 
 _BAD_REQUESTS = (INVALID_REQUEST, INVALID_API_VERSION)
-"""Codes that tell of a broken rule of the API itself. Other invalid values are valid by the reference, but not to the
-model: that is its line between 400 and 422."""
+"""Codes of requests that violate the API itself, which get 400. Other invalid values are valid by the reference but not
+for the model, and get 422."""
 
 _PIECEWISE = json.JSONEncoder(ensure_ascii=False)
 
 _SHOWN = 256
-"""Most characters of a client's own value that an error repeats."""
+"""Maximum number of characters of a client's value that an error quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a kind of problem is told; ``code`` yields to the one that a problem brings itself."""
+    """Encoding of a kind of problem. A problem's own code overrides ``code``."""
 
     status: int
     code: str
@@ -36,7 +36,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.INVALID: _Form(422, "unprocessable_content"),
     ProblemKind.CONTEXT_LENGTH: _Form(422, "context_length_exceeded"),
     ProblemKind.TEMPLATE: _Form(422, "template_error"),
-    # Azure's SDK sends a request again after any 500, so failures that the request itself brings about are 422.
+    # Azure's SDK retries after any 500, so failures caused by the request itself are 422.
     ProblemKind.CACHE_EXHAUSTED: _Form(422, "kv_cache_exhausted"),
     ProblemKind.POISON: _Form(422, "engine_crash_loop"),
     ProblemKind.UNAUTHORIZED: _Form(401, "unauthorized"),
@@ -81,7 +81,7 @@ _ERRORS = {
 
 
 def error_object(problem: Problem, body: Mapping[str, object]) -> dict[str, object]:
-    """The error body for ``problem``; ``body`` is the request's, as far as it could be read."""
+    """Return the error body for ``problem``. ``body`` is the request body as far as it could be parsed."""
     status, code = _status_and_code(problem)
     told: dict[str, object] = {"error": _ERRORS[status], "message": problem.message, "status": status}
     if status in (401, 404, 429):
@@ -96,7 +96,7 @@ def error_object(problem: Problem, body: Mapping[str, object]) -> dict[str, obje
 
 
 def error_reply(problem: Problem, body: Mapping[str, object]) -> ErrorReply:
-    """The whole HTTP answer for ``problem``."""
+    """Return the HTTP error response for ``problem``."""
     status, code = _status_and_code(problem)
     headers = {"x-ms-error-code": code}
     if problem.retry_after is not None:
@@ -113,12 +113,12 @@ def _status_and_code(problem: Problem) -> tuple[int, str]:
 
 
 def _path(param: str) -> list[str]:
-    """``messages[0].content`` as ``messages``, ``0``, ``content``."""
+    """Split a path such as ``messages[0].content`` into ``messages``, ``0`` and ``content``."""
     return re.findall(r"[^.\[\]]+", param)
 
 
 def _value_at(path: list[str], body: Mapping[str, object]) -> str | None:
-    """The value at ``path`` as the reference has it: text; None where there is none."""
+    """Return the value at ``path`` as text, as in the reference; None if there is none."""
     value: object = body
     for step in path:
         if isinstance(value, Mapping) and step in value:
@@ -131,7 +131,7 @@ def _value_at(path: list[str], body: Mapping[str, object]) -> str | None:
 
 
 def _shown(value: object) -> str:
-    """The beginning of a value. A long one is not written out whole for it: megabytes of messages may be the value."""
+    """Return the beginning of a value, without encoding all of it: the value may be megabytes of messages."""
     text = ""
     for piece in (value,) if isinstance(value, str) else _PIECEWISE.iterencode(value):
         text += piece

@@ -1,4 +1,4 @@
-"""The body of ``GET /info``."""
+"""Response body of ``GET /info``."""
 
 from collections.abc import Collection
 
@@ -10,7 +10,7 @@ PROVIDER = "vinoqueue"
 
 
 def render_info(model: str, serving: Collection[str]) -> bytes:
-    """Describe ``model`` as JSON. Raises :class:`RequestRefused` when no worker serves it."""
+    """Describe ``model`` as JSON. Raises :class:`RequestRefused` if no worker serves it."""
     if model not in serving:
         raise refuse(ProblemKind.MODEL_NOT_FOUND, f"The model '{model[:64]}' is not served here.", param="model")
     return msgspec.json.encode({"model_name": model, "model_type": "chat-completion", "model_provider_name": PROVIDER})

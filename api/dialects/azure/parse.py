@@ -1,7 +1,7 @@
-"""From the body of an Azure request to the internal request.
+"""Parser of Azure request bodies.
 
-The fields are those of the model inference API's reference, and what its SDK sends besides: the developer role and the
-``json_schema`` response format.
+The fields are those of the model inference API's reference, plus those that only its SDK sends: the developer role and
+the ``json_schema`` response format.
 """
 
 from collections.abc import Mapping
@@ -45,13 +45,13 @@ PASSED = EXTENSIONS | {
     "stream_options",
     "user",
 }
-"""Extra parameters that are passed through. No other one means anything to the engine."""
+"""Extra parameters that are passed through. The engine supports no others."""
 
 _MODALITIES = {"image": "Images", "image_url": "Images", "input_audio": "Audio", "audio_url": "Audio"}
 
 
 class ExtraParameters(StrEnum):
-    """What becomes of fields that the reference does not have."""
+    """How fields that are not in the reference are handled."""
 
     ERROR = "error"
     DROP = "drop"
@@ -60,7 +60,7 @@ class ExtraParameters(StrEnum):
 
 
 def extra_parameters(headers: Lookup) -> ExtraParameters:
-    """Return what the request wants. Raises :class:`RequestRefused` for a word that Azure lacks."""
+    """Return how to handle extra parameters. Raises :class:`RequestRefused` for a value that Azure does not define."""
     word = headers.get(EXTRA_PARAMETERS_HEADER)
     if word is None:
         return ExtraParameters.ERROR
@@ -77,20 +77,20 @@ def extra_parameters(headers: Lookup) -> ExtraParameters:
 
 
 def parse_chat(value: Mapping[str, Any], model: str, extras: ExtraParameters) -> ChatRequest:
-    """Translate a decoded body for ``model``. Raises :class:`RequestRefused`, and nothing else."""
+    """Translate a decoded body for ``model``. Raises :class:`RequestRefused` and no other exception."""
     fields = {field: given for field, given in value.items() if _is_taken(field, extras)}
     named = value.get("model")
-    # Even where the body's own word does not count, it must be a name.
+    # The body's model must be valid even if it is ignored.
     fields["model"] = model if named is None or isinstance(named, str) else named
     if isinstance(value.get("messages"), list):
         fields["messages"] = [_message(index, message) for index, message in enumerate(value["messages"])]
     chat = translate_chat(validate(ExtendedChatRequest, fields))
-    # The SDK's updates have the usage, and its reference no option to ask for it.
+    # The SDK's stream updates include the usage, and the reference has no option to request it.
     return msgspec.structs.replace(chat, include_usage=chat.stream)
 
 
 def _is_taken(field: str, extras: ExtraParameters) -> bool:
-    """Whether a field of the body counts. Raises :class:`RequestRefused` if it must not be there."""
+    """Whether a field of the body is used. Raises :class:`RequestRefused` if it is not allowed."""
     if field in SERVED:
         return True
     match extras:
@@ -108,7 +108,7 @@ def _extra(field: str, why: str) -> RequestRefused:
 
 
 def _message(index: int, message: object) -> object:
-    """Return a message in OpenAI's form: that of a tool may have null for content in Azure's."""
+    """Return a message in OpenAI's form. In Azure's, the content of a tool message may be null."""
     if not isinstance(message, dict):
         return message
     content = message.get("content")

@@ -1,4 +1,4 @@
-"""Answers in Azure's form, which is OpenAI's without details of the usage."""
+"""Response encoder of the Azure dialect: OpenAI's form without usage details."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from shared.protocol.request import ChatRequest
 
 
 class AzureResponseEncoder(ChatResponseEncoder):
-    """The answer to one chat request. See :class:`api.dialects.interface.ResponseEncoder` for the order of calls."""
+    """An :class:`api.dialects.interface.ResponseEncoder` for one chat request."""
 
     _annotated = False
 
@@ -18,10 +18,10 @@ class AzureResponseEncoder(ChatResponseEncoder):
         return {"id": answer_id, "created": created, "model": request.model, "system_fingerprint": fingerprint}
 
     def failure(self, problem: Problem) -> bytes:
-        """An error event, a comment, and the terminator.
+        """Encode an error event, a comment and the terminator.
 
-        Azure's SDK passes over events that it does not know, so that a broken answer would look like a whole one. It
-        raises on comments, naming their text, while all other readers pass over those.
+        Azure's SDK ignores unknown events, so a failed response would look complete. It raises an error with the text
+        of any comment, while other clients ignore comments.
         """
         told = msgspec.json.encode({"error": error_object(problem, {})})
         words = " ".join(problem.message.split())

@@ -1,4 +1,4 @@
-"""The OpenAI dialect, spoken under ``/v1``."""
+"""The OpenAI dialect, at ``/v1``."""
 
 from api.dialects.interface import ErrorReply
 from api.dialects.openai.errors import error_reply
@@ -13,17 +13,17 @@ __all__ = ["OpenAI", "render_model", "render_models"]
 
 
 class OpenAI:
-    """OpenAI's chat completions, an :class:`api.dialects.interface.Dialect`. One instance serves all requests."""
+    """The chat completions :class:`api.dialects.interface.Dialect` of OpenAI. Stateless."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Translate a request body. Raises :class:`RequestRefused`, and nothing else."""
+        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         return parse_chat(body)
 
     def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ChatResponseEncoder:
-        """Begin the answer to ``request``."""
+        """Return the encoder of the response to ``request``."""
         form = ObfuscatedResponseEncoder if request.obfuscate else ChatResponseEncoder
         return form(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
-        """Translate a failure that happens before the answer has begun."""
+        """Encode an error that occurs before the response has started."""
         return error_reply(problem)

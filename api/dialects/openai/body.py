@@ -1,6 +1,6 @@
-"""From the bytes of a request body to a JSON object, with every oddity of JSON refused here.
+"""Strict JSON decoding of request bodies, which refuses everything that JSON parsers disagree about.
 
-The standard library's parser is used because it alone of those at hand can see duplicate keys and exact numbers.
+It uses the standard library's parser, the only available one that exposes duplicate keys and exact numbers.
 """
 
 import json
@@ -10,14 +10,14 @@ from typing import Any, NoReturn
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 MAX_DEPTH = 64
-"""Deepest nesting of arrays and objects. No sensible schema goes there, and recursive code may rely on it."""
+"""Maximum nesting depth of arrays and objects. Recursive code relies on it."""
 MAX_VALUES = 150_000
-"""Most values in one body: a few megabytes of empty objects would otherwise take seconds to look at. The largest honest
-bodies are prompts of token ids."""
+"""Maximum number of values in a body. Without it, a few megabytes of empty objects would take seconds to process. The
+largest legitimate bodies are prompts of token ids."""
 
 
 class _Oddity(ValueError):
-    """Something that JSON parsers disagree about."""
+    """A construct that JSON parsers disagree about."""
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
@@ -36,13 +36,13 @@ def decode_object(body: bytes) -> dict[str, Any]:
     except _Oddity as error:
         raise _unreadable(str(error)) from None
     except ValueError:
-        # Python refuses to convert thousands of digits.
+        # Python refuses to convert integers with thousands of digits.
         raise _unreadable("a number has too many digits") from None
     except RecursionError:
         raise _too_deep() from None
     if not isinstance(value, dict):
         raise _unreadable("the body must be a JSON object")
-    # Text is counted along, so this only ever looks at more bodies than needed.
+    # The count includes characters in strings, so it may trigger the check unnecessarily but never misses a body.
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH or body.count(b",") + body.count(b":") > MAX_VALUES:
         _check_shape(value)
     if b"\\ud" in body or b"\\uD" in body:
@@ -81,7 +81,7 @@ def _shown(key: str) -> str:
 
 
 def _check_shape(value: Any) -> None:
-    """Walk level by level, so that depth costs no stack."""
+    """Check depth and number of values, level by level rather than recursively."""
     level = [value]
     values = 0
     for _ in range(MAX_DEPTH):
@@ -99,7 +99,7 @@ def _check_shape(value: Any) -> None:
 
 
 def _check_surrogates(value: Any) -> None:
-    """An escaped half of a surrogate pair is legal JSON, but no text: it can't be encoded again."""
+    """Refuse lone surrogates: escaped, they are valid JSON, but they can't be encoded as UTF-8."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

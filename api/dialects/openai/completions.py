@@ -1,4 +1,4 @@
-"""OpenAI's plain completions, spoken at ``/v1/completions``."""
+"""The dialect of OpenAI's plain completions, at ``/v1/completions``."""
 
 from api.dialects.interface import ErrorReply
 from api.dialects.openai.completions_parse import parse_completion
@@ -9,18 +9,18 @@ from shared.protocol.request import ChatRequest
 
 
 class OpenAICompletions:
-    """An :class:`api.dialects.interface.Dialect`. One instance serves all requests."""
+    """The plain completions :class:`api.dialects.interface.Dialect` of OpenAI. Stateless."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Translate a request body. Raises :class:`RequestRefused`, and nothing else."""
+        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         return parse_completion(body)
 
     def render(
         self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str
     ) -> CompletionResponseEncoder:
-        """Begin the answer to ``request``."""
+        """Return the encoder of the response to ``request``."""
         return CompletionResponseEncoder(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
-        """Translate a failure that happens before the answer has begun."""
+        """Encode an error that occurs before the response has started."""
         return error_reply(problem)

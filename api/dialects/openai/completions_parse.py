@@ -1,4 +1,4 @@
-"""From the body of a plain completion request to the internal request."""
+"""Parser of plain completion bodies."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -25,18 +25,18 @@ NOT_SERVED: dict[str, NotServed] = {
     "suffix": NotServed("The engine writes on from a prompt only.", neutral=("",)),
 }
 PARTLY_SERVED: dict[str, PartlyServed] = {"logprobs": PartlyServed(ONLY_CHOSEN, served=(0,))}
-"""The reference: ``logprobs`` asks for the likeliest tokens besides the chosen one, so 0 is the chosen one alone."""
+"""By the reference, ``logprobs`` is the number of alternatives to the sampled token; 0 requests that token only."""
 
 
 def parse_completion(body: bytes) -> ChatRequest:
-    """Translate the body of a completion request. Raises :class:`RequestRefused`, and nothing else."""
+    """Parse a plain completion body. Raises :class:`RequestRefused` and no other exception."""
     return translate_completion(validate(ServedCompletionRequest, decode_object(body)))
 
 
 def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
-    """Return the internal form of a validated request; the model server's requests are extensions of this one.
+    """Return the internal form of a validated request. The model server's requests extend this one.
 
-    Raises :class:`RequestRefused` for a rule that it breaks, and for what is not served.
+    Raises :class:`RequestRefused` for a broken rule, and for unsupported features.
     """
     _check(request)
     check_fields(request, NOT_SERVED, PARTLY_SERVED)
@@ -60,7 +60,7 @@ def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
 
 
 def _check(request: CompletionRequest) -> None:
-    """The rules that concern more than one field, and bounds that are tighter here than in the reference."""
+    """Check the rules across fields, and the bounds that are tighter than in the reference."""
     if request.stream_options is not None and not request.stream:
         raise switched_off("stream_options", "stream")
     if request.stream_options is not None and request.stream_options.include_obfuscation:
@@ -88,7 +88,7 @@ def _check(request: CompletionRequest) -> None:
 def _prompts(request: CompletionRequest) -> tuple[Prompt, ...]:
     prompt = request.prompt
     if prompt is None:
-        # The reference: without a prompt, a new document begins.
+        # By the reference, a missing prompt starts a new document.
         return ("",)
     if isinstance(prompt, str):
         return (prompt,)

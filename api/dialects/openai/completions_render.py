@@ -1,4 +1,4 @@
-"""From the internal event stream to ``text_completion`` objects, whole ones and chunks."""
+"""Response encoder for ``text_completion`` objects and chunks."""
 
 import codecs
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class CompletionResponseEncoder:
-    """The answer to one completion request. See :class:`api.dialects.interface.ResponseEncoder` for the order of calls.
+    """An :class:`api.dialects.interface.ResponseEncoder` for one plain completion request.
 
-    A completion knows no reasoning and no calls: whatever a model writes is its text.
+    Completions have no reasoning and no tool calls: everything that the model generates is text.
     """
 
     done = b"data: [DONE]\n\n"
@@ -28,25 +28,25 @@ class CompletionResponseEncoder:
         self._identity = self._identify(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
         self._request = request
         self._event_head = b"data: " + _encode(self._identity)[:-1] + b',"choices":['
-        # The reference: with include_usage, every chunk but the last has a usage field, which is null.
+        # By the reference, with include_usage every chunk except the last has a usage field that is null.
         self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.include_usage else b"")
         self._text_tail = b',"logprobs":null,"finish_reason":null}' + self._event_tail
         self._offsets: dict[int, _Offsets] = {}
 
     def opening(self, choice: int) -> bytes:
-        """The prompt where it is to be repeated, else nothing: there is no role to tell."""
+        """Encode the prompt if ``echo`` is set, else nothing: completions have no role."""
         repeated = self._repeated(choice)
         return self.content(choice, repeated) if repeated else b""
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """A chunk with more text."""
+        """Encode a chunk with a text delta."""
         if logprobs:
             offsets = self._offsets.setdefault(choice, _Offsets())
             return self._chunk(choice, text, logprobs_object(logprobs, offsets), None)
         return self._event_head + b'{"index":%d,"text":' % choice + _encode(text) + self._text_tail
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """A chunk with more text."""
+        """Encode a chunk with a text delta."""
         return self.content(choice, text, logprobs)
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
@@ -58,21 +58,21 @@ class CompletionResponseEncoder:
         return b""
 
     def closing(self, choice: int, reason: FinishReason) -> bytes:
-        """The chunk that carries the reason for the end of a choice."""
+        """Encode the chunk with the finish reason of a choice."""
         return self._chunk(choice, "", None, _word(reason))
 
     def usage(self, usage: Usage) -> bytes:
-        """The chunk without choices that carries the usage; empty unless the request asked for it."""
+        """Encode the usage chunk, which has no choices; empty unless the request asked for it."""
         if not self._request.include_usage:
             return b""
         return self._event_head + b'],"usage":' + _encode(self._usage_object(usage)) + b"}\n\n"
 
     def failure(self, problem: Problem) -> bytes:
-        """An error event and the terminator."""
+        """Encode an error event and the terminator."""
         return b"data: " + _encode({"error": error_object(problem)}) + b"\n\n" + self.done
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
-        """The ``text_completion`` object."""
+        """Encode the ``text_completion`` object."""
         rendered = [
             {
                 "index": choice.index,
@@ -85,7 +85,7 @@ class CompletionResponseEncoder:
         return _encode(self._identity | {"choices": rendered, "usage": self._usage_object(usage)})
 
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
-        """The fields that the whole answer and each of its chunks have in common."""
+        """Return the fields that the response and each of its chunks share."""
         return {
             "id": f"cmpl-{answer_id}",
             "object": "text_completion",
@@ -98,7 +98,7 @@ class CompletionResponseEncoder:
         return detailed_usage(usage)
 
     def _repeated(self, choice: int) -> str:
-        """What of the prompt stands before the text of a choice."""
+        """Return the part of the prompt that precedes the text of a choice."""
         prompt = self._request.prompts[choice // self._request.n]
         return prompt if self._request.echo and isinstance(prompt, str) else ""
 
@@ -108,14 +108,14 @@ class CompletionResponseEncoder:
 
 
 class _Offsets:
-    """Where each token of a text begins, in characters; one that is inside a character, at that character."""
+    """Computes the character offset of each token; a token inside a character has the offset of that character."""
 
     def __init__(self) -> None:
         self._decoder = _Utf8Decoder("replace")
         self._characters = 0
 
     def of(self, tokens: Sequence[TokenLogprob]) -> list[int]:
-        """The offsets of the next tokens."""
+        """Return the offsets of the next tokens."""
         offsets = []
         for token in tokens:
             offsets.append(self._characters)
@@ -124,7 +124,7 @@ class _Offsets:
 
 
 def logprobs_object(tokens: Sequence[TokenLogprob], offsets: _Offsets) -> dict[str, object]:
-    """The ``logprobs`` of a choice: each token that was chosen, with no alternatives."""
+    """Return the ``logprobs`` object of a choice: the sampled tokens, without alternatives."""
     return {
         "tokens": [_shown(token.piece) for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
@@ -134,7 +134,7 @@ def logprobs_object(tokens: Sequence[TokenLogprob], offsets: _Offsets) -> dict[s
 
 
 def _shown(piece: bytes) -> str:
-    """A token as text; the service writes those that are no text as escaped bytes."""
+    """Return a token as text, or as escaped bytes if it is not valid text, as the OpenAI service does."""
     try:
         return piece.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""A plain completion request, field by field, as the reference and the newest official SDK have it."""
+"""Schema of the plain completion request, after the reference and the newest official SDK."""
 
 from typing import Annotated, Any
 
@@ -9,7 +9,7 @@ from api.dialects.openai.schema import MAX_COUNT, LogitBias, Penalty, Stop, Stre
 
 MAX_PROMPTS = 2048
 DEFAULT_MAX_TOKENS = 16
-"""The reference's default of ``max_tokens``."""
+"""The reference's default for ``max_tokens``."""
 
 Token = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Tokens = Annotated[Items[Token], Field(min_length=1)]
@@ -18,7 +18,7 @@ _FORMS: dict[type, str] = {str: _STRINGS, int: _TOKENS, list: _TOKEN_LISTS}
 
 
 def _form(value: Any) -> str | None:
-    """The branch that a prompt takes: its own type, or that of its first item, tells it."""
+    """Return the union branch of a prompt, chosen by its type or the type of its first item."""
     if isinstance(value, str):
         return _STRING
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Content parts of messages."""
+"""Schemas of the content parts of messages."""
 
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from api.dialects.openai.fields import (
 
 
 class CacheBreakpoint(Strict):
-    """A hint where a cached prefix should end."""
+    """A hint for the end of a cached prefix."""
 
     mode: Literal["explicit"]
     ttl: Annotated[Literal["30m", "12h"] | None, NotNull("a string")] = None
@@ -36,14 +36,14 @@ class TextPart(Strict):
 
 
 class RefusalPart(Strict):
-    """Text with which the assistant refused."""
+    """A refusal by the assistant."""
 
     type: Literal["refusal"]
     refusal: str
 
 
 class ImageURL(Strict):
-    """Where an image is, or the image itself as a data URL."""
+    """URL of an image, or a data URL with the image."""
 
     url: str
     detail: Annotated[Literal["auto", "low", "high", "original"] | None, NotNull("a string")] = None
@@ -58,14 +58,14 @@ class ImagePart(Strict):
 
 
 class InputAudio(Strict):
-    """A sound in base64."""
+    """Audio data in base64."""
 
     data: str
     format: Literal["wav", "mp3"]
 
 
 class AudioInputPart(Strict):
-    """A sound from the user."""
+    """Audio input from the user."""
 
     type: Literal["input_audio"]
     input_audio: InputAudio
@@ -73,13 +73,13 @@ class AudioInputPart(Strict):
 
 
 class AudioReference(Strict):
-    """An earlier answer in sound, by its id."""
+    """Reference to earlier audio output, by id."""
 
     id: str
 
 
 class AudioPart(Strict):
-    """An earlier answer in sound. The service knows the type, the reference gives it to no message."""
+    """Earlier audio output. The OpenAI service accepts the type, but the reference allows it in no message."""
 
     type: Literal["audio"]
     audio: AudioReference
@@ -110,13 +110,13 @@ ContentPart = Annotated[
     | Annotated[FilePart, Tag(tag("file"))],
     by_key("type", "text", "image_url", "input_audio", "refusal", "audio", "file"),
 ]
-"""Any part. The service checks the form of all types in all messages first, and their fitness for the role after it."""
+"""Any part. The OpenAI service first validates all parts of all messages, and then whether their roles allow them."""
 
 Content = Annotated[
     Annotated[str, Tag(STRING)] | Annotated[Items[ContentPart], Field(min_length=1), Tag(ARRAY)],
     by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
 ]
-"""A string, or one or more parts."""
+"""A string, or a list of one or more parts."""
 
 PARTS_BY_ROLE: dict[str, tuple[str, ...]] = {
     "system": ("text",),
@@ -125,4 +125,4 @@ PARTS_BY_ROLE: dict[str, tuple[str, ...]] = {
     "assistant": ("text", "refusal"),
     "tool": ("text",),
 }
-"""The types of parts that the reference gives to each role; the messages of a function have no parts."""
+"""The part types that the reference allows for each role. Function messages have no parts."""

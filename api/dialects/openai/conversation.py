@@ -1,4 +1,4 @@
-"""From messages as clients send them to the messages of the internal request."""
+"""Conversion of validated messages to the internal form."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from shared.protocol import request as internal
 
 
 def translate_messages(messages: Sequence[Message]) -> tuple[internal.Message, ...]:
-    """Return the internal form of messages that have passed all checks.
+    """Return the internal form of validated messages.
 
-    The deprecated function calls and their results become tool calls and theirs. They have no ids, so they are
-    given some: nine letters and digits, because certain chat templates accept no others.
+    Deprecated function calls and their results become tool calls and tool results. They have no ids, so ids are
+    generated: nine letters and digits, because some chat templates accept no other form.
     """
     names: dict[str, str] = {}
     function_id: str | None = None
@@ -23,7 +23,7 @@ def translate_messages(messages: Sequence[Message]) -> tuple[internal.Message, .
             if message.function_call is not None:
                 function_id = said.tool_calls[-1].id
         elif isinstance(message, ToolMessage):
-            # Some chat templates want the tool's name with its result.
+            # Some chat templates need the tool's name with its result.
             call_id = message.tool_call_id
             content = flatten(message.content)
             said = internal.Message(role="tool", content=content, name=names.get(call_id), tool_call_id=call_id)
@@ -40,8 +40,8 @@ def translate_messages(messages: Sequence[Message]) -> tuple[internal.Message, .
 def flatten(content: Content | None) -> str:
     """Join the text parts of a message with line breaks.
 
-    Chat templates for text want one string, and print a list as Python would. vLLM, llama.cpp's server and OpenVINO
-    Model Server all join parts with a line break for them, so a client may change servers without a change of prompt.
+    Text chat templates expect one string, and render a list as its Python repr. vLLM, llama.cpp's server and OpenVINO
+    Model Server also join parts with a line break, so the prompt is the same on all of them.
     """
     if content is None or isinstance(content, str):
         return content or ""
@@ -65,7 +65,7 @@ def _assistant(message: AssistantMessage, function_id: str) -> internal.Message:
         calls.append(internal.ToolCall(id=function_id, name=call.name, arguments=call.arguments))
     return internal.Message(
         role="assistant",
-        # A refusal is what the assistant said then; templates know no other place for it.
+        # Templates have no field for a refusal, so it becomes the content.
         content=flatten(message.content) or message.refusal or "",
         name=message.name,
         reasoning=message.reasoning_content,

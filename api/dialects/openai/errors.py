@@ -1,4 +1,4 @@
-"""Failures in the form of the OpenAI service: a status, an error object, and headers that steer the SDKs' retries."""
+"""Error responses of the OpenAI service: status, error object, and headers that control the SDKs' retries."""
 
 import math
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from shared.protocol.errors import Problem, ProblemKind
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a kind of problem is told. ``code`` and ``param`` yield to those that a problem brings itself."""
+    """Encoding of a kind of problem. A problem's own code and param override ``code`` and ``param``."""
 
     status: int
     type: str = "invalid_request_error"
     code: str | None = None
     param: str | None = None
     retry: bool = True
-    """False where the SDKs would send the request again, and should not."""
+    """False if the SDKs would retry the request but should not."""
 
 
 _FORMS: dict[ProblemKind, _Form] = {
@@ -35,7 +35,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.WRONG_HOST: _Form(421, code="host_not_allowed"),
     ProblemKind.UNSUPPORTED_MEDIA: _Form(415, code="unsupported_content_type"),
     ProblemKind.TOO_LARGE: _Form(413, code="request_too_large"),
-    # It has had its time already, and would take it again with each retry.
+    # The request has used up its time, and would do so again with each retry.
     ProblemKind.TIMEOUT: _Form(408, code="request_timeout", retry=False),
     ProblemKind.RATE_LIMITED: _Form(429, type="requests", code="rate_limit_exceeded"),
     ProblemKind.TOKENS_LIMITED: _Form(429, type="tokens", code="rate_limit_exceeded"),
@@ -45,7 +45,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.STORE_UNAVAILABLE: _Form(503, type="server_error", code="store_unavailable"),
     ProblemKind.SHUTTING_DOWN: _Form(503, type="server_error", code="shutting_down"),
     ProblemKind.TOO_MANY_CONNECTIONS: _Form(503, type="server_error", code="too_many_connections"),
-    # One request alone has outgrown the cache (others are set aside for it), so it will again.
+    # A single request exceeded the KV cache, although others were preempted for it. A retry would fail again.
     ProblemKind.CACHE_EXHAUSTED: _Form(500, type="server_error", code="kv_cache_exhausted", retry=False),
     ProblemKind.ENGINE_FAILED: _Form(500, type="server_error", code="engine_failed"),
     ProblemKind.POISON: _Form(500, type="server_error", code="engine_crash_loop", retry=False),
@@ -55,7 +55,7 @@ _FORMS: dict[ProblemKind, _Form] = {
 
 
 def error_object(problem: Problem) -> dict[str, str | None]:
-    """The value of the ``error`` key: message, type, param and code, each always present."""
+    """Return the value of the ``error`` key: message, type, param and code, all always present."""
     form = _FORMS[problem.kind]
     return {
         "message": problem.message,
@@ -66,14 +66,14 @@ def error_object(problem: Problem) -> dict[str, str | None]:
 
 
 def error_reply(problem: Problem) -> ErrorReply:
-    """The whole HTTP answer for ``problem``."""
+    """Return the HTTP error response for ``problem``."""
     form = _FORMS[problem.kind]
     headers = {}
     if problem.retry_after is not None:
-        # The SDKs prefer the finer header; everybody else reads the standard one, in whole seconds.
+        # The SDKs prefer the header in milliseconds; other clients read the standard one, in whole seconds.
         headers["retry-after"] = str(math.ceil(problem.retry_after))
         headers["retry-after-ms"] = str(math.ceil(problem.retry_after * 1000))
-    # A request that is larger than its key's limit will never fit: that problem comes without a time.
+    # A request larger than its key's limit never fits, so that problem has no retry time.
     if not form.retry or (problem.kind is ProblemKind.TOKENS_LIMITED and problem.retry_after is None):
         headers["x-should-retry"] = "false"
     body = msgspec.json.encode({"error": error_object(problem)})

@@ -1,7 +1,7 @@
-"""Fields of vLLM's OpenAI-compatible server that OpenAI's reference lacks; clients send them in ``extra_body``.
+"""Request fields of vLLM's OpenAI-compatible server that OpenAI lacks; clients send them in ``extra_body``.
 
 Source: vLLM's ``ChatCompletionRequest``, ``CompletionRequest`` and ``StructuredOutputsParams``. The ``guided_*`` fields
-are older names of what ``structured_outputs`` holds.
+are older names of the fields of ``structured_outputs``.
 """
 
 import json
@@ -19,7 +19,7 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Constraint
 
 NATIVE_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
-"""Variables that the service itself passes to chat templates. ``chat_template_kwargs`` can't set them."""
+"""Variables that the worker passes to chat templates itself. ``chat_template_kwargs`` can't set them."""
 
 Schema = Annotated[
     Annotated[dict[str, Any], Tag(OBJECT)] | Annotated[NonEmptyText, Tag(STRING)],
@@ -30,7 +30,7 @@ Choices = Annotated[Items[NonEmptyText], Field(min_length=1)]
 
 
 class SamplingFields(Strict):
-    """Sampling and stop conditions, named as vLLM and OpenVINO Model Server name them."""
+    """Sampling parameters and stop conditions, with the names of vLLM and OpenVINO Model Server."""
 
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
@@ -43,9 +43,9 @@ class SamplingFields(Strict):
 
 
 class StructuredOutputs(Strict):
-    """What the whole output must be: exactly one of six forms.
+    """Constraint of the whole output: exactly one of six forms.
 
-    The ``disable_*`` fields are always met: there is no fallback, and generated JSON has no optional white space.
+    The ``disable_*`` fields are always satisfied: there is no fallback, and generated JSON is compact.
     """
 
     json_: Annotated[Schema | None, Field(alias="json")] = None
@@ -59,7 +59,7 @@ class StructuredOutputs(Strict):
 
 
 class StructureFields(Strict):
-    """Structured output besides ``response_format``."""
+    """Structured output fields in addition to ``response_format``."""
 
     structured_outputs: StructuredOutputs | None = None
     guided_json: Schema | None = None
@@ -79,9 +79,9 @@ class ServedCompletionRequest(CompletionRequest, SamplingFields, StructureFields
 
 
 def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedCompletionRequest) -> ChatRequest:
-    """Return ``request``, made of OpenAI's fields, with those of vLLM applied.
+    """Return ``request``, which was built from OpenAI's fields, with vLLM's fields applied.
 
-    Raises :class:`RequestRefused` for a rule that they break.
+    Raises :class:`RequestRefused` for a broken rule.
     """
     chat = fields if isinstance(fields, ServedChatRequest) else None
     return msgspec.structs.replace(
@@ -103,7 +103,7 @@ def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedComp
 
 
 def invalid(field: str, why: str) -> RequestRefused:
-    """The refusal of a field's value."""
+    """Return the refusal of a field's value."""
     return refuse(ProblemKind.INVALID, f"Invalid '{field}': {why}.", param=field, code="invalid_value")
 
 
@@ -114,7 +114,7 @@ def _min_tokens(fields: SamplingFields, max_tokens: int | None) -> int | None:
 
 
 def _template_kwargs(fields: ServedChatRequest, own: str | None) -> str | None:
-    """The client's template variables, over those that other fields of the request amount to."""
+    """Return the template variables: the client's, which override those derived from other fields."""
     if not fields.chat_template_kwargs:
         return own
     reserved = sorted(NATIVE_VARIABLES & fields.chat_template_kwargs.keys())
@@ -126,7 +126,7 @@ def _template_kwargs(fields: ServedChatRequest, own: str | None) -> str | None:
 
 
 def _constraint(fields: StructureFields, form: Constraint | None) -> Constraint | None:
-    """The one form that the output must have; ``form`` is that of ``response_format``."""
+    """Return the only constraint of the output, or None; ``form`` is that of ``response_format``."""
     given = [*([form] if form else []), *_constraints(fields)]
     if len(given) > 1:
         raise invalid(given[1].param, f"it can't be combined with '{given[0].param}'")
@@ -141,7 +141,7 @@ def _constraint(fields: StructureFields, form: Constraint | None) -> Constraint 
 
 
 def _constraints(fields: StructureFields) -> Iterator[Constraint]:
-    """The constraints that ``fields`` ask for, each with the field that does."""
+    """Yield the constraints in ``fields``, each with the name of its field."""
     form = fields.structured_outputs or StructuredOutputs()
     inside = "structured_outputs."
     for param, schema in ((f"{inside}json", form.json_), ("guided_json", fields.guided_json)):
@@ -164,7 +164,7 @@ def _constraints(fields: StructureFields) -> Iterator[Constraint]:
 
 
 def _any_of(texts: list[str]) -> str:
-    """A structural tag whose output is one of ``texts``."""
+    """Return a structural tag that allows exactly ``texts``."""
     options = [{"type": "const_string", "value": text} for text in texts]
     form = options[0] if len(options) == 1 else {"type": "or", "elements": options}
     return json_text({"type": "structural_tag", "format": form})

@@ -1,8 +1,8 @@
-"""The building blocks of the request models: a strict base, unions told apart by one look, and nulls that are refused.
+"""Building blocks of the request schemas: a strict base class, discriminated unions, and refused nulls.
 
-The models say *what* is allowed; ``validation.py`` turns pydantic's findings into the service's own words. Where a
-finding alone would not hold enough for those words, the blocks here raise one of two custom errors, whose message
-carries it (a context would not be hashable, as unions of annotated types need).
+The schemas define what is allowed; ``validation.py`` translates pydantic's errors to the OpenAI service's messages.
+Where pydantic's error has too little information for that, this module raises one of two custom errors, which carry
+it in their message. (Annotated types in unions must be hashable, and an error context would not be.)
 """
 
 import re
@@ -23,7 +23,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 WRONG_BRANCH = "wrong_branch"
-"""Error type: the text under a key names no branch of a union. Message: the key and all branches, apart by spaces."""
+"""Error type: the text under a key names no branch of a union. Message: the key and all branches, space-separated."""
 WRONG_TYPE = "wrong_type"
 """Error type: the JSON type is wrong. Message: the noun phrase of what was expected."""
 
@@ -31,23 +31,23 @@ _Item = TypeVar("_Item")
 
 
 class Strict(BaseModel):
-    """A JSON object that knows all its keys. No value is converted: ``"1"``, ``1.0`` and ``true`` are no integers."""
+    """A JSON object without unknown keys or type coercion: ``"1"``, ``1.0`` and ``true`` are not integers."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 def tag(value: str) -> str:
-    """The name of a union's branch. Brackets keep it apart from field names in the paths that pydantic reports."""
+    """Return the tag of a union branch. Brackets distinguish it from field names in pydantic's error paths."""
     return f"<{value}>"
 
 
 def is_tag(part: str | int) -> bool:
-    """Whether a part of a pydantic path is the name of a union's branch."""
+    """Whether a component of a pydantic error path is the tag of a union branch."""
     return isinstance(part, str) and re.fullmatch(r"<[a-z_]+>", part) is not None
 
 
 def by_key(key: str, *values: str) -> Discriminator:
-    """Choose a union's branch by the text under ``key``; ``values`` are all that the service names, in its order."""
+    """Discriminate a union by the string at ``key``; ``values`` are all valid ones, as ordered in the error."""
 
     def choose(value: Any) -> str | None:
         chosen = value.get(key) if isinstance(value, Mapping) else None
@@ -61,7 +61,7 @@ def by_key(key: str, *values: str) -> Discriminator:
 
 
 def by_type(expected: str, branches: Mapping[type, str]) -> Discriminator:
-    """Choose a union's branch by the JSON type of the value; ``expected`` describes all of them."""
+    """Discriminate a union by the JSON type of the value; ``expected`` describes the allowed types."""
 
     def choose(value: Any) -> str | None:
         return branches.get(type(value))
@@ -76,9 +76,9 @@ OBJECT = tag("object")
 
 @dataclass(frozen=True, slots=True)
 class NotNull:
-    """Refuse null for a field that may be left out: the reference marks those where null means the same.
+    """Refuses null for an optional field that the reference does not call nullable.
 
-    Annotates ``X | None``, where ``None`` is only the default; the published schema does not offer null either.
+    It annotates ``X | None``, where ``None`` is only the default. The published schema does not allow null either.
     """
 
     expected: str
@@ -98,7 +98,7 @@ class NotNull:
 
 
 Items = Annotated[list[_Item], Field(fail_fast=True)]
-"""An array that stops at its first bad item, so that a million bad ones cost no more than one."""
+"""An array whose validation stops at the first invalid item, so that a million invalid items cost no more than one."""
 
 OptionalText = Annotated[str | None, NotNull("a string")]
 OptionalFlag = Annotated[bool | None, NotNull("a boolean")]

@@ -1,4 +1,4 @@
-"""The messages of a conversation, by role."""
+"""Schemas of conversation messages, one per role."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,11 +10,11 @@ from api.dialects.openai.fields import Items, NotNull, Strict, by_key, tag
 Name = Annotated[
     Annotated[str, StringConstraints(pattern=r"^[^\s<|\\/>]+$", max_length=64)] | None, NotNull("a string")
 ]
-"""Who speaks. It stands in the prompt, so nothing that could pass for a special token is allowed in it."""
+"""Name of a participant. It is part of the prompt, so characters of special tokens are not allowed."""
 
 
 class SystemMessage(Strict):
-    """Instructions of whoever runs the application."""
+    """Instructions of the application's operator."""
 
     role: Literal["system"]
     content: Content
@@ -30,7 +30,7 @@ class DeveloperMessage(Strict):
 
 
 class UserMessage(Strict):
-    """What the user said."""
+    """A message of the user."""
 
     role: Literal["user"]
     content: Content
@@ -38,7 +38,7 @@ class UserMessage(Strict):
 
 
 class CalledFunction(Strict):
-    """A function that the assistant called. ``arguments`` is JSON text as the model wrote it, valid or not."""
+    """A function that the assistant called. ``arguments`` is JSON text as the model generated it, possibly invalid."""
 
     name: str
     arguments: str
@@ -74,9 +74,9 @@ MessageToolCall = Annotated[
 
 
 class AssistantMessage(Strict):
-    """What the assistant said or did earlier.
+    """An earlier message of the assistant.
 
-    ``annotations`` and ``reasoning_content`` are no fields of the reference's requests: answers carry them, so clients
+    ``annotations`` and ``reasoning_content`` are not in the reference's requests. Responses contain them, so clients
     send them back in the history.
     """
 

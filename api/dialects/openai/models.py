@@ -1,4 +1,4 @@
-"""The bodies of ``/v1/models`` and ``/v1/models/{id}``."""
+"""Response bodies of ``/v1/models`` and ``/v1/models/{id}``."""
 
 from collections.abc import Iterable
 
@@ -10,12 +10,12 @@ OWNER = "vinoqueue"
 
 
 def render_model(model: ModelInfo) -> bytes:
-    """One model as JSON."""
+    """Encode one model as JSON."""
     return msgspec.json.encode(_model_object(model))
 
 
 def render_models(models: Iterable[ModelInfo]) -> bytes:
-    """A list of models as JSON, in the order given."""
+    """Encode a list of models as JSON, in the given order."""
     return msgspec.json.encode({"object": "list", "data": [_model_object(model) for model in models]})
 
 

@@ -1,4 +1,4 @@
-"""Streams whose chunks do not tell by their sizes what is in them."""
+"""Response encoder for obfuscated streams, whose chunk sizes do not reveal the lengths of the tokens."""
 
 import secrets
 from collections.abc import Sequence
@@ -7,19 +7,19 @@ from api.dialects.interface import TokenLogprob
 from api.dialects.openai.render import ChatResponseEncoder
 
 BLOCK = 64
-"""Chunks are filled up to a multiple of so many bytes, so that most of them have the same size."""
+"""Chunks are padded to a multiple of this many bytes, so that most have the same size."""
 
 _END = b"}\n\n"
 
 
 class ObfuscatedResponseEncoder(ChatResponseEncoder):
-    """Fills up each delta with an ``obfuscation`` field, as ``stream_options.include_obfuscation`` asks for.
+    """Pads each delta with an ``obfuscation`` field, for ``stream_options.include_obfuscation``.
 
-    The reference: who can see the sizes of encrypted packets may guess an answer from the lengths of its tokens.
+    By the reference, this prevents guessing the text from the token lengths that encrypted packet sizes reveal.
     """
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """A chunk with more text."""
+        """Encode a chunk with a text delta."""
         return self._chunk(choice, {"content": text}, logprobs)
 
     def _chunk(self, choice: int, delta: dict[str, object], logprobs: Sequence[TokenLogprob] = ()) -> bytes:

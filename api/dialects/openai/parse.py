@@ -1,4 +1,4 @@
-"""From a request body to the internal request."""
+"""Parser of chat completion bodies."""
 
 from api.dialects.interface import MessagesMissing
 from api.dialects.openai.body import decode_object
@@ -19,14 +19,14 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
-"""What the reference has where neither the client nor the model says anything; it knows no top_k, so that is off."""
+"""The defaults of the reference, if neither client nor model specifies one. It has no top_k, so 0 disables it."""
 
 
 def parse_chat(body: bytes) -> ChatRequest:
-    """Translate the body of a chat completion request.
+    """Parse a chat completion body.
 
-    Sampling fields that the client leaves out stay ``None``: the worker fills them from the model's own defaults, and
-    from the reference's after those. Raises :class:`RequestRefused`, and nothing else.
+    Omitted sampling fields stay ``None``. The worker fills them from the model's defaults, then from the reference's.
+    Raises :class:`RequestRefused` and no other exception.
     """
     value = decode_object(body)
     try:
@@ -39,9 +39,9 @@ def parse_chat(body: bytes) -> ChatRequest:
 
 
 def translate(request: ServedChatRequest) -> ChatRequest:
-    """Return the internal form of a validated request; the other dialects' requests are extensions of this one.
+    """Return the internal form of a validated request. The other dialects' requests extend this one.
 
-    Raises :class:`RequestRefused` for a rule that it breaks, and for what is not served.
+    Raises :class:`RequestRefused` for a broken rule, and for unsupported features.
     """
     check(request)
     check_served(request)
@@ -77,8 +77,8 @@ def translate(request: ServedChatRequest) -> ChatRequest:
 def sampling_of(
     request: ChatCompletionRequest | CompletionRequest, *, max_tokens: int | None, logprobs: bool
 ) -> Sampling:
-    """Return the sampling fields that chats and plain completions have in common, and the two that they tell apart."""
-    # The engine wants a top_p above 0. With 0 only the likeliest token is left, as with a temperature of 0.
+    """Return the sampling parameters that chats and plain completions share, and the two given by the caller."""
+    # The engine requires top_p > 0. With 0, only the most likely token remains, as with a temperature of 0.
     greedy = request.top_p == 0
     return Sampling(
         max_tokens=max_tokens,
@@ -95,19 +95,19 @@ def sampling_of(
 def _constraint(form: ResponseFormat | None) -> Constraint | None:
     if isinstance(form, JsonSchemaResponse) and form.json_schema.schema_ is not None:
         return Constraint(kind="json_schema", value=json_text(form.json_schema.schema_))
-    # A JSON schema that is left out allows any object.
+    # An omitted JSON schema allows any object.
     if isinstance(form, JsonSchemaResponse | JsonObjectResponse):
         return Constraint(kind="json_object")
     return None
 
 
 def _template_kwargs(request: ChatCompletionRequest) -> str | None:
-    """Reasoning effort and verbosity for the chat template; templates that do not know them ignore them."""
+    """Return reasoning effort and verbosity as chat template variables, which other templates ignore."""
     variables: dict[str, object] = {}
     if request.reasoning_effort is not None:
         variables["reasoning_effort"] = request.reasoning_effort
         if request.reasoning_effort == "none":
-            # The switches of those templates that know no degrees.
+            # Switches of templates that have no effort levels.
             variables |= {"enable_thinking": False, "thinking": False}
     if request.verbosity is not None:
         variables["verbosity"] = request.verbosity
@@ -117,5 +117,5 @@ def _template_kwargs(request: ChatCompletionRequest) -> str | None:
 def _tier(request: ChatCompletionRequest) -> Tier | None:
     if request.service_tier == "scale":
         raise AssertionError("the scale tier is not served")
-    # Another name of it, by the reference.
+    # An alias in the reference.
     return "priority" if request.service_tier == "fast" else request.service_tier

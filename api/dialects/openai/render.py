@@ -1,7 +1,7 @@
-"""From the internal event stream to ``chat.completion`` and ``chat.completion.chunk``.
+"""Response encoder for ``chat.completion`` and ``chat.completion.chunk``.
 
-``content`` is the hottest path of the API: it runs once a token for every stream. Everything constant in a chunk is
-encoded once a choice, so that a chunk costs one JSON string encoding and one join of bytes.
+``content`` is the hot path of the API: it runs once per token and stream. The constant parts of a chunk are encoded
+once per choice, so that a chunk costs one JSON string encoding and one join of bytes.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _FINISH_REASON: dict[FinishReason, str] = {
     "stop": "stop",
     "length": "length",
     "tool_calls": "tool_calls",
-    # Only a client that has gone cancels, so nobody reads this; the word keeps the document valid.
+    # Requests are cancelled only when the client has disconnected. The value keeps the document valid.
     "cancelled": "stop",
 }
 
@@ -26,17 +26,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChatResponseEncoder:
-    """The answer to one chat request. See :class:`api.dialects.interface.ResponseEncoder` for the order of calls."""
+    """An :class:`api.dialects.interface.ResponseEncoder` for one chat request."""
 
     done = b"data: [DONE]\n\n"
     _annotated = True
-    """Whether messages have ``annotations``, of which there are none without web search."""
+    """Whether messages have ``annotations``, which are always empty without web search."""
 
     def __init__(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> None:
         self._identity = self._identify(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
         self._include_usage = request.include_usage
         self._functions_form = request.functions_form
-        # The reference: with include_usage, every chunk but the last has a usage field, which is null.
+        # By the reference, with include_usage every chunk except the last has a usage field that is null.
         self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.include_usage else b"")
         self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._event_tail
         identity = _encode({"object": "chat.completion.chunk"} | self._identity)[:-1]
@@ -44,35 +44,35 @@ class ChatResponseEncoder:
         self._heads: dict[int, bytes] = {}
 
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
-        """The fields that the whole answer and each of its chunks have in common, ``object`` apart."""
+        """Return the fields that the response and each of its chunks share, except ``object``."""
         identity: dict[str, object] = {
             "id": f"chatcmpl-{answer_id}",
             "created": created,
             "model": request.model,
             "system_fingerprint": fingerprint,
         }
-        # The reference: told to those who name a tier, and to nobody else.
+        # By the reference, present only if the request names a tier.
         if request.tier is not None:
             identity["service_tier"] = "default" if request.tier == "auto" else request.tier
         return identity
 
     def opening(self, choice: int) -> bytes:
-        """The chunk that carries the role."""
+        """Encode the first chunk of a choice, with the role."""
         head = self._heads[choice] = self._event_head + b'{"index":%d,"delta":{"content":' % choice
         return head + b'"","role":"assistant","refusal":null' + self._delta_tail
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """A chunk with more text. Raises :class:`KeyError` for a choice that was not opened."""
+        """Encode a chunk with a text delta. Raises :class:`KeyError` for a choice that was not opened."""
         if logprobs:
             return self._chunk(choice, {"content": text}, logprobs)
         return self._heads[choice] + _encode(text) + self._delta_tail
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """A chunk with more reasoning, in the field that vLLM and llama.cpp have made usual."""
+        """Encode a chunk with a reasoning delta, in the field that vLLM and llama.cpp use."""
         return self._chunk(choice, {"reasoning_content": text}, logprobs)
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
-        """The chunk that opens a tool call."""
+        """Encode the chunk that starts a tool call."""
         function = {"name": name, "arguments": ""}
         if self._functions_form:
             return self._chunk(choice, {"function_call": function})
@@ -80,19 +80,19 @@ class ChatResponseEncoder:
         return self._chunk(choice, {"tool_calls": [call]})
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
-        """A chunk with more of a call's arguments."""
+        """Encode a chunk with a delta of a call's arguments."""
         if self._functions_form:
             return self._chunk(choice, {"function_call": {"arguments": text}})
         return self._chunk(choice, {"tool_calls": [{"index": index, "function": {"arguments": text}}]})
 
     def closing(self, choice: int, reason: FinishReason) -> bytes:
-        """The chunk that carries the reason for the end of a choice."""
+        """Encode the chunk with the finish reason of a choice."""
         word = self._word(reason).encode()
         end = b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":"%s"}' % (choice, word)
         return self._event_head + end + self._event_tail
 
     def _chunk(self, choice: int, delta: dict[str, object], logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """A chunk that is not on the hot path."""
+        """Encode a chunk outside the hot path."""
         body = {
             "index": choice,
             "delta": delta,
@@ -102,17 +102,17 @@ class ChatResponseEncoder:
         return self._event_head + _encode(body) + self._event_tail
 
     def usage(self, usage: Usage) -> bytes:
-        """The chunk without choices that carries the usage; empty unless the request asked for it."""
+        """Encode the usage chunk, which has no choices; empty unless the request asked for it."""
         if not self._include_usage:
             return b""
         return self._event_head + b'],"usage":' + _encode(self._usage_object(usage)) + b"}\n\n"
 
     def failure(self, problem: Problem) -> bytes:
-        """An error event and the terminator: the SDKs raise the error when they meet it."""
+        """Encode an error event, which the SDKs raise as an exception, and the terminator."""
         return b"data: " + _encode({"error": error_object(problem)}) + b"\n\n" + self.done
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
-        """The ``chat.completion`` object."""
+        """Encode the ``chat.completion`` object."""
         return _encode(
             {"object": "chat.completion"}
             | self._identity
@@ -151,7 +151,7 @@ class ChatResponseEncoder:
 
 
 def logprobs_object(tokens: Sequence[TokenLogprob]) -> dict[str, object]:
-    """The ``logprobs`` of a choice: each token that was chosen, with no alternatives."""
+    """Return the ``logprobs`` object of a choice: the sampled tokens, without alternatives."""
     return {
         "content": [
             {
@@ -167,7 +167,7 @@ def logprobs_object(tokens: Sequence[TokenLogprob]) -> dict[str, object]:
 
 
 def plain_usage(usage: Usage) -> dict[str, object]:
-    """The numbers of a usage that every interface has."""
+    """Return the token counts that every dialect reports."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -176,7 +176,7 @@ def plain_usage(usage: Usage) -> dict[str, object]:
 
 
 def detailed_usage(usage: Usage) -> dict[str, object]:
-    """The usage with its details, which only OpenAI's reference has."""
+    """Return the token counts with details, which only OpenAI's reference has."""
     return plain_usage(usage) | {
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
         "completion_tokens_details": {

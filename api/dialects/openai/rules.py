@@ -1,6 +1,6 @@
-"""Rules of the reference that concern more than one field, in the words of the service.
+"""Validation rules of the reference across several fields, with the OpenAI service's messages.
 
-Each rule is a function that raises; :func:`check` calls them in the order in which the service seems to.
+Each rule is a function that raises. :func:`check` calls them in the order that was observed in the OpenAI service.
 """
 
 import re
@@ -24,7 +24,7 @@ def check(request: ChatCompletionRequest) -> None:
 
 
 def switched_off(field: str, switch: str) -> RequestRefused:
-    """The refusal of a field that only means something when another one is switched on."""
+    """Return the refusal of a field that requires another one to be enabled."""
     message = f"The '{field}' parameter is only allowed when '{switch}' is enabled."
     return refuse(ProblemKind.INVALID, message, param=field)
 
@@ -66,7 +66,7 @@ def _one_token_limit(request: ChatCompletionRequest) -> None:
 
 
 def _companions(request: ChatCompletionRequest) -> None:
-    """Fields that need a list of tools or functions. "none" is what holds without them, so it needs none."""
+    """Require tools or functions for the fields that refer to them; the choice "none" does not need any."""
     tools, functions = request.tools is not None, request.functions is not None
     for field, given, needed, there in (
         ("parallel_tool_calls", request.parallel_tool_calls is not None, "tools", tools),
@@ -85,7 +85,7 @@ def _tools_or_functions(request: ChatCompletionRequest) -> None:
 
 
 def _chosen_tools(request: ChatCompletionRequest) -> None:
-    """Whatever is chosen by name must be there."""
+    """Require that every function or tool chosen by name exists."""
     choice = request.tool_choice
     if choice is not None and not isinstance(choice, str):
         chosen = [choice] if isinstance(choice, FunctionChoice | CustomChoice) else choice.allowed_tools.tools
@@ -173,12 +173,12 @@ def _assistants_say_something(request: ChatCompletionRequest) -> None:
             or message.audio
         ):
             message_text = "Invalid value for 'content': expected a string, got null."
-            # The service writes the paths of such findings with dots; see the recorded errors.
+            # The OpenAI service writes these paths with dots; see the recorded errors.
             raise refuse(ProblemKind.INVALID, message_text, param=f"messages.[{index}].content")
 
 
 def _tool_results_answer_calls(request: ChatCompletionRequest) -> None:
-    """Tool messages follow the assistant's message whose calls they answer, and answer them all."""
+    """Require that tool messages directly follow the assistant message with their calls, and cover all of them."""
     awaited: set[str] = set()
     open_ids: set[str] = set()
     for index, message in enumerate(request.messages):
@@ -200,7 +200,7 @@ def _call_ids(message: Message) -> set[str]:
 
 def _check_result(index: int, message: ToolMessage, awaited: set[str]) -> None:
     if not awaited:
-        # The spelling is the service's.
+        # The misspelling is the OpenAI service's.
         text = (
             "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
         )

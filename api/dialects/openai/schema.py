@@ -1,7 +1,7 @@
-"""A chat completion request, field by field, as the reference and the newest official SDK have it.
+"""Schema of the chat completion request, after the reference and the newest official SDK.
 
-Everything is validated here whether it is served or not: ``unserved.py`` lists what is refused later. Bounds are those
-of the reference. A field that the reference does not call nullable refuses null.
+All fields are validated, including those that ``unserved.py`` refuses afterwards. Bounds are those of the reference. A
+field that the reference does not call nullable refuses null.
 """
 
 from typing import Annotated, Any, Literal
@@ -28,9 +28,9 @@ from api.dialects.openai.messages import Message
 from api.dialects.openai.tools import FunctionCallChoice, Functions, ToolChoice, Tools
 
 MAX_COUNT = 2**31 - 1
-"""Largest number of tokens that may be asked for: no model has a longer context, and every machine type holds it."""
+"""Maximum number of tokens in a request: larger than any context, and within every integer type."""
 MAX_MESSAGES = 2048
-"""Most messages of a conversation, as the service has it."""
+"""Maximum number of messages, the OpenAI service's limit."""
 
 Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 TokenLimit = Annotated[int, Field(ge=1, le=MAX_COUNT)]
@@ -38,7 +38,7 @@ MetadataKey = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
 LogitBias = Annotated[dict[str, int], Field(max_length=1024)]
-"""The service checks the ids and their biases last, after the rules between fields: see ``rules.py``."""
+"""The OpenAI service checks the ids and biases last, after the rules across fields: see ``rules.py``."""
 
 MAX_STOP_LENGTH = 1024
 """Maximum length of a stop string in characters. Neither OpenAI nor vLLM states one, but each costs time per token."""
@@ -49,24 +49,23 @@ Stop = Annotated[
     Annotated[StopText, Tag(STRING)] | Annotated[Items[StopText], Field(max_length=4), Tag(ARRAY)],
     by_type("one of a string or array of strings", {str: STRING, list: ARRAY}),
 ]
-"""An empty array is as good as none. An empty stop string would end every answer before its first character, so it is
-refused."""
+"""An empty array means no stop strings. An empty stop string is refused, because it would end every choice at once."""
 
 
 class TextResponse(Strict):
-    """ResponseStream with any text."""
+    """Any text."""
 
     type: Literal["text"]
 
 
 class JsonObjectResponse(Strict):
-    """ResponseStream with some JSON object."""
+    """Any JSON object."""
 
     type: Literal["json_object"]
 
 
 class JsonSchema(Strict):
-    """A schema and its name."""
+    """A JSON schema with a name."""
 
     name: Identifier
     description: OptionalText = None
@@ -75,7 +74,7 @@ class JsonSchema(Strict):
 
 
 class JsonSchemaResponse(Strict):
-    """ResponseStream with JSON of this schema."""
+    """JSON that is valid under a schema."""
 
     type: Literal["json_schema"]
     json_schema: JsonSchema
@@ -90,14 +89,14 @@ ResponseFormat = Annotated[
 
 
 class StreamOptions(Strict):
-    """What a stream carries besides the text."""
+    """Options of a stream."""
 
     include_usage: OptionalFlag = None
     include_obfuscation: OptionalFlag = None
 
 
 class VoiceId(Strict):
-    """A voice of one's own."""
+    """A custom voice."""
 
     id: str
 
@@ -109,14 +108,14 @@ Voice = Annotated[
 
 
 class AudioOutput(Strict):
-    """How an answer should sound."""
+    """Audio output options."""
 
     voice: Voice
     format: Literal["wav", "aac", "mp3", "flac", "opus", "pcm16"]
 
 
 class Prediction(Strict):
-    """Text that the answer will largely repeat."""
+    """Predicted output: text that the response will largely repeat."""
 
     type: Literal["content"]
     content: Annotated[
@@ -126,7 +125,7 @@ class Prediction(Strict):
 
 
 class ApproximateLocation(Strict):
-    """Roughly where the user is."""
+    """Approximate location of the user."""
 
     city: OptionalText = None
     country: OptionalText = None
@@ -135,41 +134,41 @@ class ApproximateLocation(Strict):
 
 
 class UserLocation(Strict):
-    """Where the user is."""
+    """Location of the user."""
 
     type: Literal["approximate"]
     approximate: ApproximateLocation
 
 
 class WebSearchOptions(Strict):
-    """How to search the web."""
+    """Web search options."""
 
     search_context_size: Annotated[Literal["low", "medium", "high"] | None, NotNull("a string")] = None
     user_location: UserLocation | None = None
 
 
 class ModerationMode(Strict):
-    """What moderation does with a finding."""
+    """Action on a moderation finding."""
 
     mode: Literal["score", "block"]
 
 
 class ModerationPolicy(Strict):
-    """Moderation of the request and of the answer."""
+    """Moderation of the request and of the response."""
 
     input: ModerationMode | None = None
     output: ModerationMode | None = None
 
 
 class Moderation(Strict):
-    """Which model moderates, and how."""
+    """Moderation model and its options."""
 
     model: str
     policy: ModerationPolicy | None = None
 
 
 class PromptCacheOptions(Strict):
-    """How prefixes of the prompt are cached."""
+    """Prompt caching options."""
 
     mode: Annotated[Literal["implicit", "explicit"] | None, NotNull("a string")] = None
     ttl: Annotated[Literal["30m"] | None, NotNull("a string")] = None

@@ -1,4 +1,4 @@
-"""Stored chat completions: what is kept of an answer, and the bodies and queries of their routes."""
+"""Stored chat completions: the stored record, and the bodies and queries of their routes."""
 
 import json
 import re
@@ -21,7 +21,7 @@ _LIMIT = re.compile(r"-?[0-9]{1,9}")
 
 
 class _Query(Strict):
-    """The query of a list."""
+    """Query parameters of a list."""
 
     after: str | None = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
@@ -31,13 +31,13 @@ class _Query(Strict):
 
 
 class _Update(Strict):
-    """The body of an update."""
+    """Request body of an update."""
 
     metadata: Metadata | None
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What is looked up in an answer's document."""
+    """The fields of a stored document that are read back."""
 
     id: str
 
@@ -48,7 +48,7 @@ def sent_messages(body: bytes) -> bytes:
 
 
 def to_store(document: bytes, request: ChatRequest, messages: bytes) -> StoredCompletion:
-    """Return what to keep of an answer: its JSON ``document``, and the ``messages`` that were sent."""
+    """Return the record to store: the JSON ``document`` of the response, and the request's ``messages``."""
     return StoredCompletion(
         id=msgspec.json.decode(document, type=_Head).id,
         model=request.model,
@@ -59,10 +59,10 @@ def to_store(document: bytes, request: ChatRequest, messages: bytes) -> StoredCo
 
 
 def parse_selection(query: Mapping[str, str]) -> Selection:
-    """Translate the query of a list. Raises :class:`RequestRefused` for values that are wrong."""
+    """Parse the query of a list. Raises :class:`RequestRefused` for invalid values."""
     value: dict[str, Any] = {name: text for name, text in query.items() if name in ("after", "model", "order")}
     if "limit" in query:
-        # Anything but digits is left to validation, which names its type.
+        # Anything except digits is left to validation, which reports its type.
         value["limit"] = int(query["limit"]) if _LIMIT.fullmatch(query["limit"]) else query["limit"]
     value["metadata"] = {
         match[1]: text for name, text in query.items() if (match := _METADATA.fullmatch(name)) is not None
@@ -78,12 +78,12 @@ def parse_selection(query: Mapping[str, str]) -> Selection:
 
 
 def parse_update(body: bytes) -> dict[str, str]:
-    """Return the new metadata. Raises :class:`RequestRefused` for a body that is wrong."""
+    """Return the new metadata. Raises :class:`RequestRefused` for an invalid body."""
     return validate(_Update, decode_object(body)).metadata or {}
 
 
 def not_found(completion_id: str) -> RequestRefused:
-    """The refusal of an id that names no stored completion."""
+    """Return the refusal of an unknown id."""
     return refuse(
         ProblemKind.NOT_FOUND,
         f"No stored completion with id '{completion_id[:64]}' found. Completions are kept for a while only, and only "
@@ -93,30 +93,30 @@ def not_found(completion_id: str) -> RequestRefused:
 
 
 def unknown_cursor(after: str) -> RequestRefused:
-    """The refusal of a page that should begin behind something that is not there."""
+    """Return the refusal of a page whose ``after`` is unknown."""
     message = f"Invalid 'after': nothing with id '{after[:64]}' found."
     return refuse(ProblemKind.INVALID, message, param="after", code="invalid_value")
 
 
 def render_stored(completion: StoredCompletion) -> bytes:
-    """A stored completion as JSON."""
+    """Encode a stored completion as JSON."""
     return _dump(_object(completion))
 
 
 def render_page(page: Sequence[StoredCompletion], *, more: bool) -> bytes:
-    """A page of stored completions as JSON."""
+    """Encode a page of stored completions as JSON."""
     return _list([_object(completion) for completion in page], more=more)
 
 
 def render_deleted(completion_id: str) -> bytes:
-    """The answer to a deletion."""
+    """Encode the response to a deletion."""
     return _dump({"id": completion_id, "object": "chat.completion.deleted", "deleted": True})
 
 
 def render_messages(completion: StoredCompletion, wanted: Selection) -> bytes:
-    """A page of the messages that a stored completion answered.
+    """Encode a page of the messages of a stored completion's request.
 
-    Raises :class:`RequestRefused` when there is no message with the id ``after``.
+    Raises :class:`RequestRefused` if there is no message with the id ``after``.
     """
     messages = [
         _message(completion.id, index, message) for index, message in enumerate(json.loads(completion.messages))

@@ -1,7 +1,7 @@
-"""The subset of JSON Schema that OpenAI's structured outputs allow, in the words of the service.
+"""Validation of strict schemas: the subset of JSON Schema in OpenAI's structured outputs, with its messages.
 
-Source: the "Supported schemas" section of OpenAI's guide to structured outputs. What the engine can't enforce is the
-worker's to refuse; these rules are those that a schema with ``strict: true`` is held to by the interface.
+Source: the "Supported schemas" section of OpenAI's guide to structured outputs. These rules
+apply to schemas with ``strict: true``. Workers refuse what the engine can't enforce.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ _Place = tuple[str, ...]
 
 
 def root_fault(schema: Mapping[str, Any]) -> str | None:
-    """Return what is wrong with the root of a function's parameters, strict or not; None if nothing is."""
+    """Return the error in the root of a function's parameters, strict or not, or None."""
     kind = schema.get("type", "object" if not schema else None)
     if kind == "object":
         return None
@@ -43,7 +43,7 @@ def root_fault(schema: Mapping[str, Any]) -> str | None:
 
 
 def strict_fault(schema: Mapping[str, Any]) -> str | None:
-    """Return the first thing for which a strict ``schema`` is refused, in the service's words; None if it is fine."""
+    """Return the first error in a strict ``schema`` with the OpenAI service's message, or None."""
     if "anyOf" in schema:
         return "schema must have type 'object' and not have 'anyOf' at the top level."
     fault = root_fault(schema) or ("schema must have a 'type' key." if not schema else None)
@@ -94,9 +94,9 @@ def _object_fault(schema: Mapping[str, Any]) -> str | None:
 
 
 def _schemas(schema: Any, place: _Place, nesting: int) -> Iterator[tuple[_Place, int, Mapping[str, Any]]]:
-    """All schemas inside ``schema``, itself first, with their places and how deep they are nested.
+    """Yield ``schema`` and all schemas inside it, each with its path and nesting depth.
 
-    Bodies are held to a depth that recursion can bear.
+    The depth of request bodies is limited, so recursion is safe.
     """
     if not isinstance(schema, dict):
         return

@@ -1,4 +1,4 @@
-"""Tools, the choice among them, and their deprecated forerunners, functions."""
+"""Schemas of tools, tool choice, and the deprecated functions."""
 
 from typing import Annotated, Any, Literal
 
@@ -18,11 +18,11 @@ from api.dialects.openai.fields import (
 )
 
 Schema = Annotated[dict[str, Any] | None, NotNull("an object")]
-"""A JSON Schema. What it says is checked where grammars are compiled."""
+"""A JSON Schema. It is validated when its grammar is compiled."""
 
 
 class Function(Strict):
-    """A function as ``functions`` describes it."""
+    """An entry of the deprecated ``functions``."""
 
     name: Identifier
     description: OptionalText = None
@@ -30,13 +30,13 @@ class Function(Strict):
 
 
 class StrictFunction(Function):
-    """A function as ``tools`` describes it."""
+    """The function of a function tool."""
 
     strict: bool | None = None
 
 
 class FunctionTool(Strict):
-    """A tool whose arguments follow a schema."""
+    """A tool whose arguments are described by a schema."""
 
     type: Literal["function"]
     function: StrictFunction
@@ -50,13 +50,13 @@ class Grammar(Strict):
 
 
 class TextInput(Strict):
-    """Free text as the input of a custom tool."""
+    """Input format of a custom tool: free text."""
 
     type: Literal["text"]
 
 
 class GrammarInput(Strict):
-    """Text of a grammar as the input of a custom tool."""
+    """Input format of a custom tool: text that matches a grammar."""
 
     type: Literal["grammar"]
     grammar: Grammar
@@ -69,7 +69,7 @@ CustomInput = Annotated[
 
 
 class Custom(Strict):
-    """A custom tool's description."""
+    """Description of a custom tool."""
 
     name: Identifier
     description: OptionalText = None
@@ -92,20 +92,20 @@ Functions = Annotated[Items[Function], Field(min_length=1, max_length=128)]
 
 
 class Named(Strict):
-    """Something by its name."""
+    """Reference to a function or tool by name."""
 
     name: str
 
 
 class FunctionChoice(Strict):
-    """Call this function."""
+    """Choice of one function."""
 
     type: Literal["function"]
     function: Named
 
 
 class CustomChoice(Strict):
-    """Call this custom tool."""
+    """Choice of one custom tool."""
 
     type: Literal["custom"]
     custom: Named
@@ -118,14 +118,14 @@ ToolReference = Annotated[
 
 
 class AllowedTools(Strict):
-    """Some of the tools, and whether one of them must be called."""
+    """A subset of the tools, and whether one of them must be called."""
 
     mode: Literal["auto", "required"]
     tools: Annotated[Items[ToolReference], Field(min_length=1)]
 
 
 class AllowedToolsChoice(Strict):
-    """Call only these tools."""
+    """Choice of a subset of the tools."""
 
     type: Literal["allowed_tools"]
     allowed_tools: AllowedTools

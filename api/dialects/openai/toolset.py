@@ -1,4 +1,4 @@
-"""From tools, functions and the choice among them to the internal request."""
+"""Conversion of tools, functions and tool choice to the internal form."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from shared.protocol import request as internal
 
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request says of tools; the fields are those of :class:`shared.protocol.request.ChatRequest`."""
+    """The tool-related fields of :class:`shared.protocol.request.ChatRequest`."""
 
     tools: tuple[internal.Tool, ...] = ()
     functions_form: bool = False
@@ -32,13 +32,13 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def translate_tools(request: ChatCompletionRequest) -> Toolset:
-    """Return the tools of a request that has passed all checks.
+    """Return the tools of a validated request.
 
-    Of ``allowed_tools`` the others are left out altogether: what the model is not told of, it does not call.
+    Tools that are not in ``allowed_tools`` are omitted from the prompt, so that the model does not call them.
     """
     if request.functions is not None:
         mode, named, _ = _choice(request.function_call)
-        # A message has room for one function call only.
+        # A message can contain only one function call.
         return Toolset(
             tools=tuple(map(_tool, request.functions)),
             functions_form=True,
@@ -57,14 +57,14 @@ def translate_tools(request: ChatCompletionRequest) -> Toolset:
 
 
 def json_text(value: Any) -> str:
-    """Return ``value`` as compact JSON, whatever the size of its numbers."""
+    """Return ``value`` as compact JSON, with numbers of any size."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _choice(
     choice: ToolChoice | FunctionCallChoice | None,
 ) -> tuple[internal.ToolChoice, str | None, frozenset[str] | None]:
-    """The mode, the tool that must be called, and the names of those that may be, if not all."""
+    """Return the mode, the tool that must be called, and the names of the allowed tools (None: all)."""
     match choice:
         case None:
             return "auto", None, None

@@ -1,6 +1,6 @@
-"""What the reference has and this service does not serve, and why.
+"""Unsupported features of the reference, with the reasons.
 
-Whatever stands here is validated first, so that a row can be removed without a look at anything else but ``parse.py``.
+These fields are validated like all others, so removing a row requires changes only in ``parse.py``.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 @dataclass(frozen=True, slots=True)
 class NotServed:
-    """Why a field is refused. ``neutral`` values mean the same as leaving the field out, and pass.
+    """An unsupported field. ``neutral`` values mean the same as omitting the field, and are accepted.
 
-    ``told`` is False where the service's own message is on record, which tells no reason.
+    ``told`` is False if the OpenAI service's recorded message gives no reason.
     """
 
     reason: str
@@ -31,7 +31,7 @@ class NotServed:
 
 @dataclass(frozen=True, slots=True)
 class PartlyServed:
-    """Why some values of a field are refused. ``served`` are those that pass."""
+    """A field with unsupported values. ``served`` are the supported ones."""
 
     reason: str
     served: tuple[Any, ...]
@@ -54,7 +54,7 @@ NOT_SERVED: dict[str, NotServed] = {
     ),
     "web_search_options": NotServed("There is no web search."),
 }
-"""Fields that mean something the service can't do."""
+"""Unsupported fields."""
 
 PARTLY_SERVED: dict[str, PartlyServed] = {
     "prompt_cache_retention": PartlyServed(_CACHED_ALWAYS, served=("in_memory",)),
@@ -63,11 +63,11 @@ PARTLY_SERVED: dict[str, PartlyServed] = {
     ),
     "top_logprobs": PartlyServed(ONLY_CHOSEN, served=(0,)),
 }
-"""Fields with values that the service can't do."""
+"""Fields with unsupported values."""
 
 
 def check_served(request: ChatCompletionRequest) -> None:
-    """Raise :class:`RequestRefused` for the first thing in ``request`` that is not served."""
+    """Raise :class:`RequestRefused` for the first unsupported feature in ``request``."""
     for index, message in enumerate(request.messages):
         _check_message(f"messages[{index}]", message)
         _check_modality(index, message)
@@ -92,13 +92,13 @@ def check_fields(
 
 
 def unsupported(param: str, reason: str) -> RequestRefused:
-    """The refusal of a field; ``reason`` is a sentence, or empty."""
+    """Return the refusal of a field; ``reason`` is a sentence, or empty."""
     message = f"Unsupported parameter: '{param}' is not supported with this model. {reason}".rstrip()
     return refuse(ProblemKind.INVALID, message, param=param, code="unsupported_parameter")
 
 
 def unsupported_value(param: str, value: object, part: PartlyServed) -> RequestRefused:
-    """The refusal of one value of a field."""
+    """Return the refusal of one value of a field."""
     message = (
         f"Unsupported value: '{param}' does not support {value!r} with this model. "
         f"Supported values are: {listed([str(served) for served in part.served])}. {part.reason}"
@@ -119,7 +119,7 @@ def _check_message(path: str, message: Message) -> None:
 
 
 def _check_modality(index: int, message: Message) -> None:
-    """No model here sees or hears; the service has its own words and path for that."""
+    """Refuse images and audio with the OpenAI service's message and path."""
     for place, part in enumerate(message.content if isinstance(message.content, list) else ()):
         if not isinstance(part, TextPart | RefusalPart):
             raise refuse(

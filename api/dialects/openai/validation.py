@@ -1,7 +1,7 @@
-"""pydantic's findings in the words, paths and codes of the OpenAI service.
+"""Translation of pydantic's errors to the messages, paths and codes of the OpenAI service.
 
-The service tells one error at a time. So does this: unknown top-level fields first, then the first wrong type in the
-order of the schema's fields, then the first finding of another kind.
+Like the service, it reports one error: unknown top-level fields first, then the first wrong type in the order of the
+schema's fields, then the first other error.
 """
 
 import json
@@ -19,7 +19,7 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 _Model = TypeVar("_Model", bound=BaseModel)
 
 _SHOWN = 64
-"""Most characters of a client's own text that an error repeats."""
+"""Maximum number of characters of a client's text that an error quotes."""
 
 _EXPECTED = {
     "string_type": "a string",
@@ -36,11 +36,11 @@ _ITEMS: Mapping[str | int, str] = {
     "choice": "strings",
     "guided_choice": "strings",
 }
-"""What the arrays of a field hold, where it is not objects."""
+"""Item types of array fields, where they are not objects."""
 _SHOWN_KEY = 512
-"""Most characters of an object's key that ``param`` repeats."""
+"""Maximum number of characters of an object's key that ``param`` quotes."""
 _KEY = "[key]"
-"""What pydantic appends to the path of a key that is wrong itself."""
+"""Appended by pydantic to the path of an invalid key."""
 
 
 def validate(model: type[_Model], value: Mapping[str, Any]) -> _Model:
@@ -65,13 +65,13 @@ def listed(values: Sequence[str]) -> str:
 
 
 def wrong_value(param: str, value: str, supported: Sequence[str]) -> RequestRefused:
-    """The refusal of text that is none of the supported values."""
+    """Return the refusal of a string that is not one of the supported values."""
     message = f"Invalid value: '{_shortened(value)}'. Supported values are: {listed(supported)}."
     return refuse(ProblemKind.INVALID, message, param=param, code="invalid_value")
 
 
 def missing(param: str) -> RequestRefused:
-    """The refusal of a request without a required field."""
+    """Return the refusal of a request without a required field."""
     message = f"Missing required parameter: '{param}'."
     return refuse(ProblemKind.INVALID, message, param=param, code="missing_required_parameter")
 
@@ -102,7 +102,7 @@ def _is_wrong_type(finding: ErrorDetails) -> bool:
 
 
 def _translate(finding: ErrorDetails) -> RequestRefused:
-    """The refusal that one finding of pydantic amounts to."""
+    """Return the refusal for one of pydantic's errors."""
     param = _path(finding["loc"])
     value = finding["input"]
     match finding["type"]:
@@ -130,7 +130,7 @@ def _translate(finding: ErrorDetails) -> RequestRefused:
 
 
 def _path(location: Sequence[str | int]) -> str:
-    """``messages[0].content[1].text``: without the names of unions' branches."""
+    """Format a path like ``messages[0].content[1].text``, without the tags of union branches."""
     path = ""
     for part in location:
         if isinstance(part, int):
@@ -157,13 +157,13 @@ def _wrong_branch(param: str, names: Sequence[str], value: Any) -> RequestRefuse
 
 
 def _out_of_bounds(finding: ErrorDetails) -> RequestRefused:
-    """Bounds of numbers, lengths and patterns, of values and of keys."""
+    """Return the refusal of a value or key that is out of bounds or does not match a pattern."""
     location = finding["loc"]
     is_key = location[-1] == _KEY
     subject = f"Invalid '{_path(location)}'"
     reason, code = _broken_bound(finding["type"], finding["input"], finding.get("ctx", {}))
     if is_key and finding["type"] == "string_too_long":
-        # The keys of ``metadata`` are the only ones with a bound.
+        # Only the keys of ``metadata`` have a bound.
         param = f"{_path(location[:-2])}.{_shortened(str(location[-2]), _SHOWN_KEY)}"
         message = f"Invalid property name in '{_path(location[:-2])}': {reason}."
         return refuse(ProblemKind.INVALID, message, param=param, code="property_name_above_max_length")
@@ -173,7 +173,7 @@ def _out_of_bounds(finding: ErrorDetails) -> RequestRefused:
 
 
 def _broken_bound(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[str, str]:
-    """The reason and the code."""
+    """Return the reason and the error code."""
     limit = context.get("max_length")
     match kind:
         case "greater_than_equal":
@@ -223,7 +223,7 @@ def _broken_bound(kind: str, value: Any, context: Mapping[str, Any]) -> tuple[st
 
 
 def _number_noun(bound: float) -> str:
-    """The bound's own type tells the field's type, whatever number came: ``3`` for a temperature is a decimal."""
+    """Return the noun for a field's type, derived from the type of its bound: a temperature of ``3`` is a decimal."""
     return "decimal" if isinstance(bound, float) else "integer"
 
 

@@ -1,4 +1,4 @@
-"""The dialect of OpenVINO Model Server, spoken under ``/v3``."""
+"""The dialect of OpenVINO Model Server, at ``/v3``."""
 
 from api.dialects.interface import ErrorReply
 from api.dialects.openai.errors import error_reply
@@ -11,38 +11,38 @@ __all__ = ["ModelServer", "ModelServerCompletions"]
 
 
 class ModelServer:
-    """The model server's chat completions, an :class:`api.dialects.interface.Dialect`. One instance serves all."""
+    """The chat completions :class:`api.dialects.interface.Dialect` of OpenVINO Model Server. Stateless."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Translate a request body. Raises :class:`RequestRefused`, and nothing else."""
+        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         return parse_chat(body)
 
     def render(
         self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str
     ) -> ModelServerResponseEncoder:
-        """Begin the answer to ``request``."""
+        """Return the encoder of the response to ``request``."""
         return ModelServerResponseEncoder(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:
-        """Translate a failure into OpenAI's form: the model server's reference describes none of its own."""
+        """Encode an error in OpenAI's form, because the model server's reference defines none."""
         return error_reply(problem)
 
 
 class ModelServerCompletions:
-    """The model server's plain completions, an :class:`api.dialects.interface.Dialect`. One instance serves all."""
+    """The plain completions :class:`api.dialects.interface.Dialect` of OpenVINO Model Server. Stateless."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Translate a request body. Raises :class:`RequestRefused`, and nothing else."""
+        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
         return parse_completion(body)
 
     def render(
         self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str
     ) -> ModelServerCompletionResponseEncoder:
-        """Begin the answer to ``request``."""
+        """Return the encoder of the response to ``request``."""
         return ModelServerCompletionResponseEncoder(
             request, answer_id=answer_id, created=created, fingerprint=fingerprint
         )
 
     def error(self, problem: Problem) -> ErrorReply:
-        """Translate a failure as for chats."""
+        """Encode an error as for chats."""
         return error_reply(problem)

@@ -1,4 +1,4 @@
-"""The fields of OpenVINO Model Server's reference: those that are served, and those that it calls unsupported."""
+"""Supported and unsupported request fields of OpenVINO Model Server's reference."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -43,10 +43,10 @@ CHAT = _COMMON | {
     "response_format",
     "chat_template_kwargs",
 }
-"""The fields of chats that are served."""
+"""The supported fields of chats."""
 
 COMPLETION = _COMMON | {"prompt", "echo"}
-"""The fields of plain completions that are served."""
+"""The supported fields of plain completions."""
 
 _NO_SUCH_SETTING = "The engine has no such setting."
 _USE_TOOLS = "Use 'tools' and 'tool_choice'."
@@ -69,17 +69,17 @@ UNSUPPORTED: dict[str, str] = {
     "suffix": "The engine writes on from a prompt only.",
     "truncate_prompt_tokens": "A prompt is served whole or not at all.",
 }
-"""The reference's lists of what it does not support, and why not or what to use instead."""
+"""Fields that the reference lists as unsupported, with the reason or an alternative."""
 
 
 _KNOWN = frozenset(ExtendedChatRequest.model_fields) | frozenset(CompletionRequest.model_fields) | UNSUPPORTED.keys()
 
 
 def served_fields(value: Mapping[str, Any], served: Collection[str]) -> dict[str, Any]:
-    """Return ``value`` without the fields that have a meaning elsewhere, but none in this interface.
+    """Return ``value`` without the fields that other interfaces define but this one does not.
 
-    That is where they are null, as good as left out. Fields that nobody knows stay, for validation to refuse. Raises
-    :class:`RequestRefused` for the first of them that is not null.
+    Such fields are dropped if they are null. Raises :class:`RequestRefused` for the first that is not null. Unknown
+    fields are kept, so that validation refuses them.
     """
     taken: dict[str, Any] = {}
     for field, given in value.items():

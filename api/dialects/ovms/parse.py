@@ -1,6 +1,6 @@
-"""From the bodies of ``/v3`` requests to the internal request.
+"""Parser of ``/v3`` request bodies.
 
-The rules are those of OpenVINO Model Server's reference, where they differ from OpenAI's.
+It follows OpenVINO Model Server's reference where that differs from OpenAI's.
 """
 
 import json
@@ -22,7 +22,7 @@ from api.dialects.ovms.fields import CHAT, COMPLETION, served_fields
 from shared.protocol.request import ChatRequest, Constraint, Sampling
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=40)
-"""What the reference has where neither the client nor the model says anything."""
+"""The reference's defaults, used if neither the client nor the model specifies a value."""
 
 _OPENAI_FORMATS = ("text", "json_object", "json_schema")
 
@@ -31,14 +31,14 @@ Share = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 class ModelServerChatRequest(ExtendedChatRequest):
-    """The body of ``POST /v3/chat/completions``; ``fields.py`` tells which of the fields are served."""
+    """The body of ``POST /v3/chat/completions``; ``fields.py`` lists the supported fields."""
 
     seed: Seed | None = None
     top_p: Share | None = None
 
 
 class ModelServerCompletionRequest(ExtendedCompletionRequest):
-    """The body of ``POST /v3/completions``; ``fields.py`` tells which of the fields are served."""
+    """The body of ``POST /v3/completions``; ``fields.py`` lists the supported fields."""
 
     logprobs: Annotated[int, Field(ge=0, le=1)] | None = None
     seed: Seed | None = None
@@ -46,7 +46,7 @@ class ModelServerCompletionRequest(ExtendedCompletionRequest):
 
 
 def parse_chat(body: bytes) -> ChatRequest:
-    """Translate the body of a chat completion request. Raises :class:`RequestRefused`, nothing else."""
+    """Parse a chat completion body. Raises :class:`RequestRefused` and no other exception."""
     value = served_fields(decode_object(body), CHAT)
     structure = _take_structure(value)
     chat = translate_chat(validate(ModelServerChatRequest, value))
@@ -54,20 +54,20 @@ def parse_chat(body: bytes) -> ChatRequest:
 
 
 def parse_completion(body: bytes) -> ChatRequest:
-    """Translate the body of a completion request. Raises :class:`RequestRefused`, and nothing else.
+    """Parse a plain completion body. Raises :class:`RequestRefused` and no other exception.
 
-    Unlike OpenAI's, an answer without ``max_tokens`` is as long as the context allows.
+    Unlike OpenAI's, a completion without ``max_tokens`` is limited only by the context length.
     """
     value = served_fields(decode_object(body), COMPLETION)
     request = validate(ModelServerCompletionRequest, value)
-    # In OpenAI's reference the number is that of tokens besides the chosen one, here that of all.
+    # OpenAI's number excludes the sampled token; the model server's includes it.
     plain = translate_plain(request.model_copy(update={"logprobs": 0 if request.logprobs else None}))
     sampling = msgspec.structs.replace(plain.sampling, max_tokens=request.max_tokens)
     return _finished(msgspec.structs.replace(plain, sampling=sampling), value)
 
 
 def _take_structure(value: dict[str, Any]) -> Constraint | None:
-    """Take a response format out of ``value`` that OpenAI does not have; the worker checks what it says."""
+    """Remove from ``value`` and return a response format that OpenAI lacks. The worker validates its content."""
     form = value.get("response_format")
     if not isinstance(form, dict) or not isinstance(form.get("type"), str) or form["type"] in _OPENAI_FORMATS:
         return None
@@ -77,12 +77,12 @@ def _take_structure(value: dict[str, Any]) -> Constraint | None:
 
 
 def _finished(request: ChatRequest, value: dict[str, Any]) -> ChatRequest:
-    """Apply the rules and defaults that chats and plain completions have in common; ``value`` is the valid body."""
+    """Apply the rules and defaults that chats and plain completions share. ``value`` is the validated body."""
     if request.n > request.sampling.beams:
         raise invalid(
             "n", f"it can't be greater than 'best_of', which is 1 unless set. Set 'best_of' to at least {request.n}"
         )
-    # A stream can't take back a stop string of which the beginning is sent, so the reference always shows it there.
+    # A stream can't retract the sent beginning of a stop string, so by the reference streams always include it.
     if request.stream and value.get("include_stop_str_in_output") is False:
         raise invalid("include_stop_str_in_output", "it can't be false when 'stream' is true")
     include_stop = request.stream or request.sampling.include_stop

@@ -1,6 +1,6 @@
-"""Answers in OpenVINO Model Server's form: OpenAI's without ``system_fingerprint`` and details of the usage.
+"""Response encoders of the ``/v3`` dialect: OpenAI's form without ``system_fingerprint`` and usage details.
 
-The reference has no ``id``. It is here because OpenAI's clients require one.
+The reference has no ``id``. It is included because OpenAI's clients require one.
 """
 
 from api.dialects.interface import Usage
@@ -10,7 +10,7 @@ from shared.protocol.request import ChatRequest
 
 
 class ModelServerResponseEncoder(ChatResponseEncoder):
-    """The answer to one chat request. See :class:`api.dialects.interface.ResponseEncoder` for the order of calls."""
+    """An :class:`api.dialects.interface.ResponseEncoder` for one chat request."""
 
     _annotated = False
 
@@ -18,7 +18,7 @@ class ModelServerResponseEncoder(ChatResponseEncoder):
         return {"id": f"chatcmpl-{answer_id}", "created": created, "model": request.model}
 
     def opening(self, choice: int) -> bytes:
-        """The chunk that tells that the first token has been generated: the role, and null for content."""
+        """Encode the first chunk: the role, and null for content."""
         super().opening(choice)
         return self._chunk(choice, {"role": "assistant", "content": None})
 
@@ -27,7 +27,7 @@ class ModelServerResponseEncoder(ChatResponseEncoder):
 
 
 class ModelServerCompletionResponseEncoder(CompletionResponseEncoder):
-    """The answer to one plain completion."""
+    """Encodes the response to one plain completion request."""
 
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
         return {"id": f"cmpl-{answer_id}", "object": "text_completion", "created": created, "model": request.model}

@@ -194,7 +194,10 @@ async def test_however_a_text_is_cut_its_tokens_are_told_once_and_in_order(text:
     events.append(Finished(len(pieces), "length"))
     for started in (STARTED, msgspec.structs.replace(STARTED, reasoning="think")):
         (choice,) = await whole(asked(sampling=LOGPROBS), [started, *events[1:]])
-        assert choice.logprobs == tuple(TokenLogprob(piece, -1.0) for piece in pieces)
+        reported = choice.logprobs or ()
+        assert reported == tuple(TokenLogprob(piece, -1.0) for piece in pieces[: len(reported)])
+        # At the length limit, what may be the beginning of a tag is no content, and its tokens are not reported.
+        assert len(reported) == len(pieces) or (started.reasoning and "<" in text)
 
 
 async def test_calls_are_read_where_the_worker_names_a_format() -> None:

@@ -1,4 +1,4 @@
-"""Keys and limits at the door of each exchange: what the application and the routes call of :mod:`api.admission`."""
+"""Access checks of HTTP requests: Host header, connection limits, API key, model access and admission."""
 
 from typing import cast
 
@@ -18,19 +18,19 @@ from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest
 
 OPEN_PATHS = frozenset({"/live", "/ready", "/health", "/openapi.json"})
-"""What needs no key: probes come from load balancers, and the API's description tells nothing of this installation."""
+"""Paths that need no key: probes of load balancers, and the OpenAPI document, which reveals nothing private."""
 
 METRICS_PATH = "/metrics"
 
 PROBE_PATHS = frozenset({"/live", "/ready", "/health"})
-"""What is answered under any host name, and when there are too many connections."""
+"""Paths served under any host name, and on surplus connections."""
 
 
 async def check_host() -> None:
     """Check the Host header. Raises :class:`RequestRefused`."""
     hosts = request.headers.getlist("host")
     if request.http_version == "1.0" and (not hosts or hosts == [""]):
-        return  # It is optional there, and no browser leaves it out.
+        return  # Optional in HTTP/1.0; browsers always send it.
     if len(hosts) != 1 or not is_well_formed(hosts[0]):
         raise refuse(ProblemKind.INVALID, "A request needs exactly one valid Host header.")
     if request.path not in PROBE_PATHS and not context().hosts.allow(hosts[0]):
@@ -42,7 +42,7 @@ async def check_host() -> None:
 
 
 async def check_connection() -> None:
-    """Serve only probes and metrics on connections beyond the bounds. Raises :class:`RequestRefused`."""
+    """Refuse everything but probes and metrics on surplus connections. Raises :class:`RequestRefused`."""
     parts = connection_of(request)
     if parts is not None and parts[0].surplus and request.path not in (*PROBE_PATHS, METRICS_PATH):
         raise refuse(
@@ -51,7 +51,7 @@ async def check_connection() -> None:
 
 
 async def check_key() -> None:
-    """Find the key of the current request before anything else of it is looked at.
+    """Identify the API key of the current request before anything else is processed.
 
     Raises :class:`RequestRefused`.
     """
@@ -69,28 +69,27 @@ async def check_key() -> None:
 
 
 def current_key() -> ApiKey | None:
-    """The key of the current request; ``None`` where the service is open."""
+    """Return the API key of the current request; ``None`` if the service requires none."""
     return cast("ApiKey | None", g.key)
 
 
 def visible_models() -> dict[str, ModelInfo]:
-    """The models that are served and that the current request's key may use, by name."""
+    """Return the served models that the current request's key may use, by name."""
     fleet = context().directory.fleet
     return {name: info for name, info in fleet.listed().items() if may_use(name)}
 
 
 def may_use(name: str) -> bool:
-    """Whether the current request's key allows the model that clients call ``name``: by that name, or by its own."""
+    """Return whether the current request's key allows the model ``name``, by this name or by the model's own."""
     key = current_key()
     return key is None or key.may_use(name) or key.may_use(context().directory.fleet.own_name(name))
 
 
 async def accept(chat: ChatRequest, tally: UsageRecorder) -> tuple[Ticket, ResponseStream]:
-    """Hold ``chat`` against its key's limits and queue it; the answer must be closed at its end.
+    """Admit ``chat`` and submit it; the returned stream must be closed.
 
-    From here on the request has the model's own name, whatever the client called it. Limits and the queue
-    count guesses of its tokens, which are put right by ``tally`` when the exchange is over. Raises
-    :class:`RequestRefused`.
+    The ticket's request has the model's own name instead of an alias. Limits and fair queueing count estimated tokens,
+    which are corrected by the usage in ``tally`` when the exchange ends. Raises :class:`RequestRefused`.
     """
     parts = context()
     asked, own = chat.model, await parts.service.own_name(chat.model)

@@ -1,4 +1,4 @@
-"""The Quart application: wiring only."""
+"""The Quart application: request hooks, routes and error handlers."""
 
 import logging
 import re
@@ -27,27 +27,27 @@ from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 logger = logging.getLogger(__name__)
 
 UNLOGGED = OPEN_PATHS | {METRICS_PATH}
-"""Requests that have no line in the log: probes and scrapes come every few seconds."""
+"""Paths without log lines: probes and scrapes are too frequent."""
 
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 class _Application(Quart):
-    """Quart, which matches paths without a look at the Host header: any text may stand there until it is checked."""
+    """Quart with routing that ignores the Host header, which is not validated yet at that point."""
 
     def create_url_adapter(self, request: BaseRequestWebsocket | None) -> MapAdapter | None:
-        """Return what matches the path and method of ``request``."""
+        """Return an adapter that matches the path and method of ``request``."""
         if request is None:
             return super().create_url_adapter(None)
         return self.url_map.bind("localhost", path_info=request.path, default_method=request.method)
 
 
 def create_app(parts: Context) -> Quart:
-    """Return the application that serves with ``parts``."""
+    """Construct the application for a replica's ``parts``."""
     app = _Application("vinoqueue", static_folder=None)
     app.extensions[EXTENSION] = parts
     app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_body
-    # Otherwise werkzeug redirects '/v1//models', to a host.
+    # Prevents redirects of paths such as '/v1//models', which would contain the Host header.
     app.url_map.merge_slashes = False
     app.asgi_app = RequestCleanupMiddleware(app.asgi_app)  # type: ignore[method-assign]
     for routes in (chat, stored, models, azure, operations):
@@ -75,7 +75,7 @@ async def _begin() -> None:
 
 
 async def _know_models() -> None:
-    """Look at once if no model is known, as after the start: Azure's requests may leave the name out."""
+    """Refresh the directory if no model is known, as after the start: Azure's requests may omit the model."""
     if isinstance(g.dialect, Azure) and not _serving():
         with suppress(RedisError, OSError):
             await context().directory.refresh()

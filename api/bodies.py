@@ -12,24 +12,23 @@ from shared.runtime.settings import ApiSettings
 
 
 class _ReadBody:
-    """Stands for a body that has been read: Quart's own, with its two events, would take 1.7 kB as long as a stream."""
+    """Replaces a request body that has been read. Quart's own object would occupy 1.7 kB for the life of a stream."""
 
     def append(self, data: bytes) -> None:
-        """Take no more: the server tells only that the client has gone."""
+        """Ignore data after the body."""
 
     def set_complete(self) -> None:
-        """Be told the end once more."""
+        """Ignore the end of the body."""
 
 
 _READ = cast(Body, _ReadBody())
 
 
 async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
-    """Return the body, at most ``max_body`` bytes that come within ``body_timeout`` seconds.
+    """Return the body: at most ``max_body`` bytes, received within ``body_timeout`` seconds.
 
-    Raises :class:`RequestRefused` when it is larger, comes too slowly, is compressed, or is not
-    declared as JSON. Browsers send any other type, or none, to other sites without asking them first, so a web page
-    could use the API of whoever visits it.
+    Raises :class:`RequestRefused` when it is too large, too slow, compressed, or not declared as JSON. Browsers send
+    other content types across origins without a preflight request, so accepting them would let web pages use the API.
     """
     if request.mimetype != "application/json":
         named = f"Unsupported content type '{request.mimetype[:100]}'" if request.mimetype else "No content type"
@@ -44,7 +43,7 @@ async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
     parts: list[bytes] = []
     size = 0
     try:
-        # Quart's own time limit does not cover reading a body piece by piece.
+        # Quart's own timeout does not apply to reading a body in parts.
         async with asyncio.timeout(settings.body_timeout):
             async for part in request.body:
                 size += len(part)

@@ -1,7 +1,6 @@
-"""Writes streamed pieces of an answer's body past ASGI.
+"""Direct writing of streamed response bodies to the connection, bypassing ASGI.
 
-A piece that goes through ASGI wakes a task and passes half a dozen coroutines, which costs more than all else that
-is done for a token.
+Sending through ASGI wakes a task and passes half a dozen coroutines, which costs more than all other work per token.
 """
 
 from quart import Request
@@ -11,7 +10,7 @@ from api.connection import HttpConnection, connection_of
 
 
 class DirectWriter:
-    """Writes pieces of a chunked body straight to the connection."""
+    """Writes pieces of a chunked body directly to the connection."""
 
     __slots__ = ("_cycle", "_flow", "_transport")
 
@@ -21,8 +20,8 @@ class DirectWriter:
         self._transport = connection.transport
 
     def write(self, piece: bytes) -> bool:
-        """Write ``piece``; False, with nothing done, where it must take the usual way: the answer's head has not been
-        sent, the body is not chunked, or the client reads too slowly or has gone."""
+        """Write ``piece`` and return True. Return False without writing if it must be sent through ASGI: the head has
+        not been sent, the body is not chunked, or the client is slow or disconnected."""
         cycle = self._cycle
         if (
             not cycle.chunked_encoding
@@ -37,6 +36,6 @@ class DirectWriter:
 
 
 def direct_writer(request: Request) -> DirectWriter | None:
-    """The writer for the body of the answer to ``request``; ``None`` under another server than ours."""
+    """Return the writer for the response to ``request``; ``None`` under another ASGI server."""
     parts = connection_of(request)
     return DirectWriter(*parts) if parts is not None else None

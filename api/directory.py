@@ -1,4 +1,4 @@
-"""What this replica knows of the fleet: a copy of the registry that is refreshed every second."""
+"""The directory: this replica's copy of the registry, refreshed every second."""
 
 import asyncio
 import logging
@@ -19,17 +19,17 @@ from shared.runtime.ticks import next_tick
 logger = logging.getLogger(__name__)
 
 REFRESH = 1.0
-"""Seconds between two looks at the registry."""
+"""Refresh interval in seconds."""
 
 _INDEXES = (keys.queue, keys.inflight)
 
 _SERVES: tuple[WorkerStatus, ...] = ("serving", "loading", "failing")
-"""The statuses of workers that serve their model, or will again."""
+"""Statuses of workers that serve their model or are expected to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many of a model's jobs wait, and how many are claimed."""
+    """The numbers of waiting and claimed jobs of a model."""
 
     waiting: int
     claimed: int
@@ -37,22 +37,22 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """One look at the registry."""
+    """A snapshot of the registry."""
 
     workers: tuple[WorkerInfo, ...] = ()
     replicas: tuple[ReplicaInfo, ...] = ()
     models: dict[str, ModelInfo] = field(default_factory=dict)
     depths: dict[str, Depth] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    """Every name under which clients may ask for a model, and the model's own name."""
+    """Own names and aliases, mapped to the model's own name."""
 
     def serving(self) -> dict[str, ModelInfo]:
-        """The models that a live worker serves or is about to serve again, by name."""
+        """Return the models that a live worker serves or is expected to serve, by name."""
         names = {worker.model for worker in self.workers if worker.status in _SERVES}
         return {name: info for name, info in sorted(self.models.items()) if name in names}
 
     def listed(self) -> dict[str, ModelInfo]:
-        """The models of :meth:`serving` under each of their names: every alias is an entry of its own."""
+        """Return the models of :meth:`serving` with an entry for each alias."""
         serving = self.serving()
         return {
             name: msgspec.structs.replace(serving[model], name=name)
@@ -61,18 +61,18 @@ class Fleet:
         }
 
     def own_name(self, name: str) -> str:
-        """The own name of the model that clients call ``name``; ``name`` itself where there is no such model."""
+        """Resolve an alias to the model's own name; return ``name`` itself if it is unknown."""
         return self.names.get(name, name)
 
     def loading(self, model: str) -> bool:
-        """Whether a worker loads ``model``, which none has served before."""
+        """Return whether a worker is loading ``model`` for the first time."""
         return model not in self.models and any(
             worker.model == model and worker.status in _SERVES for worker in self.workers
         )
 
 
 class Directory:
-    """The last look, and for how long each model has been without a worker."""
+    """The latest snapshot of the registry, and how long each model has been without a worker."""
 
     def __init__(self, redis: ArqRedis) -> None:
         self._redis = redis
@@ -93,7 +93,7 @@ class Directory:
             await asyncio.sleep(next_tick(REFRESH))
 
     async def refresh(self) -> None:
-        """Look now. Raises what redis-py raises when the store can't be reached."""
+        """Refresh now. Raises what redis-py raises when the store is unreachable."""
         async with self._looking:
             before = self.fleet.workers
             workers, replicas, models = await survey(self._redis)
@@ -104,7 +104,7 @@ class Directory:
             if self.reachable:
                 _report_gone(before, workers)
             else:
-                # While the store was away nobody could be seen; that says nothing about who is there.
+                # Workers could not renew their records during the outage, so absence means nothing.
                 self._last_seen |= dict.fromkeys(models, now)
             for worker in workers:
                 self._last_seen[worker.model] = now
@@ -114,12 +114,12 @@ class Directory:
             self.reachable = True
 
     def service_rate(self, model: str) -> float | None:
-        """Jobs of ``model`` that leave the queue in a second while some wait; ``None`` where that is not known yet."""
+        """Return the jobs per second that leave a non-empty queue of ``model``; ``None`` if unknown."""
         rate = self._rates.get(model)
         return rate.requests_per_second if rate is not None else None
 
     def without_worker_for(self, model: str) -> float:
-        """Seconds since a worker for ``model`` was last seen; 0 while there is one."""
+        """Return the seconds since the last worker of ``model`` disappeared; 0 while there is one."""
         seen = self._last_seen.get(model)
         if seen is not None and any(worker.model == model for worker in self.fleet.workers):
             return 0.0
@@ -143,10 +143,10 @@ class Directory:
 
 
 def _report_gone(before: Collection[WorkerInfo], now: Collection[WorkerInfo]) -> None:
-    """Log workers that are no longer there without having said that they would leave."""
-    there = {worker.id for worker in now}
+    """Log workers that have disappeared without draining."""
+    present = {worker.id for worker in now}
     for worker in before:
-        if worker.id not in there and worker.status != "draining":
+        if worker.id not in present and worker.status != "draining":
             logger.warning(
                 "worker %s of model %s is gone (host %s, pid %d, %d requests)",
                 worker.id,
@@ -158,10 +158,10 @@ def _report_gone(before: Collection[WorkerInfo], now: Collection[WorkerInfo]) ->
 
 
 def _names(workers: Collection[WorkerInfo], models: Collection[ModelInfo]) -> dict[str, str]:
-    """Which model each name means, by its own name.
+    """Return the model's own name for every name.
 
-    Live workers come before what is only remembered, then own names before aliases, then models in the order of their
-    own names.
+    Names of live workers take precedence over those of remembered models, then own names over aliases, then models in
+    alphabetical order.
     """
     ranked = (
         [(worker.model, worker.model) for worker in workers],

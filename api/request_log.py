@@ -1,7 +1,7 @@
-"""One log line for each request that is over: ``request id=... model=... key=... status=... outcome=...``.
+"""The request log: one line per finished request, ``request id=... model=... key=... status=... outcome=...``.
 
-The fields are ``name=value``, separated by spaces; a field that does not apply is left out. A value with anything but
-letters, digits and a few signs is written as a JSON string, so that no client can forge a line.
+The fields are ``name=value``, separated by spaces; fields that do not apply are omitted. A value with anything but
+letters, digits and some punctuation is written as a JSON string, so that clients cannot forge lines.
 """
 
 import json
@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:/+@-]{1,128}")
 _MOST = 128
-"""Characters of a value that are logged."""
+"""Maximum number of logged characters of a value."""
 
 
 class RequestLog:
-    """What is known of a request so far; :meth:`write` logs it at the end of the exchange."""
+    """Collects the fields of a request's log line; :meth:`write` logs it at the end of the exchange."""
 
     __slots__ = ("_began", "_chat", "_id", "_job", "_method", "_path", "_tally", "key", "problem", "status")
 
@@ -38,17 +38,17 @@ class RequestLog:
         self._tally: UsageRecorder | None = None
         self.key: ApiKey | None = None
         self.status: int | None = None
-        """HTTP status; None while the client has not been answered."""
+        """HTTP status; None until the response has started."""
         self.problem: ProblemKind | None = None
         """Why the request was refused, if it was."""
 
     def accepted(self, chat: ChatRequest, jobs: list[str], tally: UsageRecorder) -> None:
-        """Note that the request is queued. ``tally`` goes on counting."""
+        """Record that the request was accepted. ``tally`` is read when the line is written."""
         self._chat, self._tally = chat, tally
         self._job = jobs[0].partition(":")[0] if jobs else ""
 
     def write(self) -> None:
-        """Log the line, at info."""
+        """Log the line at level INFO."""
         if not logger.isEnabledFor(logging.INFO):
             return
         now = time.monotonic()

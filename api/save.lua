@@ -1,8 +1,8 @@
 #!lua
--- Keeps a stored completion, in its place by the store's clock, and takes back the promise to do so.
--- KEYS: completion, index of the owner's completions, promises
--- ARGV: id, TTL (ms), most completions of an owner, prefix of the keys of the owner's completions,
---       name of the promise ('' for none), then fields and values of the completion
+-- Stores a completion, indexed by the store's time, and removes its pending completion.
+-- KEYS: completion, index of the owner's completions, outbox
+-- ARGV: id, TTL (ms), maximum of completions per owner, prefix of the keys of the owner's completions,
+--       field of the pending completion ('' for none), then fields and values of the completion
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
 local ttl = tonumber(ARGV[2])

@@ -1,20 +1,20 @@
-"""How fast each model's workers empty its queue, from what the workers advertise."""
+"""The service rate: how fast a model's workers empty its queue, derived from their registry records."""
 
 from collections.abc import Iterable
 
 from shared.protocol.registry import WorkerInfo
 
 _HALF_LIFE = 30.0
-"""Seconds in which what was seen loses half of its weight."""
+"""Half-life of observations in seconds."""
 
 _ENOUGH = 3.0
-"""Seconds of a full worker that must have been seen before anything is said of its rate."""
+"""Seconds with a full worker that must be observed before a rate is reported."""
 
 
 class ServiceRate:
-    """The rate of one model: the tokens that a full worker makes in a second, over the tokens that a request takes.
+    """The service rate of one model: tokens per second of full workers, divided by tokens per request.
 
-    Counting the requests that end would be noisy: with long answers none ends for a minute, then sixteen do at once.
+    Counting finished requests would be noisy: with long texts none ends for a minute, and then sixteen at once.
     """
 
     def __init__(self) -> None:
@@ -27,14 +27,14 @@ class ServiceRate:
         self._looked: float | None = None
 
     def observe(self, workers: Iterable[WorkerInfo], now: float) -> None:
-        """Note what the model's live workers advertise at ``now`` (monotonic seconds)."""
+        """Record the model's live workers at ``now`` (monotonic seconds)."""
         elapsed = now - self._looked if self._looked is not None else 0.0
         self._looked = now
         self._fade(0.5 ** (elapsed / _HALF_LIFE))
         serving = {worker.id: worker for worker in workers if worker.status == "serving"}
         for name, worker in serving.items():
             before = self._seen.get(name)
-            # The count of tokens begins anew with each engine.
+            # The token count restarts with each engine.
             if before is None or worker.tokens < before.tokens:
                 continue
             tokens = worker.tokens - before.tokens
@@ -48,9 +48,9 @@ class ServiceRate:
 
     @property
     def requests_per_second(self) -> float | None:
-        """Jobs that leave the queue in a second while it is not empty.
+        """Jobs per second that leave the queue while it is not empty.
 
-        ``None`` until enough has been seen, and while no worker serves: an engine that is replaced is soon back.
+        ``None`` until enough was observed, and while no worker serves, because a replaced engine is soon back.
         """
         if self._workers == 0 or self._full_seconds < _ENOUGH or self._requests < 1 or self._tokens < 1:
             return None

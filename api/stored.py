@@ -1,4 +1,4 @@
-"""Completions that clients asked to keep (``store: true``), in Redis, for a while."""
+"""Stored completions (``store: true``), kept in the store with a TTL."""
 
 import logging
 from collections.abc import AsyncIterator, Mapping
@@ -18,7 +18,7 @@ from shared.redis.scripts import Script
 logger = logging.getLogger(__name__)
 
 _SCAN = 100
-"""Entries that are looked at in one round trip."""
+"""Entries read per round trip."""
 
 _TAG = """
 if redis.call('EXISTS', KEYS[1]) == 0 then
@@ -27,11 +27,11 @@ end
 redis.call('HSET', KEYS[1], 'metadata', ARGV[1])
 return 1
 """
-"""Sets the metadata of an entry, but never brings one back that has just gone."""
+"""Sets the metadata of an entry, unless the entry has expired."""
 
 
 class StoredCompletion(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer. ``document`` is its JSON as the client got it, ``messages`` a JSON array of what was sent."""
+    """A stored response. ``document`` is its JSON body, ``messages`` the JSON array of the request's messages."""
 
     id: str
     model: str
@@ -41,7 +41,7 @@ class StoredCompletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which completions to list: at most ``limit`` behind ``after``, of a model, with all of ``metadata``."""
+    """A page of completions: at most ``limit`` after the id ``after``, filtered by model and metadata."""
 
     after: str | None = None
     limit: int = 20
@@ -51,13 +51,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompletionStore:
-    """The stored completions of all replicas, apart by owner: the id of an API key, empty where the service is open.
+    """The stored completions, separated by owner: the id of an API key, or empty without one.
 
-    Every method but :meth:`save` raises :class:`RequestRefused` when Redis can't be reached.
+    Every method but :meth:`save` raises :class:`RequestRefused` when the store is unreachable.
     """
 
     def __init__(self, redis: ArqRedis, *, ttl: float, limit: int) -> None:
-        """Completions are kept for ``ttl`` seconds; of an owner's more than ``limit``, the oldest go first."""
+        """Completions are kept for ``ttl`` seconds, and the newest ``limit`` per owner."""
         self._redis = redis
         self._ttl = ttl
         self._limit = limit
@@ -65,29 +65,29 @@ class CompletionStore:
         self._save = Script(redis, (files("api") / "save.lua").read_text(), ("hash", "zset", "hash"))
 
     async def save(self, owner: str, completion: StoredCompletion, *, fulfils: tuple[str, str] | None = None) -> bool:
-        """Keep ``completion``, and return whether that was possible: failures are logged only.
+        """Store ``completion``; return whether that succeeded. Failures are only logged.
 
-        ``fulfils`` names the promise to do so (see :mod:`api.outbox`), which is taken back at the same moment.
+        ``fulfils`` is the key and field of its pending completion (see :mod:`api.outbox`), removed atomically.
         """
         key, index = keys.stored(owner, completion.id), keys.stored_index(owner)
-        promises, promise = fulfils or (keys.outbox(""), "")
+        outbox, entry = fulfils or (keys.outbox(""), "")
         fields: dict[str, bytes | str] = {
             "model": completion.model,
             "metadata": msgspec.json.encode(completion.metadata),
             "document": completion.document,
             "messages": completion.messages,
         }
-        settings = (completion.id, int(self._ttl * 1000), self._limit, keys.stored(owner, ""), promise)
+        settings = (completion.id, int(self._ttl * 1000), self._limit, keys.stored(owner, ""), entry)
         try:
-            await self._save([key, index, promises], [*settings, *(part for pair in fields.items() for part in pair)])
+            await self._save([key, index, outbox], [*settings, *(part for pair in fields.items() for part in pair)])
         except (RedisError, OSError) as error:
-            logger.warning("completion %s not stored, Redis does not answer: %s", completion.id, error)
+            logger.warning("completion %s not stored: %s", completion.id, error)
             return False
         return True
 
     async def get(self, owner: str, completion_id: str) -> StoredCompletion | None:
-        """Return a completion, or ``None`` when there is none with that id (any more)."""
-        async with _told():
+        """Return a completion, or ``None`` if it does not exist or has expired."""
+        async with _store_errors():
             try:
                 fields: dict[bytes, bytes] = await self._redis.hgetall(keys.stored(owner, completion_id))  # type: ignore[misc]
             except ResponseError as error:
@@ -98,26 +98,26 @@ class CompletionStore:
         return _decode(keys.stored(owner, completion_id), completion_id, fields) if fields else None
 
     async def tag(self, owner: str, completion_id: str, metadata: Mapping[str, str]) -> bool:
-        """Replace a completion's metadata; return whether there is one."""
-        async with _told():
+        """Replace a completion's metadata; return whether it exists."""
+        async with _store_errors():
             found = await self._tag([keys.stored(owner, completion_id)], [msgspec.json.encode(metadata)])
         return bool(found)
 
     async def delete(self, owner: str, completion_id: str) -> bool:
-        """Delete a completion; return whether there was one."""
-        async with _told():
+        """Delete a completion; return whether it existed."""
+        async with _store_errors():
             await self._redis.zrem(keys.stored_index(owner), completion_id)
             return bool(await self._redis.delete(keys.stored(owner, completion_id)))
 
     async def select(self, owner: str, wanted: Selection) -> tuple[list[StoredCompletion], bool] | None:
-        """Return a page of completions in order of their age, and whether there are more.
+        """Return a page of completions ordered by age, and whether there are more.
 
         Returns ``None`` when there is no completion with the id ``after``.
         """
         index = keys.stored_index(owner)
-        async with _told():
+        async with _store_errors():
             if (kind := await self._redis.type(index)) not in (b"zset", b"none"):
-                # The next completion that is stored replaces it.
+                # Replaced when the next completion is stored.
                 report_unreadable(index, ValueError(f"its type is {kind.decode()}"))
                 return [], False
             start = 0
@@ -146,7 +146,7 @@ class CompletionStore:
 
 
 def _matches(key: str, row: Any, wanted: Selection) -> bool:
-    """Whether a completion's model and metadata are as ``wanted``. One that can't be read is none."""
+    """Return whether a completion matches ``wanted``. Unreadable ones do not."""
     if isinstance(row, Exception):
         if not is_wrong_type(row):
             raise row
@@ -164,7 +164,7 @@ def _matches(key: str, row: Any, wanted: Selection) -> bool:
 
 
 def _decode(key: str, completion_id: str, fields: Mapping[bytes, bytes]) -> StoredCompletion | None:
-    """The completion under ``key``; ``None`` where it can't be read."""
+    """Return the completion under ``key``, or ``None`` if it is unreadable."""
     try:
         msgspec.json.decode(fields.get(b"document", b""), type=dict[str, Any])
         msgspec.json.decode(fields.get(b"messages", b""), type=list[dict[str, Any]])
@@ -181,7 +181,7 @@ def _decode(key: str, completion_id: str, fields: Mapping[bytes, bytes]) -> Stor
 
 
 @asynccontextmanager
-async def _told() -> AsyncIterator[None]:
+async def _store_errors() -> AsyncIterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:

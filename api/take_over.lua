@@ -1,7 +1,7 @@
--- Moves promises of an API replica that has gone to another one, which from then on sees to them.
--- KEYS: promises of the one that has gone, promises of the other, owners, presence of the one that has gone
--- ARGV: id of the one that has gone, id of the other, most promises to move, TTL (ms)
--- Returns the number of promises moved: none while the replica is there after all.
+-- Moves pending completions from the outbox of a replica that has gone to that of another one.
+-- KEYS: outbox of the replica that has gone, outbox of the other, owners, registry record of the replica that has gone
+-- ARGV: id of the replica that has gone, id of the other, maximum of entries to move, TTL (ms)
+-- Returns the number of entries moved; 0 if the replica is in the registry after all.
 if redis.call('EXISTS', KEYS[4]) == 1 then
   return 0
 end

@@ -1,21 +1,21 @@
-"""Python's garbage collector, set up for a process that holds thousands of streams."""
+"""Garbage collector settings for a process with thousands of open streams."""
 
 import gc
 
 _YOUNG = 10_000
-"""New objects after which the youngest are looked at: what some sixty new streams make, about 2 ms of work."""
+"""Threshold of the youngest generation in objects: about sixty new streams, or 2 ms of work."""
 
 _MIDDLE = 5
 _OLD = 20
-"""Collections of each generation before the next one is looked at too."""
+"""Collections of a generation per collection of the next one."""
 
 
 def tune_gc() -> None:
-    """Look at old objects seldom, and never at those that are there now.
+    """Collect old objects rarely, and exclude the existing ones.
 
-    A look at all objects of 5,000 streams stops the replica for 200 ms, and by Python's own thresholds there is one
-    whenever the streams have grown by a quarter. Little is to be found there: a request leaves about ten small objects
-    in cycles, which the collections of young ones find, and reference counts free the rest.
+    A full collection with 5,000 streams pauses the replica for 200 ms, and Python's default thresholds trigger one
+    whenever the number of objects has grown by a quarter. It would free little: a request leaves some ten small objects
+    in cycles, which young collections find, and reference counting frees the rest.
     """
     gc.collect()
     gc.freeze()

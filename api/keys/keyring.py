@@ -1,4 +1,4 @@
-"""The keys that this replica knows, from the environment, a file and Redis together."""
+"""The keyring: this replica's copy of the API keys from the environment, the key file and the store."""
 
 import asyncio
 import logging
@@ -22,31 +22,31 @@ from shared.runtime.ticks import next_tick
 logger = logging.getLogger(__name__)
 
 REFRESH = 1.0
-"""Seconds between two looks at the sources: a key that was made or revoked counts everywhere after so long."""
+"""Refresh interval in seconds, after which a created or revoked key takes effect on all replicas."""
 
 _INDEX_LENGTH = 16
-"""Leading characters of a digest by which it is found, before the whole is compared in constant time. What a client
-can learn of them from the time of a look-up is a part of a hash, which brings it no nearer to a secret."""
+"""Leading characters of a digest used as index, before the whole is compared in constant time. Lookup timing reveals at
+most part of a hash, which does not help to find a secret."""
 
 
 class KeyFileError(Exception):
-    """The key file can't be read, or is not what it should be."""
+    """The key file is unreadable or malformed."""
 
 
 class NoKeysError(Exception):
-    """Keys are required, and there is none: every request would be refused."""
+    """Keys are required, but there is none: every request would be refused."""
 
 
 class Keyring:
-    """Finds the key that a secret belongs to. Without any key the service is open, unless keys are required.
+    """Finds the API key of a secret. Without any key the service is open, unless keys are required.
 
-    Once it has seen a key, it never opens again: a store that lost its keys must not open the service.
+    Once a key has been seen, the service stays closed, so that a store that loses its keys does not open it.
     """
 
     def __init__(self, redis: Redis, *, plain: str, file: str, required: bool, address: str = "") -> None:
-        """``plain`` holds secrets apart by commas, ``file`` is the path of a key file; both may be empty.
+        """``plain`` is a comma-separated list of secrets, ``file`` the path of a key file; both may be empty.
 
-        ``address`` is where the service listens: an open one that others can reach is warned about.
+        ``address`` is where the service listens; an open service on a public address logs a warning.
         Raises :class:`KeyFileError`.
         """
         self._redis = redis
@@ -67,7 +67,7 @@ class Keyring:
 
     @property
     def loaded(self) -> bool:
-        """Whether Redis has been asked once; before, nobody knows whether the service is open."""
+        """Whether the store has been read once. Before, it is unknown whether the service is open."""
         return self._records is not None
 
     @property
@@ -77,13 +77,13 @@ class Keyring:
 
     @property
     def empty(self) -> bool:
-        """Whether no key is known. A revoked or expired key counts as one."""
+        """Whether there is no key. Revoked and expired keys count as keys."""
         return not self._index and not self._records
 
     async def ensure_any(self, patience: float) -> None:
-        """Check at start that there is a key in the environment, the key file or Redis.
+        """Check at start that there is a key in the environment, the key file or the store.
 
-        Redis is asked only when the others have none, and if it does not answer within ``patience`` seconds, the
+        The store is read only if the other sources have none. If it does not respond within ``patience`` seconds, the
         service starts closed. Raises :class:`NoKeysError`.
         """
         if not self.empty:
@@ -114,7 +114,7 @@ class Keyring:
             await asyncio.sleep(next_tick(REFRESH))
 
     async def refresh(self) -> None:
-        """Look at the file and at Redis now. Raises what redis-py raises when the store can't be reached."""
+        """Read the key file and the store now. Raises what redis-py raises when the store is unreachable."""
         changed = self._refresh_file()
         records, now = await asyncio.gather(stored_keys(self._redis), store_time(self._redis))
         self._clock.set(now)
@@ -132,7 +132,7 @@ class Keyring:
             )
 
     def find(self, secrets: Iterable[str]) -> ApiKey | None:
-        """Return the key that the first valid one of ``secrets`` belongs to, if any."""
+        """Return the key of the first valid secret in ``secrets``, if any."""
         now = self._clock.now()
         for secret in secrets:
             wanted = digest(secret)
@@ -182,7 +182,7 @@ def _read_file(path: Path) -> list[ApiKey]:
 
 
 def _state(path: Path) -> object:
-    """What changes with the file; ``None`` while there is none."""
+    """Return a value that changes with the file; ``None`` if it does not exist."""
     try:
         stat = path.stat()
     except OSError:

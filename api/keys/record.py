@@ -1,4 +1,4 @@
-"""What is known of an API key: everything but the secret."""
+"""The record of an API key, without its secret."""
 
 from typing import Annotated, Literal
 
@@ -15,38 +15,38 @@ Priority = Literal["flex", "default", "priority"]
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One key, as it lies in Redis and in key files. Points in time are Unix seconds; ``None`` means no limit."""
+    """One API key, as in the store and in key files. Times are Unix seconds; ``None`` means no limit."""
 
     id: KeyId
     digest: Digest
     """SHA-256 of the secret (:func:`api.keys.secret.digest`)."""
     name: str = ""
-    """Whose key it is, for people."""
+    """Human-readable name of the key's owner."""
     models: tuple[str, ...] = ()
-    """The models that it may use; empty for all."""
+    """Allowed models; empty for all."""
     priority: Priority = "default"
-    """Band of requests that ask for none, and the highest one that they may ask for."""
+    """The default and the highest service tier of its requests."""
     requests_per_minute: PositiveCount | None = None
     tokens_per_minute: PositiveCount | None = None
     concurrency: PositiveCount | None = None
-    """Most requests in flight at the same time."""
+    """Maximum number of concurrent requests."""
     queue_timeout: PositiveSeconds | None = None
-    """Seconds that its requests may wait in the queue; ``None`` takes the service's setting."""
+    """Maximum queue wait in seconds; ``None`` for the service's setting."""
     created: UnixTime = 0.0
     expires: UnixTime | None = None
     revoked: UnixTime | None = None
     previous_digest: Digest | None = None
-    """The secret before the last rotation."""
+    """Digest of the secret before the last rotation."""
     previous_until: UnixTime = 0.0
-    """When that one ends."""
+    """When the previous secret expires."""
 
     @property
     def limited(self) -> bool:
-        """Whether its requests are counted."""
+        """Whether the key has any rate limit."""
         return (self.requests_per_minute or self.tokens_per_minute or self.concurrency) is not None
 
     def opens(self, secret_digest: str, now: float) -> bool:
-        """Whether a secret with this digest is valid for the key at ``now``."""
+        """Return whether a secret with this digest is valid for the key at ``now``."""
         if self.revoked is not None or (self.expires is not None and self.expires <= now):
             return False
         if matches(secret_digest, self.digest):
@@ -58,7 +58,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         )
 
     def may_use(self, model: str) -> bool:
-        """Whether requests for ``model`` are allowed."""
+        """Return whether requests for ``model`` are allowed."""
         return not self.models or model in self.models
 
 

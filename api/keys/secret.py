@@ -1,15 +1,15 @@
-"""The secret half of an API key: made, hashed, compared and masked here, and never kept."""
+"""Secrets of API keys: generating, hashing, comparing and masking. Secrets are never stored."""
 
 import hashlib
 import hmac
 import secrets
 
 PREFIX = "sk-vq-"
-"""What generated secrets begin with, so that scanners for leaked secrets can know them."""
+"""Prefix of generated secrets, by which secret scanners recognise them."""
 
 _BYTES = 32
 _SHOWN_FROM = 12
-"""Shortest secret of which some characters may be shown."""
+"""Minimum length of a secret that is shown in part."""
 
 
 def new_secret() -> str:
@@ -18,19 +18,19 @@ def new_secret() -> str:
 
 
 def digest(secret: str) -> str:
-    """Return the secret's SHA-256 in hexadecimal: what is kept of it.
+    """Return the secret's SHA-256 in hexadecimal, which is stored instead of it.
 
-    A slow password hash would protect guessable secrets. These have 256 random bits, which no guessing finds however
-    fast the hash is, and a hash is computed for each request.
+    A slow password hash would only protect guessable secrets. These have 256 random bits, and every request computes
+    the hash.
     """
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def matches(secret_digest: str, kept: str) -> bool:
-    """Whether two digests are the same, in a time that does not tell where they differ."""
+    """Compare two digests in constant time."""
     return hmac.compare_digest(secret_digest.encode(), kept.encode())
 
 
 def masked(secret: str) -> str:
-    """Return the secret as it may be shown to whoever sent it: its first and last characters, if it is long enough."""
+    """Return the secret masked for error messages: its first and last characters, if it is long enough."""
     return f"{secret[:5]}***{secret[-2:]}" if len(secret) >= _SHOWN_FROM and secret.isascii() else "***"

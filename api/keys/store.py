@@ -1,4 +1,4 @@
-"""Keys that are kept in Redis, as the command line manages them and every replica reads them."""
+"""API keys in the store, managed by the command line and read by every replica."""
 
 import secrets
 import time
@@ -26,9 +26,9 @@ class UnknownKey(Exception):
 
 
 def new_key(template: ApiKey, *, now: float | None = None) -> tuple[ApiKey, str]:
-    """Return ``template`` with an id, a secret and a creation time of its own, and that secret.
+    """Return a key made from ``template`` with a new id, secret and creation time, and the secret.
 
-    ``now`` is the time (Unix seconds), the wall clock's if left out.
+    ``now`` is the time (Unix seconds); by default the wall clock's.
     """
     secret = new_secret()
     created = float(int(time.time() if now is None else now))
@@ -37,23 +37,23 @@ def new_key(template: ApiKey, *, now: float | None = None) -> tuple[ApiKey, str]
 
 
 def new_id() -> str:
-    """Return a new id, which says nothing about the secret and may be logged."""
+    """Return a new id. It is independent of the secret and may be logged."""
     return f"key-{secrets.token_hex(4)}"
 
 
 async def put_key(redis: Redis, key: ApiKey) -> None:
-    """Keep ``key``, in place of one with the same id."""
+    """Store ``key``, replacing one with the same id."""
     await redis.hset(keys.API_KEYS, key.id, msgspec.json.encode(key))  # type: ignore[arg-type, misc]
 
 
 async def stored_keys(redis: Redis) -> dict[bytes, bytes]:
-    """Return every record by id, as it is kept."""
+    """Return all encoded records by id."""
     stored: dict[bytes, bytes] = await redis.hgetall(keys.API_KEYS)  # type: ignore[misc]
     return stored
 
 
 def decoded(records: Mapping[bytes, bytes]) -> list[ApiKey]:
-    """Return the keys in ``records``. What is none is reported and left out: it opens nothing."""
+    """Return the keys in ``records``. Unreadable records are reported and skipped."""
     found = []
     for key_id, record in records.items():
         try:
@@ -68,7 +68,7 @@ def decoded(records: Mapping[bytes, bytes]) -> list[ApiKey]:
 
 
 async def revoke(redis: Redis, key_id: str) -> ApiKey:
-    """End a key at once. Its record stays, so that a service never opens because its last key was revoked.
+    """Revoke a key at once. Its record stays, so that revoking the last key does not open the service.
 
     Raises :class:`UnknownKey`.
     """
@@ -78,7 +78,10 @@ async def revoke(redis: Redis, key_id: str) -> ApiKey:
 
 
 async def rotate(redis: Redis, key_id: str, *, grace: float) -> tuple[ApiKey, str]:
-    """Give a key a new secret; the old one goes on for ``grace`` seconds. Return both. Raises :class:`UnknownKey`."""
+    """Give a key a new secret; the old one stays valid for ``grace`` seconds. Return the key and the new secret.
+
+    Raises :class:`UnknownKey`.
+    """
     key, secret = await _stored(redis, key_id), new_secret()
     rotated = msgspec.structs.replace(
         key,

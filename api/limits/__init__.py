@@ -1,4 +1,4 @@
-"""Limits of each API key: requests and tokens per minute, and requests at the same time."""
+"""Rate limits of API keys: requests per minute, tokens per minute and concurrent requests."""
 
 from api.limits.limiter import Counts, Limiter, LimitName, Refusal, Reservation
 

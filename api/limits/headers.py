@@ -1,4 +1,4 @@
-"""The headers in which the OpenAI service tells a client what it has left of its rate limits."""
+"""OpenAI's rate limit headers."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from api.limits.limiter import Counts, LimitName
 
 
 def rate_headers(counts: Mapping[LimitName, Counts]) -> dict[str, str]:
-    """Return ``x-ratelimit-{limit,remaining,reset}-{requests,tokens}`` for those limits that there are."""
+    """Return ``x-ratelimit-{limit,remaining,reset}-{requests,tokens}`` for the limits that are set."""
     headers: dict[str, str] = {}
     for name, count in counts.items():
         headers[f"x-ratelimit-limit-{name}"] = str(count.limit)
@@ -16,7 +16,7 @@ def rate_headers(counts: Mapping[LimitName, Counts]) -> dict[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as Go writes it, and so the service: ``17ms``, ``1s``, ``7.66s``, ``6m0s``, ``1h0m5s``."""
+    """Return a duration in Go's format, as OpenAI does: ``17ms``, ``1s``, ``7.66s``, ``6m0s``, ``1h0m5s``."""
     milliseconds = round(seconds * 1000)
     if 0 < milliseconds < 1000:
         return f"{milliseconds}ms"

@@ -1,4 +1,4 @@
-"""Counting requests and tokens against the limits of keys, in Redis, so that all replicas share the counts."""
+"""The limiter: reserves and settles API keys' limits in the store, shared by all replicas."""
 
 import uuid
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _NAMES: tuple[LimitName, ...] = ("requests", "tokens", "concurrency")
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What is left of one limit, and the seconds until all of it is back."""
+    """The state of one limit. ``reset`` is the number of seconds until all of it is available again."""
 
     limit: int
     remaining: int
@@ -28,7 +28,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A request of a key: its name among the key's, and the tokens that are counted for it until its end."""
+    """A reservation of a key's limits for one request: its name and its tokens."""
 
     key: ApiKey
     name: str
@@ -37,18 +37,18 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The limit that refused a request. ``wait`` is in seconds; ``None`` where it depends on other requests' ends."""
+    """The exceeded limit. ``wait`` is in seconds; ``None`` if it depends on when other requests end."""
 
     limit: LimitName
     wait: float | None
 
 
 class Limiter:
-    """Reserves and settles requests of keys that have limits, in one call to Redis each."""
+    """Reserves and settles requests of limited keys, with one script call each."""
 
     def __init__(self, redis: Redis, *, replica: str, lease: float, longest: float) -> None:
-        """``replica`` is this API replica's id. The places of a replica that is gone are freed after ``lease`` seconds,
-        any place after ``longest`` seconds, the most that a request can be in flight."""
+        """``replica`` is this replica's id. Concurrency places of a lost replica are freed after ``lease`` seconds, and
+        any place after ``longest`` seconds, the maximum duration of a request."""
         self._replica = replica
         self._lease_ms = int(lease * 1000)
         self._longest_ms = int(longest * 1000)
@@ -57,13 +57,13 @@ class Limiter:
         self._settle = Script(redis, (folder / "settle.lua").read_text(), ("hash", "zset"))
 
     def new_name(self) -> str:
-        """Return a name for a reservation, which tells whose it is."""
+        """Return a unique name for a reservation, which includes the replica's id."""
         return f"{uuid.uuid4().hex} {self._replica}"
 
     async def reserve(self, reservation: Reservation) -> tuple[Refusal | None, dict[LimitName, Counts]]:
-        """Count one request; return the limit that refuses it, if any, and the counts of the key's rates.
+        """Reserve one request; return the exceeded limit, if any, and the state of the key's rate limits.
 
-        Raises what redis-py raises when the store can't be reached.
+        Raises what redis-py raises when the store is unreachable.
         """
         key = reservation.key
         limits = [key.requests_per_minute, key.tokens_per_minute, key.concurrency]
@@ -91,7 +91,7 @@ class Limiter:
         return None, counts
 
     async def settle(self, reservation: Reservation, used: int) -> None:
-        """End a request that used so many tokens. Raises what redis-py raises when the store can't be reached."""
+        """Settle a request that used ``used`` tokens. Raises what redis-py raises when the store is unreachable."""
         limit = reservation.key.tokens_per_minute
         await self._call(
             self._settle,

@@ -1,15 +1,15 @@
--- Takes one request of an API key out of its limits, or tells which limit refuses it and for how long.
--- The rates are kept by the generic cell rate algorithm: all that is stored of a bucket is the time at which it will be
--- full again. A bucket holds a whole minute's allowance.
+-- Reserves one request of an API key, or returns the exceeded limit and how long to wait.
+-- Rates use the generic cell rate algorithm: a bucket is stored as the time at which it will be full again. A bucket
+-- holds the allowance of one minute.
 -- KEYS: buckets, admitted
--- ARGV: requests a minute, tokens a minute, requests at a time (each '' where unlimited), tokens of this request,
---       its reservation ("NAME REPLICA"), most time that it can take (ms), prefix of replicas' presence, this replica,
---       lease (ms)
--- Returns {0 or the refusing limit (1 requests, 2 tokens, 3 concurrency), ms until it may be tried again,
---          requests left, ms until all are back, tokens left, ms until all are back}.
+-- ARGV: requests per minute, tokens per minute, concurrent requests (each '' if unlimited), tokens of this request,
+--       its reservation ("NAME REPLICA"), maximum duration of a request (ms), prefix of replicas' registry records,
+--       this replica, lease (ms)
+-- Returns {0 or the exceeded limit (1 requests, 2 tokens, 3 concurrency), ms to wait,
+--          remaining requests, ms until the bucket is full, remaining tokens, ms until the bucket is full}.
 local MINUTE = 60000
 
--- Time (ms) of which no key can be so far in debt: what is stored then is garbage.
+-- Maximum debt of a bucket (ms); stored values beyond it are invalid.
 local LONGEST_DEBT = 86400000
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -18,12 +18,12 @@ local costs = {1, tonumber(ARGV[4])}
 local full, left, back = {}, {-1, -1}, {0, 0}
 local refusing, wait = 0, 0
 
--- Places that are examined at a time, the oldest first.
+-- Maximum number of concurrency places examined per call, oldest first.
 local MOST_EXAMINED = 256
 
--- Returns for how long (ms) another replica keeps its places: nil while it is present. It loses them when it has been
--- missed for a lease, as an outage of the store makes all replicas absent for a moment. Since when it has been missed is
--- in the field "missed:REPLICA" of the buckets.
+-- Returns for how long (ms) another replica keeps its places; nil while it is registered. A replica loses them after
+-- it has been absent for a lease, because all replicas are absent for a moment after an outage of the store. The field
+-- "missed:REPLICA" of the buckets holds the time since when it has been absent.
 local function time_left(replica)
   local field = 'missed:' .. replica
   if redis.call('EXISTS', ARGV[7] .. replica) == 1 then
@@ -39,7 +39,7 @@ local function time_left(replica)
   return since + tonumber(ARGV[9]) - now
 end
 
--- Frees places of replicas that are gone; returns in how many ms the next ones will be freed, 0 where none will.
+-- Frees places of replicas that have gone; returns the ms until the next ones are freed, 0 if none will be.
 local function free_places()
   local soonest = math.huge
   local left = {[ARGV[8]] = math.huge}
@@ -73,7 +73,7 @@ for bucket = 1, 2 do
     local known = tonumber(stored[bucket])
     full[bucket] = known and known > now and known < now + LONGEST_DEBT and known or now
     local over = full[bucket] + costs[bucket] * MINUTE / tonumber(ARGV[bucket]) - now - MINUTE
-    -- A fraction of a millisecond is the dust of divisions.
+    -- Tolerates rounding errors below a millisecond.
     if refusing == 0 and over > 0.5 then
       refusing, wait = bucket, math.ceil(over)
     end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Ends a reservation: puts right what its tokens were guessed to be, and frees its place.
+-- Settles a reservation: corrects its estimated tokens and frees its concurrency place.
 -- KEYS: buckets, admitted
--- ARGV: tokens a minute ('' where unlimited), tokens used beyond the guess (negative where fewer), reservation
+-- ARGV: tokens per minute ('' if unlimited), tokens used beyond the estimate (negative if fewer), reservation
 if ARGV[1] ~= '' then
   local full = tonumber(redis.call('HGET', KEYS[1], 'tokens'))
   if full then

@@ -1,21 +1,21 @@
-"""What a request will cost in tokens, guessed before anything has looked at it closely.
+"""Estimates of a request's cost in tokens, before its prompt is tokenised.
 
-Rate limits and fair queueing need a figure at admission; both are corrected at the end.
+Rate limits and fair queueing need an estimate at admission; both are corrected when the request ends.
 """
 
 from shared.protocol.request import ChatRequest
 
 BYTES_PER_TOKEN = 4
-"""About what the usual tokenizers make of English text."""
+"""Typical for common tokenizers and English text."""
 
 TOKENS_PER_MESSAGE = 4
-"""What a chat template adds to a message."""
+"""Tokens that a chat template adds per message."""
 
 UNBOUNDED_ANSWER = 256
-"""Tokens counted for an answer without a limit of its own: a usual length for chats."""
+"""Tokens estimated for a choice without ``max_tokens``: a typical length in chats."""
 
 LARGEST = 2**20
-"""Most tokens counted for one prompt or answer: longer than any context, however many were asked for."""
+"""Maximum estimate for one prompt or choice; longer than any context."""
 
 
 def prompt_cost(request: ChatRequest) -> int:

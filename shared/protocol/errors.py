@@ -1,6 +1,6 @@
-"""What can go wrong with a request, in one vocabulary that each dialect translates into its own.
+"""Errors of requests, which each dialect maps to its own statuses and bodies.
 
-A :class:`Problem` travels (it is a message between processes); a :class:`RequestRefused` is raised.
+A :class:`Problem` is a message between processes; :class:`RequestRefused` is the exception that carries one.
 """
 
 from enum import StrEnum
@@ -41,7 +41,7 @@ class ProblemKind(StrEnum):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A failure as told to the client.
+    """An error to be reported to the client.
 
     ``param`` names the offending field in the dialect's own path form, ``code`` overrides the
     dialect's usual code for the kind, ``retry_after`` is in seconds.
@@ -55,7 +55,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RequestRefused(Exception):
-    """The request ends here with ``problem``; raised at the edge, in admission and by the relay."""
+    """The request ends with ``problem``. Raised while parsing, in admission and by response streams."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -70,12 +70,12 @@ def refuse(
     code: str | None = None,
     retry_after: float | None = None,
 ) -> RequestRefused:
-    """Return the exception for a new problem, ready to be raised."""
+    """Return a :class:`RequestRefused` with a new problem."""
     return RequestRefused(Problem(kind=kind, message=message, param=param, code=code, retry_after=retry_after))
 
 
 def store_unavailable() -> RequestRefused:
-    """Return the exception for a request that can't be served because the store does not answer."""
+    """Return the :class:`RequestRefused` for an unreachable store."""
     return refuse(
         ProblemKind.STORE_UNAVAILABLE,
         "The store behind this service can't be reached. Please try again.",

@@ -1,8 +1,8 @@
-"""What a worker tells an API replica about a job, and the frames that carry it.
+"""Events of a job, published by workers for API replicas, and the frames that carry them.
 
 Order for one attempt: ``Started``, any number of ``Delta``, then ``Finished`` or ``Failed``; or
-``Rejected`` alone. Positions count generated tokens from 0, so a receiver sees gaps and repeats.
-Encoded events are arrays without field names: they are written once a token and read once a token.
+``Rejected`` alone. Positions count generated tokens from 0, so that receivers detect gaps and repeats.
+Events are encoded as arrays without field names, because they are written and read once per token.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,11 +16,11 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The verdict: the prompt fits and the engine has it. ``fingerprint`` names engine and model.
+    """The request was accepted by the engine. ``fingerprint`` identifies engine and model.
 
-    ``tools`` and ``reasoning`` name the formats (:mod:`shared.protocol.formats`) in which this text marks calls and
-    reasoning, empty where it has none; ``tools`` is ``guided`` where a grammar makes the text a JSON array of calls.
-    ``in_reasoning`` is set when the prompt itself opened the reasoning, so that the text begins inside it.
+    ``tools`` and ``reasoning`` name the formats (:mod:`shared.protocol.formats`) of calls and reasoning in the text;
+    empty if there are none. ``tools`` is ``guided`` when a grammar constrains the text to a JSON array of calls.
+    ``in_reasoning`` is set when the prompt itself opened the reasoning, so that the text starts inside it.
     """
 
     worker: str
@@ -33,7 +33,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The verdict: this request can't be served, and no worker could serve it."""
+    """The request was rejected; no worker could serve it."""
 
     problem: Problem
 
@@ -54,20 +54,20 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The end. ``position`` equals the number of generated tokens."""
+    """The job has finished. ``position`` is the number of generated tokens."""
 
     position: int
     reason: FinishReason
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """The end, after ``Started``: the answer is incomplete and will stay so."""
+    """The job has failed; its text remains incomplete."""
 
     problem: Problem
 
 
 class Alternative(msgspec.Struct, frozen=True, array_like=True):
-    """One whole text of a beam search."""
+    """One complete text of a beam search."""
 
     tokens: tuple[int, ...]
     text: str
@@ -78,7 +78,7 @@ class Alternative(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Alternatives(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """The end of a beam search: the best texts, best first, one for each choice of the request."""
+    """A beam search has finished: one text per choice of the request, best first."""
 
     items: tuple[Alternative, ...]
 
@@ -88,7 +88,7 @@ TERMINAL = (Finished, Failed, Rejected, Alternatives)
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One event in a frame. ``attempt`` counts a job's claims from 1; a stale one is ignored."""
+    """One event in a frame. ``attempt`` counts a job's claims from 1; stale ones are ignored."""
 
     job: str
     attempt: int
@@ -101,19 +101,19 @@ _event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
 
 def encode_event(event: Event) -> bytes:
-    """Return one event as MessagePack bytes, as they stand in journals and frames."""
+    """Return one event as MessagePack bytes, the form used in journals and frames."""
     return _encoder.encode(event)
 
 
 def entry_head(job: str, attempt: int) -> bytes:
-    """Return how the entries of a job's attempt begin; an encoded event behind it makes an :class:`Entry`."""
+    """Return the encoded head of an attempt's entries; followed by an encoded event, it is an :class:`Entry`."""
     return b"\x93" + _encoder.encode(job) + _encoder.encode(attempt)
 
 
 def encode_frame(entries: Sequence[bytes]) -> bytes:
-    """Return a frame as MessagePack bytes: of each entry its head and its encoded event, one behind the other."""
+    """Return a frame as MessagePack bytes. ``entries`` alternates heads and encoded events."""
     count = len(entries) // 2
-    # An array of up to 15 items has its length in the one byte that tells the type, a longer one in four more.
+    # MessagePack: fixarray up to 15 items, array 32 beyond.
     size = bytes((0x90 | count,)) if count < 16 else b"\xdd" + count.to_bytes(4, "big")
     return b"".join((size, *entries))
 
@@ -124,5 +124,5 @@ def decode_frame(data: bytes) -> list[Entry]:
 
 
 def decode_journal(items: Iterable[bytes]) -> list[Event]:
-    """Return a job's journalled events in order. Raises :class:`msgspec.DecodeError` on foreign bytes."""
+    """Return a job's journalled events in order. Raises :class:`msgspec.DecodeError` on malformed bytes."""
     return [_event_decoder.decode(item) for item in items]

@@ -1,4 +1,4 @@
-"""The beginnings of a prompt, as digests by which requests that begin alike find a worker that has computed one."""
+"""Digests of a prompt's prefixes, by which prefix routing finds a worker that has the prefix cached."""
 
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -6,19 +6,19 @@ from hashlib import blake2b
 from shared.protocol.request import ChatRequest
 
 LENGTHS = tuple(sorted(step * 2**power for step in (2, 3) for power in range(9, 15)))
-"""Lengths of the beginnings in characters, each at most half as long again as the one before: from 1,024, where the
-KV cache begins to spare what one would notice, to 49,152, more than most contexts hold."""
+"""Lengths of the prefixes in characters, growing by at most one half. They start at 1,024, where caching begins to
+save noticeable time, and end at 49,152, longer than most contexts."""
 
 _DIGEST_BYTES = 8
 
 
 def prefix_digests(request: ChatRequest) -> str:
-    """Return the digests of the beginnings of a request's prompt, the longest first; empty for a short prompt.
+    """Return the concatenated digests of the prompt's prefixes, longest first; empty for a short prompt.
 
-    Each is 16 hexadecimal digits long. The text is what a chat template is given, in the order in which templates write
-    it: tools, then messages. A prompt of token ids has none.
+    Each digest has 16 hexadecimal digits. The text is the input of the chat template, in its usual order: tools,
+    then messages. Prompts of token ids have no digests.
     """
-    text = _beginning(request)
+    text = _leading_text(request)
     digests = ""
     running = blake2b(digest_size=_DIGEST_BYTES)
     begin = 0
@@ -31,7 +31,7 @@ def prefix_digests(request: ChatRequest) -> str:
     return digests
 
 
-def _beginning(request: ChatRequest) -> str:
+def _leading_text(request: ChatRequest) -> str:
     parts: list[str] = []
     size = 0
     for part in _parts(request):

@@ -1,7 +1,7 @@
-"""Who is there: what workers and API replicas advertise in Redis, and how the others read it.
+"""The registry: the records by which workers, API replicas and models are known to each other.
 
-An advertisement is renewed every third of the lease and lost_workers with it, so a process that dies needs no farewell.
-Leases are timed by the store's clock alone. What cannot be read is skipped (see :mod:`shared.redis.records`).
+A process's record is renewed every third of its lease and expires with it, so a process that dies needs no cleanup.
+Leases use the store's clock only. Unreadable records are skipped (see :mod:`shared.redis.records`).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from shared.redis.records import UNREADABLE, is_wrong_type, readable_names, repo
 from shared.redis.scripts import KeyType, Script
 
 _REMEMBERED = 60
-"""Seconds after which the id of one whose advertisement has lapsed is forgotten."""
+"""Seconds for which an id stays in the index after its record has expired."""
 
 WorkerStatus = Literal["loading", "serving", "draining", "failing"]
 
@@ -27,16 +27,15 @@ _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A worker as it describes itself. Times are Unix seconds, rates are per second over the last few seconds."""
+    """A worker's registry record. Times are Unix seconds; rates are per second, over the last few seconds."""
 
     id: str
     host: str
     pid: _Count
     model: str
-    """The model's own name: that of its queue, and the one in answers."""
+    """The model's own name, used for its queue and in responses."""
     status: str
-    """A :data:`WorkerStatus`, or one of a newer version: such a worker is alive, but does not serve as far as this
-    version knows."""
+    """A :data:`WorkerStatus`, or an unknown one of a newer version, which counts as alive but not serving."""
     engine: str
     device: str
     fingerprint: str
@@ -45,9 +44,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     used: _Count = 0
     context_length: _Count = 0
     cache_usage: _Amount = 0.0
-    """Share of the KV cache in use, 0 to 1, from the engine's own metrics."""
+    """Share of the KV cache in use, 0 to 1, as reported by the engine."""
     engine_requests: _Count = 0
-    """Requests that the engine itself holds."""
+    """Requests held by the engine."""
     batch: _Count = 0
     """Requests in the last step."""
     steps: _Count = 0
@@ -57,13 +56,13 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     engine_restarts: _Count = 0
     version: str = ""
     detail: str = ""
-    """What it is doing or what went wrong, for people."""
+    """What the worker is doing or what went wrong, human-readable."""
     aliases: tuple[str, ...] = ()
-    """Other names under which clients may ask for the model."""
+    """Other names by which clients may request the model."""
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An API replica as it describes itself."""
+    """An API replica's registry record."""
 
     id: str
     host: str
@@ -75,7 +74,7 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A model as its workers advertise it; remembered after they have gone."""
+    """A model's registry record; kept after its workers have gone."""
 
     name: str
     created: _Count
@@ -91,7 +90,7 @@ _TYPES: tuple[KeyType, ...] = ("string", "zset", "hash")
 
 
 async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> None:
-    """Advertise a worker for ``lease`` seconds, and its model for good once it serves."""
+    """Write a worker's record for ``lease`` seconds, and its model's permanent record if it serves."""
     served: list[str | bytes] = []
     if info.status == "serving":
         model = ModelInfo(
@@ -106,12 +105,12 @@ async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> No
 
 
 async def announce_replica(redis: Redis, info: ReplicaInfo, *, lease: float) -> None:
-    """Advertise an API replica for ``lease`` seconds."""
+    """Write an API replica's record for ``lease`` seconds."""
     await _announce(redis, [keys.replica(info.id), keys.REPLICAS], info, lease)
 
 
 async def withdraw_worker(redis: Redis, info: WorkerInfo) -> None:
-    """Take a worker out of the registry and of the wake-up list."""
+    """Remove a worker from the registry and from the wake-up list."""
     async with redis.pipeline(transaction=False) as pipe:
         pipe.delete(keys.worker(info.id))
         pipe.zrem(keys.WORKERS, info.id)
@@ -120,7 +119,7 @@ async def withdraw_worker(redis: Redis, info: WorkerInfo) -> None:
 
 
 async def withdraw_replica(redis: Redis, replica_id: str) -> None:
-    """Take an API replica out of the registry."""
+    """Remove an API replica from the registry."""
     async with redis.pipeline(transaction=False) as pipe:
         pipe.delete(keys.replica(replica_id))
         pipe.zrem(keys.REPLICAS, replica_id)
@@ -128,7 +127,7 @@ async def withdraw_replica(redis: Redis, replica_id: str) -> None:
 
 
 class Survey(NamedTuple):
-    """The workers and API replicas whose advertisements hold, by id, and every model that was ever served, by name."""
+    """The registered workers and API replicas, ordered by id, and every model ever served, by name."""
 
     workers: list[WorkerInfo]
     replicas: list[ReplicaInfo]
@@ -136,14 +135,14 @@ class Survey(NamedTuple):
 
 
 async def survey(redis: Redis) -> Survey:
-    """Read the registry, in two round trips: every replica does it each second, beside an engine perhaps.
+    """Read the registry in two round trips.
 
-    Records that cannot be read are left out. Raises what redis-py raises when the store can't be reached.
+    Unreadable records are skipped. Raises what redis-py raises when the store is unreachable.
     """
     indexes = await asyncio.gather(
         _read_index(keys.WORKERS, redis.zrange(keys.WORKERS, 0, -1)),
         _read_index(keys.REPLICAS, redis.zrange(keys.REPLICAS, 0, -1)),
-        _read_index(keys.MODELS, redis.hgetall(keys.MODELS)),  # type: ignore[arg-type] # its stub tells of no client in particular
+        _read_index(keys.MODELS, redis.hgetall(keys.MODELS)),  # type: ignore[arg-type] # the stub does not distinguish sync and async clients
     )
     workers = readable_names(keys.WORKERS, indexes[0])
     replicas = readable_names(keys.REPLICAS, indexes[1])
@@ -168,8 +167,8 @@ async def _announce(
 
 
 async def _read_index(name: str, reply: Awaitable[Any]) -> Any:
-    """Return the ``reply`` to a command that reads ``name``; nothing where that holds another type of value, until
-    somebody announces itself and replaces it."""
+    """Return the ``reply`` to a command that reads the index ``name``; empty when the key holds another type of value,
+    which the next announcement replaces."""
     try:
         return await reply
     except ResponseError as error:

@@ -1,7 +1,7 @@
-"""The one internal form of a chat request, and the job that carries it to a worker.
+"""The internal form of a request, and the jobs that carry it to workers.
 
-Every dialect parses its body into a :class:`ChatRequest`; nothing behind the edge knows which
-dialect it came from. All types are frozen, so that a request can be shared between tasks.
+Every dialect parses its body into a :class:`ChatRequest`; everything after parsing is independent of the dialect. All
+types are frozen, so that a request can be shared between tasks.
 """
 
 from typing import Literal
@@ -45,11 +45,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Constraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A form that the whole output must have.
+    """A grammar for the whole output.
 
     ``value`` is JSON text for ``json_schema`` and ``structural_tag``, the pattern or EBNF text for
     ``regex`` and ``grammar``, and empty for ``json_object``. ``param`` names the field of the request that
-    asked for it.
+    set it.
     """
 
     kind: ConstraintKind
@@ -58,7 +58,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How tokens are chosen and when to stop. ``None`` means the model's own default, else the interface's."""
+    """Sampling parameters and stop conditions. ``None`` means the model's default, or else the dialect's."""
 
     max_tokens: int | None = None
     min_tokens: int | None = None
@@ -77,7 +77,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skip_special_tokens: bool = True
     logprobs: bool = False
     beams: int = 1
-    """Beam search with so many beams; 1 is none."""
+    """Number of beams; 1 means no beam search."""
     length_penalty: float | None = None
     num_assistant_tokens: int | None = None
     assistant_confidence_threshold: float | None = None
@@ -87,8 +87,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A parsed request. Either ``messages`` or ``prompts`` (plain completions) are given.
 
-    Each prompt has ``n`` choices. With ``best_of`` > n, so many are generated for it and the n likeliest are
-    the choices. ``template_kwargs`` is a JSON object as text. ``metadata`` holds pairs of key and value.
+    Each prompt has ``n`` choices. If ``best_of`` is greater, that many texts are generated and the ``n`` likeliest
+    returned. ``template_kwargs`` is a JSON object as text. ``metadata`` holds pairs of key and value.
     """
 
     model: str
@@ -96,17 +96,17 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     prompts: tuple[Prompt, ...] = ()
     sampling: Sampling = Sampling()
     defaults: Sampling = Sampling()
-    """What the interface has for fields of ``sampling`` that neither the client nor the model sets."""
+    """The dialect's defaults for fields of ``sampling`` that neither the client nor the model sets."""
     n: int = 1
     best_of: int = 1
     echo: bool = False
     stream: bool = False
     include_usage: bool = False
     obfuscate: bool = False
-    """Whether the sizes of a stream's chunks must not tell the sizes of their texts."""
+    """Whether padding hides the length of the text in each chunk of a stream."""
     tools: tuple[Tool, ...] = ()
     functions_form: bool = False
-    """Whether calls were asked for, and are answered, in the deprecated form of ``functions``."""
+    """Whether the request and its response use the deprecated ``functions`` form of tool calls."""
     tool_choice: ToolChoice = "auto"
     named_tool: str | None = None
     parallel_tool_calls: bool = True
@@ -119,23 +119,22 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def single_call(self) -> bool:
-        """Whether an answer has at most one tool call: parallel calls are off, or one function was named."""
+        """Whether a choice has at most one tool call: parallel calls are disabled, or a function is named."""
         return not self.parallel_tool_calls or self.named_tool is not None
 
     @property
     def prompt(self) -> Prompt | None:
-        """The first prompt: the only one in a job's request."""
+        """The first prompt, the only one in a job's request."""
         return self.prompts[0] if self.prompts else None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One generation of a request, as it lies in the queue.
+    """The unit of work in the queue: one choice of one request.
 
-    A request with several choices becomes several jobs that differ in ``choice``; a worker derives the choice's
-    seed from the request's. Their ids are ``REQUEST:CHOICE``. A job's request holds at most one prompt. Beam search is
-    one job for all its choices.
-    ``reply_to`` is the id of the API replica that relays the answer, ``tenant`` that of the API key, by which the
-    queue is shared fairly; it is empty where no key was used.
+    A request with several choices becomes several jobs with ids ``REQUEST:CHOICE``; workers derive each choice's seed
+    from the request's. A job's request has at most one prompt. A beam search is one job for all of its choices.
+    ``reply_to`` is the id of the API replica that relays the events. ``tenant`` is the id of the API key, for fair
+    queueing; it is empty without a key.
     """
 
     id: str
@@ -146,14 +145,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def shared_request(self) -> str:
-        """The id of the request that this job shares with others; empty for a request's only job."""
+        """The id of the request shared with other jobs; empty if this is the request's only job."""
         return self.id.rpartition(":")[0]
 
 
 class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job as its payload in the queue holds it: a :class:`Job` with its request encoded, or without it.
+    """A job in the form of its payload: a :class:`Job` with its request encoded or omitted.
 
-    Without it, the jobs of a request share one copy, which lies under :func:`shared.redis.keys.request`.
+    If omitted, the request is shared and stored once under :func:`shared.redis.keys.request`.
     """
 
     id: str
@@ -164,16 +163,16 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, job: Job, request: bytes | None) -> "QueuedJob":
-        """``job`` with its encoded ``request``, or without it."""
+        """Return ``job`` with its encoded ``request``, or without it if ``None``."""
         inline = msgspec.UNSET if request is None else msgspec.Raw(request)
         return cls(id=job.id, reply_to=job.reply_to, request=inline, choice=job.choice, tenant=job.tenant)
 
     def inline_request(self) -> ChatRequest | None:
-        """The request; ``None`` where it is shared. Raises :class:`msgspec.DecodeError` on foreign bytes."""
+        """Return the request, or ``None`` if it is shared. Raises :class:`msgspec.DecodeError` on malformed bytes."""
         return None if self.request is msgspec.UNSET else decode_request(self.request)
 
     def job(self, request: ChatRequest) -> Job:
-        """The job with its ``request``."""
+        """Return the job with its ``request``."""
         return Job(id=self.id, reply_to=self.reply_to, request=request, choice=self.choice, tenant=self.tenant)
 
 

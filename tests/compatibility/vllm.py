@@ -35,9 +35,9 @@ VLLM_FIELDS = (
     Request(
         fields="structured_outputs structured_outputs.json structured_outputs.disable_any_whitespace "
         "structured_outputs.disable_fallback",
-        body={"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True, "disable_fallback": True}},
+        body={"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": False, "disable_fallback": True}},
         how=_NOTE + "One form of `json`, `regex`, `choice`, `grammar`, `json_object` and `structural_tag`. There is no "
-        "fallback, and JSON has no optional white space.",
+        "fallback; `disable_any_whitespace: true` is refused.",
         test=_SDK + "test_structured_outputs",
     ),
     Request(

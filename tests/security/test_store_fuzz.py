@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
     "journal": lambda chance, ids: keys.journal(chance.choice(ids.jobs)),
     "stored": lambda chance, ids: keys.stored(ids.key_id, chance.choice(ids.stored)),
     "stored_index": lambda _, ids: keys.stored_index(ids.key_id),
-    "promises": lambda chance, ids: keys.outbox(chance.choice([*ids.replicas, "gone"])),
+    "outbox": lambda chance, ids: keys.outbox(chance.choice([*ids.replicas, "gone"])),
     "worker": lambda chance, ids: keys.worker(chance.choice([*ids.workers, "evil"])),
     "replica": lambda chance, ids: keys.replica(chance.choice([*ids.replicas, "evil"])),
     "worker_channel": lambda chance, ids: keys.worker_channel(chance.choice(ids.workers)),

@@ -52,6 +52,8 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
     tools = callable_tools(request)
     parallel = not request.single_call
     required = bool(tools) and (request.tool_choice == "required" or request.named_tool is not None)
+    if request.constraint is not None or required:
+        _check_end(request)
     form = TOOL_FORMATS[output.tools] if output.tools else None
     if required and (form is None or form.shape is None):
         if output.reasoning is None:
@@ -97,8 +99,16 @@ def plain_plan(request: ChatRequest) -> Plan:
     """
     if request.constraint is None:
         return Plan()
+    _check_end(request)
     bounded = _bounded_content(request.constraint, [""])
     return _with_constraint(Plan(param=request.constraint.param, bounded=bounded), _content(request.constraint))
+
+
+def _check_end(request: ChatRequest) -> None:
+    """Raise :class:`RequestRefused` for ``ignore_eos``: a grammar does not hold beyond the end of its text."""
+    if request.sampling.ignore_eos:
+        message = "'ignore_eos' can't be combined with structured output or required tool calls. Leave one of them out."
+        raise refuse(ProblemKind.INVALID, message, param="ignore_eos")
 
 
 def _with_constraint(plan: Plan, part: tags.Format) -> Plan:

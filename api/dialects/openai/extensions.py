@@ -45,7 +45,8 @@ class SamplingFields(Strict):
 class StructuredOutputs(Strict):
     """Constraint of the whole output: exactly one of six forms.
 
-    The ``disable_*`` fields are always satisfied: there is no fallback, and generated JSON is compact.
+    ``disable_fallback`` is always satisfied: there is no fallback. ``disable_any_whitespace`` is refused when true: the
+    grammars allow white space between the tokens of JSON.
     """
 
     json_: Annotated[Schema | None, Field(alias="json")] = None
@@ -130,6 +131,8 @@ def _constraint(fields: StructureFields, form: Constraint | None) -> Constraint 
     given = [*([form] if form else []), *_constraints(fields)]
     if len(given) > 1:
         raise invalid(given[1].param, f"it can't be combined with '{given[0].param}'")
+    if fields.structured_outputs is not None and fields.structured_outputs.disable_any_whitespace:
+        raise invalid("structured_outputs.disable_any_whitespace", "white space in JSON can't be disabled")
     if fields.structured_outputs is not None and not any(
         constraint.param.startswith("structured_outputs") for constraint in given
     ):

@@ -66,7 +66,7 @@ def test_sampling(dialect: Dialect, field: str, value: Any, attribute: str, expe
             ),
         ),
         (
-            {"structured_outputs": {"json": '{"const": 1}', "disable_any_whitespace": True}},
+            {"structured_outputs": {"json": '{"const": 1}', "disable_any_whitespace": False}},
             Constraint(kind="json_schema", value='{"const": 1}', param="structured_outputs.json"),
         ),
         (
@@ -175,3 +175,10 @@ def test_azure_passes_them_through_where_asked_to(field: str, value: Any) -> Non
     with pytest.raises(RequestRefused) as refused:
         parse_azure(body, "m", ExtraParameters.ERROR)
     assert refused.value.problem.param == field
+
+
+@BOTH
+def test_white_space_that_can_not_be_disabled_is_refused_by_name(dialect: Dialect) -> None:
+    with pytest.raises(RequestRefused) as refusal:
+        parse(dialect, structured_outputs={"json": "{}", "disable_any_whitespace": True})
+    assert refusal.value.problem.param == "structured_outputs.disable_any_whitespace"

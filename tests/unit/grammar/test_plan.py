@@ -3,11 +3,12 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
-from shared.protocol.request import ChatRequest, Constraint, Message, Tool
+from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from tests.unit.grammar.texts import Texts
 from worker.grammar.plan import make_plan, plain_plan
 from worker.grammar.size import check_size
@@ -51,6 +52,16 @@ def test_a_schema_becomes_a_compact_grammar() -> None:
 )
 def test_a_clients_own_grammar_is_passed_on(constraint: Constraint) -> None:
     assert make_plan(request(constraint=constraint), HERMES, "").constraint == constraint
+
+
+@pytest.mark.parametrize("fields", [{"constraint": PERSON}, {"tools": (NOW,), "tool_choice": "required"}])
+def test_a_text_that_a_grammar_ends_can_not_go_on(fields: dict[str, Any]) -> None:
+    asked = msgspec.structs.replace(request(**fields), sampling=Sampling(ignore_eos=True))
+    for form in (HERMES, OutputFormat()):
+        with pytest.raises(RequestRefused) as refusal:
+            make_plan(asked, form, "")
+        assert refusal.value.problem.param == "ignore_eos"
+    assert make_plan(request(sampling=Sampling(ignore_eos=True)), HERMES, "").constraint is None
 
 
 def test_schemas_in_a_structural_tag_become_grammars() -> None:

@@ -20,7 +20,7 @@ from shared.runtime.processes import module_command
 PATIENCE = 60.0
 """Seconds after which waiting for a process is given up: a bound against hanging, not an expectation."""
 
-SIMULATED = ("--engine", "simulated", "--model", "sim", "--sim-step", "0.005", "--max-batch", "16")
+SIMULATED = ("--engine", "simulated", "--model", "sim", "--max-batch", "16", "--sim-step", "0.005")
 
 
 class Process:

@@ -13,7 +13,7 @@ from tests.redis_types import at_once
 NAMES = ("w1", "w2", "w3")
 
 
-class CommandPipeline:
+class ChatClient:
     """Sends long prompts to three workers, each with an answer that takes long."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -46,17 +46,17 @@ class CommandPipeline:
 
 
 @pytest.fixture
-def asker(empty_fleet: Fleet) -> Iterator[CommandPipeline]:
+def asker(empty_fleet: Fleet) -> Iterator[ChatClient]:
     for name in NAMES:
         # With few looks of their own, workers take what they are woken for, however slow the machine is.
         empty_fleet.worker(*SIMULATED, "--worker-id", name, "--poll", "10")
-    asker = CommandPipeline(empty_fleet)
+    asker = ChatClient(empty_fleet)
     yield asker
     for thread in asker.threads:
         thread.join()
 
 
-def test_the_same_beginning_goes_to_the_same_worker(asker: CommandPipeline) -> None:
+def test_the_same_beginning_goes_to_the_same_worker(asker: ChatClient) -> None:
     asker.fleet.api()
     one, two = asker.ask("one"), asker.ask("two")
     assert one != two
@@ -67,12 +67,12 @@ def test_the_same_beginning_goes_to_the_same_worker(asker: CommandPipeline) -> N
     assert 'vinoqueue_prefix_routed_jobs_total{model="sim",route="followed"} 3.0' in page
 
 
-def test_switched_off_every_request_goes_to_the_least_loaded(asker: CommandPipeline) -> None:
+def test_switched_off_every_request_goes_to_the_least_loaded(asker: ChatClient) -> None:
     asker.fleet.api("--no-prefix-routing")
     assert {asker.ask("one"), asker.ask("one"), asker.ask("one")} == set(NAMES)
 
 
-def test_when_the_worker_that_has_a_beginning_dies_another_takes_over(asker: CommandPipeline) -> None:
+def test_when_the_worker_that_has_a_beginning_dies_another_takes_over(asker: ChatClient) -> None:
     asker.fleet.api()
     one = asker.ask("one")
     asker.fleet.processes[NAMES.index(one)].kill()

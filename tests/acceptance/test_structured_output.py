@@ -1,7 +1,6 @@
 """Structured output and tools on the real model: what comes back is valid, a bad grammar harms nobody else."""
 
 import json
-import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, Literal
 
@@ -126,12 +125,11 @@ def test_json_mode_gives_an_object(real_fleet: Fleet) -> None:
         ({"type": "nonsense"}, "nonsense"),
         ({"type": "object", "properties": {"a": {"not": {"type": "string"}}}}, "#/properties/a/not"),
         ({"$ref": "#"}, "refers to itself"),
-        ({"$ref": "https://example.com/schema.json"}, r"\$ref"),
+        ({"$ref": "https://example.com/schema.json"}, "$ref"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "range"),
         ({"enum": [f"{index:x>200}" for index in range(1000)]}, "bytes"),
         ({"type": "object", "properties": {f"p{index}": {"type": "integer"} for index in range(400)}}, "compile"),
-        # On a busy machine its compilation may be what is noticed first.
-        ({"type": "string", "pattern": "^([a-z]+ ?)*x$"}, "times as long|compile"),
+        ({"type": "string", "pattern": "^([a-z]+ ?)*x$"}, "times as long"),
     ],
 )
 def test_a_schema_that_cannot_be_held_is_refused_and_harms_nobody(real_fleet: Fleet, schema: Any, said: str) -> None:
@@ -146,7 +144,7 @@ def test_a_schema_that_cannot_be_held_is_refused_and_harms_nobody(real_fleet: Fl
             ask(real_fleet, "Make up an example.", response_format=schema_format(schema))
         assert beside.result() == alone
     assert refusal.value.param == "response_format"
-    assert re.search(said, refusal.value.message)
+    assert said in refusal.value.message
 
 
 @pytest.mark.parametrize("word", ["école", "année", "größe", "naïf", "日本a", "a\u0301e", "😀b"])

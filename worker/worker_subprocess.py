@@ -10,7 +10,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from worker.cpu_time import CpuTime
 from worker.ipc import Child, ChildChannel
+
+_DEADLINE_CHECKS = 10
+"""How often the time of a call is checked before its deadline."""
 
 _MAX_CRASHES = 2
 """Crashes after which a call fails. The first one may not be its fault: the process may already have been failing."""
@@ -64,7 +68,8 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
     """Runs calls in a subprocess, one at a time, in order of arrival.
 
     With one call at a time, the culprit of a hang or crash is known. A call that exceeds ``deadline`` seconds fails
-    and the subprocess is replaced. After a crash the call is tried once more. Waiting calls continue in the new
+    and the subprocess is replaced. Time that the subprocess waits for a CPU does not count: on an overloaded machine,
+    a call is slow, not at fault. After a crash the call is tried once more. Waiting calls continue in the new
     subprocess.
     """
 
@@ -233,9 +238,24 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
             pending = self._waiting.popleft()
             if not pending.reply.done():
                 self._current = pending
-                self._deadline_timer = asyncio.get_running_loop().call_later(self._deadline, self._on_deadline)
                 self._child.send(pending.call)
+                if self._child.pid is not None:
+                    self._check_in(CpuTime(self._child.pid), self._deadline)
                 return
+
+    def _check_in(self, cpu_time: CpuTime, left: float) -> None:
+        """Check the time of the current call, which has ``left`` seconds, in a moment."""
+        loop = asyncio.get_running_loop()
+        self._deadline_timer = loop.call_later(
+            self._deadline / _DEADLINE_CHECKS, self._check_deadline, cpu_time, left, loop.time()
+        )
+
+    def _check_deadline(self, cpu_time: CpuTime, left: float, since: float) -> None:
+        left -= cpu_time.of(asyncio.get_running_loop().time() - since)
+        if left > 0:
+            self._check_in(cpu_time, left)
+        else:
+            self._on_deadline()
 
     def _on_reply(self, reply: Reply) -> None:
         # A call that timed out may still be replied to while the child is being killed.

@@ -10,15 +10,17 @@ import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Constraint
+from worker.cpu_time import CpuTime
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
 
 FAULTY = "tests.integration.faulty_grammar_child"
+DEADLINE = 1.0
 
 
 @pytest.fixture
 async def grammars(tmp_path: Path) -> AsyncIterator[GrammarProcess]:
-    process = GrammarProcess(GrammarOptions(path=str(tmp_path)), most_seconds=0.25, deadline=1.0, module=FAULTY)
+    process = GrammarProcess(GrammarOptions(path=str(tmp_path)), most_seconds=0.25, deadline=DEADLINE, module=FAULTY)
     process.start()
     yield process
     await process.stop()
@@ -74,6 +76,21 @@ async def test_a_grammar_that_hangs_is_refused_for_good_and_the_next_one_is_serv
     assert "1 s" in hanging.result()
     assert grammars.pid != before
     assert "1 s" in await _refusal(grammars, "hang")
+
+
+async def test_the_time_for_which_the_process_waits_for_a_cpu_does_not_count(
+    grammars: GrammarProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starved: list[float] = []
+
+    class CpuTimeOfAStarvedProcess(CpuTime):
+        def of(self, elapsed: float) -> float:
+            starved.append(elapsed)
+            return 0.0 if sum(starved) < 3 * DEADLINE else elapsed
+
+    monkeypatch.setattr("worker.worker_subprocess.CpuTime", CpuTimeOfAStarvedProcess)
+    await _refusal(grammars, "hang")
+    assert sum(starved) >= 3 * DEADLINE
 
 
 async def test_a_grammar_that_crashes_the_compiler_is_refused(grammars: GrammarProcess) -> None:

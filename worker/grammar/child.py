@@ -29,7 +29,7 @@ def main() -> int:
 
 def _evaluate(pipeline: ScratchPipeline, message: Compile) -> GrammarReply:
     try:
-        cost = pipeline.measure(message.constraint)
+        cost = pipeline.measure(message.constraint, message.most_slowdown)
         return Compiled(message.number, cost.compile, cost.slowdown)
     except GrammarError as error:
         return InvalidGrammar(message.number, str(error))

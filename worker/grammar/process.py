@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 class GrammarProcess:
     """Checks constraints in a subprocess, one at a time, and caches the results.
 
-    A grammar that takes longer than ``deadline`` seconds to compile and test, or that crashes the compiler twice, is
-    refused, and the subprocess is replaced.
+    A grammar that takes longer than ``deadline`` seconds of CPU time to compile and test, or that crashes the compiler
+    twice, is refused, and the subprocess is replaced.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class GrammarProcess:
         if not self._child.running:
             self.start()
         try:
-            answer = await self._child.call(Compile(next(self._numbers), constraint))
+            answer = await self._child.call(Compile(next(self._numbers), constraint, MOST_SLOWDOWN))
         except SubprocessTimeout:
             return f"It takes more than {self._deadline:g} s to compile and to try; make it smaller"
         except SubprocessCrashed:
@@ -116,7 +116,7 @@ class GrammarProcess:
                 return (
                     f"Choosing a token takes {slowdown:.0f} times as long under it, and {MOST_SLOWDOWN:g} times is the "
                     "limit, because all answers in the batch wait for each token; use fewer repetitions of many "
-                    "characters and fewer alternatives that begin alike"
+                    "characters and fewer alternatives with a shared prefix"
                 )
             case Compiled():
                 return None

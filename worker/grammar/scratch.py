@@ -26,10 +26,8 @@ _ENOUGH = 100
 """Total number of tokens after which no further text is generated."""
 _WINDOW = 8
 """Number of tokens that the cost per token is averaged over."""
-_DOUBTFUL = 2.0
-_NOT_WORTH_REPEATING = 20.0
 _REPETITIONS = 3
-"""How often a slowdown between ``_DOUBTFUL`` and ``_NOT_WORTH_REPEATING`` is measured again; the lowest counts."""
+"""How often a text that is too slow is generated again before the grammar counts as slow."""
 _BUDGET = 0.3
 """Seconds after which a text is known to be expensive, and its generation stops."""
 
@@ -52,31 +50,25 @@ class ScratchPipeline:
         """Load the tokenizer of the GGUF file or IR folder at ``path``. Raises :class:`RuntimeError` on failure."""
         tokenizer, vocabulary = open_tokenizer(Path(path))
         self._pipeline = _pipeline(len(vocabulary), tokenizer)
-        self.measure(_WARM_UP)
+        self.compile(_WARM_UP)
 
-    def measure(self, constraint: Constraint) -> Cost:
+    def measure(self, constraint: Constraint, most_slowdown: float) -> Cost:
         """Compile a constraint and generate random texts under it. Raises :class:`GrammarError`.
 
-        The results are the minimum of several measurements of CPU time, to be independent of the machine's load.
+        Stops at the first text that shows a slowdown above ``most_slowdown``. Costs are CPU time, and those above the
+        limit the minimum of several measurements, to be independent of the machine's load.
         """
-        compile_seconds = self.compile(constraint)
-        slowdown = min(self.slowdown(constraint), _NOT_WORTH_REPEATING)
-        for _ in range(_REPETITIONS):
-            if not _DOUBTFUL < slowdown < _NOT_WORTH_REPEATING:
-                break
-            slowdown = min(slowdown, self.slowdown(constraint))
-        return Cost(compile=compile_seconds, slowdown=slowdown)
+        return Cost(compile=self.compile(constraint), slowdown=self.slowdown(constraint, most_slowdown))
 
-    def slowdown(self, constraint: Constraint, first_seed: int = 0) -> float:
-        """Measure the slowdown once, with random texts that are seeded from ``first_seed`` on."""
-        before = self._plain()
-        token, tokens = 0.0, 0
+    def slowdown(self, constraint: Constraint, most: float, first_seed: int = 0) -> float:
+        """Measure the slowdown with random texts that are seeded from ``first_seed`` on, until it exceeds ``most``."""
+        slowdown, tokens = 0.0, 0
         for seed in range(first_seed, first_seed + _WALKS):
-            seconds = self._walk(constraint, seed)
-            token, tokens = max(token, _highest_average(seconds)), tokens + len(seconds)
-            if tokens > _ENOUGH or token > _BUDGET / _WINDOW:
+            cost, length = self._text_cost(constraint, seed, most)
+            slowdown, tokens = max(slowdown, cost), tokens + length
+            if slowdown > most or tokens > _ENOUGH:
                 break
-        return token / max(before, self._plain())
+        return slowdown
 
     def compile(self, constraint: Constraint) -> float:
         """Compile a constraint and return the time in seconds. Raises :class:`GrammarError`."""
@@ -89,19 +81,29 @@ class ScratchPipeline:
         """Return a random text under ``constraint``. Raises :class:`GrammarError`."""
         return self._generate(constraint, most_tokens, seed)
 
-    def _plain(self) -> float:
-        steps = _Steps(_BUDGET)
-        self._generate(None, _WINDOW, 0, steps)
-        return statistics.median(steps.seconds)
+    def _text_cost(self, constraint: Constraint, seed: int, most: float) -> tuple[float, int]:
+        """Return the slowdown of one random text and its length in tokens."""
+        seconds = self._walk(constraint, seed)
+        slowdown = self._compared(seconds)
+        for _ in range(_REPETITIONS):
+            if slowdown <= most:
+                break
+            # Other load only adds to a measurement, so the lowest one of each token counts.
+            seconds = [min(pair) for pair in zip(seconds, self._walk(constraint, seed), strict=False)]
+            slowdown = self._compared(seconds)
+        return slowdown, len(seconds)
+
+    def _compared(self, seconds: Sequence[float]) -> float:
+        """Return the cost of the tokens of a text as a multiple of the current cost without a grammar."""
+        plain = _Steps(_BUDGET)
+        self._generate(None, _WINDOW, 0, plain)
+        return _highest_average(seconds) / statistics.median(plain.seconds)
 
     def _walk(self, constraint: Constraint, seed: int) -> list[float]:
-        """Return the seconds that each token of a random text takes, the minimum of two runs."""
-        walks: list[list[float]] = []
-        for _ in range(2):
-            steps = _Steps(_BUDGET)
-            self._generate(constraint, _WALK, seed, steps)
-            walks.append(steps.seconds)
-        return [min(pair) for pair in zip(*walks, strict=False)]
+        """Return the seconds that each token of a random text takes."""
+        steps = _Steps(_BUDGET)
+        self._generate(constraint, _WALK, seed, steps)
+        return steps.seconds
 
     def _generate(
         self, constraint: Constraint | None, most_tokens: int, seed: int = 0, steps: "_Steps | None" = None

@@ -13,11 +13,8 @@ from typing import Any
 from api.directory import REFRESH, Directory
 from api.keys import keyring
 from api.keys.store import stored_keys
-from bench.emitting import emit
-from bench.fleet import free_port
 from bench.listener import deaf
 from bench.report import save, table
-from bench.store import Store
 from bench.usage import store_counts
 from shared.protocol.events import Delta, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease
@@ -26,6 +23,9 @@ from shared.protocol.request import ChatRequest, Job, Message, Sampling
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.runtime.settings import WorkerSettings
+from tests.support.emitting import emit
+from tests.support.fleet import free_port
+from tests.support.store import Store
 
 WORKERS = 1000
 REPLICAS = 100

@@ -11,16 +11,16 @@ from typing import Any
 
 from redis.asyncio.client import PubSub
 
-from bench.fleet import Fleet
 from bench.listener import deaf
 from bench.report import percentile, save, table
-from bench.store import Store
 from bench.usage import store_counts
 from shared.protocol.events import TERMINAL, Started, decode_frame
 from shared.protocol.queue import JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Sampling, Tier
 from shared.redis import keys
 from shared.redis.client import connect
+from tests.support.fleet import Fleet
+from tests.support.store import Store
 from worker.cpu_time import cpu_seconds
 
 WORKERS = (1, 8, 32)

@@ -23,14 +23,14 @@ from api.answers.writing import stream
 from api.dialects.openai.render import ChatResponseEncoder
 from api.relay import Relay
 from api.response_stream import ResponseStream
-from bench.fleet import free_port
-from bench.store import Store
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Sampling
 from shared.redis import keys
 from shared.redis.client import connect, raw_connection
 from shared.runtime.settings import EngineSettings
 from shared.runtime.tasks import cancel_all
+from tests.support.fleet import free_port
+from tests.support.store import Store
 from worker.engine.interface import RawEngineReport, RawStep, Sequence, Stepped
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess

@@ -12,12 +12,12 @@ from statistics import quantiles
 from typing import Any
 
 from bench.alone import EngineAlone
-from bench.fleet import Fleet
 from bench.load import chats
 from bench.prompts import distinct_prompts
 from bench.report import median_and_spread, percentile, save, table
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
+from tests.support.fleet import Fleet
 from worker.engine.options import EngineOptions
 from worker.models import resolve
 

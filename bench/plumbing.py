@@ -13,12 +13,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.report import ratios, save, table
 from bench.usage import store_counts
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.processes import module_command
+from tests.support.fleet import Fleet
 from worker.cpu_time import cpu_seconds
 
 SLOTS = 64

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.prompts import VOCABULARY
 from bench.report import percentile, save, table
 from shared.runtime.event_loop import run as run_loop
+from tests.support.fleet import Fleet
 from worker.models import resolve
 
 STREAMS = 8

@@ -16,7 +16,6 @@ from typing import Any
 
 from arq.connections import ArqRedis
 
-from bench.fleet import Fleet
 from bench.prompts import VOCABULARY
 from bench.report import median_and_spread, percentile, save, table, with_spread
 from shared.protocol.events import TERMINAL, Delta, Finished, Started, decode_frame
@@ -25,6 +24,7 @@ from shared.protocol.request import ChatRequest, Job, Message, Sampling
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.runtime.event_loop import run as run_loop
+from tests.support.fleet import Fleet
 from worker.models import resolve
 
 WORKERS = 4

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench.fleet import Fleet
 from bench.load import Stream, chat
 from bench.report import save, table
-from bench.usage import family
 from shared.runtime.event_loop import run as run_loop
+from tests.support.fleet import Fleet
+from tests.support.processes import family
 from worker.cpu_time import cpu_seconds
 
 SLOTS = 64

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import median_and_spread, save, table
-from bench.reports import reports_of
 from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
+from tests.support.engine_reports import reports_of
 from worker.engine.interface import Gauges, Refused, Sequence
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess

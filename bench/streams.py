@@ -13,11 +13,11 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
-from bench.fleet import Fleet
 from bench.load import Stream, chat, probe
 from bench.report import percentile, save, table
 from bench.usage import resident
 from shared.runtime.event_loop import run as run_loop
+from tests.support.fleet import Fleet
 from worker.cpu_time import cpu_seconds
 
 STREAMS = 5000

@@ -12,15 +12,6 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
-def family(pid: int) -> list[int]:
-    """A process and all its living descendants."""
-    found = [pid]
-    for parent in found:
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            found += map(int, task.read_text().split())
-    return found
-
-
 def store_counts(store: Any) -> dict[str, float]:
     """What the store has done since its start: CPU seconds, commands (those inside scripts too), bytes, publishes."""
     info = store.info("all")

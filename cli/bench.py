@@ -1,5 +1,7 @@
 """``vinoqueue bench``: run the benchmarks on this machine."""
 
+from importlib.util import find_spec
+
 import click
 
 PARTS = {
@@ -29,6 +31,8 @@ def bench(parts: tuple[str, ...]) -> None:
 
     Prints tables and writes bench/results/*.json.
     """
+    if find_spec("bench") is None:
+        raise click.ClickException("Benchmarks run only from Vinoqueue's repository: 'make bench' there.")
     try:
         from bench.main import run
 

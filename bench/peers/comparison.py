@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.alone import EngineAlone
-from bench.fleet import Fleet
 from bench.load import Stream, chats
 from bench.peers import PEERS
 from bench.peers.counting import TokenCounter
@@ -27,6 +26,7 @@ from bench.prompts import distinct_prompts
 from bench.report import RESULTS, median_and_spread, save, table
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
+from tests.support.fleet import Fleet
 from worker.engine.options import EngineOptions
 from worker.models import resolve
 

@@ -5,8 +5,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from bench.fleet import free_port
 from bench.peers.environment import Unavailable
+from tests.support.fleet import free_port
 
 _PATIENCE = 120.0
 """Seconds for a server to load its model."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fleet import Fleet, fleet
+from tests.support.fleet import Fleet, fleet
 
 MODEL = "SmolLM2-135M-Instruct"
 

@@ -21,8 +21,8 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.core.rest import HttpResponse
 
 from tests.acceptance.conftest import MODEL
-from tests.fleet import Fleet
-from tests.sdk_types import conversation
+from tests.support.fleet import Fleet
+from tests.support.sdk_types import conversation
 
 KEY = AzureKeyCredential("none")
 FRANCE = [SystemMessage("Answer briefly."), UserMessage("What is the capital of France?")]

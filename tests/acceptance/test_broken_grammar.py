@@ -14,8 +14,8 @@ import pytest
 
 from shared.protocol.errors import ProblemKind
 from shared.protocol.request import Constraint
-from tests.acceptance.test_engine import TOPICS, Bench
-from tests.outputs import news_of, text_of, tokens_of
+from tests.support.engine_driver import TOPICS, Bench
+from tests.support.engine_outputs import news_of, text_of, tokens_of
 from worker.engine.interface import Refused, StepOutput
 
 TRIES = 4

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.protocol.request import ChatRequest, Message, Tool
-from tests.fleet import fleet
+from tests.support.fleet import fleet
 from worker.convert import conversion
 from worker.convert.conversion import convert
 from worker.convert.perplexity import sample_tokens

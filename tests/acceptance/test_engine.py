@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy
@@ -11,67 +11,12 @@ import openvino_genai
 import pytest
 
 from shared.protocol.errors import ProblemKind
-from shared.protocol.request import Constraint, Sampling
-from shared.runtime.settings import EngineSettings
-from tests.outputs import news_of, text_of, tokens_of
+from shared.protocol.request import Sampling
+from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
+from tests.support.engine_outputs import news_of, text_of, tokens_of
 from worker.engine.interface import EngineLoadError, EngineRefusal, Sequence, StepOutput
 from worker.engine.openvino import OpenVINOEngine
-from worker.engine.options import EngineOptions
 from worker.models import default_model
-
-CONTEXT = 8192
-TOPICS = (
-    "the sea", "a clock", "bread", "Paris", "a red fox", "winter", "numbers", "the moon",
-    "a train", "tea", "gardens", "maps", "an old friend", "rain", "chess", "bees",
-)  # fmt: skip
-
-
-def options(path: str, *, prompt_lookup: bool = False, draft_model: str = "") -> EngineOptions:
-    settings = EngineSettings(
-        precision="exact", cache_size=1, max_batch=16, prompt_lookup=prompt_lookup, draft_model=draft_model
-    )
-    return EngineOptions.from_settings(settings, path=path, context_length=CONTEXT)
-
-
-class Bench:
-    """An engine, a tokenizer to write prompts with, and the outputs of runs."""
-
-    def __init__(self) -> None:
-        path = str(default_model())
-        self.engine = OpenVINOEngine(options(path), lambda stage: None)
-        self.tokenizer = openvino_genai.Tokenizer(path)
-        self._numbers = iter(range(1, 1_000_000))
-
-    def sequence(self, text: str, *, generated: tuple[int, ...] = (), constraint: Constraint | None = None,
-                 alternatives: int = 1, **sampling: object) -> Sequence:  # fmt: skip
-        prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
-        ids = self.tokenizer.encode(prompt, add_special_tokens=False).input_ids.data[0]
-        fields = {"temperature": 0.0, "seed": 1, "max_tokens": 40, **sampling}
-        return Sequence(
-            number=next(self._numbers),
-            prompt=tuple(int(token) for token in ids),
-            sampling=Sampling(**fields),  # type: ignore[arg-type]
-            generated=generated,
-            constraint=constraint,
-            alternatives=alternatives,
-        )
-
-    def finish(self) -> list[StepOutput]:
-        outputs: list[StepOutput] = []
-        while self.engine.busy():
-            outputs += self.engine.step()
-        return outputs
-
-    def run(self, sequences: Iterable[Sequence]) -> list[list[StepOutput]]:
-        numbers = []
-        for sequence in sequences:
-            self.engine.add(sequence)
-            numbers.append(sequence.number)
-        outputs = self.finish()
-        return [[output for output in outputs if output.number == number] for number in numbers]
-
-    def one(self, text: str, **fields: object) -> list[StepOutput]:
-        return self.run([self.sequence(text, **fields)])[0]  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import openai
 import openvino_genai
 import pytest
 
-from bench.usage import family
 from shared.runtime.placement import beside_engine, own_cpus
 from tests.acceptance.conftest import MODEL
 from tests.faults.faults import ENGINE
 from tests.faults.processes import child
-from tests.fleet import Fleet
+from tests.support.fleet import Fleet
+from tests.support.processes import family
 from worker.engine.pipeline import EXACT
 from worker.models import default_model
 

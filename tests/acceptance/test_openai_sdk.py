@@ -11,8 +11,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 from pydantic import BaseModel
 
 from tests.acceptance.conftest import MODEL
-from tests.fleet import Fleet
-from tests.sdk_types import rechecked
+from tests.support.fleet import Fleet
+from tests.support.sdk_types import rechecked
 
 FRANCE: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 WEATHER: list[Any] = [{"role": "user", "content": "What is the weather in Paris? Use the tool."}]

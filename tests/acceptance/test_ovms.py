@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from tests.acceptance.conftest import MODEL
-from tests.fleet import Fleet
+from tests.support.fleet import Fleet
 
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
 

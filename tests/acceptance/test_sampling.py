@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from tests.acceptance.conftest import MODEL
-from tests.fleet import PATIENCE, Fleet
+from tests.support.fleet import PATIENCE, Fleet
 
 STORY: list[Any] = [{"role": "user", "content": "Tell me a story."}]
 FRANCE: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
 from tests.acceptance.conftest import MODEL
-from tests.fleet import Fleet
+from tests.support.fleet import Fleet
 
 
 class Person(BaseModel):

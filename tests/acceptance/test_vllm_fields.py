@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from tests.acceptance.conftest import MODEL
-from tests.fleet import Fleet
+from tests.support.fleet import Fleet
 
 FRANCE: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 END = "<|im_end|>"

@@ -12,7 +12,7 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from shared.runtime.settings import EngineSettings
-from tests.fleet import Fleet, fleet
+from tests.support.fleet import Fleet, fleet
 from worker.engine.interface import Sequence
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions

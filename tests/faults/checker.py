@@ -10,7 +10,7 @@ from shared.redis import keys
 from tests.faults.history import Exchange, History
 from tests.faults.processes import Footprint
 from tests.faults.scenarios import Scenario
-from tests.redis_types import at_once
+from tests.support.redis_types import at_once
 
 LASTING_KEYS = ("vinoqueue:workers", "vinoqueue:replicas", "vinoqueue:models", "vinoqueue:load:")
 """Keys without a TTL that are part of a service at rest: the registry, and the workers' load."""

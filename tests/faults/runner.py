@@ -15,7 +15,7 @@ from tests.faults.lab import Lab
 from tests.faults.load import Clients, StuckClients
 from tests.faults.scenarios import Fault, Scenario
 from tests.faults.witness import Witness
-from tests.redis_types import at_once
+from tests.support.redis_types import at_once
 
 AFFECTED = 0.25
 """Seconds of silence from which a stream counts as touched by a fault."""

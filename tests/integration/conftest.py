@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet import Fleet, fleet
+from tests.support.fleet import Fleet, fleet
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from shared.redis import keys
-from tests.fleet import SIMULATED, Fleet
-from tests.redis_types import at_once
+from tests.support.fleet import SIMULATED, Fleet
+from tests.support.redis_types import at_once
 
 HELLO = [{"role": "user", "content": "hello"}]
 BODY = {"model": "sim", "messages": HELLO, "max_tokens": 2}
@@ -20,7 +20,7 @@ JSON = {"content-type": "application/json"}
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A fleet with short patience, for all tests here."""
-    from tests.fleet import fleet
+    from tests.support.fleet import fleet
 
     with fleet(tmp_path_factory.mktemp("abuse")) as running:
         running.worker(*SIMULATED)

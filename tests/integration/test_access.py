@@ -18,19 +18,13 @@ from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from openai.types.chat import ChatCompletionMessageParam
 
-from tests.fleet import PATIENCE, SIMULATED, Fleet
-from tests.redis_types import at_once
-from tests.sdk_types import conversation
+from tests.support.fleet import PATIENCE, SIMULATED, Fleet
+from tests.support.redis_types import at_once
+from tests.support.sdk_types import conversation
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 BODY = {"model": "sim", "messages": HELLO, "max_tokens": 5}
 JSON = {"content-type": "application/json"}
-
-
-def vinoqueue_key(fleet: Fleet, *arguments: str) -> str:
-    """Run ``vinoqueue key``; return what it prints."""
-    command = [sys.executable, "-m", "cli.main", "key", *arguments, "--redis-url", fleet.url]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def post(
@@ -46,7 +40,7 @@ def post(
 @pytest.fixture
 def closed_fleet(empty_fleet: Fleet) -> tuple[Fleet, str]:
     """A fleet with one key without limits, and its secret."""
-    secret = vinoqueue_key(empty_fleet, "create", "--name", "first")
+    secret = empty_fleet.key("create", "--name", "first")
     empty_fleet.worker()
     empty_fleet.api()
     return empty_fleet, secret
@@ -54,7 +48,7 @@ def closed_fleet(empty_fleet: Fleet) -> tuple[Fleet, str]:
 
 def create(fleet: Fleet, *arguments: str) -> str:
     """Make a key and wait until the API knows it."""
-    secret = vinoqueue_key(fleet, "create", *arguments)
+    secret = fleet.key("create", *arguments)
     fleet.until(
         lambda: fleet.request("GET", "/v1/models", None, {"api-key": secret})[0] == 200, "the API to know the key"
     )
@@ -104,16 +98,16 @@ def test_the_sdks_raise_what_their_users_catch(closed_fleet: tuple[Fleet, str]) 
 
 def test_keys_follow_the_command_line(closed_fleet: tuple[Fleet, str]) -> None:
     fleet, secret = closed_fleet
-    (first,) = json.loads(vinoqueue_key(fleet, "list", "--json"))
+    (first,) = json.loads(fleet.key("list", "--json"))
     assert first["name"] == "first"
     assert "digest" not in first
-    rotated = vinoqueue_key(fleet, "rotate", first["id"], "--grace", "1h")
+    rotated = fleet.key("rotate", first["id"], "--grace", "1h")
     fleet.until(lambda: post(fleet, rotated)[0] == 200, "the new secret to open")
     assert post(fleet, secret)[0] == 200
-    vinoqueue_key(fleet, "revoke", first["id"])
+    fleet.key("revoke", first["id"])
     fleet.until(lambda: post(fleet, rotated)[0] == 401, "the key to end")
     assert post(fleet, secret)[0] == 401
-    assert "revoked" in vinoqueue_key(fleet, "list")
+    assert "revoked" in fleet.key("list")
 
 
 def test_keys_of_file_and_environment(empty_fleet: Fleet, tmp_path: Path) -> None:
@@ -217,7 +211,7 @@ def test_leaving_before_the_first_token_does_not_make_a_prompt_free(empty_fleet:
     fleet = empty_fleet
     fleet.worker(*SIMULATED[:-1], "30", "--sim-context", "100000", "--step-timeout", "300")
     # A minute's allowance is one such prompt: 7,000 tokens, as a token is counted for four bytes.
-    secret = vinoqueue_key(fleet, "create", "--tokens-per-minute", "7100")
+    secret = fleet.key("create", "--tokens-per-minute", "7100")
     fleet.api()
     body = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "x" * 28_000}], "max_tokens": 1})
     headers = {**JSON, "api-key": secret}
@@ -364,11 +358,11 @@ def test_an_api_that_requires_keys_does_not_start_without_any(empty_fleet: Fleet
 def test_an_api_that_requires_keys_starts_with_one(empty_fleet: Fleet, source: str, tmp_path: Path) -> None:
     arguments: tuple[str, ...] = ()
     if source == "store":
-        vinoqueue_key(empty_fleet, "create", "--name", "first")
+        empty_fleet.key("create", "--name", "first")
     elif source == "environment":
         arguments = ("--api-keys", "a-secret-of-the-environment")
     else:
-        (tmp_path / "keys.toml").write_text(vinoqueue_key(empty_fleet, "create", "--toml"))
+        (tmp_path / "keys.toml").write_text(empty_fleet.key("create", "--toml"))
         arguments = ("--keys-file", str(tmp_path / "keys.toml"))
     empty_fleet.api("--require-keys", *arguments)
     assert empty_fleet.request("GET", "/v1/models")[0] == 401

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.compatibility.page import INTERFACES
 from tests.compatibility.rows import Interface
-from tests.fleet import Fleet
+from tests.support.fleet import Fleet
 
 _WORDS = st.sampled_from(["user", "text", "type", "function", "object", "json_schema", "auto", "sim", "[[say one]]"])
 _JSON = st.recursive(

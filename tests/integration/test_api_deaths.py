@@ -10,8 +10,8 @@ from openai import Stream
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
 
 from shared.redis import keys
-from tests.fleet import Fleet, Process
-from tests.sdk_types import rechecked
+from tests.support.fleet import Fleet, Process
+from tests.support.sdk_types import rechecked
 
 SLOW = ("--engine", "simulated", "--model", "sim", "--sim-step", "0.02")
 TOKENS = 350

@@ -24,8 +24,8 @@ from azure.ai.inference.models import (
 from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
-from tests.fleet import Fleet
-from tests.sdk_types import conversation
+from tests.support.fleet import Fleet
+from tests.support.sdk_types import conversation
 
 CHAT = "/chat/completions?api-version=2024-05-01-preview"
 HELLO = [{"role": "user", "content": "hello"}]

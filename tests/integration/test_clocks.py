@@ -19,7 +19,6 @@ from api.outbox import Outbox, PendingCompletion
 from api.relay import Relay
 from api.service import ChatService
 from api.stored import CompletionStore, Selection, StoredCompletion
-from bench.store import Store
 from shared.protocol.events import Delta, Finished, Started, encode_event
 from shared.protocol.registry import WorkerInfo, announce_worker, survey
 from shared.protocol.request import ChatRequest, Message
@@ -28,8 +27,9 @@ from shared.redis.client import connect
 from shared.redis.clock import store_time
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
-from tests.fleet import free_port
-from tests.redis_types import awaitable
+from tests.support.fleet import free_port
+from tests.support.redis_types import awaitable
+from tests.support.store import Store
 
 HOUR = 3600
 WORKER = WorkerInfo(

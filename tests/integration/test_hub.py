@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.hub_server import COMMIT, HubServer
-from tests.unit.gguf_files import gguf_bytes
+from tests.support.gguf_files import gguf_bytes
 
 GGUF = gguf_bytes({"general.architecture": "llama", "llama.context_length": 4096, "tokenizer.ggml.model": "gpt2"})
 IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")

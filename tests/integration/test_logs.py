@@ -5,7 +5,7 @@ import re
 import threading
 from pathlib import Path
 
-from tests.fleet import SIMULATED, Fleet
+from tests.support.fleet import SIMULATED, Fleet
 
 BODY = {"model": "sim", "messages": [{"role": "user", "content": "a secret prompt"}], "max_tokens": 5}
 

@@ -6,8 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.fleet import Fleet
-from tests.integration.test_access import vinoqueue_key
+from tests.support.fleet import Fleet
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 JSON = {"content-type": "application/json"}
@@ -51,7 +50,7 @@ def test_azures_header_takes_each_name(aliased: Fleet) -> None:
 @pytest.mark.parametrize("allowed", ["first", "org/second"])
 def test_a_key_for_one_name_opens_the_model(empty_fleet: Fleet, allowed: str) -> None:
     empty_fleet.worker("--engine", "simulated", "--model", "first", "--served-model-name", "first,org/second")
-    secret = vinoqueue_key(empty_fleet, "create", "--models", allowed)
+    secret = empty_fleet.key("create", "--models", allowed)
     empty_fleet.api()
     headers = {**JSON, "api-key": secret}
     empty_fleet.until(lambda: empty_fleet.request("GET", "/v1/models", None, headers)[0] == 200, "the key")

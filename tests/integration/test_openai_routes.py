@@ -12,8 +12,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.completion import Completion
 
 from shared.redis import keys
-from tests.fleet import SIMULATED, Fleet, fleet
-from tests.sdk_types import CompletionChunk, checked, rechecked
+from tests.support.fleet import SIMULATED, Fleet, fleet
+from tests.support.sdk_types import CompletionChunk, checked, rechecked
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 

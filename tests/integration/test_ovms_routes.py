@@ -6,7 +6,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.fleet import PATIENCE, Fleet
+from tests.support.fleet import PATIENCE, Fleet
 
 HELLO = [{"role": "user", "content": "hello"}]
 SAY = [{"role": "user", "content": "[[say one two three]]"}]

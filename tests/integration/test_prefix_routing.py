@@ -7,8 +7,8 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from shared.redis import keys
-from tests.fleet import SIMULATED, Fleet
-from tests.redis_types import at_once
+from tests.support.fleet import SIMULATED, Fleet
+from tests.support.redis_types import at_once
 
 NAMES = ("w1", "w2", "w3")
 

@@ -6,8 +6,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.fleet import PATIENCE, Fleet
-from tests.sdk_types import rechecked
+from tests.support.fleet import PATIENCE, Fleet
+from tests.support.sdk_types import rechecked
 
 SAID: list[Any] = [{"role": "user", "content": "[[say <think>Two and two.</think>Four it is.]]"}]
 AZURE = "/chat/completions?api-version=2024-05-01-preview"

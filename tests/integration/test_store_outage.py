@@ -10,8 +10,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
-from tests.fleet import SIMULATED, Fleet, fleet
-from tests.redis_types import at_once
+from tests.support.fleet import SIMULATED, Fleet, fleet
+from tests.support.redis_types import at_once
 
 MEGABYTE = 2**20
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]

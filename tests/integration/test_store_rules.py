@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.fleet import SIMULATED, Fleet
-from tests.redis_types import command
+from tests.support.fleet import SIMULATED, Fleet
+from tests.support.redis_types import command
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PASSWORDS = {"api": "API_PASSWORD", "worker": "WORKER_PASSWORD", "admin": "ADMIN_PASSWORD"}

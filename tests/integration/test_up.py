@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.fleet import PATIENCE, SIMULATED, free_port
+from tests.support.fleet import PATIENCE, SIMULATED, free_port
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the process table from /proc")
 

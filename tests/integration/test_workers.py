@@ -10,7 +10,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
-from tests.fleet import SIMULATED, Fleet
+from tests.support.fleet import SIMULATED, Fleet
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.fleet import PATIENCE, Fleet, Process
+from tests.support.fleet import PATIENCE, Fleet, Process
 
 HELLO = {"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
 CHAT = "/v1/chat/completions"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fleet import SIMULATED, Fleet, fleet
 from tests.security.raw import CHAT, HELLO, exchange, head, post
+from tests.support.fleet import SIMULATED, Fleet, fleet
 
 FORM_TYPES = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a"]
 """What a page can send to another site without its consent."""

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet import Fleet, fleet, free_port
-from tests.redis_types import at_once
 from tests.security.raw import (
     HELLO,
     chunked,
@@ -27,6 +25,8 @@ from tests.security.raw import (
     read_head,
     read_to_end,
 )
+from tests.support.fleet import Fleet, fleet, free_port
+from tests.support.redis_types import at_once
 
 MEGABYTE = 2**20
 SLOW = ("--engine", "simulated", "--model", "sim", "--sim-step", "0.05")

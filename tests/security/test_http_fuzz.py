@@ -11,10 +11,10 @@ from contextlib import suppress
 
 import pytest
 
-from tests.fleet import Fleet, fleet
-from tests.redis_types import at_once
 from tests.security.effort import cases
 from tests.security.raw import CHAT, HELLO, connect, memory
+from tests.support.fleet import Fleet, fleet
+from tests.support.redis_types import at_once
 
 ROUNDS = 6
 SESSIONS = 60

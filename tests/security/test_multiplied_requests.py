@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet import Fleet, fleet
-from tests.redis_types import at_once
+from tests.support.fleet import Fleet, fleet
+from tests.support.redis_types import at_once
 
 CONTENT = 3_900_000
 STORE_SPARE, API_SPARE = 40 * 2**20, 80 * 2**20

@@ -12,8 +12,8 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.openapi import document
-from tests.fleet import PATIENCE, Fleet, fleet
 from tests.security.effort import cases
+from tests.support.fleet import PATIENCE, Fleet, fleet
 
 CASES = 20
 

@@ -17,9 +17,9 @@ from api.keys import ApiKey
 from api.keys.store import new_key
 from shared.protocol.events import encode_frame
 from shared.redis import keys
-from tests.fleet import Fleet, fleet
-from tests.redis_types import at_once
 from tests.security.effort import cases
+from tests.support.fleet import Fleet, fleet
+from tests.support.redis_types import at_once
 
 SEED = int(os.environ.get("STORE_FUZZ_SEED", "20260419"))
 ROUNDS = cases(6)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet import Fleet, fleet
+from tests.support.fleet import Fleet, fleet
 
 ASK = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.processes import module_command
-from tests.fleet import PATIENCE, SIMULATED, fleet, free_port
+from tests.support.fleet import PATIENCE, SIMULATED, fleet, free_port
 
 ROOT = Path(__file__).parents[2]
 FOREIGN = ("api", "worker", "shared", "cli", "bench", "msgspec", "redis")

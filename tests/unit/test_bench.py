@@ -1,12 +1,25 @@
 """The bench's parts and curves. What its measuring parts compute is in test_bench_measuring.py."""
 
+import sys
+
+import pytest
+from click.testing import CliRunner
+
 from bench.curves import overhead, peers, scale
 from bench.main import PARTS
 from cli.bench import PARTS as NAMED
+from cli.bench import bench
 
 
 def test_the_command_names_every_part() -> None:
     assert tuple(NAMED) == tuple(PARTS)
+
+
+def test_an_installed_package_has_no_benchmarks_and_says_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bench", None)
+    result = CliRunner().invoke(bench, ["regressions"])
+    assert result.exit_code == 1
+    assert "only from Vinoqueue's repository" in result.output
 
 
 def test_the_engine_alone_is_drawn_from_the_ratio() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from bench.capacity import BATCH, STEP, demand
 from bench.streams import lateness, line_below
-from bench.usage import family, resident
+from bench.usage import resident
+from tests.support.processes import family
 from worker.cpu_time import cpu_seconds
 
 COSTS = {

@@ -21,8 +21,8 @@ from shared.protocol.registry import announce_worker
 from shared.protocol.request import ChatRequest, Message, Sampling
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
-from tests.redis_types import awaitable
-from tests.unit.test_directory import WORKER
+from tests.support.jobs import WORKER
+from tests.support.redis_types import awaitable
 
 LIMIT = 100_000
 PROMPT = 10_000

@@ -8,7 +8,7 @@ from redis.exceptions import ConnectionError, NoPermissionError, TimeoutError
 
 from shared.redis.client import connect, raw_connection
 from shared.redis.command_pipeline import CommandPipeline
-from tests.redis_types import command
+from tests.support.redis_types import command
 from tests.unit.fake_redis_server import LittleStore, fake_redis_server
 
 PATIENCE = 10.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.protocol.request import Sampling
-from tests.unit.gguf_files import gguf_bytes
+from tests.support.gguf_files import gguf_bytes
 from worker import models
 from worker.defaults import fill_in, stated_fields
 from worker.models import resolve

@@ -12,11 +12,7 @@ from redis.exceptions import ConnectionError
 
 from api.directory import Directory, Fleet
 from shared.protocol.registry import WorkerInfo, announce_worker, withdraw_worker
-
-WORKER = WorkerInfo(
-    id="w1", host="h", pid=1, model="tiny", status="serving", engine="simulated", device="CPU", fingerprint="fp",
-    started=0.0, slots=4, context_length=100,
-)  # fmt: skip
+from tests.support.jobs import WORKER
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from bench.reports import reports_of
 from shared.protocol.events import Delta
 from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
-from tests.outputs import news_of, text_of
+from tests.support.engine_outputs import news_of, text_of
+from tests.support.engine_reports import reports_of
 from worker.engine.interface import EngineLoadError, Output, RawStep, Refused, Sequence, StepOutput, Stepped
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess

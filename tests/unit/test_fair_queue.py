@@ -7,7 +7,7 @@ import pytest
 from shared.protocol.queue import JobQueue, QueueFull
 from shared.protocol.request import ChatRequest, Job, Message, Sampling, Tier
 from shared.redis import keys
-from tests.redis_types import awaitable
+from tests.support.redis_types import awaitable
 
 
 def job(name: str, tenant: str, *, tier: Tier | None = None, tokens: int = 100) -> Job:

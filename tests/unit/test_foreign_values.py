@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from arq.connections import ArqRedis
 
-from bench.emitting import emit
 from shared.protocol.events import Delta, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease, StaleClaims
 from shared.protocol.request import ChatRequest, Job, Message
 from shared.redis import keys
-from tests.redis_types import awaitable
+from tests.support.emitting import emit
+from tests.support.redis_types import awaitable
 
 HOUR_MS = 3_600_000
 LEASE_MS = 2_000

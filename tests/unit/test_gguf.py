@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.gguf_files import gguf_bytes
+from tests.support.gguf_files import gguf_bytes
 from worker.gguf import GGUFError, read_metadata
 
 

@@ -15,7 +15,7 @@ from api.keys.secret import digest, masked, new_secret
 from api.keys.store import UnknownKey, decoded, new_key, put_key, revoke, rotate, stored_keys
 from cli.main import main
 from shared.redis import keys
-from tests.redis_types import awaitable
+from tests.support.redis_types import awaitable
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from api.keys import ApiKey
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import duration, rate_headers
 from shared.redis import keys
-from tests.redis_types import awaitable
+from tests.support.redis_types import awaitable
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.gguf_files import gguf_bytes
+from tests.support.gguf_files import gguf_bytes
 from worker import models
 from worker.models import ModelError, resolve
 

@@ -29,7 +29,7 @@ from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_rep
 from shared.protocol.request import ChatRequest, Message, Sampling
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
-from tests.redis_types import awaitable
+from tests.support.redis_types import awaitable
 
 LEASE = 0.15
 MESSAGES = b'[{"role":"user","content":"hello"}]'

@@ -17,8 +17,7 @@ from api.service import ChatService
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import announce_worker
 from shared.runtime.settings import ApiSettings
-from tests.unit.test_directory import WORKER
-from tests.unit.test_queue import enqueue
+from tests.support.jobs import WORKER, enqueue
 
 PATIENCE = 10.0
 LEASE = 0.3

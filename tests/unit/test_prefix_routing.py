@@ -14,7 +14,7 @@ from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from shared.redis import keys
 from shared.runtime.tasks import cancel_all
-from tests.redis_types import awaitable
+from tests.support.redis_types import awaitable
 from worker.consumer import ChatWorker, Serve
 
 WORKERS = ("w1", "w2", "w3")

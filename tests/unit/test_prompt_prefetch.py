@@ -1,52 +1,21 @@
 """A prompt is begun when a worker is woken for its job, and made once whoever claims that."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
 
 import pytest
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.queue import Claim, JobQueue
-from shared.protocol.request import ChatRequest, Job, Message
+from shared.protocol.request import Job
 from shared.redis import keys
 from shared.runtime.tasks import cancel_all
+from tests.support.jobs import job
+from tests.support.prompts import Maker, prompts_of
 from worker.consumer import ChatWorker, Serve
-from worker.prompt.interface import Prepared, PromptRefused, PromptReply
-from worker.prompt.prefetch import MOST, Prompts
-from worker.prompt.process import PromptProcess
-
-
-def job(name: str, text: str = "hello") -> Job:
-    return Job(
-        id=name, reply_to="api-1", request=ChatRequest(model="tiny", messages=(Message(role="user", content=text),))
-    )
-
-
-class Maker:
-    """A prompt process of which the test is the process: it holds what was asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.answers: list[asyncio.Future[PromptReply]] = []
-
-    def call(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
-        answer: asyncio.Future[PromptReply] = asyncio.get_running_loop().create_future()
-        self.asked.append(request.messages[0].content)
-        self.answers.append(answer)
-        return answer
-
-    async def prepared(self, asked: Awaitable[PromptReply]) -> Prepared:
-        answer = await asked
-        if isinstance(answer, PromptRefused):
-            raise RequestRefused(answer.problem)
-        assert isinstance(answer, Prepared)
-        return answer
-
-
-def prompts_of(maker: Maker, **options: float) -> Prompts:
-    return Prompts(cast(PromptProcess, maker), **options)
+from worker.prompt.interface import Prepared, PromptRefused
+from worker.prompt.prefetch import MOST
 
 
 async def test_a_prompt_that_was_begun_is_not_made_twice() -> None:

@@ -12,7 +12,7 @@ from shared.protocol.events import Delta, Finished, decode_frame, encode_event
 from shared.protocol.queue import Emitter, Lease
 from shared.redis import keys
 from shared.redis.raw_connection import RawConnection, unpack
-from tests.unit.test_queue import REPLICA
+from tests.support.jobs import REPLICA
 from worker.publisher import Publisher
 
 PATIENCE = 10.0

@@ -6,25 +6,15 @@ import time
 import pytest
 from arq.connections import ArqRedis
 
-from bench.emitting import emit
 from shared.protocol.events import Delta, Finished, decode_frame, encode_event, encode_frame
 from shared.protocol.queue import Emitter, JobQueue, Lease, QueueFull, StaleClaims
-from shared.protocol.request import ChatRequest, Job, Message
 from shared.redis import keys
 from shared.redis.raw_connection import unpack
+from tests.support.emitting import emit
+from tests.support.jobs import REPLICA, enqueue
 
-REPLICA = "api-1"
 EMITTER = Emitter("tiny", "w1")
 PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
-
-
-def job(name: str) -> Job:
-    request = ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),))
-    return Job(id=name, reply_to="api-1", request=request)
-
-
-async def enqueue(queue: JobQueue, *names: str, limit: int = 100) -> int:
-    return await queue.enqueue([job(name) for name in names], limit=limit)
 
 
 async def test_jobs_are_claimed_in_the_order_they_came(queue: JobQueue) -> None:

@@ -10,7 +10,7 @@ from arq.connections import ArqRedis
 from api.directory import Directory
 from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker, survey
 from shared.redis import keys, records
-from tests.redis_types import awaitable
+from tests.support.redis_types import awaitable
 
 WORKER = WorkerInfo(
     id="w1", host="h", pid=1, model="tiny", status="serving", engine="simulated", device="CPU", fingerprint="fp",

@@ -18,7 +18,7 @@ from shared.protocol.events import (
     entry_head,
 )
 from shared.redis import keys
-from tests.redis_types import awaitable
+from tests.support.redis_types import awaitable
 
 STARTED = Started("w1", 3, "fp")
 END = Finished(3, "stop")

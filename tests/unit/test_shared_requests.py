@@ -10,7 +10,6 @@ from api.answers.usage_recorder import UsageRecorder
 from api.directory import Directory
 from api.relay import Relay
 from api.service import ChatService
-from bench.emitting import emit
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
@@ -19,9 +18,10 @@ from shared.protocol.request import ChatRequest, Job, Message, QueuedJob
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
-from tests.redis_types import awaitable
-from tests.unit.test_directory import WORKER
-from tests.unit.test_prompt_prefetch import Maker, prompts_of
+from tests.support.emitting import emit
+from tests.support.jobs import WORKER
+from tests.support.prompts import Maker, prompts_of
+from tests.support.redis_types import awaitable
 from worker.consumer import ChatWorker
 from worker.prompt.interface import Prepared
 from worker.shared_requests import RequestGone, SharedRequests

@@ -6,7 +6,7 @@ import pytest
 from shared.protocol.errors import ProblemKind
 from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
-from tests.outputs import news_of, text_of, tokens_of
+from tests.support.engine_outputs import news_of, text_of, tokens_of
 from worker.engine import directives
 from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Sequence, StepOutput
 from worker.engine.options import EngineOptions

@@ -17,7 +17,7 @@ from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.parse import DEFAULTS
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Sampling, decode_request, encode_request
-from tests.sdk_types import CompletionChunk, checked
+from tests.support.sdk_types import CompletionChunk, checked
 
 DIALECT = OpenAICompletions()
 USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)

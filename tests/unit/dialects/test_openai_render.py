@@ -22,7 +22,7 @@ from api.dialects.openai.render import ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest, Tier
-from tests.sdk_types import checked
+from tests.support.sdk_types import checked
 
 USAGE = Usage(prompt_tokens=5, completion_tokens=7, cached_tokens=3)
 

@@ -1,4 +1,4 @@
-"""Publishing as workers do, for those who have no line of their own."""
+"""Publishes events as workers do, without a worker's raw connection."""
 
 from collections.abc import Container, Mapping, Sequence
 

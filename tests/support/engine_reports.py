@@ -1,4 +1,4 @@
-"""An engine's reports for those who would rather wait for them one by one than be called."""
+"""An engine process's reports as an asynchronous iterator."""
 
 import asyncio
 from collections.abc import AsyncIterator

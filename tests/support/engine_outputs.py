@@ -1,4 +1,4 @@
-"""What an engine's outputs say, for the tests of engines."""
+"""Text and tokens of an engine's outputs."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Real processes for measurements and tests: a store, workers and API replicas, ended by whoever started them."""
+"""A fleet of real processes: a store, workers and API replicas."""
 
 import http.client
 import json
@@ -7,20 +7,25 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 
-from bench.store import Store
 from shared.runtime.placement import beside_engine, own_cpus, run_on
 from shared.runtime.processes import module_command
+from tests.support.store import Store
+
+if TYPE_CHECKING:
+    import openai
 
 PATIENCE = 60.0
-"""Seconds after which waiting for a process is given up: a bound against hanging, not an expectation."""
+"""Upper limit in seconds for everything that tests wait for: it ends a test that hangs, and measures nothing."""
 
 SIMULATED = ("--engine", "simulated", "--model", "sim", "--max-batch", "16", "--sim-step", "0.005")
+"""Options of a simulated worker. The value of ``--sim-step`` stays the last, so that tests can replace it."""
 
 
 class Process:
@@ -74,6 +79,17 @@ class Fleet:
         self.url = self.store.local_url if local else self.store.url
         self.processes: list[Process] = []
         self.port = 0
+        self._clients: list[openai.OpenAI] = []
+
+    def client(self) -> "openai.OpenAI":
+        """The official SDK, without its own retries; closed with the fleet at the latest."""
+        import openai  # The benchmarks, which do not need it, run without the test tools.
+
+        client = openai.OpenAI(
+            base_url=f"http://127.0.0.1:{self.port}/v1", api_key="none", max_retries=0, timeout=PATIENCE
+        )
+        self._clients.append(client)
+        return client
 
     def redis(self) -> "redis.Redis":
         """A client of the store."""
@@ -95,6 +111,11 @@ class Fleet:
         run_on(self._cpus, process.popen.pid)
         self.until(lambda: self.status("/live") == 200, "the API to answer")
         return process
+
+    def key(self, *arguments: str) -> str:
+        """Run ``vinoqueue key`` to its end; return what it prints."""
+        command = module_command("cli.main", "key", *arguments, "--redis-url", self.url)
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def worker(self, *arguments: str) -> Process:
         """Start a worker, simulated unless told otherwise, and wait until it serves."""
@@ -151,7 +172,9 @@ class Fleet:
         return "\n".join(f"--- {process.log.name}\n{process.log.read_text()}" for process in self.processes)
 
     def stop(self) -> None:
-        """End every process, then the store."""
+        """Close the clients, end every process, then the store."""
+        for client in self._clients:
+            client.close()
         for process in reversed(self.processes):
             if process.popen.poll() is None:
                 process.popen.terminate()
@@ -160,6 +183,16 @@ class Fleet:
                 process.stop()
         finally:
             self.store.kill()
+
+
+@contextmanager
+def fleet(folder: Path, *store_options: str) -> Iterator[Fleet]:
+    """A fleet that is ended with the block. ``store_options`` are Valkey's own."""
+    running = Fleet(folder, *store_options)
+    try:
+        yield running
+    finally:
+        running.stop()
 
 
 def free_port() -> int:

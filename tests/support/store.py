@@ -1,4 +1,4 @@
-"""A real Valkey for measurements and tests, that can be killed and come back."""
+"""A real Valkey server that can be killed and restarted."""
 
 import subprocess
 import time

@@ -15,11 +15,11 @@ import openvino
 import openvino_genai
 
 from shared.protocol.request import Sampling
-from worker.convert.weight_cache import serving_path
-from worker.engine.devices import device_kind
+from worker.devices import device_kind
 from worker.engine.huge_pages import use_huge_pages
 from worker.engine.options import EngineOptions
 from worker.engine.pipeline import load_pipeline
+from worker.engine.served_weights import serving_path
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import speculation_of
 

@@ -19,7 +19,7 @@ from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
 from worker.engine.options import EngineOptions
-from worker.models import resolve
+from worker.model.local import resolve
 
 TOKENS = 128
 CONCURRENCIES = (1, 4, 8, 16, 32, 64)

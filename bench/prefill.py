@@ -16,7 +16,7 @@ from bench.prompts import VOCABULARY
 from bench.report import percentile, save, table
 from shared.runtime.event_loop import run as run_loop
 from tests.support.fleet import Fleet
-from worker.models import resolve
+from worker.model.local import resolve
 
 STREAMS = 8
 PROMPT_TOKENS = 4000

@@ -25,7 +25,7 @@ from shared.redis import keys
 from shared.redis.client import connect
 from shared.runtime.event_loop import run as run_loop
 from tests.support.fleet import Fleet
-from worker.models import resolve
+from worker.model.local import resolve
 
 WORKERS = 4
 GROUPS = 8

@@ -19,7 +19,7 @@ from tests.support.engine_reports import reports_of
 from worker.engine.interface import Gauges, Refused, Sequence
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
-from worker.models import resolve
+from worker.model.local import resolve
 
 TOKENS = 128
 PROMPT_TOKENS = 24

@@ -12,7 +12,7 @@ from bench.report import ratios, save, table
 from bench.turns import long_in_turns, rates_in_turns
 from shared.runtime.settings import EngineSettings
 from worker.engine.options import EngineOptions
-from worker.models import resolve
+from worker.model.local import resolve
 
 TOKENS = 128
 BATCHES = (1, 8, 32)

@@ -13,9 +13,9 @@ from bench.report import ratios, save, table
 from bench.turns import rates_in_turns
 from shared.runtime.settings import EngineSettings
 from worker.convert.conversion import Conversion, convert
-from worker.convert.weights import PER_CHANNEL, Weights, check_tools
 from worker.engine.options import EngineOptions
-from worker.models import ModelError, resolve
+from worker.model.local import ModelError, resolve
+from worker.weights.compression import PER_CHANNEL, Weights, check_tools
 
 TOKENS = 128
 BATCHES = (1, 8, 32)

@@ -70,8 +70,8 @@ def convert(
         )
     # Imported here because the API's image does not include OpenVINO.
     from worker.convert.conversion import convert as convert_model
-    from worker.convert.weights import Weights
-    from worker.models import ModelError
+    from worker.model.local import ModelError
+    from worker.weights.compression import Weights
 
     try:
         done = convert_model(

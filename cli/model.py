@@ -20,7 +20,7 @@ def model() -> None:
 @model.command("list")
 def list_() -> None:
     """List the models on this machine that can be named without a path."""
-    from worker.models import list_models
+    from worker.model.local import list_models
 
     for one in list_models():
         click.echo(f"{one.source}  {one.size / 2**20:.0f} MB  {one.path}")
@@ -30,7 +30,7 @@ def list_() -> None:
 @click.argument("source")
 def pull(source: str) -> None:
     """Download a model from Hugging Face unless it is cached, and print its path."""
-    from worker.models import pull as pull_source
+    from worker.model.local import pull as pull_source
 
     _print_place(pull_source, source)
 
@@ -39,7 +39,7 @@ def pull(source: str) -> None:
 @click.argument("source")
 def path(source: str) -> None:
     """Print the path of a model on this machine, without downloading it."""
-    from worker.models import path as source_path
+    from worker.model.local import path as source_path
 
     _print_place(source_path, source)
 
@@ -48,7 +48,7 @@ model.add_command(convert)
 
 
 def _print_place(find: Callable[[str], Path], source: str) -> None:
-    from worker.models import ModelError
+    from worker.model.local import ModelError
 
     try:
         click.echo(find(source))

@@ -12,8 +12,9 @@ from shared.protocol.request import Sampling
 def stated_fields(path: Path) -> frozenset[str]:
     """Return the fields of :class:`Sampling` that the model at ``path`` sets in its ``generation_config.json``.
 
-    A GGUF file has none; the default model's are in :attr:`worker.models.LocalModel.sampling`. ``do_sample`` counts as
-    ``temperature``. A file that is not a JSON object is ignored. Raises :class:`OSError` when it can't be read.
+    A GGUF file has none; the default model's are in :attr:`worker.model.local.LocalModel.sampling`. ``do_sample``
+    counts as ``temperature``. A file that is not a JSON object is ignored. Raises :class:`OSError` when it can't be
+    read.
     """
     file = path / "generation_config.json"
     if not file.is_file():

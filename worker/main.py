@@ -21,15 +21,15 @@ from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
 from worker.consumer import ChatWorker
 from worker.control_channel import ControlChannel
-from worker.engine.devices import computes_on_cpus
+from worker.devices import computes_on_cpus
 from worker.engine.interface import EngineLoadError
 from worker.engine.options import EngineOptions
 from worker.engine_supervisor import EngineSupervisor
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
 from worker.heartbeat import Heartbeat
-from worker.model_source import check_name
-from worker.models import LocalModel, ModelError, resolve
+from worker.model.local import LocalModel, ModelError, resolve
+from worker.model.source import check_name
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import PromptOptions
 from worker.prompt.process import PromptError, PromptProcess

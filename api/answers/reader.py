@@ -10,11 +10,8 @@ from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Call, Choice, TokenLogprob
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Parser, Part, Reasoning, parser_for
 from shared.protocol.events import Delta, FinishReason, Started
-from shared.protocol.formats import OutputFormat, ReasoningFormatName, ToolFormatName
+from shared.protocol.formats import GUIDED, OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest
-
-GUIDED = "guided"
-"""The tool format of text that a grammar constrains to a JSON array of calls."""
 
 Read = tuple[Part, Sequence[TokenLogprob]]
 

@@ -28,7 +28,7 @@ from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet
 from worker.engine.options import EngineOptions
-from worker.models import resolve
+from worker.model.local import resolve
 
 TOKENS = 128
 WARM_UP_TOKENS = 16

@@ -20,7 +20,7 @@ from shared.redis.client import connect
 from shared.runtime.placement import beside_engine, own_cpus
 from shared.runtime.processes import module_command
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
-from worker.engine.devices import computes_on_cpus
+from worker.devices import computes_on_cpus
 
 FIRST_PAUSE = 0.5
 """Initial restart backoff in seconds; it doubles with each restart."""

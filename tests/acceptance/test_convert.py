@@ -12,9 +12,9 @@ from tests.support.fleet import fleet
 from worker.convert import conversion
 from worker.convert.conversion import convert
 from worker.convert.perplexity import sample_tokens
-from worker.convert.weights import PER_CHANNEL, Weights
-from worker.models import ModelError, resolve
+from worker.model.local import ModelError, resolve
 from worker.prompt.openvino import load_prompt_maker
+from worker.weights.compression import PER_CHANNEL, Weights
 
 TOOL = Tool(
     name="find_city", description="Find it", parameters='{"type":"object","properties":{"x":{"type":"integer"}}}'

@@ -9,7 +9,7 @@ from shared.runtime.settings import EngineSettings
 from worker.engine.interface import EngineLoadError
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
-from worker.models import default_model
+from worker.model.local import default_model
 
 _DAMAGED = slice(50_000_000, 50_004_096)
 

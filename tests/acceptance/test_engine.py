@@ -16,7 +16,7 @@ from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
 from tests.support.engine_outputs import news_of, text_of, tokens_of
 from worker.engine.interface import EngineLoadError, EngineRefusal, Sequence, StepOutput
 from worker.engine.openvino import OpenVINOEngine
-from worker.models import default_model
+from worker.model.local import default_model
 
 
 @pytest.fixture(scope="module")

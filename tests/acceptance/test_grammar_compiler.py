@@ -12,10 +12,10 @@ from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatN
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from worker.grammar.ebnf import literal
 from worker.grammar.formats import FORMATS
-from worker.grammar.plan import make_plan
+from worker.grammar.planner import make_plan
 from worker.grammar.process import MOST_SLOWDOWN
 from worker.grammar.scratch import GrammarError, ScratchPipeline
-from worker.models import default_model
+from worker.model.local import default_model
 
 TOOLS = (
     Tool(

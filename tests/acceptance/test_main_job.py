@@ -18,7 +18,7 @@ from tests.faults.processes import child
 from tests.support.fleet import Fleet
 from tests.support.processes import family
 from worker.engine.pipeline import EXACT
-from worker.models import default_model
+from worker.model.local import default_model
 
 QUESTIONS = [
     "What is the capital of France?",

@@ -9,7 +9,7 @@ import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Message, Sampling
-from worker.models import LocalModel, resolve
+from worker.model.local import LocalModel, resolve
 from worker.prompt.interface import PromptOptions
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.openvino import load_prompt_maker

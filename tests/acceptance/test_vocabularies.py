@@ -16,7 +16,8 @@ from tests.support.fleet import Fleet, fleet
 from worker.engine.interface import Sequence
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
-from worker.grammar.plan import Plan, make_plan
+from worker.grammar.plan import Plan
+from worker.grammar.planner import make_plan
 from worker.grammar.scratch import ScratchPipeline
 from worker.prompt.openvino import load_prompt_maker
 

@@ -27,11 +27,11 @@ REPOSITORIES = {
 # huggingface_hub reads its environment when it is imported, so each case gets a process of its own.
 PROGRAM = """
 import json, sys
-from worker import models
+from worker.model import local
 call, *arguments = sys.argv[1:]
 try:
-    result = getattr(models, call)(*arguments)
-except models.ModelError as error:
+    result = getattr(local, call)(*arguments)
+except local.ModelError as error:
     print(json.dumps({"error": str(error)}))
 else:
     if call == "list_models":
@@ -51,7 +51,7 @@ class Machine:
         self.progress = ""
 
     def call(self, function: str, *arguments: str, **environment: str) -> dict[str, Any]:
-        """Call a function of ``worker.models``; return its result or its error."""
+        """Call a function of ``worker.model.local``; return its result or its error."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         run = subprocess.run(
             [sys.executable, "-c", PROGRAM, function, *arguments],

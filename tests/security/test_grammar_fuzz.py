@@ -17,10 +17,10 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.security.effort import cases
-from worker.grammar.plan import make_plan
+from worker.grammar.planner import make_plan
 from worker.grammar.process import MOST_SLOWDOWN
 from worker.grammar.scratch import GrammarError, ScratchPipeline
-from worker.models import default_model
+from worker.model.local import default_model
 
 COMPILE_SECONDS = 0.25
 """The default of ``--grammar-seconds``."""

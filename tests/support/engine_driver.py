@@ -9,7 +9,7 @@ from shared.runtime.settings import EngineSettings
 from worker.engine.interface import Sequence, StepOutput
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
-from worker.models import default_model
+from worker.model.local import default_model
 
 CONTEXT = 8192
 TOPICS = (

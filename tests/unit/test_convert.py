@@ -13,12 +13,12 @@ from openvino import opset13 as opset
 
 from cli.main import main
 from worker.convert import conversion
-from worker.convert.activations import fast_properties
 from worker.convert.conversion import convert
-from worker.convert.merge import merge_products
 from worker.convert.perplexity import perplexity
-from worker.convert.weights import PER_CHANNEL, DamagedModel, Weights, compress
-from worker.models import ModelError
+from worker.model.local import ModelError
+from worker.weights.activations import fast_properties
+from worker.weights.compression import PER_CHANNEL, DamagedModel, Weights, compress
+from worker.weights.merge import merge_products
 
 TOKENS = numpy.arange(600) * 7 % 11
 """More than the model is given at a time."""

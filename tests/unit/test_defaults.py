@@ -7,9 +7,9 @@ import pytest
 
 from shared.protocol.request import Sampling
 from tests.support.gguf_files import gguf_bytes
-from worker import models
 from worker.defaults import fill_in, stated_fields
-from worker.models import resolve
+from worker.model import local
+from worker.model.local import resolve
 
 INTERFACE = Sampling(temperature=1.0, top_p=1.0, top_k=40)
 
@@ -26,7 +26,7 @@ def test_the_default_model_has_the_sampling_that_its_authors_recommend(
     file.write_bytes(
         gguf_bytes({"general.architecture": "llama", "llama.context_length": 64, "tokenizer.ggml.model": "gpt2"})
     )
-    monkeypatch.setattr(models, "default_model", lambda: file)
+    monkeypatch.setattr(local, "default_model", lambda: file)
     own = resolve("default").sampling
     assert own == resolve("name=default").sampling == Sampling(temperature=0.2, top_p=0.9)
     # A client's word comes before the model's, and the model's before the interface's.

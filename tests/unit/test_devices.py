@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.engine import devices
-from worker.engine.devices import computes_on_cpus, device_kinds, is_missing
+from worker import devices
+from worker.devices import computes_on_cpus, device_kinds, is_missing
 from worker.engine.interface import EngineLoadError
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions

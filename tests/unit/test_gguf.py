@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gguf_files import gguf_bytes
-from worker.gguf import GGUFError, read_metadata
+from worker.model.gguf import GGUFError, read_metadata
 
 
 def _write(folder: Path, data: bytes) -> Path:

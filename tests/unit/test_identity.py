@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.engine import identity
-from worker.engine.identity import model_identity
+from worker.model import identity
+from worker.model.identity import model_identity
 
 _LARGE = 5 << 20
 

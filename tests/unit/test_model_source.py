@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.model_source import DEFAULT_NAME, ModelError, Source, check_name, parse_source
+from worker.model.source import DEFAULT_NAME, ModelError, Source, check_name, parse_source
 
 
 def test_default_has_its_name_unless_another_is_given() -> None:

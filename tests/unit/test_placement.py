@@ -10,7 +10,7 @@ import pytest
 from cli.up.children import Child
 from shared.runtime.placement import beside_engine, own_cpus, run_on
 from shared.runtime.settings import EngineSettings
-from worker.engine.devices import computes_on_cpus
+from worker.devices import computes_on_cpus
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 

@@ -9,7 +9,7 @@ import pytest
 from shared.runtime.settings import EngineSettings
 from worker.engine.openvino import _fingerprint
 from worker.engine.options import EngineOptions
-from worker.model_source import ModelError
+from worker.model.source import ModelError
 from worker.prompt.template_file import read_template
 
 

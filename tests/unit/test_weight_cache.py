@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.convert import weight_cache
-from worker.convert.weight_cache import cache_folder, serving_path
-from worker.convert.weights import DamagedModel
-from worker.engine import model_files
-from worker.engine.model_files import state_properties, stated_properties
+from worker.engine import served_weights
 from worker.engine.options import EngineOptions
-from worker.models import ModelError
+from worker.engine.served_weights import serving_path
+from worker.model import files
+from worker.model.files import state_properties, stated_properties
+from worker.model.local import ModelError
+from worker.weights import cache
+from worker.weights.cache import cache_folder
+from worker.weights.compression import DamagedModel
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +33,8 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     class Brought:
         folder = Path("original")
 
-    monkeypatch.setattr(weight_cache, "bring", lambda model, scratch: Brought)
-    monkeypatch.setattr(weight_cache, "remake", remake)
+    monkeypatch.setattr(cache, "bring", lambda model, scratch: Brought)
+    monkeypatch.setattr(cache, "remake", remake)
     return made
 
 
@@ -83,7 +85,7 @@ def test_a_file_that_changes_while_it_is_converted_leaves_nothing(gguf: Path, mo
         gguf.write_bytes(b"WEIGHTS")
         return scratch / "result"
 
-    monkeypatch.setattr(weight_cache, "remake", change)
+    monkeypatch.setattr(cache, "remake", change)
     with pytest.raises(ModelError, match="was changed while it was converted"):
         serving_path(_options(gguf, weights="int8"), _ignore)
     assert [path for path in cache_folder().iterdir() if path.is_dir()] == []
@@ -93,7 +95,7 @@ def test_a_damaged_file_is_not_served_at_all(gguf: Path, monkeypatch: pytest.Mon
     def refuse(*_: object) -> None:
         raise DamagedModel("not finite")
 
-    monkeypatch.setattr(weight_cache, "remake", refuse)
+    monkeypatch.setattr(cache, "remake", refuse)
     for weights in ("auto", "int8"):
         with pytest.raises(DamagedModel):
             serving_path(_options(gguf, weights=weights), _ignore)
@@ -123,7 +125,7 @@ def test_the_file_itself_is_served(gguf: Path, settings: dict[str, Any], made: l
 def test_large_files_are_converted_only_when_told_to(
     gguf: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weight_cache, "_SMALL", 3)
+    monkeypatch.setattr(served_weights, "_SMALL", 3)
     assert serving_path(_options(gguf), _ignore) == gguf
     assert serving_path(_options(gguf, weights="int8", device="GPU.1"), _ignore) != gguf
 
@@ -141,7 +143,7 @@ def test_without_room_the_file_itself_is_served_unless_int8_was_asked_for(
     def full(*_: object) -> None:
         raise kind("No space left on device")
 
-    monkeypatch.setattr(weight_cache, "remake", full)
+    monkeypatch.setattr(cache, "remake", full)
     with caplog.at_level(logging.WARNING):
         assert serving_path(_options(gguf), _ignore) == gguf
     assert "No space left on device" in caplog.text
@@ -164,5 +166,5 @@ def test_a_particular_kind_of_cpu_has_its_own_properties_over_those_of_all(
 ) -> None:
     state_properties(tmp_path, {"CPU": {"A": 1, "B": 2}, "CPU avx512_bf16": {"B": 3}, "GPU": {"A": 4}})
     for kinds, stated in [(("CPU",), {"A": 1, "B": 2}), (("CPU", "CPU avx512_bf16"), {"A": 1, "B": 3})]:
-        monkeypatch.setattr(model_files, "device_kinds", lambda _, kinds=kinds: kinds)
+        monkeypatch.setattr(files, "device_kinds", lambda _, kinds=kinds: kinds)
         assert stated_properties(tmp_path, "CPU") == stated

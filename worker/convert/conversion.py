@@ -10,14 +10,14 @@ import numpy
 from numpy.typing import NDArray
 
 from shared.runtime.settings import EngineSettings
-from worker.convert.folder import remake
-from worker.convert.original import MODEL_FILES, bring
 from worker.convert.perplexity import perplexity, sample_tokens
-from worker.convert.weights import Weights, check_tools
-from worker.engine.model_files import model_bytes
 from worker.engine.options import EngineOptions
 from worker.engine.pipeline import load_pipeline
-from worker.models import ModelError, resolve
+from worker.model.files import model_bytes
+from worker.model.local import ModelError, resolve
+from worker.weights.compression import Weights, check_tools
+from worker.weights.folder import remake
+from worker.weights.original import MODEL_FILES, bring
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ def convert(
 ) -> Conversion:
     """Convert the model ``source`` to an IR folder at ``folder``, which is created only on success.
 
-    ``source`` and ``max_context`` have the same meaning as for :func:`worker.models.resolve`. ``replace`` allows
+    ``source`` and ``max_context`` have the same meaning as for :func:`worker.model.local.resolve`. ``replace`` allows
     ``folder`` to be an existing IR folder. ``progress`` is called with a human-readable line for each stage.
     Raises :class:`ModelError` if the source is unavailable, ``folder`` exists, NNCF is missing or fails, or the
     perplexity ratio exceeds ``max_perplexity_ratio``; and :class:`OSError` if files can't be written.

@@ -13,14 +13,12 @@ import openvino_genai
 
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import Sampling
-from worker.convert.weight_cache import serving_path
 from worker.defaults import stated_fields
+from worker.devices import device_kind, is_missing
 from worker.engine.beams import Beam, rank
-from worker.engine.devices import device_kind, is_missing
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
 from worker.engine.huge_pages import use_huge_pages
-from worker.engine.identity import model_identity
 from worker.engine.interface import (
     EngineInfo,
     EngineLoadError,
@@ -31,13 +29,15 @@ from worker.engine.interface import (
     StepOutput,
     StopReason,
 )
-from worker.engine.model_files import model_bytes
 from worker.engine.options import EngineOptions
 from worker.engine.pipeline import device_properties, load_pipeline
 from worker.engine.recovery import Recovery, Running, last_line
+from worker.engine.served_weights import serving_path
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import check_speculation, speculation_of
-from worker.models import ModelError
+from worker.model.files import model_bytes
+from worker.model.identity import model_identity
+from worker.model.local import ModelError
 
 _WARM_UP_TOKENS = 256
 """A whole number of KV blocks for every block size in use (16, 32, 64, 128, 256)."""

@@ -5,14 +5,14 @@ from pathlib import Path
 import openvino_genai
 
 from shared.runtime.settings import PluginValue
+from worker.devices import device_kind
 from worker.engine.detokenizer import open_tokenizer
-from worker.engine.devices import device_kind
 from worker.engine.interface import EngineLoadError
-from worker.engine.model_files import stated_properties
 from worker.engine.options import EngineOptions
 from worker.engine.recovery import last_line
 from worker.engine.speculation import properties as speculation_properties
 from worker.engine.text import Vocabulary
+from worker.model.files import stated_properties
 
 _PROPERTIES = {"CPU": {"KEY_CACHE_QUANT_MODE": "BY_TOKEN"}}
 """Properties by device kind that replace OpenVINO's defaults. With key quantisation by channel, the CPU default, each

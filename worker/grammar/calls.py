@@ -36,29 +36,29 @@ _ONE_AT_A_TIME = frozenset({"harmony"})
 """Formats whose messages contain one call and end the turn."""
 
 
-class Callable(msgspec.Struct, frozen=True):
+class CallableTool(msgspec.Struct, frozen=True):
     """A tool that the model may call, and its index in the request."""
 
     tool: Tool
     index: int
 
 
-def callable_tools(request: ChatRequest) -> tuple[Callable, ...]:
+def callable_tools(request: ChatRequest) -> tuple[CallableTool, ...]:
     """Return the tools that the request allows the model to call."""
     if request.tool_choice == "none":
         return ()
     named = request.named_tool
     return tuple(
-        Callable(tool, index) for index, tool in enumerate(request.tools) if named is None or tool.name == named
+        CallableTool(tool, index) for index, tool in enumerate(request.tools) if named is None or tool.name == named
     )
 
 
-def optional_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> tags.Format:
+def optional_calls(form: ToolFormat, shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> tags.Format:
     """Return the format of free text in which every call trigger starts a valid call."""
     return tags.triggered([shape.trigger], _tags(shape, tools, parallel=parallel), once=_once(form, parallel))
 
 
-def required_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> tags.Format:
+def required_calls(form: ToolFormat, shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> tags.Format:
     """Return the format of one or more calls and nothing else."""
     every = _tags(shape, tools, parallel=parallel)
     if shape.content == "calls" or _once(form, parallel):
@@ -71,7 +71,7 @@ def required_calls(form: ToolFormat, shape: CallShape, tools: Sequence[Callable]
     return tags.tag(begin, calls, end)
 
 
-def json_array_calls(tools: Sequence[Callable], *, parallel: bool) -> str:
+def json_array_calls(tools: Sequence[CallableTool], *, parallel: bool) -> str:
     """Return the grammar of a JSON list of objects with ``name`` and ``arguments``: one, or more if ``parallel``."""
     rules = Rules()
     options = [sequence([literal(_listed_begin(one)), arguments(rules, one), literal("}")]) for one in tools]
@@ -79,7 +79,7 @@ def json_array_calls(tools: Sequence[Callable], *, parallel: bool) -> str:
     return rules.text(calls)
 
 
-def bounded_arguments(shape: CallShape | None, tools: Sequence[Callable]) -> tuple[Bounded, ...]:
+def bounded_arguments(shape: CallShape | None, tools: Sequence[CallableTool]) -> tuple[Bounded, ...]:
     """Return the arguments with ``maxLength`` strings. Without a ``shape``, the calls are a JSON list.
 
     The limits apply to strict tools only, because an argument that is too long ends the job.
@@ -95,11 +95,11 @@ def bounded_arguments(shape: CallShape | None, tools: Sequence[Callable]) -> tup
     return tuple(values)
 
 
-def _listed_begin(one: Callable) -> str:
+def _listed_begin(one: CallableTool) -> str:
     return f'{{"name": {_json(one.tool.name)}, "arguments": '
 
 
-def arguments(rules: Rules, one: Callable) -> str:
+def arguments(rules: Rules, one: CallableTool) -> str:
     """Return the expression of a tool's arguments.
 
     For a tool that is not strict, keywords that a grammar can't enforce are ignored. Raises :class:`RequestRefused`
@@ -120,13 +120,13 @@ def arguments(rules: Rules, one: Callable) -> str:
         raise refuse(ProblemKind.INVALID, message, param=param) from error
 
 
-def _tags(shape: CallShape, tools: Sequence[Callable], *, parallel: bool) -> list[tags.Format]:
+def _tags(shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> list[tags.Format]:
     if shape.content == "calls":
         return [tags.tag(shape.begin, tags.grammar(json_array_calls(tools, parallel=parallel)), shape.end)]
     return [tags.tag(shape.begin_for(one.tool.name), _content(shape, one), shape.end) for one in tools]
 
 
-def _content(shape: CallShape, one: Callable) -> tags.Format:
+def _content(shape: CallShape, one: CallableTool) -> tags.Format:
     rules = Rules()
     expression = arguments(rules, one)
     if shape.content == "xml":

@@ -8,7 +8,8 @@ import msgspec
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.formats import OutputFormat, detect
 from shared.protocol.request import ChatRequest
-from worker.grammar.plan import Plan, make_plan, plain_plan
+from worker.grammar.plan import Plan
+from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
 from worker.prompt.conversation import Form, learn_form, template_variables
 from worker.prompt.specials import SpecialTexts

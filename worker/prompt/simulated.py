@@ -5,7 +5,8 @@ import msgspec
 from shared.protocol.formats import OutputFormat, ReasoningFormatName
 from shared.protocol.request import ChatRequest
 from worker.engine.simulated_vocabulary import encode
-from worker.grammar.plan import Plan, make_plan, plain_plan
+from worker.grammar.plan import Plan
+from worker.grammar.planner import make_plan, plain_plan
 from worker.prompt.maker import check_length
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from worker.model_source import ModelError
+from worker.model.source import ModelError
 
 _MOST = 65_536
 """Maximum size in bytes. The template is passed on a command line; Linux limits an argument to 128 KiB."""

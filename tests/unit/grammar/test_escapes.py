@@ -12,7 +12,7 @@ from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.unit.grammar.texts import Texts
 from worker.grammar.ebnf import literal
 from worker.grammar.escapes import SpellingError, chunks, readable_grammar, readable_regex
-from worker.grammar.plan import make_plan
+from worker.grammar.planner import make_plan
 
 _SWALLOWED = re.compile("[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f-\xff][0-9a-fA-F]")
 

@@ -11,7 +11,8 @@ from shared.protocol.formats import TOOL_FORMATS, OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.unit.grammar.texts import Texts
 from worker.grammar.lengths import Bounded, LengthWatch
-from worker.grammar.plan import Plan, make_plan, plain_plan
+from worker.grammar.plan import Plan
+from worker.grammar.planner import make_plan, plain_plan
 
 NAMED = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}
 

@@ -10,7 +10,7 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from tests.unit.grammar.texts import Texts
-from worker.grammar.plan import make_plan, plain_plan
+from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.size import check_size
 
 CITY = Tool(

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import openvino_genai
 
-from worker.models import LocalModel, ModelError
+from worker.model.local import LocalModel, ModelError
 
 MODEL_FILES = ("openvino_model.xml", "openvino_model.bin")
 """The files that a conversion replaces. All other files of an IR folder are copied."""

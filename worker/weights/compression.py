@@ -17,12 +17,12 @@ import numpy
 import openvino
 from openvino import opset13 as opset
 
-from worker.convert.activations import fast_properties
-from worker.convert.int8 import quantise_rows
-from worker.convert.matrices import factor_lengths
-from worker.convert.merge import merge_products
-from worker.engine.model_files import Properties
-from worker.models import ModelError
+from worker.model.files import Properties
+from worker.model.local import ModelError
+from worker.weights.activations import fast_properties
+from worker.weights.int8 import quantise_rows
+from worker.weights.matrices import factor_lengths
+from worker.weights.merge import merge_products
 
 Format = Literal["int4", "int8", "f16"]
 

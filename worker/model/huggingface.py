@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from worker.model_source import ModelError
+from worker.model.source import ModelError
 
 _IR_MODEL = "openvino_model.xml"
 _IR_PATTERNS = ["openvino_*.xml", "openvino_*.bin", "*.json", "*.jinja"]

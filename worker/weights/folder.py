@@ -5,16 +5,16 @@ from pathlib import Path
 
 import openvino
 
-from worker.convert.original import MODEL_FILES
-from worker.convert.weights import Weights, compress
-from worker.engine.model_files import state_properties
+from worker.model.files import state_properties
+from worker.weights.compression import Weights, compress
+from worker.weights.original import MODEL_FILES
 
 
 def remake(original: Path, weights: Weights, scratch: Path) -> Path:
     """Return a new IR folder in ``scratch`` that equals ``original`` except for its weights and properties.
 
-    Raises :class:`~worker.models.ModelError` if the weights can't be compressed, and :class:`OSError` if files can't
-    be written.
+    Raises :class:`~worker.model.local.ModelError` if the weights can't be compressed, and :class:`OSError` if files
+    can't be written.
     """
     result = scratch / "result"
     result.mkdir()

@@ -9,8 +9,8 @@ time (docs/performance.md).
 import math
 from collections.abc import Iterable
 
-from worker.engine.devices import AVX512_BF16
-from worker.engine.model_files import Properties
+from worker.devices import AVX512_BF16
+from worker.model.files import Properties
 
 _LEAST, _MOST, _STEP = 32, 128, 16
 """Range of activation group sizes: smaller groups are slower, larger ones less accurate. Kernels need a step of 16."""

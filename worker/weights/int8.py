@@ -8,7 +8,7 @@ import openvino
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
-from worker.convert.matrices import weights_of
+from worker.weights.matrices import weights_of
 
 
 def quantise_rows(model: openvino.Model) -> None:

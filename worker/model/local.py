@@ -12,10 +12,10 @@ import msgspec
 from filelock import FileLock
 
 from shared.protocol.request import Sampling
-from worker import huggingface
-from worker.gguf import GGUFError, read_metadata
-from worker.model_source import ModelError, Source, parse_source
-from worker.user_cache import user_cache
+from worker.model import huggingface
+from worker.model.gguf import GGUFError, read_metadata
+from worker.model.source import ModelError, Source, parse_source
+from worker.model.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
 

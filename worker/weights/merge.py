@@ -11,7 +11,7 @@ import numpy
 import openvino
 from openvino import opset13 as opset
 
-from worker.convert.matrices import matrix_of
+from worker.weights.matrices import matrix_of
 
 _ROWS = {"transpose_a": False, "transpose_b": True}
 

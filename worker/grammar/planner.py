@@ -1,0 +1,158 @@
+"""Makes output plans: tools, response format and the model's own format become one constraint."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.formats import GUIDED, HARMONY_START, REASONING_FORMATS, TOOL_FORMATS, OutputFormat
+from shared.protocol.request import ChatRequest, Constraint
+from worker.grammar import tags
+from worker.grammar.calls import bounded_arguments, callable_tools, json_array_calls, optional_calls, required_calls
+from worker.grammar.escapes import SpellingError, readable_grammar, readable_regex
+from worker.grammar.keywords import SchemaError
+from worker.grammar.lengths import Bounded, bounded_values
+from worker.grammar.plan import Plan
+from worker.grammar.schema import schema_grammar
+
+_ANY_OBJECT = '{"type":"object"}'
+_HARMONY_TURN = f"{HARMONY_START}assistant"
+_HARMONY_FINAL = "<|channel|>final<|message|>"
+
+
+def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Plan:
+    """Return the plan for a chat, without ``shown_tokens``.
+
+    ``output`` is the model's output format, ``prompt_end`` the end of the rendered prompt.
+    Raises :class:`RequestRefused` if a schema is invalid or can't be expressed as a grammar.
+    """
+    tools = callable_tools(request)
+    parallel = not request.single_call
+    required = bool(tools) and (request.tool_choice == "required" or request.named_tool is not None)
+    if request.constraint is not None or required:
+        _check_end(request)
+    form = TOOL_FORMATS[output.tools] if output.tools else None
+    if required and (form is None or form.shape is None):
+        if output.reasoning is None:
+            guided = Constraint(kind="grammar", value=json_array_calls(tools, parallel=parallel))
+            return Plan(constraint=guided, param="tools", tools=GUIDED, bounded=bounded_arguments(None, tools))
+        # Reasoning before the calls needs markers that separate the two.
+        form = TOOL_FORMATS["hermes"]
+    plan = Plan(
+        tools=form.name if form and tools else "",
+        reasoning=output.reasoning or "",
+        in_reasoning=output.opens_reasoning(prompt_end),
+        param="tools" if tools else "response_format",
+    )
+    shape = form.shape if form and tools else None
+    plan = msgspec.structs.replace(plan, bounded=bounded_arguments(shape, tools) if shape else ())
+    if required and form and shape:
+        calls = required_calls(form, shape, tools, parallel=parallel)
+        return _with_constraint(plan, _after_reasoning(calls, output, prompt_end, final=False))
+    if request.constraint is not None:
+        if tools and not (form and shape):
+            param = request.constraint.param
+            message = f"This model's tool calls can't be combined with '{param}'. Leave one of them out."
+            raise refuse(ProblemKind.INVALID, message, param=param)
+        content = _content(request.constraint)
+        begins = _content_begins(output, prompt_end)
+        plan = msgspec.structs.replace(plan, bounded=(*plan.bounded, *_bounded_content(request.constraint, begins)))
+        part = _after_reasoning(content, output, prompt_end, final=True)
+        if form and shape:
+            # XGrammar can't combine an unbounded sequence of calls with bounded content, so only one call is allowed.
+            calls = required_calls(form, shape, tools, parallel=False)
+            part = tags.either([part, _after_reasoning(calls, output, prompt_end, final=False)])
+        return _with_constraint(msgspec.structs.replace(plan, param=request.constraint.param), part)
+    if form and shape:
+        calls = optional_calls(form, shape, tools, parallel=parallel)
+        return _with_constraint(msgspec.structs.replace(plan, free_until=(shape.trigger,)), calls)
+    return plan
+
+
+def plain_plan(request: ChatRequest) -> Plan:
+    """Return the plan for a plain completion, whose whole text is content.
+
+    Raises :class:`RequestRefused` as :func:`make_plan` does.
+    """
+    if request.constraint is None:
+        return Plan()
+    _check_end(request)
+    bounded = _bounded_content(request.constraint, [""])
+    return _with_constraint(Plan(param=request.constraint.param, bounded=bounded), _content(request.constraint))
+
+
+def _check_end(request: ChatRequest) -> None:
+    """Raise :class:`RequestRefused` for ``ignore_eos``: a grammar does not hold beyond the end of its text."""
+    if request.sampling.ignore_eos:
+        message = "'ignore_eos' can't be combined with structured output or required tool calls. Leave one of them out."
+        raise refuse(ProblemKind.INVALID, message, param="ignore_eos")
+
+
+def _with_constraint(plan: Plan, part: tags.Format) -> Plan:
+    match part:
+        case {"type": "grammar", "grammar": text}:
+            constraint = Constraint(kind="grammar", value=text)
+        case {"type": "regex", "pattern": text}:
+            constraint = Constraint(kind="regex", value=text)
+        case _:
+            constraint = Constraint(kind="structural_tag", value=tags.written(part))
+    return msgspec.structs.replace(plan, constraint=constraint)
+
+
+def _bounded_content(constraint: Constraint, begins: Sequence[str]) -> tuple[Bounded, ...]:
+    return bounded_values(begins, constraint.value) if constraint.kind == "json_schema" else ()
+
+
+def _content(constraint: Constraint) -> tags.Format:
+    try:
+        match constraint.kind:
+            case "json_object":
+                return tags.grammar(schema_grammar(_ANY_OBJECT))
+            case "json_schema":
+                return tags.grammar(schema_grammar(constraint.value))
+            case "regex":
+                return tags.regex(readable_regex(constraint.value))
+            case "grammar":
+                return tags.grammar(readable_grammar(constraint.value))
+            case "structural_tag":
+                return tags.client_format(constraint.value)
+    except SchemaError as error:
+        raise _refused(error, constraint.param) from error
+    except SpellingError as error:
+        raise refuse(ProblemKind.INVALID, f"Invalid {constraint.param}: {error}.", param=constraint.param) from error
+
+
+def _refused(error: SchemaError, param: str) -> RequestRefused:
+    return refuse(ProblemKind.INVALID, f"Invalid schema for {param}: {error}.", param=param)
+
+
+def _after_reasoning(part: tags.Format, output: OutputFormat, prompt_end: str, *, final: bool) -> tags.Format:
+    """Return ``part``, preceded by optional reasoning, or by the rest of the reasoning that the prompt has opened.
+
+    ``final``: ``part`` is content. In the harmony format, content needs a channel header; calls include their own.
+    """
+    if output.reasoning is None:
+        return part
+    form = REASONING_FORMATS[output.reasoning]
+    if form.name == "harmony":
+        if final:
+            part = tags.sequence([tags.const(_HARMONY_FINAL), part])
+        thought = [tags.text_until(form.begin, form.end), tags.const(_HARMONY_TURN), part]
+        return tags.either([part, tags.sequence(thought)])
+    if output.opens_reasoning(prompt_end):
+        return tags.sequence([tags.text_until("", form.end), part])
+    if prompt_end.rstrip().endswith(form.end):
+        return part
+    return tags.either([part, tags.sequence([tags.text_until(form.begin, form.end), part])])
+
+
+def _content_begins(output: OutputFormat, prompt_end: str) -> list[str]:
+    """Return the texts that may directly precede the content; empty if the output may start with content."""
+    if output.reasoning is None:
+        return [""]
+    form = REASONING_FORMATS[output.reasoning]
+    if form.name == "harmony":
+        return [_HARMONY_FINAL]
+    if output.opens_reasoning(prompt_end):
+        return [form.end]
+    return ["", form.end]

@@ -13,7 +13,16 @@ local MINUTE = 60000
 local LONGEST_DEBT = 86400000
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local stored = redis.call('HMGET', KEYS[1], 'requests', 'tokens')
+local stored = redis.call('HMGET', KEYS[1], 'requests', 'tokens', 'at')
+
+-- If the store's clock was set back since 'at', the time of the last reservation, the buckets move back with it.
+local set_back = (tonumber(stored[3]) or now) - now
+if set_back > 0 then
+  for bucket, field in ipairs({'requests', 'tokens'}) do
+    stored[bucket] = string.format('%.3f', (tonumber(stored[bucket]) or 0) - set_back)
+    redis.call('HSET', KEYS[1], field, stored[bucket], 'at', string.format('%.0f', now))
+  end
+end
 local costs = {1, tonumber(ARGV[4])}
 local full, left, back = {}, {-1, -1}, {0, 0}
 local refusing, wait = 0, 0
@@ -85,7 +94,10 @@ for bucket = 1, 2 do
     local limit = tonumber(ARGV[bucket])
     if refusing == 0 then
       full[bucket] = full[bucket] + costs[bucket] * MINUTE / limit
-      redis.call('HSET', KEYS[1], bucket == 1 and 'requests' or 'tokens', string.format('%.3f', full[bucket]))
+      redis.call(
+        'HSET', KEYS[1], bucket == 1 and 'requests' or 'tokens', string.format('%.3f', full[bucket]),
+        'at', string.format('%.0f', now)
+      )
     end
     back[bucket] = math.max(0, math.ceil(full[bucket] - now))
     left[bucket] = math.max(0, math.floor((MINUTE - (full[bucket] - now)) * limit / MINUTE + 0.001))

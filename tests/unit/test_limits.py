@@ -1,6 +1,7 @@
 """Limits of keys, counted in a simulated Redis, and the headers that tell of them."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -177,6 +178,24 @@ def test_headers_are_sent_for_the_limits_that_there_are() -> None:
     }
 
 
+async def test_limits_hold_as_before_after_the_stores_clock_was_set_back(
+    limiter: Limiter, redis: FakeAsyncRedis
+) -> None:
+    one = key(requests_per_minute=60, tokens_per_minute=100)
+    assert (await reserve(limiter, one, 100))[1] is None
+    for field in ("requests", "tokens", "at"):
+        value = await awaitable(redis.hget(keys.buckets(one.id), field))
+        await awaitable(redis.hset(keys.buckets(one.id), field, str(float(value or 0) + 3_600_000)))
+    for _ in range(2):
+        _, refusal, counts = await reserve(limiter, one, 50)
+        assert refusal is not None
+        assert refusal.limit == "tokens"
+        assert refusal.wait == pytest.approx(30, abs=5)
+        assert counts["requests"].remaining in (59, 60)
+    # Buckets go on to fill: the time of the store is what counts from now on.
+    assert float(await awaitable(redis.hget(keys.buckets(one.id), "at")) or 0) < time.time() * 1000 + 60_000
+
+
 @pytest.mark.parametrize("garbage", ["x", "", "nan", "inf", "-1", "1e300", None])
 async def test_garbage_among_the_counts_refuses_nobody(redis: FakeAsyncRedis, garbage: str | None) -> None:
     key = ApiKey(id="k", digest="0" * 64, requests_per_minute=10, tokens_per_minute=100, concurrency=2)
@@ -184,7 +203,7 @@ async def test_garbage_among_the_counts_refuses_nobody(redis: FakeAsyncRedis, ga
         if garbage is None:
             await awaitable(redis.rpush(name, "garbage"))
     if garbage is not None:
-        await awaitable(redis.hset(keys.buckets("k"), mapping={"requests": garbage, "tokens": garbage}))
+        await awaitable(redis.hset(keys.buckets("k"), mapping={"requests": garbage, "tokens": garbage, "at": garbage}))
     limiter = Limiter(redis, replica="api-1", lease=2, longest=600)
     reservation = Reservation(key, limiter.new_name(), 10)
     refusal, _ = await limiter.reserve(reservation)

@@ -180,7 +180,7 @@ class Publisher:
     def _confirmed(self) -> bool:
         """Read the reply to ``_sent``. Returns whether it is confirmed; if not, the reply triggers :meth:`flush`."""
         try:
-            replies = self._connection.answers()
+            replies = self._connection.replies()
             if not replies:
                 self._connection.watch(self.flush)
                 return False

@@ -1,7 +1,7 @@
-"""Output formats: how a family of models marks reasoning and tool calls in the text that it writes.
+"""Output formats: how model families mark reasoning and tool calls in generated text.
 
-The worker finds a model's format in its chat template and tells it by name; the API picks the parser that fits.
-Sources: the families' chat templates, and what their model cards say of tool calling.
+The worker detects a model's format from its chat template and reports its name; the API selects the parser by name.
+Sources: the families' chat templates and the tool calling sections of their model cards.
 """
 
 from collections.abc import Mapping
@@ -42,12 +42,12 @@ HARMONY_ENDS = ("<|end|>", "<|call|>", "<|return|>")
 
 
 class CallShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call looks like, as a tag of XGrammar's ``triggered_tags``.
+    """The form of a tool call, as a tag of XGrammar's ``triggered_tags``.
 
-    ``begin`` starts with ``trigger``. What stands between ``begin`` and ``end`` follows a schema: for
-    ``arguments`` the tool's parameters as JSON, for ``xml`` the same in XGrammar's ``qwen_xml_parameter``
-    form; ``begin`` then holds the tool's name where it says ``{name}``. For ``calls`` it is a JSON array of
-    ``{"name", "arguments"}`` objects, one tag for all tools.
+    ``begin`` starts with ``trigger``. ``content`` is the form of the text between ``begin`` and ``end``, which a schema
+    constrains: ``arguments`` is the tool's parameters as JSON, ``xml`` the same in XGrammar's ``qwen_xml_parameter``
+    form. In both, ``{name}`` in ``begin`` is replaced by the tool's name. ``calls`` is a JSON array of
+    ``{"name", "arguments"}`` objects, with one tag for all tools.
     """
 
     trigger: str
@@ -56,17 +56,17 @@ class CallShape(msgspec.Struct, frozen=True, kw_only=True):
     content: Literal["arguments", "calls", "xml"] = "arguments"
 
     def begin_for(self, tool: str) -> str:
-        """``begin`` for a call of ``tool``."""
+        """Return ``begin`` for a call of ``tool``."""
         return self.begin.replace("{name}", tool)
 
 
 class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """How a family writes tool calls.
+    """The tool-call format of a model family.
 
-    ``triggers`` begin calls wherever they stand; ``leads`` do so only before any other text, and only for
-    the names of known tools, because plain answers may begin with them too. ``ends`` may close a group of calls.
-    ``special_tokens`` are tokens that many tokenizers leave out of the text and that must stay in it.
-    ``shape`` is ``None`` where calls are not JSON inside, so that a schema can't guide them.
+    ``triggers`` start a call anywhere in the text. ``leads`` start one only at the beginning of the text, and only if
+    the name of a known tool follows, because plain content may begin with them too. ``ends`` may close several calls.
+    ``special_tokens`` must stay in the text, although many tokenizers skip them when they decode. ``shape`` is ``None``
+    if calls are written as Python code, which no schema can constrain.
     """
 
     name: ToolFormatName
@@ -78,7 +78,7 @@ class ToolFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReasoningFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """What encloses a family's reasoning; ``special_tokens`` as in :class:`ToolFormat`."""
+    """The texts that enclose a model family's reasoning; ``special_tokens`` as in :class:`ToolFormat`."""
 
     name: ReasoningFormatName
     begin: str
@@ -227,31 +227,31 @@ MARKERS = frozenset(
     )
     for token in tokens
 )
-"""The special tokens of all formats: those that a grammar may ask for by their text."""
+"""The special tokens of all formats. A grammar can match only these special tokens by their text."""
 
 
 class OutputFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a model may write besides plain content. ``None``: nothing that we know to read."""
+    """The formats that a model's output may contain besides plain content. ``None``: none, or an unknown one."""
 
     tools: ToolFormatName | None = None
     reasoning: ReasoningFormatName | None = None
 
     def special_tokens(self) -> frozenset[str]:
-        """The tokens that must stay in the text, even where special tokens are left out of it."""
+        """Return the tokens that must stay in the text when special tokens are skipped."""
         tools = TOOL_FORMATS[self.tools].special_tokens if self.tools else ()
         reasoning = REASONING_FORMATS[self.reasoning].special_tokens if self.reasoning else ()
         return frozenset(tools + reasoning)
 
     def opens_reasoning(self, prompt: str) -> bool:
-        """Whether the text begins inside the reasoning, because the rendered ``prompt`` ends with its opening.
+        """Return whether the output starts inside the reasoning, because the rendered ``prompt`` opens it at its end.
 
-        Only the end counts: the template wrote it, whatever a client has put into a message.
+        Only the end is checked: it comes from the template, whereas a client's message may contain the same text.
         """
         return self.reasoning is not None and prompt.rstrip().endswith(REASONING_FORMATS[self.reasoning].begin)
 
 
 def detect(template: str) -> OutputFormat:
-    """Find a model's output format in the text of its chat template (Jinja source)."""
+    """Detect a model's output format from its chat template (Jinja source)."""
     return OutputFormat(tools=_detect_tools(template), reasoning=_detect_reasoning(template))
 
 
@@ -274,7 +274,7 @@ _TOOL_SIGNS: tuple[tuple[ToolFormatName, tuple[str, ...]], ...] = (
     ("llama3_json", ("<|python_start|>",)),
     ("llama3_json", ('"parameters": dictionary of argument name',)),
 )
-"""A format is the first one all of whose signs stand in the template; more telling signs come first."""
+"""The first format whose signs are all in the template is the model's. More specific signs come first."""
 
 _REASONING_SIGNS: tuple[tuple[ReasoningFormatName, str], ...] = (
     ("mistral", "[THINK]"),
@@ -284,7 +284,7 @@ _REASONING_SIGNS: tuple[tuple[ReasoningFormatName, str], ...] = (
 )
 
 _FOREIGN_SIGNS = ("<arg_key>",)
-"""Signs of formats that share markers with ours and are written otherwise inside (GLM 4.5)."""
+"""Signs of unsupported formats that share markers with supported ones (GLM 4.5)."""
 
 
 def _detect_tools(template: str) -> ToolFormatName | None:

@@ -1,6 +1,7 @@
 """Construction of clients and connections for a Redis or Valkey URL."""
 
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -8,13 +9,13 @@ from urllib.parse import unquote, urlsplit
 import redis.sentinel
 from arq.connections import ArqRedis
 from redis.asyncio import BlockingConnectionPool, ConnectionPool
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
 
 from shared.redis.command_pipeline import CommandPipeline, PipelinedRedis
-from shared.redis.lean_connection import lean
 from shared.redis.raw_connection import RawConnection
 
 CONNECT_TIMEOUT = 3.0
@@ -35,12 +36,13 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
 
     ``url`` is ``redis://``, ``rediss://`` (TLS) or ``unix://``, or the URL of Sentinels:
     ``redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/database]``, likewise ``rediss+sentinel://``.
-    Dead peers are detected by keep-alive and health checks. A command that fails because of its connection is retried
-    twice, within half a second. Raises :class:`ValueError` for a malformed URL.
+    Dead peers are detected by keep-alive. A command that fails because of its connection is retried twice, within half
+    a second. Raises :class:`ValueError` for a malformed URL.
     """
     options = _options(url) | {
         "max_connections": max_connections,
-        "health_check_interval": 15,
+        # A failed health check reconnects, and the handshake checks health again: without end if a password is missing.
+        "health_check_interval": 0,
         "retry": _retry(_RETRIES),
         "retry_on_error": [ConnectionError, TimeoutError, BusyLoadingError],
     }
@@ -51,13 +53,24 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
         pool = SentinelConnectionPool(known.service, sentinel, **known.options)  # type: ignore[no-untyped-call]
     else:
         pool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
-    pool.connection_class = lean(pool.connection_class)
+    pool.connection_class = type("PoolConnection", (_UvloopErrors, pool.connection_class), {})
     # PipelinedRedis retries once by itself before it applies the policy.
     return PipelinedRedis(pool, CommandPipeline(raw_connection(url), patience=READ_TIMEOUT), retry=_retry(_RETRIES - 1))
 
 
+class _UvloopErrors(AbstractConnection):
+    """Mixin for redis-py's connections: uvloop's error for writing to a closed connection becomes one that redis-py
+    knows and retries."""
+
+    async def _send_packed_command(self, command: Iterable[bytes]) -> None:
+        try:
+            await super()._send_packed_command(command)
+        except RuntimeError as error:
+            raise ConnectionResetError(str(error)) from error
+
+
 def raw_connection(url: str) -> RawConnection:
-    """Return an unopened connection for ``url``, in the form of :func:`connect`. Raises :class:`ValueError` for a
+    """Return an unopened connection for ``url``, as :func:`connect` accepts it. Raises :class:`ValueError` for a
     malformed URL."""
     options = _options(url)
     if _SENTINEL in url:
@@ -93,7 +106,7 @@ class _Sentinels:
         """Parse ``url``; ``options`` apply to every connection. Raises :class:`ValueError` when it is malformed."""
         scheme, _, rest = url.partition(_SENTINEL)
         if scheme not in ("redis", "rediss"):
-            raise ValueError(f"'{scheme}+sentinel' is no URL scheme: use redis+sentinel:// or rediss+sentinel://")
+            raise ValueError(f"'{scheme}+sentinel' is not a URL scheme: use redis+sentinel:// or rediss+sentinel://")
         authority, _, path = rest.partition("/")
         credentials, _, hosts = authority.rpartition("@")
         service, _, database = path.partition("?")[0].partition("/")
@@ -102,7 +115,7 @@ class _Sentinels:
                 "a Sentinel URL needs hosts and a service: redis+sentinel://host:26379,host2:26379/mymaster/0"
             )
         if database and not database.isdecimal():
-            raise ValueError(f"'{database}' is no database number")
+            raise ValueError(f"'{database}' is not a database number")
         if credentials:
             user, _, password = credentials.partition(":")
             options = options | {"username": unquote(user) or None, "password": unquote(password) or None}
@@ -117,7 +130,7 @@ class _Sentinels:
 def _address(text: str) -> tuple[str, int]:
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
-        raise ValueError(f"'{text}' is no Sentinel address")
+        raise ValueError(f"'{text}' is not a Sentinel address")
     return parts.hostname, parts.port or SENTINEL_PORT
 
 

@@ -86,13 +86,13 @@ class CommandPipeline:
     def _deliver(self) -> None:
         """Complete the futures of the replies that have arrived."""
         try:
-            replies = self._connection.answers()
+            replies = self._connection.replies()
         except RedisError as error:
             self._break(error)
             return
         for reply in replies:
             if not self._waiting:
-                self._break(InvalidResponse("the store says what it was not asked"))
+                self._break(InvalidResponse("the store sent an unexpected reply"))
                 return
             waiting, _ = self._waiting.popleft()
             if waiting.done():
@@ -117,7 +117,7 @@ class CommandPipeline:
         if remaining > 0:
             self._timer = loop.call_later(remaining, self._check_timeout)
         else:
-            self._break(TimeoutError("the store does not answer"))
+            self._break(TimeoutError("the store does not reply"))
 
     def _break(self, error: Exception) -> None:
         self._connection.close()
@@ -147,7 +147,7 @@ class PipelinedRedis(ArqRedis):
             reply = await self._command_pipeline.execute(*args)
         except (ConnectionError, TimeoutError):
             reply = await self._retry_policy.call_with_retry(lambda: self._command_pipeline.execute(*args), _give_up)
-        # Only for redis-py's client-side cache, which is not used.
+        # Only used by redis-py's client-side cache, which is off.
         options.pop("keys", None)
         if name in self.response_callbacks:
             return self.response_callbacks[name](reply, **options)

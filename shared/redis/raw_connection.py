@@ -51,7 +51,10 @@ def _pack(command: tuple[Argument, ...]) -> bytes:
 
 
 class RawConnection:
-    """One connection that can be reopened. It never retries, because only the owner knows what was lost."""
+    """A connection to the store that can be reopened.
+
+    It never retries and has no timeouts after :meth:`open`: only its owner knows what was lost and what is overdue.
+    """
 
     def __init__(self, pool: ConnectionPool) -> None:
         """``pool`` is only used to construct connections."""
@@ -107,30 +110,30 @@ class RawConnection:
             self._unsent = packed[sent:]
             asyncio.get_running_loop().add_writer(self.fileno(), self._send_rest)
 
-    def answers(self) -> list[Any]:
+    def replies(self) -> list[Any]:
         """Return the complete replies that have arrived, in order, without waiting.
 
         Error replies are returned as redis-py's exceptions. Raises :class:`ConnectionError` when the connection is not
         open or has broken, and :class:`InvalidResponse` when the peer does not speak RESP.
         """
-        wire, reader = self._open_socket(), self._reader
+        connected, reader = self._open_socket(), self._reader
         try:
             while True:
-                size = wire.recv_into(self._unread)
+                size = connected.recv_into(self._unread)
                 if not size:
                     raise ConnectionError("the store has closed the connection")
                 reader.feed(self._unread, 0, size)  # type: ignore[arg-type] # its stub knows no buffers
                 # Data that TLS has already decrypted does not make the socket readable.
-                if not (isinstance(wire, ssl.SSLSocket) and wire.pending()):
+                if not (isinstance(connected, ssl.SSLSocket) and connected.pending()):
                     break
         except _NOT_NOW:
             pass
         except OSError as error:
             raise ConnectionError(f"the connection to the store is broken: {error}") from error
-        answers = []
-        while (answer := reader.gets()) is not False:
-            answers.append(answer)
-        return answers
+        replies = []
+        while (reply := reader.gets()) is not False:
+            replies.append(reply)
+        return replies
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` whenever data has arrived, until :meth:`unwatch`. Raises :class:`ConnectionError` when not

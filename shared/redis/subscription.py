@@ -48,7 +48,7 @@ class _Subscriber:
     def take(self) -> None:
         """Deliver the messages that have arrived."""
         try:
-            for reply in self._connection.answers():
+            for reply in self._connection.replies():
                 self._last_reply = self._loop.time()
                 if isinstance(reply, RedisError):
                     raise reply
@@ -72,5 +72,5 @@ class _Subscriber:
             self._connection.send("PING")
             await asyncio.wait([self._broken], timeout=PING_AFTER)
             if self._last_reply == last_reply and not self._broken.done():
-                raise ConnectionError("the store does not answer")
+                raise ConnectionError("the store does not reply")
         self._broken.result()

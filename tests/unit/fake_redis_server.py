@@ -22,6 +22,8 @@ class LittleStore:
         self.connections: list[asyncio.StreamWriter] = []
         self.silent = False
         """Whether it says nothing any more."""
+        self.locked = False
+        """Whether it refuses all commands for want of a password."""
 
     def publish(self, message: bytes) -> None:
         """Send a message to all who are connected, whether they have subscribed or not."""
@@ -42,6 +44,8 @@ class LittleStore:
 
     def _answer(self, command: list[bytes], writer: asyncio.StreamWriter) -> None:
         match command:
+            case _ if self.locked:
+                writer.write(b"-NOAUTH Authentication required.\r\n")
             case [b"ECHO", text]:
                 writer.write(b"$%d\r\n%b\r\n" % (len(text), text))
             case [b"REFUSE"]:

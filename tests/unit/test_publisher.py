@@ -42,11 +42,11 @@ class HeldLine:
             raise ConnectionError("broken")
         self.sent.append(unpack(packed))
 
-    def answers(self) -> list[Any]:
+    def replies(self) -> list[Any]:
         if self.broken:
             raise ConnectionError("broken")
-        answers, self.waiting = self.waiting, []
-        return answers
+        replies, self.waiting = self.waiting, []
+        return replies
 
     def answer(self, answer: Any) -> None:
         """Have an answer arrive."""

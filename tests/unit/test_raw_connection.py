@@ -39,13 +39,13 @@ async def until(line: RawConnection, count: int) -> list[Any]:
         while len(taken) < count:
             await arrived.wait()
             arrived.clear()
-            taken += line.answers()
+            taken += line.replies()
     line.unwatch()
     return taken
 
 
 async def test_answers_come_in_order_and_errors_are_among_them(open_line: RawConnection) -> None:
-    assert open_line.answers() == []
+    assert open_line.replies() == []
     open_line.send("ECHO", "one")
     open_line.send("REFUSE")
     open_line.send("ECHO", b"three")
@@ -67,7 +67,7 @@ async def test_nobody_is_told_who_does_not_watch(store: LittleStore, open_line: 
     open_line.unwatch()
     open_line.send("ECHO", "quiet")
     async with asyncio.timeout(PATIENCE):
-        while not (answers := open_line.answers()):  # noqa: ASYNC110 - that nothing calls is what is tested
+        while not (answers := open_line.replies()):  # noqa: ASYNC110 - that nothing calls is what is tested
             await asyncio.sleep(0.01)
     assert answers == [b"quiet"]
     assert not called.is_set()
@@ -85,7 +85,7 @@ async def test_a_line_can_be_opened_again(store: LittleStore, open_line: RawConn
     with pytest.raises(ConnectionError):
         open_line.send("ECHO", "x")
     with pytest.raises(ConnectionError):
-        open_line.answers()
+        open_line.replies()
     await open_line.open()
     open_line.send("ECHO", "back")
     assert await until(open_line, 1) == [b"back"]
@@ -96,7 +96,7 @@ async def test_commands_on_opening_have_been_answered(store: LittleStore) -> Non
     made = raw_connection(store.url)
     await made.open(("SCRIPT", "LOAD", "return 1"))
     assert [b"SCRIPT", b"LOAD", b"return 1"] in store.heard
-    assert made.answers() == []
+    assert made.replies() == []
     with pytest.raises(ResponseError):
         await made.open(("REFUSE",))
     assert not made.is_open
@@ -144,7 +144,7 @@ async def test_a_store_that_hangs_is_noticed_and_one_that_is_quiet_is_not(
             await asyncio.sleep(0.01)
         assert not hearing.done()
         store.silent = True
-        with pytest.raises(ConnectionError, match="does not answer"):
+        with pytest.raises(ConnectionError, match="does not reply"):
             await hearing
 
 

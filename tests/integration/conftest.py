@@ -1,11 +1,14 @@
-"""A fleet of its own for each test."""
+"""Fleets and stores of real processes."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from arq.connections import ArqRedis
 
-from tests.support.fleet import Fleet, fleet
+from shared.redis.client import connect
+from tests.support.fleet import Fleet, fleet, free_port
+from tests.support.store import Store
 
 
 @pytest.fixture
@@ -30,3 +33,21 @@ def session_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         running.worker()
         running.api()
         yield running
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store and nothing else, for tests of single parts."""
+    running = Store(tmp_path_factory.mktemp("store"), free_port())
+    running.start()
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+async def redis(store: Store) -> AsyncIterator[ArqRedis]:
+    """A client of the store, which is empty."""
+    client = connect(store.url)
+    await client.flushall()
+    yield client
+    await client.aclose(close_connection_pool=True)

@@ -18,7 +18,8 @@ from azure.core.credentials import AzureKeyCredential
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from openai.types.chat import ChatCompletionMessageParam
 
-from tests.support.fleet import PATIENCE, SIMULATED, Fleet
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import SIMULATED, Fleet
 from tests.support.redis_types import at_once
 from tests.support.sdk_types import conversation
 

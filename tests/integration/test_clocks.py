@@ -2,8 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,35 +18,17 @@ from api.relay import Relay
 from api.service import ChatService
 from api.stored import CompletionStore, Selection, StoredCompletion
 from shared.protocol.events import Delta, Finished, Started, encode_event
-from shared.protocol.registry import WorkerInfo, announce_worker, survey
+from shared.protocol.registry import announce_worker, survey
 from shared.protocol.request import ChatRequest, Message
 from shared.redis import keys
-from shared.redis.client import connect
 from shared.redis.clock import store_time
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
-from tests.support.fleet import free_port
+from tests.support.eventually import eventually
+from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
-from tests.support.store import Store
 
 HOUR = 3600
-WORKER = WorkerInfo(
-    id="w1", host="h", pid=1, model="tiny", status="serving", engine="simulated", device="CPU", fingerprint="fp",
-    started=0.0, slots=4, context_length=100,
-)  # fmt: skip
-
-
-@pytest.fixture
-async def redis(tmp_path: Path) -> AsyncIterator[ArqRedis]:
-    """A client of a real store, whose clock is not this process's."""
-    store = Store(tmp_path, free_port())
-    store.start()
-    client = connect(store.url)
-    try:
-        yield client
-    finally:
-        await client.aclose(close_connection_pool=True)
-        store.kill()
 
 
 @pytest.fixture(params=[-HOUR, 120, HOUR])
@@ -71,12 +51,6 @@ async def test_a_worker_whose_clock_is_wrong_erases_nobody(
     monkeypatch.setattr(time, "time", lambda: wrong() - skew)
     await announce_worker(redis, msgspec.structs.replace(WORKER, id="w3"), lease=60)
     assert [worker.id for worker in (await survey(redis)).workers] == ["w1", "w2", "w3"]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.usefixtures("skew")
@@ -134,14 +108,14 @@ async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redi
     completion_recovery = CompletionRecovery(book, service, directory, stored, admission, replica="heir", lease=0.15)
     running = asyncio.create_task(completion_recovery.run())
     try:
-        await until(relay.streams)
+        await eventually(relay.streams)
         (answer,) = relay.streams()
         await relay.recovered()
         # The worker goes on: an answer that was timed out by the wrong clock is over by now.
         for event in (Started("w1", 3, "fp"), Delta(0, (1,), "Hi"), Finished(1, "stop")):
             await awaitable(redis.rpush(keys.journal("job-a1"), encode_event(event)))
         relay.catch_up(answer)
-        await until(lambda: not relay.streams())
+        await eventually(lambda: not relay.streams())
         assert await stored.get("", "chatcmpl-a1") is not None
     finally:
         await cancel_all([running])

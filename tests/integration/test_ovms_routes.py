@@ -6,7 +6,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.fleet import PATIENCE, Fleet
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import Fleet
 
 HELLO = [{"role": "user", "content": "hello"}]
 SAY = [{"role": "user", "content": "[[say one two three]]"}]

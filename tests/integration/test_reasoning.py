@@ -6,7 +6,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.fleet import PATIENCE, Fleet
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import Fleet
 from tests.support.sdk_types import rechecked
 
 SAID: list[Any] = [{"role": "user", "content": "[[say <think>Two and two.</think>Four it is.]]"}]

@@ -7,14 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.support.fleet import PATIENCE, SIMULATED, free_port
+from tests.support.eventually import PATIENCE, wait_until
+from tests.support.fleet import SIMULATED, free_port
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads the process table from /proc")
 
@@ -40,10 +40,7 @@ class Up:
         return self._log.read_text()
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, f"waited in vain for {what}:\n{self.output}"
-            time.sleep(0.05)
+        wait_until(condition, what, details=lambda: self.output)
 
     def until_ready(self) -> None:
         self.until(lambda: "Vinoqueue serves sim" in self.output, "everything to be ready")

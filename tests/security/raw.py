@@ -5,7 +5,8 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.support.fleet import PATIENCE, Fleet, Process
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import Fleet, Process
 
 HELLO = {"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
 CHAT = "/v1/chat/completions"

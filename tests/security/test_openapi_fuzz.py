@@ -13,7 +13,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.openapi import document
 from tests.security.effort import cases
-from tests.support.fleet import PATIENCE, Fleet, fleet
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import Fleet, fleet
 
 CASES = 20
 

@@ -3,13 +3,13 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from shared.runtime.processes import module_command
-from tests.support.fleet import PATIENCE, SIMULATED, fleet, free_port
+from tests.support.eventually import PATIENCE, wait_until
+from tests.support.fleet import SIMULATED, fleet, free_port
 
 ROOT = Path(__file__).parents[2]
 FOREIGN = ("api", "worker", "shared", "cli", "bench", "msgspec", "redis")
@@ -53,11 +53,12 @@ def test_up_starts_in_a_directory_with_foreign_packages(foreign: Path, tmp_path:
             stderr=output,
         )
     try:
-        deadline = time.monotonic() + PATIENCE
-        while "Vinoqueue serves sim" not in log.read_text():
-            assert up.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+        wait_until(
+            lambda: up.poll() is not None or "Vinoqueue serves sim" in log.read_text(),
+            "everything to be ready",
+            details=log.read_text,
+        )
+        assert up.poll() is None, log.read_text()
     finally:
         up.terminate()
         up.wait(PATIENCE)

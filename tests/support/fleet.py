@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +15,11 @@ import redis
 
 from shared.runtime.placement import beside_engine, own_cpus, run_on
 from shared.runtime.processes import module_command
+from tests.support.eventually import PATIENCE, wait_until
 from tests.support.store import Store
 
 if TYPE_CHECKING:
     import openai
-
-PATIENCE = 60.0
-"""Upper limit in seconds for everything that tests wait for: it ends a test that hangs, and measures nothing."""
 
 SIMULATED = ("--engine", "simulated", "--model", "sim", "--max-batch", "16", "--sim-step", "0.005")
 """Options of a simulated worker. The value of ``--sim-step`` stays the last, so that tests can replace it."""
@@ -161,11 +158,7 @@ class Fleet:
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait until ``condition`` is true; fail with the logs when a process dies or patience ends."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"waited in vain for {what}\n{self.logs()}")
-            time.sleep(0.02)
+        wait_until(condition, what, details=self.logs)
 
     def logs(self) -> str:
         """What the processes have printed."""

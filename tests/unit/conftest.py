@@ -9,6 +9,7 @@ from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis, FakeServer
 
 from shared.protocol.queue import JobQueue
+from tests.support.wall_clock import WallClock
 
 
 class _Scripts(dict[bytes, bytes]):
@@ -29,6 +30,12 @@ def scripts_with_flags(monkeypatch: pytest.MonkeyPatch) -> None:
         server.script_cache = _Scripts()
 
     monkeypatch.setattr(FakeServer, "__init__", make_with_flags)
+
+
+@pytest.fixture
+def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
+    """The clock of this process and of the simulated store; only the test advances it."""
+    return WallClock(monkeypatch)
 
 
 @pytest.fixture

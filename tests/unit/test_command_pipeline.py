@@ -1,13 +1,14 @@
 """Many questions over one line, and redis-py's commands on top of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, TimeoutError
 
 from shared.redis.client import connect, raw_connection
 from shared.redis.command_pipeline import CommandPipeline
+from tests.support.eventually import eventually
 from tests.support.redis_types import command
 from tests.unit.fake_redis_server import LittleStore, fake_redis_server
 
@@ -27,18 +28,12 @@ async def pipeline(store: LittleStore) -> AsyncIterator[CommandPipeline]:
     made.close()
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - what goes over the wire has no event
-            await asyncio.sleep(0.001)
-
-
 async def unanswered(store: LittleStore, pipeline: CommandPipeline) -> asyncio.Task[bytes]:
     """A question that the store has heard and says nothing to."""
     await pipeline.execute("ECHO", "open")
     store.silent = True
     waiting = asyncio.create_task(pipeline.execute("ECHO", "x"))
-    await until(lambda: [b"ECHO", b"x"] in store.heard)
+    await eventually(lambda: [b"ECHO", b"x"] in store.heard)
     return waiting
 
 
@@ -117,7 +112,7 @@ async def test_who_waits_for_the_line_when_it_is_closed_is_told(store: LittleSto
     store.silent = True
     pipeline = CommandPipeline(raw_connection(store.url), patience=PATIENCE)
     waiting = asyncio.create_task(pipeline.execute("ECHO", "x"))
-    await until(lambda: store.heard)
+    await eventually(lambda: store.heard)
     pipeline.close()
     with pytest.raises(ConnectionError):
         await waiting
@@ -128,7 +123,7 @@ async def test_who_waits_for_the_line_when_it_is_closed_is_told(store: LittleSto
 async def test_a_store_that_says_what_it_was_not_asked_is_left(store: LittleStore, pipeline: CommandPipeline) -> None:
     assert await pipeline.execute("ECHO", "open") == b"open"
     store.connections[0].write(b"+unasked\r\n")
-    await until(store.connections[0].is_closing)
+    await eventually(store.connections[0].is_closing)
     assert await pipeline.execute("ECHO", "again") == b"again"
 
 

@@ -11,6 +11,7 @@ from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import news_of, text_of
 from tests.support.engine_reports import reports_of
+from tests.support.eventually import eventually
 from worker.engine.interface import EngineLoadError, Output, RawStep, Refused, Sequence, StepOutput, Stepped
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
@@ -107,8 +108,7 @@ async def test_a_hang_shows_as_silence_and_can_be_killed(engine: EngineProcess) 
     engine.add(sequence(1, "[[hang at 2]]"))
 
     async def watchdog() -> None:
-        while engine.watchdog.silence() < 0.3:  # noqa: ASYNC110 - silence is no event that could be waited for
-            await asyncio.sleep(0.05)
+        await eventually(lambda: engine.watchdog.silence() >= 0.3, "silence")
         engine.kill()
 
     watching = asyncio.create_task(watchdog())

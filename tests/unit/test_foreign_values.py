@@ -12,6 +12,7 @@ from shared.protocol.request import ChatRequest, Job, Message
 from shared.redis import keys
 from tests.support.emitting import emit
 from tests.support.redis_types import awaitable
+from tests.support.wall_clock import WallClock
 
 HOUR_MS = 3_600_000
 LEASE_MS = 2_000
@@ -193,16 +194,21 @@ async def test_garbage_for_the_time_of_the_last_look_keeps_nobody_from_being_rea
     assert back == ["a"]
 
 
-async def test_a_lease_of_a_clock_that_was_set_back_ends_after_one_lease(queue: JobQueue, redis: ArqRedis) -> None:
+@pytest.mark.parametrize(("fraction", "wait"), [(0.0, 2.0), (0.0004, 2.0), (0.0006, 2.001)])
+async def test_a_lease_of_a_clock_that_was_set_back_ends_after_one_lease(
+    queue: JobQueue, wall_clock: WallClock, fraction: float, wait: float
+) -> None:
+    wall_clock.advance(3600)
     await enqueue(queue, "a")
     assert await claim(queue) == ["a"]
-    await redis.zadd(keys.inflight("tiny"), {"a": now_ms() + HOUR_MS})
-    _, next_end = await queue.reap()
-    assert next_end is not None
-    assert next_end <= LEASE_MS / 1000 + 0.01  # rounded up to whole milliseconds
-    score = await redis.zscore(keys.inflight("tiny"), "a")
-    assert score is not None
-    assert score <= now_ms() + LEASE_MS
+    # Ends of leases are whole milliseconds, and so are waits for them, rounded up.
+    wall_clock.advance(fraction - 3600)
+    assert await queue.reap() == ([], wait)
+    for _ in range(2):
+        wall_clock.advance(wait / 3)
+        assert (await queue.reap())[0] == []
+    wall_clock.advance(wait / 3)
+    assert await queue.reap() == (["a"], None)
 
 
 async def test_nothing_is_kept_for_longer_because_a_clock_was_set_back(queue: JobQueue, redis: ArqRedis) -> None:

@@ -1,7 +1,5 @@
 """Limits of keys, counted in a simulated Redis, and the headers that tell of them."""
 
-import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +11,9 @@ from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import duration, rate_headers
 from shared.redis import keys
 from tests.support.redis_types import awaitable
+from tests.support.wall_clock import WallClock
+
+pytestmark = pytest.mark.usefixtures("wall_clock")
 
 
 @pytest.fixture
@@ -52,9 +53,9 @@ async def test_requests_are_counted_and_refused_with_a_time(limiter: Limiter) ->
     _, refusal, counts = await reserve(limiter, three)
     assert refusal is not None
     assert refusal.limit == "requests"
-    assert refusal.wait == pytest.approx(20, abs=1)
+    assert refusal.wait == pytest.approx(20)
     assert counts["requests"].remaining == 0
-    assert counts["requests"].reset == pytest.approx(60, abs=1)
+    assert counts["requests"].reset == pytest.approx(60)
 
 
 async def test_a_refused_request_takes_nothing(limiter: Limiter) -> None:
@@ -67,13 +68,15 @@ async def test_a_refused_request_takes_nothing(limiter: Limiter) -> None:
     assert (counts["requests"].remaining, counts["tokens"].remaining) == (1, 40)
 
 
-async def test_tokens_come_back_with_time(limiter: Limiter) -> None:
+async def test_tokens_come_back_with_time(limiter: Limiter, wall_clock: WallClock) -> None:
     slow = key(tokens_per_minute=6000)
     await reserve(limiter, slow, 6000)
     _, refusal, _ = await reserve(limiter, slow, 10)
     assert refusal is not None
     assert refusal.wait is not None
-    await asyncio.sleep(refusal.wait + 0.002)
+    wall_clock.advance(refusal.wait - 0.002)
+    assert (await reserve(limiter, slow, 10))[1] is not None
+    wall_clock.advance(0.002)
     assert (await reserve(limiter, slow, 10))[1] is None
 
 
@@ -87,12 +90,14 @@ async def test_the_guess_of_tokens_is_put_right_at_the_end(limiter: Limiter) -> 
     await limiter.settle(reservation, 2500)
     _, refusal, counts = await reserve(limiter, of, 1)
     assert refusal is not None
-    assert refusal.wait == pytest.approx(96, abs=2)
+    assert refusal.wait == pytest.approx(96.06)
     assert counts["tokens"].remaining == 0
 
 
-async def test_places_are_freed_at_the_end_and_when_a_replica_died(redis: FakeAsyncRedis) -> None:
-    limiter = limiter_of(redis, longest=0.05)
+async def test_places_are_freed_at_the_end_and_when_a_replica_died(
+    redis: FakeAsyncRedis, wall_clock: WallClock
+) -> None:
+    limiter = limiter_of(redis, longest=600)
     two = key(concurrency=2)
     first, refusal, _ = await reserve(limiter, two)
     await reserve(limiter, two)
@@ -101,7 +106,9 @@ async def test_places_are_freed_at_the_end_and_when_a_replica_died(redis: FakeAs
     await limiter.settle(first, 0)
     assert (await reserve(limiter, two))[1] is None
     assert (await reserve(limiter, two))[1] == Refusal("concurrency", None)
-    await asyncio.sleep(0.06)
+    wall_clock.advance(599)
+    assert (await reserve(limiter, two))[1] == Refusal("concurrency", None)
+    wall_clock.advance(1)
     assert (await reserve(limiter, two))[1] is None
 
 
@@ -119,17 +126,18 @@ async def test_counts_expire(redis: FakeAsyncRedis, limiter: Limiter) -> None:
     assert 0 < await redis.ttl(keys.admitted("key-1")) <= 600
 
 
-async def test_places_of_a_replica_that_is_gone_are_freed_after_a_lease(redis: FakeAsyncRedis) -> None:
+async def test_places_of_a_replica_that_is_gone_are_freed_after_a_lease(
+    redis: FakeAsyncRedis, wall_clock: WallClock
+) -> None:
     two = key(concurrency=2)
-    gone, here = limiter_of(redis, "gone"), limiter_of(redis, "here", lease=0.2)
+    gone, here = limiter_of(redis, "gone"), limiter_of(redis, "here", lease=60)
     await reserve(gone, two)
     await reserve(gone, two)
     _, refusal, _ = await reserve(here, two)
-    assert refusal is not None
-    assert refusal.limit == "concurrency"
-    assert refusal.wait is not None
-    assert refusal.wait == pytest.approx(0.2, abs=0.01)
-    await asyncio.sleep(refusal.wait)
+    assert refusal == Refusal("concurrency", 60)
+    wall_clock.advance(59)
+    assert (await reserve(here, two))[1] == Refusal("concurrency", 1)
+    wall_clock.advance(1)
     _, refusal, _ = await reserve(here, two)
     assert refusal is None
     _, refusal, _ = await reserve(here, two)
@@ -138,16 +146,17 @@ async def test_places_of_a_replica_that_is_gone_are_freed_after_a_lease(redis: F
     assert await awaitable(redis.hkeys(keys.buckets("key-1"))) == []
 
 
-async def test_a_replica_that_is_missed_only_for_a_moment_keeps_its_places(redis: FakeAsyncRedis) -> None:
+async def test_a_replica_that_is_missed_only_for_a_moment_keeps_its_places(
+    redis: FakeAsyncRedis, wall_clock: WallClock
+) -> None:
     one = key(concurrency=1)
-    other, here = limiter_of(redis, "other"), limiter_of(redis, "here", lease=0.05)
+    other, here = limiter_of(redis, "other"), limiter_of(redis, "here", lease=60)
     reservation, _, _ = await reserve(other, one)
     # The store was away, and the other replica has not announced itself since.
     _, refusal, _ = await reserve(here, one)
-    assert refusal is not None
-    assert refusal.wait is not None
+    assert refusal == Refusal("concurrency", 60)
     await redis.set(keys.replica("other"), "{}")
-    await asyncio.sleep(refusal.wait)
+    wall_clock.advance(60)
     assert (await reserve(here, one))[1] == Refusal("concurrency", None)
     await redis.delete(keys.replica("other"))
     assert (await reserve(here, one))[1] is not None, "it is missed anew"
@@ -179,21 +188,17 @@ def test_headers_are_sent_for_the_limits_that_there_are() -> None:
 
 
 async def test_limits_hold_as_before_after_the_stores_clock_was_set_back(
-    limiter: Limiter, redis: FakeAsyncRedis
+    limiter: Limiter, wall_clock: WallClock
 ) -> None:
     one = key(requests_per_minute=60, tokens_per_minute=100)
     assert (await reserve(limiter, one, 100))[1] is None
-    for field in ("requests", "tokens", "at"):
-        value = await awaitable(redis.hget(keys.buckets(one.id), field))
-        await awaitable(redis.hset(keys.buckets(one.id), field, str(float(value or 0) + 3_600_000)))
+    wall_clock.advance(-3600)
     for _ in range(2):
         _, refusal, counts = await reserve(limiter, one, 50)
-        assert refusal is not None
-        assert refusal.limit == "tokens"
-        assert refusal.wait == pytest.approx(30, abs=5)
-        assert counts["requests"].remaining in (59, 60)
-    # Buckets go on to fill: the time of the store is what counts from now on.
-    assert float(await awaitable(redis.hget(keys.buckets(one.id), "at")) or 0) < time.time() * 1000 + 60_000
+        assert refusal == Refusal("tokens", 30)
+        assert counts["requests"].remaining == 59
+    wall_clock.advance(30)
+    assert (await reserve(limiter, one, 50))[1] is None, "buckets go on to fill by the store's clock"
 
 
 @pytest.mark.parametrize("garbage", ["x", "", "nan", "inf", "-1", "1e300", None])

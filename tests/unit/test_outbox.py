@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_rep
 from shared.protocol.request import ChatRequest, Message, Sampling
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
+from tests.support.eventually import eventually
 from tests.support.redis_types import awaitable
 
 LEASE = 0.15
@@ -172,21 +173,13 @@ async def heir(redis: ArqRedis) -> AsyncIterator[Replica]:
     await replica.stop()
 
 
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.01)
-
-
 async def kept_promises(redis: ArqRedis) -> None:
     """Wait until nobody holds a promise."""
 
     async def none_left() -> bool:
         return not await redis.exists(keys.outbox("gone"), keys.outbox("heir"))
 
-    await until(none_left)
+    await eventually(none_left)
 
 
 async def test_an_answer_that_ended_unheard_is_stored_as_it_would_have_been(redis: ArqRedis, heir: Replica) -> None:
@@ -213,7 +206,7 @@ async def test_an_answer_under_way_is_followed_to_its_end(redis: ArqRedis, heir:
     async def followed() -> bool:
         return bool(heir.relay.streams())
 
-    await until(followed)
+    await eventually(followed)
     await heir.relay.recovered()
     (answer,) = heir.relay.streams()
     await write_journal(redis, "job-a1", ANSWER[2:])
@@ -239,6 +232,7 @@ async def test_an_answer_that_fails_is_not_stored(redis: ArqRedis, heir: Replica
     assert heir.relay.streams() == set()
 
 
+@pytest.mark.usefixtures("wall_clock")
 async def test_a_taken_over_request_is_settled_once(redis: ArqRedis, heir: Replica) -> None:
     key = ApiKey(id="key-1", digest="0" * 64, tokens_per_minute=1000, concurrency=1)
     await put_key(redis, key)
@@ -252,9 +246,9 @@ async def test_a_taken_over_request_is_settled_once(redis: ArqRedis, heir: Repli
     async def place_is_free() -> bool:
         return not await redis.zcard(keys.admitted("key-1"))
 
-    await until(place_is_free)
+    await eventually(place_is_free)
     _, counts = await heir.limiter.reserve(Reservation(key, "r2", 0))
-    assert counts["tokens"].remaining == pytest.approx(1000 - 6, abs=5)
+    assert counts["tokens"].remaining == 1000 - 6
 
 
 async def test_a_replica_that_ends_leaves_its_promise_and_its_jobs(redis: ArqRedis) -> None:

@@ -17,6 +17,7 @@ from api.service import ChatService
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import announce_worker
 from shared.runtime.settings import ApiSettings
+from tests.support.eventually import eventually
 from tests.support.jobs import WORKER, enqueue
 
 PATIENCE = 10.0
@@ -39,9 +40,11 @@ async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(
     beats = iter([0.0])
     monkeypatch.setattr(api.service, "next_tick", lambda period: next(beats, NEVER))
     reaping = asyncio.create_task(service.reap())
-    async with asyncio.timeout(PATIENCE):
-        while await queue.depth() != (1, 0):  # noqa: ASYNC110 - the queue has no event
-            await asyncio.sleep(0.01)
+
+    async def is_back() -> bool:
+        return await queue.depth() == (1, 0)
+
+    await eventually(is_back)
     reaping.cancel()
 
 
@@ -61,9 +64,8 @@ async def test_the_date_is_kept_until_the_end(monkeypatch: pytest.MonkeyPatch) -
     moments = iter([0.0, 0.0, 3600.0, 3600.0])
     monkeypatch.setattr(time, "time", lambda: next(moments, 3600.0))
     serving = asyncio.create_task(server.main_loop())
+    await eventually(lambda: len(asked) >= 3)
     async with asyncio.timeout(PATIENCE):
-        while len(asked) < 3:  # noqa: ASYNC110 - nor has the loop
-            await asyncio.sleep(0.001)
         assert dict(server.server_state.default_headers)[b"date"] == b"Thu, 01 Jan 1970 01:00:00 GMT"
         server.end()
         await serving

@@ -12,6 +12,7 @@ from shared.protocol.events import Delta, Finished, decode_frame, encode_event
 from shared.protocol.queue import Emitter, Lease
 from shared.redis import keys
 from shared.redis.raw_connection import RawConnection, unpack
+from tests.support.eventually import eventually
 from tests.support.jobs import REPLICA
 from worker.publisher import Publisher
 
@@ -101,18 +102,13 @@ class Rig:
         """The first attempt of a job."""
         return self.leases.setdefault(job, Lease(job, 1, REPLICA))
 
-    async def until(self, reached: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not reached():  # noqa: ASYNC110 - what is waited for is state
-                await asyncio.sleep(0.005)
-
 
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     monkeypatch.setattr(worker.publisher, "_RETRY_DELAYS", (0.01,))
     rig = Rig()
     running = asyncio.create_task(rig.publisher.run())
-    await rig.until(lambda: rig.line.is_open)
+    await eventually(lambda: rig.line.is_open)
     yield rig
     running.cancel()
 
@@ -136,7 +132,7 @@ async def test_what_comes_while_the_store_is_slow_goes_together_as_soon_as_it_an
 
 async def test_the_last_answer_is_looked_for_though_nothing_follows(rig: Rig) -> None:
     rig.step(0, "a")
-    await rig.until(lambda: rig.line.watched)
+    await eventually(lambda: rig.line.watched)
     rig.line.answer([0, b"a"])
     assert rig.stale == [frozenset({"a"})]
     async with asyncio.timeout(PATIENCE):
@@ -147,7 +143,7 @@ async def test_the_last_answer_is_looked_for_though_nothing_follows(rig: Rig) ->
 async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
     rig.publisher.end_soon(rig.lease("a"), Finished(0, "stop"))
     flushing = asyncio.create_task(rig.publisher.flushed())
-    await rig.until(lambda: bool(rig.line.sent))
+    await eventually(lambda: bool(rig.line.sent))
     assert not flushing.done()
     rig.line.answer([1, 1])
     async with asyncio.timeout(PATIENCE):
@@ -158,7 +154,7 @@ async def test_the_load_is_told_with_a_jobs_end(rig: Rig) -> None:
     rig.step(0, "a")
     rig.line.waiting.append([1, 1])
     rig.publisher.discard(rig.lease("a"))
-    await rig.until(lambda: len(rig.line.sent) == 2)
+    await eventually(lambda: len(rig.line.sent) == 2)
     rig.line.waiting.append([1])
     rig.step(0, "b")
     assert [b"0.5" in command for command in rig.line.sent] == [False, True, False]
@@ -183,11 +179,11 @@ async def test_what_was_not_confirmed_is_sent_again_on_a_new_line(rig: Rig, refu
     else:
         rig.line.waiting.append(refusal)
     rig.step(0, "b")
-    await rig.until(lambda: len(rig.line.sent) == 2)
+    await eventually(lambda: len(rig.line.sent) == 2)
     assert rig.line.opened == 2
     assert [b"0.5" in command for command in rig.line.sent] == [True, True]
     rig.line.answer([1, 1])
-    await rig.until(lambda: len(rig.line.sent) == 3)
+    await eventually(lambda: len(rig.line.sent) == 3)
     assert rig.line.frames()[2] == [("b", 0)]
 
 
@@ -196,9 +192,9 @@ async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_ag
     rig.publisher.end(rig.lease("a"), Finished(1, "stop"))
     rig.publisher.flush()
     rig.line.answer(ResponseError("NOSCRIPT"))
-    await rig.until(lambda: len(rig.line.sent) == 2)
+    await eventually(lambda: len(rig.line.sent) == 2)
     rig.line.answer([1, 1])
-    await rig.until(lambda: len(rig.line.sent) == 3)
+    await eventually(lambda: len(rig.line.sent) == 3)
     # A job that goes on is told as (id, attempt, event), one that ends as (id, attempt, 1, number of events, event).
     endings = [command[-5:-1] == [b"a", b"1", b"1", b"1"] for command in rig.line.sent]
     assert endings == [False, False, True]
@@ -207,7 +203,7 @@ async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_ag
 async def test_a_store_that_says_nothing_is_left_for_a_new_line(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker.publisher, "READ_TIMEOUT", 0.02)
     rig.step(0, "a")
-    await rig.until(lambda: rig.line.opened == 2)
+    await eventually(lambda: rig.line.opened == 2)
     assert rig.line.frames() == [[("a", 0)], [("a", 0)]]
 
 

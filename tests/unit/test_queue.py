@@ -1,8 +1,5 @@
 """The claim and lease protocol, script by script, on a simulated Redis."""
 
-import asyncio
-import time
-
 import pytest
 from arq.connections import ArqRedis
 
@@ -12,14 +9,15 @@ from shared.redis import keys
 from shared.redis.raw_connection import unpack
 from tests.support.emitting import emit
 from tests.support.jobs import REPLICA, enqueue
+from tests.support.wall_clock import WallClock
 
 EMITTER = Emitter("tiny", "w1")
 PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
 
 
-async def test_jobs_are_claimed_in_the_order_they_came(queue: JobQueue) -> None:
+async def test_jobs_are_claimed_in_the_order_they_came(queue: JobQueue, wall_clock: WallClock) -> None:
     assert await enqueue(queue, "a") == 0
-    await asyncio.sleep(0.002)
+    wall_clock.advance(0.002)
     assert await enqueue(queue, "b") == 1
     claims, left = await queue.claim("w1", used=0, slots=1)
     assert [claim.job for claim in claims] == ["a"]
@@ -118,25 +116,25 @@ async def test_the_end_leaves_nothing_but_an_expiring_journal(queue: JobQueue, r
     assert 0 < await redis.pttl(keys.journal("a")) <= 60_000
 
 
-async def test_a_lapsed_claim_goes_back_to_its_old_place(redis: ArqRedis) -> None:
-    queue = JobQueue(redis, "tiny", lease_ms=1)
+async def test_a_lapsed_claim_goes_back_to_its_old_place(redis: ArqRedis, wall_clock: WallClock) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "a")
-    await asyncio.sleep(0.002)
+    wall_clock.advance(0.002)
     await enqueue(queue, "b")
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     await emit(redis, EMITTER, {Lease("a", 1, REPLICA): [encode_event(Delta(0, (7,), "Hi"))]})
-    await asyncio.sleep(0.01)
+    wall_clock.advance(60)
     assert (await queue.reap())[0] == ["a"]
     (again,), left = await queue.claim("w2", used=0, slots=1)
     assert (claim.job, again.job, again.attempt, left) == ("a", "a", 2, 1)
     assert again.history() == [Delta(0, (7,), "Hi")]
 
 
-async def test_a_worker_that_lost_its_claim_can_publish_nothing(redis: ArqRedis) -> None:
-    queue = JobQueue(redis, "tiny", lease_ms=1)
+async def test_a_worker_that_lost_its_claim_can_publish_nothing(redis: ArqRedis, wall_clock: WallClock) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "lost", "kept")
     await queue.claim("w1", used=0, slots=2)
-    await asyncio.sleep(0.01)
+    wall_clock.advance(60)
     await queue.reap()
     await queue.claim("w2", used=0, slots=1)
     (kept,), _ = await queue.claim("w1", used=0, slots=2)
@@ -150,17 +148,16 @@ async def test_a_worker_that_lost_its_claim_can_publish_nothing(redis: ArqRedis)
     assert await queue.journal(kept.job) == []
 
 
-async def test_renewal_keeps_a_lease_and_names_what_is_lost(redis: ArqRedis) -> None:
+async def test_renewal_keeps_a_lease_and_names_what_is_lost(redis: ArqRedis, wall_clock: WallClock) -> None:
     queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "a", "b")
     await queue.claim("w1", used=0, slots=2)
-    before = await redis.zscore(keys.inflight("tiny"), "a")
-    await asyncio.sleep(0.005)
+    wall_clock.advance(59)
     assert await queue.renew("w1", [("a", 1), ("b", 2), ("c", 1)]) == ["b", "c"]
-    after = await redis.zscore(keys.inflight("tiny"), "a")
-    assert before is not None
-    assert after is not None
-    assert after > before
+    wall_clock.advance(59)
+    assert (await queue.reap())[0] == ["b"], "its lease was not renewed"
+    wall_clock.advance(1)
+    assert (await queue.reap())[0] == ["a"]
 
 
 async def test_a_waiting_job_is_cancelled_in_the_queue(queue: JobQueue, redis: ArqRedis) -> None:
@@ -184,12 +181,12 @@ async def test_a_running_job_is_cancelled_through_its_worker(queue: JobQueue, re
     assert await queue.renew("w1", [("a", 1)]) == ["a"]
 
 
-async def test_a_cancelled_job_is_not_given_to_another_worker(redis: ArqRedis) -> None:
-    queue = JobQueue(redis, "tiny", lease_ms=1)
+async def test_a_cancelled_job_is_not_given_to_another_worker(redis: ArqRedis, wall_clock: WallClock) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "a")
     await queue.claim("w1", used=0, slots=1)
     await queue.cancel(["a"])
-    await asyncio.sleep(0.01)
+    wall_clock.advance(60)
     assert (await queue.reap())[0] == []
     assert await queue.depth() == (0, 0)
     assert await redis.exists(keys.payload("a"), keys.state("a")) == 0
@@ -217,8 +214,8 @@ async def test_the_least_loaded_listening_worker_is_woken(queue: JobQueue, redis
     assert await redis.zscore(keys.load("tiny"), "dead") is None
 
 
-async def test_crashes_and_lapses_are_remembered(redis: ArqRedis) -> None:
-    queue = JobQueue(redis, "tiny", lease_ms=1)
+async def test_crashes_and_lapses_are_remembered(redis: ArqRedis, wall_clock: WallClock) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "guilty", "innocent")
     await queue.claim("w1", used=0, slots=2)
     await queue.release("w1", [("guilty", 1), ("innocent", 1)], suspects={"guilty"})
@@ -227,7 +224,7 @@ async def test_crashes_and_lapses_are_remembered(redis: ArqRedis) -> None:
         "guilty": (1, 0),
         "innocent": (0, 0),
     }
-    await asyncio.sleep(0.01)
+    wall_clock.advance(60)
     await queue.reap()
     claims, _ = await queue.claim("w1", used=0, slots=2)
     assert {claim.job: (claim.crashes, claim.lost_workers) for claim in claims} == {
@@ -251,66 +248,54 @@ async def test_a_job_that_is_queued_twice_while_it_runs_keeps_its_worker(queue: 
     assert await queue.depth() == (0, 1)
 
 
-async def test_leases_that_lapsed_while_the_store_was_away_hold_once_more(redis: ArqRedis) -> None:
-    queue = JobQueue(redis, "tiny", lease_ms=50)
+async def test_leases_that_lapsed_while_the_store_was_away_hold_once_more(
+    redis: ArqRedis, wall_clock: WallClock
+) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "a")
     await queue.reap()
     await queue.claim("w1", used=0, slots=1)
-    await asyncio.sleep(0.1)
+    wall_clock.advance(60)
     assert (await queue.reap())[0] == []
     assert await queue.renew("w1", [("a", 1)]) == []
 
 
-async def test_a_worker_that_does_not_come_back_with_the_store_loses_its_claims(redis: ArqRedis) -> None:
-    queue = JobQueue(redis, "tiny", lease_ms=50)
+async def test_a_worker_that_does_not_come_back_with_the_store_loses_its_claims(
+    redis: ArqRedis, wall_clock: WallClock
+) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "a")
     await queue.reap()
     await queue.claim("w1", used=0, slots=1)
-    await asyncio.sleep(0.1)
+    wall_clock.advance(60)
     assert (await queue.reap())[0] == []
-    await asyncio.sleep(0.1)
+    wall_clock.advance(60)
     assert (await queue.reap())[0] == ["a"]
 
 
-async def test_who_reaps_is_told_when_the_next_lease_ends(redis: ArqRedis) -> None:
+async def test_who_reaps_is_told_when_the_next_lease_ends(redis: ArqRedis, wall_clock: WallClock) -> None:
     queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "a", "b")
     assert await queue.reap() == ([], None)
     await queue.claim("w1", used=0, slots=1)
-    _, first = await queue.reap()
-    assert first is not None
-    assert 50 < first <= 60
+    assert await queue.reap() == ([], 60)
+    wall_clock.advance(10)
     short = JobQueue(redis, "tiny", lease_ms=30_000)
     await short.claim("w2", used=0, slots=1)
-    _, second = await queue.reap()
-    assert second is not None
-    assert 20 < second <= 30
+    assert await queue.reap() == ([], 30)
+    wall_clock.advance(15)
+    assert await queue.reap() == ([], 15)
 
 
-async def test_a_clock_that_is_set_back_does_not_stop_the_reaping(redis: ArqRedis) -> None:
-    queue = JobQueue(redis, "tiny", lease_ms=1)
+async def test_a_clock_that_is_set_back_does_not_stop_the_reaping(redis: ArqRedis, wall_clock: WallClock) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await enqueue(queue, "a")
+    await queue.reap()
+    wall_clock.advance(-3600)
     await queue.claim("w1", used=0, slots=1)
-    await asyncio.sleep(0.01)
-    await redis.set(keys.reaped("tiny"), int(time.time() * 1000) + 3_600_000)
+    wall_clock.advance(20)
+    assert await queue.reap() == ([], 40)
+    wall_clock.advance(20)
+    assert await queue.reap() == ([], 20)
+    wall_clock.advance(20)
     assert (await queue.reap())[0] == ["a"]
-
-
-async def test_any_number_of_events_is_published_at_once(queue: JobQueue, redis: ArqRedis) -> None:
-    await enqueue(queue, "a", "b")
-    claims, _ = await queue.claim("w1", used=0, slots=2)
-    events = [encode_event(Delta(position, (7,), "x")) for position in range(25_000)]
-    held = [Lease(claim.job, claim.attempt, REPLICA) for claim in claims]
-    last = encode_event(Finished(25_000, "stop"))
-    await emit(redis, EMITTER, {held[0]: [*events, last], held[1]: events}, ended={held[0]})
-    assert await queue.journal("a") == [*await queue.journal("b"), Finished(25_000, "stop")]
-    assert len(await queue.journal("b")) == 25_000
-    assert await redis.pttl(keys.journal("b")) > 60_000 >= await redis.pttl(keys.journal("a")) > 0
-
-
-async def test_a_worker_may_have_any_number_of_slots(queue: JobQueue) -> None:
-    names = {f"j{number}": number + 1 for number in range(20_000)}
-    await queue.redis.mset({keys.payload(name): b"payload" for name in names})
-    await queue.redis.zadd(keys.queue("tiny"), names)
-    claims, left = await queue.claim("w1", used=0, slots=20_000)
-    assert ([claim.job for claim in claims], left) == (list(names), 0)

@@ -11,6 +11,7 @@ import shared.redis.subscription
 from shared.redis.client import raw_connection
 from shared.redis.raw_connection import RawConnection
 from shared.redis.subscription import subscribe
+from tests.support.eventually import eventually
 from tests.unit.fake_redis_server import LittleStore, fake_redis_server
 
 PATIENCE = 10.0
@@ -66,10 +67,14 @@ async def test_nobody_is_told_who_does_not_watch(store: LittleStore, open_line: 
     open_line.watch(called.set)
     open_line.unwatch()
     open_line.send("ECHO", "quiet")
-    async with asyncio.timeout(PATIENCE):
-        while not (answers := open_line.replies()):  # noqa: ASYNC110 - that nothing calls is what is tested
-            await asyncio.sleep(0.01)
-    assert answers == [b"quiet"]
+    replies: list[object] = []
+
+    def has_replied() -> bool:
+        replies.extend(open_line.replies())
+        return bool(replies)
+
+    await eventually(has_replied, "a reply")
+    assert replies == [b"quiet"]
     assert not called.is_set()
 
 
@@ -140,8 +145,7 @@ async def test_a_store_that_hangs_is_noticed_and_one_that_is_quiet_is_not(
     )
     async with asyncio.timeout(PATIENCE):
         await subscribed.wait()
-        while store.heard.count([b"PING"]) < 3:  # noqa: ASYNC110 - the store has no event for it
-            await asyncio.sleep(0.01)
+        await eventually(lambda: store.heard.count([b"PING"]) >= 3, "three pings")
         assert not hearing.done()
         store.silent = True
         with pytest.raises(ConnectionError, match="does not reply"):

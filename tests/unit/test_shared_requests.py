@@ -1,7 +1,6 @@
 """The jobs of one request share one copy of it: in the store, in the worker and in the prompt process."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from arq.connections import ArqRedis
@@ -19,9 +18,11 @@ from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
 from tests.support.emitting import emit
+from tests.support.eventually import eventually
 from tests.support.jobs import WORKER
 from tests.support.prompts import Maker, prompts_of
 from tests.support.redis_types import awaitable
+from tests.support.wall_clock import WallClock
 from worker.consumer import ChatWorker
 from worker.prompt.interface import Prepared
 from worker.shared_requests import RequestGone, SharedRequests
@@ -103,13 +104,13 @@ async def test_the_last_job_to_end_deletes_the_request(queue: JobQueue) -> None:
     assert await queue.redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
 
 
-async def test_cancelled_jobs_delete_the_request(redis: ArqRedis) -> None:
-    queue = JobQueue(redis, "tiny", lease_ms=1)
+async def test_cancelled_jobs_delete_the_request(redis: ArqRedis, wall_clock: WallClock) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
     await queue.enqueue(jobs(asked()), limit=10)
     await queue.claim("w1", used=0, slots=1)
     await queue.cancel(["r:0", "r:1", "r:2"])
     assert await queue.shared_request("r") is not None, "a worker has one of the jobs"
-    await asyncio.sleep(0.01)
+    wall_clock.advance(60)
     await queue.reap()
     assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
 
@@ -139,12 +140,6 @@ async def test_jobs_that_were_cancelled_before_they_came_store_no_request(queue:
     assert await queue.redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - what is waited for is state
-            await asyncio.sleep(0.005)
-
-
 class Reads(JobQueue):
     """A queue that counts how often shared requests are read."""
 
@@ -167,7 +162,7 @@ async def test_a_worker_reads_the_request_once(redis: ArqRedis) -> None:
     consumer = ChatWorker(redis, queue, "w1", serve, slots=3, poll=3600)
     consumer.open(3)
     running = asyncio.create_task(consumer.main())
-    await until(lambda: len(served) == 3)
+    await eventually(lambda: len(served) == 3)
     await cancel_all({running, *consumer.tasks.values()})
     assert sorted(served, key=lambda job: job.id) == jobs(asked())
     assert served[0].request is served[1].request is served[2].request
@@ -185,7 +180,7 @@ async def test_jobs_whose_request_is_gone_are_set_aside(redis: ArqRedis) -> None
     consumer = ChatWorker(redis, queue, "w1", serve, slots=3, poll=3600)
     consumer.open(3)
     running = asyncio.create_task(consumer.main())
-    await until(lambda: consumer.jobs_failed == 3 and not consumer.tasks)
+    await eventually(lambda: consumer.jobs_failed == 3 and not consumer.tasks)
     await cancel_all({running})
     assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
     assert await queue.depth() == (0, 0)

@@ -15,10 +15,9 @@ from typing import Any
 from bench.report import median_and_spread, save, table
 from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
-from tests.support.engine_reports import reports_of
+from tests.support.engine_reports import ReportingEngine
 from worker.engine.interface import Gauges, Refused, Sequence
 from worker.engine.options import EngineOptions
-from worker.engine.process import EngineProcess
 from worker.model.local import resolve
 
 TOKENS = 128
@@ -38,7 +37,7 @@ async def _measure(runs: int, batches: Series[int]) -> list[dict[str, object]]:
     settings = EngineSettings(max_batch=max(batches))
     model = resolve("default")
     options = EngineOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
-    engine = EngineProcess(options, step_timeout=60)
+    engine = ReportingEngine(options)
     await engine.start()
     try:
         await engine.ready()
@@ -70,9 +69,9 @@ async def _measure(runs: int, batches: Series[int]) -> list[dict[str, object]]:
 class _Load:
     """Runs batches on one engine, with no prompt twice."""
 
-    def __init__(self, engine: EngineProcess) -> None:
+    def __init__(self, engine: ReportingEngine) -> None:
         self._engine = engine
-        self._reports = reports_of(engine)
+        self._reports = engine.reports()
         self._numbers = itertools.count(1)
         self._before = Gauges(0, 0, 0.0, 0, 0, 0)
 

@@ -88,7 +88,13 @@ class EngineSupervisor:
             await self.engine.stop()
 
     async def _run_engine(self) -> None:
-        engine = self.engine = EngineProcess(self._options, self._on_stage, step_timeout=self._step_timeout)
+        engine = self.engine = EngineProcess(
+            self._options,
+            step_timeout=self._step_timeout,
+            on_stepped=self._service.on_stepped,
+            on_refused=self._service.on_refused,
+            on_loading=self._on_stage,
+        )
         try:
             await engine.start()
             engine_info = await engine.ready()
@@ -121,7 +127,7 @@ class EngineSupervisor:
     async def _watch(self, engine: EngineProcess) -> None:
         watchdog = asyncio.create_task(self._watchdog(engine), name="engine watchdog")
         try:
-            await engine.run(self._service.on_stepped, self._service.on_refused)
+            await engine.ended()
         finally:
             watchdog.cancel()
 

@@ -1,7 +1,6 @@
 """Child processes of ``vinoqueue up``. Each runs in its own session and is killed if ``up`` dies."""
 
 import asyncio
-import ctypes
 import os
 import signal
 import sys
@@ -9,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from shared.runtime.placement import run_on
-
-_PR_SET_PDEATHSIG = 1
+from shared.runtime.processes import die_with_parent
 
 
 class Child:
@@ -94,28 +92,16 @@ class Child:
             pass  # the group is empty (macOS reports EPERM)
 
 
-def ending(code: int) -> str:
-    """Describe an exit code: ``exit code 1``, or ``signal SIGKILL`` for a negative one."""
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"signal {-code}"
-
-
 def _before_exec(parent: int, cpus: frozenset[int]) -> Callable[[], None] | None:
     """Return the function that runs in the child between fork and exec, or None on other systems than Linux.
 
-    It requests SIGKILL for the death of ``parent`` and sets the CPU affinity to ``cpus``.
+    It has the child killed when ``parent`` dies, and sets its CPU affinity to ``cpus``.
     """
     if sys.platform != "linux":
         return None
-    # Resolved before the fork: as little as possible should run between fork and exec.
-    prctl = ctypes.CDLL(None).prctl
 
     def prepare() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         if os.getppid() != parent:
             os._exit(1)
         run_on(cpus)

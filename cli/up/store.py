@@ -11,8 +11,9 @@ import click
 from redis.exceptions import RedisError
 
 from cli.instances import make_folder, remove_folder, socket_in
-from cli.up.children import Child, ending
+from cli.up.children import Child
 from shared.redis.client import connect
+from shared.runtime.processes import exit_description
 
 START_PATIENCE = 10.0
 """Seconds to wait for Valkey to accept commands."""
@@ -59,7 +60,9 @@ class EmbeddedValkey:
         try:
             await asyncio.wait([ended, answers], return_when=asyncio.FIRST_COMPLETED)
             if not answers.done():
-                raise click.ClickException(f"Valkey did not start ({ending(ended.result())}):\n{self.last_words()}")
+                raise click.ClickException(
+                    f"Valkey did not start: it {exit_description(ended.result())}.\n{self.last_words()}"
+                )
             await answers
         finally:
             ended.cancel()

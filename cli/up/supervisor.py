@@ -12,13 +12,13 @@ from redis.exceptions import RedisError
 
 from cli.health import reachable
 from cli.options import file_variable, variable
-from cli.up.children import Child, ending
+from cli.up.children import Child
 from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
 from shared.protocol.registry import Survey, WorkerInfo, survey
 from shared.redis.client import connect
 from shared.runtime.placement import beside_engine, own_cpus
-from shared.runtime.processes import module_command
+from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
 from worker.devices import computes_on_cpus
 
@@ -123,19 +123,19 @@ class _Supervisor:
         while True:
             began = time.monotonic()
             await child.start()
-            how = ending(await child.wait())
+            how = exit_description(await child.wait())
             if not self._ready:
-                raise click.ClickException(f"The {child.name} did not start: it ended with {how}. See its lines above.")
+                raise click.ClickException(f"The {child.name} did not start: it {how}. See its lines above.")
             if time.monotonic() - began > HEALTHY_AFTER:
                 pause = FIRST_PAUSE
-            self._progress.say(f"The {child.name} ended with {how}; it starts again in {pause:.1f} s")
+            self._progress.say(f"The {child.name} {how}; it starts again in {pause:.1f} s")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _guard(self, store: EmbeddedValkey) -> NoReturn:
         """Raise :class:`click.ClickException` when the store exits, because the queue and all journals are lost."""
-        how = ending(await store.child.wait())
-        raise click.ClickException(f"Valkey ended with {how}, and the queue with it.\n{store.last_words()}".rstrip())
+        how = exit_description(await store.child.wait())
+        raise click.ClickException(f"Valkey {how}, and the queue is lost.\n{store.last_words()}".rstrip())
 
     async def _watch(self) -> NoReturn:
         """Poll the registry and print the progress of the worker and the API."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from worker.grammar.interface import Compile, Compiled, GrammarOptions, GrammarReply, GrammarsReady, InvalidGrammar
-from worker.ipc import ChildChannel
-from worker.worker_subprocess import LoadFailed
+from worker.subprocess.channel import ChildChannel
+from worker.subprocess.messages import LoadFailed
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from worker.ipc import ChildChannel
 from worker.prompt.interface import Prepare, Prepared, PromptOptions, PromptReady, PromptReply
-from worker.worker_subprocess import LoadFailed
+from worker.subprocess.channel import ChildChannel
+from worker.subprocess.messages import LoadFailed
 
 
 def main() -> None:

@@ -88,7 +88,7 @@ async def test_the_time_for_which_the_process_waits_for_a_cpu_does_not_count(
             starved.append(elapsed)
             return 0.0 if sum(starved) < 3 * DEADLINE else elapsed
 
-    monkeypatch.setattr("worker.worker_subprocess.CpuTime", CpuTimeOfAStarvedProcess)
+    monkeypatch.setattr("worker.subprocess.calls.CpuTime", CpuTimeOfAStarvedProcess)
     await _refusal(grammars, "hang")
     assert sum(starved) >= 3 * DEADLINE
 

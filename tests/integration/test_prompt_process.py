@@ -130,7 +130,10 @@ async def test_stopping_refuses_whoever_waits_and_ends_the_process(faulty: Promp
         await prepare(faulty, _request("late"))
 
 
-@pytest.mark.parametrize(("context_length", "reason"), [(1, "no such tokenizer"), (2, "died while it loaded")])
+@pytest.mark.parametrize(
+    ("context_length", "reason"),
+    [(1, "no such tokenizer"), (2, "the prompt process ended with exit code 0 while it loaded")],
+)
 async def test_a_tokenizer_that_does_not_load_is_told(tmp_path: Path, context_length: int, reason: str) -> None:
     options = PromptOptions(engine="simulated", path=str(tmp_path), context_length=context_length)
     process = PromptProcess(options, module=FAULTY)

@@ -1,26 +1,40 @@
-"""An engine process's reports as an asynchronous iterator."""
+"""An engine process whose reports are iterated over."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+
+from msgspec.structs import replace
 
 from worker.engine.interface import RawStep, Refused
+from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 
 
-async def reports_of(engine: EngineProcess) -> AsyncIterator[RawStep | Refused]:
-    """Yield what ``engine`` says after it is ready, until its process ends."""
-    heard: asyncio.Queue[RawStep | Refused | None] = asyncio.Queue()
+class ReportingEngine(EngineProcess):
+    """An engine process that keeps its reports for :meth:`reports`."""
 
-    async def listen() -> None:
+    def __init__(self, options: EngineOptions, on_loading: Callable[[str], None] = lambda stage: None) -> None:
+        self._reports: asyncio.Queue[RawStep | Refused | None] = asyncio.Queue()
+        super().__init__(
+            options,
+            step_timeout=60,
+            on_stepped=self._keep,
+            on_refused=self._reports.put_nowait,
+            on_loading=on_loading,
+        )
+
+    async def reports(self) -> AsyncIterator[RawStep | Refused]:
+        """Yield the reports until the process ends."""
+        ended = asyncio.create_task(self.ended())
+        ended.add_done_callback(lambda _: self._reports.put_nowait(None))
         try:
-            await engine.run(heard.put_nowait, heard.put_nowait)
+            while (report := await self._reports.get()) is not None:
+                yield report
+            await ended
         finally:
-            heard.put_nowait(None)
+            ended.cancel()
 
-    listening = asyncio.create_task(listen())
-    try:
-        while (report := await heard.get()) is not None:
-            yield report
-        await listening
-    finally:
-        listening.cancel()
+    def _keep(self, report: RawStep) -> None:
+        # The encoded deltas lie in memory that the next read overwrites.
+        outputs = tuple(replace(output, delta=output.delta.copy()) for output in report.outputs)
+        self._reports.put_nowait(replace(report, outputs=outputs))

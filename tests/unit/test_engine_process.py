@@ -10,11 +10,10 @@ from shared.protocol.events import Delta
 from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import news_of, text_of
-from tests.support.engine_reports import reports_of
+from tests.support.engine_reports import ReportingEngine
 from tests.support.eventually import eventually
 from worker.engine.interface import EngineLoadError, Output, RawStep, Refused, Sequence, StepOutput, Stepped
 from worker.engine.options import EngineOptions
-from worker.engine.process import EngineProcess
 from worker.engine.simulated_vocabulary import encode
 
 
@@ -34,8 +33,8 @@ def unpacked(report: RawStep) -> list[StepOutput]:
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[EngineProcess]:
-    process = EngineProcess(options(), step_timeout=60)
+async def engine() -> AsyncIterator[ReportingEngine]:
+    process = ReportingEngine(options())
     await process.start()
     await process.ready()
     yield process
@@ -44,7 +43,7 @@ async def engine() -> AsyncIterator[EngineProcess]:
 
 async def test_loading_tells_its_stages_and_then_the_facts() -> None:
     stages: list[str] = []
-    process = EngineProcess(options(), stages.append, step_timeout=60)
+    process = ReportingEngine(options(), stages.append)
     await process.start()
     engine_info = await process.ready()
     assert engine_info.context_length == 1000
@@ -54,13 +53,13 @@ async def test_loading_tells_its_stages_and_then_the_facts() -> None:
     assert process.exit_code == 0
 
 
-async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: EngineProcess) -> None:
+async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: ReportingEngine) -> None:
     engine.add(sequence(1, "[[say hey]]"))
     engine.add(sequence(2, "[[refuse]]"))
     assert engine.idle_since is None
     outputs: list[StepOutput] = []
     refused: list[int] = []
-    async for report in reports_of(engine):
+    async for report in engine.reports():
         if isinstance(report, Refused):
             refused.append(report.number)
         else:
@@ -74,9 +73,9 @@ async def test_outputs_come_in_order_and_the_gauges_come_to_rest(engine: EngineP
     assert engine.watchdog.silence() == 0
 
 
-async def test_a_cancelled_sequence_says_no_more(engine: EngineProcess) -> None:
+async def test_a_cancelled_sequence_says_no_more(engine: ReportingEngine) -> None:
     engine.add(sequence(1, "[[tokens 100000]]"))
-    async for report in reports_of(engine):
+    async for report in engine.reports():
         assert isinstance(report, Stepped)
         if report.outputs and engine.idle_since is None:
             engine.cancel(1)
@@ -85,18 +84,18 @@ async def test_a_cancelled_sequence_says_no_more(engine: EngineProcess) -> None:
             break
 
 
-async def test_a_crash_ends_the_reports_after_all_that_was_made_before(engine: EngineProcess) -> None:
+async def test_a_crash_ends_the_reports_after_all_that_was_made_before(engine: ReportingEngine) -> None:
     engine.add(sequence(1, "[[crash at 3]]"))
-    made = [output async for report in reports_of(engine) if isinstance(report, Stepped) for output in unpacked(report)]
+    made = [output async for report in engine.reports() if isinstance(report, Stepped) for output in unpacked(report)]
     assert [delta.position for delta in news_of(made)] == [0, 1, 2]
     assert engine.exit_description == "was killed by SIGKILL"
 
 
-async def test_a_sequence_that_crashed_an_engine_goes_on_behind_the_crash(engine: EngineProcess) -> None:
+async def test_a_sequence_that_crashed_an_engine_goes_on_behind_the_crash(engine: ReportingEngine) -> None:
     prompt = encode("[[crash at 3]] [[say abcdef]]")
     engine.add(Sequence(number=1, prompt=prompt, generated=encode("abc"), sampling=Sampling()))
     text = ""
-    async for report in reports_of(engine):
+    async for report in engine.reports():
         assert isinstance(report, Stepped)
         text += text_of(unpacked(report))
         if report.outputs and report.outputs[0].reason:
@@ -104,7 +103,7 @@ async def test_a_sequence_that_crashed_an_engine_goes_on_behind_the_crash(engine
     assert text == "def"
 
 
-async def test_a_hang_shows_as_silence_and_can_be_killed(engine: EngineProcess) -> None:
+async def test_a_hang_shows_as_silence_and_can_be_killed(engine: ReportingEngine) -> None:
     engine.add(sequence(1, "[[hang at 2]]"))
 
     async def watchdog() -> None:
@@ -112,14 +111,14 @@ async def test_a_hang_shows_as_silence_and_can_be_killed(engine: EngineProcess) 
         engine.kill()
 
     watching = asyncio.create_task(watchdog())
-    made = [output async for report in reports_of(engine) if isinstance(report, Stepped) for output in report.outputs]
+    made = [output async for report in engine.reports() if isinstance(report, Stepped) for output in report.outputs]
     await watching
     assert len(made) == 2
     assert engine.exit_code == -9
 
 
 async def test_a_model_that_cannot_be_loaded_says_why() -> None:
-    process = EngineProcess(options("[[fail load]]"), step_timeout=60)
+    process = ReportingEngine(options("[[fail load]]"))
     await process.start()
     with pytest.raises(EngineLoadError, match="can't be loaded"):
         await process.ready()
@@ -128,14 +127,14 @@ async def test_a_model_that_cannot_be_loaded_says_why() -> None:
 
 
 async def test_a_process_that_dies_while_loading_is_a_load_error() -> None:
-    process = EngineProcess(options("[[crash load]]"), step_timeout=60)
+    process = ReportingEngine(options("[[crash load]]"))
     await process.start()
     with pytest.raises(EngineLoadError, match="SIGKILL"):
         await process.ready()
 
 
 async def test_a_process_that_is_stopped_while_it_loads_ends_in_peace() -> None:
-    process = EngineProcess(options(), step_timeout=60)
+    process = ReportingEngine(options())
     await process.start()
     await process.stop(patience=60)
     assert process.exit_code == 0

@@ -10,9 +10,9 @@ import pytest
 from cli.up.children import Child
 from shared.runtime.placement import beside_engine, own_cpus, run_on
 from shared.runtime.settings import EngineSettings
+from tests.support.engine_reports import ReportingEngine
 from worker.devices import computes_on_cpus
 from worker.engine.options import EngineOptions
-from worker.engine.process import EngineProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no process's CPUs")
 
@@ -47,7 +47,7 @@ async def test_the_engine_has_all_of_its_cpus_though_its_supervisor_steps_aside(
     options = EngineOptions.from_settings(settings, path="", context_length=100, cpus=here)
     run_on({max(here)})
     for cpus, expected in ((options.cpus, here), ((), {max(here)})):
-        process = EngineProcess(msgspec.structs.replace(options, cpus=cpus), step_timeout=60)
+        process = ReportingEngine(msgspec.structs.replace(options, cpus=cpus))
         await process.start()
         await process.ready()
         assert process.pid is not None

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 import msgspec
 
@@ -22,15 +23,14 @@ from worker.engine.interface import (
     EngineLoadError,
     EngineRefusal,
     EngineReport,
-    LoadFailed,
     Loading,
-    Quit,
     Ready,
     Refused,
     Stepped,
 )
 from worker.engine.options import EngineOptions
-from worker.ipc import ChildChannel
+from worker.subprocess.channel import ChildChannel
+from worker.subprocess.messages import LoadFailed
 
 Channel = ChildChannel[Command, EngineReport]
 
@@ -57,12 +57,11 @@ def main() -> int:
     except EngineLoadError as error:
         channel.send(LoadFailed(str(error)))
         return 1
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the supervisor has died, and nobody else uses this engine
+    except (EOFError, ConnectionError):
+        return 0  # the supervisor has closed the channel or died
     except EngineBroken as error:
         print(f"vinoqueue engine: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _load(options: EngineOptions, progress: Callable[[str], None]) -> Engine:
@@ -76,10 +75,10 @@ def _load(options: EngineOptions, progress: Callable[[str], None]) -> Engine:
     return OpenVINOEngine(options, progress)
 
 
-def serve(engine: Engine, channel: Channel) -> None:
-    """Run the step loop until :class:`Quit`.
+def serve(engine: Engine, channel: Channel) -> NoReturn:
+    """Run the step loop.
 
-    Raises :class:`EOFError` or :class:`ConnectionError` when the supervisor has died, and
+    Raises :class:`EOFError` or :class:`ConnectionError` when the supervisor has closed the channel or died, and
     :class:`~worker.engine.interface.EngineBroken` when the engine can't continue.
     """
     gauges = engine.gauges()
@@ -100,8 +99,6 @@ def serve(engine: Engine, channel: Channel) -> None:
                         channel.send(Refused(sequence.number, refusal.problem))
                 case Cancel(number):
                     engine.cancel(number)
-                case Quit():
-                    return
         if not engine.busy():
             continue
         at_rest = False

@@ -13,6 +13,7 @@ from shared.protocol.errors import Problem
 from shared.protocol.events import Alternative, Delta
 from shared.protocol.request import Constraint, Sampling
 from worker.grammar.lengths import Bounded
+from worker.subprocess.messages import LoadFailed
 
 StopReason = Literal["stop", "length", "exhausted", "cancelled"]
 """``exhausted``: the KV cache was too small for the sequence."""
@@ -156,11 +157,7 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=2):
     number: int
 
 
-class Quit(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """End the process."""
-
-
-Command = Add | Cancel | Quit
+Command = Add | Cancel
 
 # Reports, from the engine process to the supervisor.
 
@@ -177,13 +174,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag=2):
     engine_info: EngineInfo
 
 
-class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The model can't be loaded. The process exits."""
-
-    message: str
-
-
-class Stepped(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True, tag=4):
+class Stepped(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True, tag=3):
     """The outputs of a step. Without outputs (long prefills), sent every quarter of a second as a sign of life.
 
     Also sent once when the engine becomes idle, with the final gauges. Until then, gauges may be slightly outdated.
@@ -193,7 +184,7 @@ class Stepped(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True, tag
     gauges: Gauges
 
 
-class Refused(msgspec.Struct, frozen=True, array_like=True, tag=5):
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """A sequence could not be added, or was removed because it made a later step fail, perhaps after outputs."""
 
     number: int

@@ -10,8 +10,8 @@ import msgspec
 
 from worker.grammar.interface import Compile, Compiled, GrammarOptions, GrammarReply, GrammarsReady, InvalidGrammar
 from worker.grammar.scratch import GrammarError, ScratchPipeline
-from worker.ipc import ChildChannel
-from worker.worker_subprocess import LoadFailed, serve_requests
+from worker.subprocess.channel import ChildChannel
+from worker.subprocess.messages import LoadFailed
 
 
 def main() -> int:
@@ -24,7 +24,8 @@ def main() -> int:
         channel.send(LoadFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
         return 1
     channel.send(GrammarsReady())
-    return serve_requests(channel, partial(_evaluate, pipeline))
+    channel.serve(partial(_evaluate, pipeline))
+    return 0
 
 
 def _evaluate(pipeline: ScratchPipeline, message: Compile) -> GrammarReply:

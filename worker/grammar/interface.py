@@ -7,7 +7,7 @@ In the engine, a grammar that fails or is slow would fail or stall the step of t
 import msgspec
 
 from shared.protocol.request import Constraint
-from worker.worker_subprocess import LoadFailed
+from worker.subprocess.messages import LoadFailed
 
 
 class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import Constraint
 from worker.grammar.interface import Compile, Compiled, GrammarOptions, GrammarReply, GrammarsReady, InvalidGrammar
-from worker.worker_subprocess import SubprocessCrashed, SubprocessTimeout, SubprocessUnavailable, WorkerSubprocess
+from worker.subprocess.calls import SubprocessCrashed, SubprocessTimeout, SubprocessUnavailable, WorkerSubprocess
 
 MODULE = "worker.grammar.child"
 MOST_SLOWDOWN = 4.0

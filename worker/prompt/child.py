@@ -10,11 +10,11 @@ import msgspec
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from worker.grammar.size import check_size
-from worker.ipc import ChildChannel
 from worker.prompt.interface import Prepare, Prepared, PromptOptions, PromptReady, PromptRefused, PromptReply
 from worker.prompt.maker import PromptMaker
 from worker.prompt.template import ChatTemplateError
-from worker.worker_subprocess import LoadFailed, serve_requests
+from worker.subprocess.channel import ChildChannel
+from worker.subprocess.messages import LoadFailed
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,8 @@ def main() -> int:
         channel.send(LoadFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
         return 1
     channel.send(PromptReady(options.context_length))
-    return serve_requests(channel, lambda message: _answer(maker, message, options.schema_bytes))
+    channel.serve(lambda message: _answer(maker, message, options.schema_bytes))
+    return 0
 
 
 def _load(options: PromptOptions) -> PromptMaker:

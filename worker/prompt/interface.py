@@ -11,7 +11,7 @@ import msgspec
 from shared.protocol.errors import Problem
 from shared.protocol.request import ChatRequest
 from worker.grammar.plan import Plan
-from worker.worker_subprocess import LoadFailed
+from worker.subprocess.messages import LoadFailed
 
 
 class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):

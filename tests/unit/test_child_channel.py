@@ -1,4 +1,4 @@
-"""The message stream between a parent and its child process."""
+"""The child's end of the channel between the supervisor and a subprocess."""
 
 import socket
 import struct
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from worker.ipc import Child, ChildChannel
+from worker.subprocess.channel import ChildChannel
 
 Channel = ChildChannel[list[int], list[int]]
 
@@ -71,10 +71,21 @@ def test_a_message_larger_than_the_sockets_buffer_passes(ends: tuple[socket.sock
     assert received == [message]
 
 
-async def test_a_child_that_was_not_started_has_no_messages() -> None:
-    child: Child[list[int], list[int]] = Child("worker.engine.child", [], msgspec.msgpack.Decoder(list[int]))
-    child.send([1])
-    with pytest.raises(RuntimeError, match="not been started"):
-        async for _ in child.messages():
-            pass
-    assert await child.stop() == 0
+def test_served_messages_are_replied_to_until_the_parent_closes_its_end(ends: tuple[socket.socket, Channel]) -> None:
+    parent, channel = ends
+    parent.sendall(framed([1, 2]) + framed([3]))
+    parent.shutdown(socket.SHUT_WR)
+    channel.serve(lambda numbers: [*numbers, 0])
+    assert parent.recv(1000) == framed([1, 2, 0]) + framed([3, 0])
+
+
+def test_a_parent_that_ends_with_unread_replies_ends_serving(ends: tuple[socket.socket, Channel]) -> None:
+    parent, channel = ends
+
+    def reply(numbers: list[int]) -> list[int]:
+        if numbers == [2]:
+            parent.close()
+        return numbers
+
+    parent.sendall(framed([1]) + framed([2]) + framed([3]))
+    channel.serve(reply)

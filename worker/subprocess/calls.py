@@ -1,17 +1,16 @@
 """A subprocess that serves one call at a time, each with a deadline, and is replaced when it hangs or crashes.
 
-:class:`WorkerSubprocess` is the supervisor's end, :func:`serve_requests` the subprocess's.
+Its own side is :meth:`worker.subprocess.channel.ChildChannel.serve`.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from worker.cpu_time import CpuTime
-from worker.ipc import Child, ChildChannel
+from worker.subprocess.process import ChildProcess, LoadError
 
 _DEADLINE_CHECKS = 10
 """How often the time of a call is checked before its deadline."""
@@ -22,12 +21,6 @@ _MAX_CRASHES = 2
 Call = TypeVar("Call")
 Reply = TypeVar("Reply")
 Ready = TypeVar("Ready")
-
-
-class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The subprocess's first and last message when it can't load its tokenizer."""
-
-    message: str
 
 
 class SubprocessUnavailable(Exception):
@@ -85,14 +78,11 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         load_deadline: float = 120.0,
         unavailable: type[SubprocessUnavailable] = SubprocessUnavailable,
     ) -> None:
-        """``module`` gets ``options`` as JSON on its command line; its first message is ``ready`` or
-        :class:`LoadFailed`, within ``load_deadline`` seconds.
-
-        ``name`` names the subprocess in error messages. ``unavailable`` is the exception type raised when it takes no
-        calls.
+        """The first arguments are those of :class:`ChildProcess`. The subprocess must load within ``load_deadline``
+        seconds. ``unavailable`` is the exception type raised when it takes no calls.
         """
         self._module = module
-        self._arguments = [msgspec.json.encode(options).decode()]
+        self._options = options
         self._decoder = decoder
         self._name = name
         self._ready = ready
@@ -103,9 +93,10 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         self._current: _PendingCall[Call, Reply] | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         """Runs while there is a current call."""
-        self._child: Child[Reply, Call] | None = None
-        self._child_ready = False
-        """Whether the child is loaded and takes calls."""
+        self._child: ChildProcess[Reply, Call, Ready] | None = None
+        """The latest child."""
+        self._serving: ChildProcess[Reply, Call, Ready] | None = None
+        """The child, while it takes calls."""
         self._loaded: asyncio.Future[Ready] | None = None
         self._task: asyncio.Task[None] | None = None
         self._failure: SubprocessUnavailable | None = None
@@ -171,8 +162,6 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         except SubprocessUnavailable as error:
             reason = self._failure = error
         finally:
-            if self._child is not None:
-                await self._child.stop()
             self._fail_all(reason)
 
     def _fail_all(self, reason: SubprocessUnavailable) -> None:
@@ -187,60 +176,54 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
 
     async def _run_child(self) -> None:
         """Start a child and serve calls until it ends. Raises :class:`SubprocessUnavailable` if it does not load."""
-        child: Child[Reply, Call] = Child(self._module, self._arguments, self._decoder)
+        child: ChildProcess[Reply, Call, Ready] = ChildProcess(
+            self._module,
+            self._options,
+            self._decoder,
+            name=self._name,
+            ready=self._ready,
+            on_message=self._on_reply,
+        )
         self._child = child
+        try:
+            await self._load(child)
+            self._serving = child
+            self._send_next()
+            await child.ended()
+            if (current := self._take_current()) is not None:
+                self._on_crash(current)
+        finally:
+            self._serving = None
+            child.kill()
+            await child.stop()
+
+    async def _load(self, child: ChildProcess[Reply, Call, Ready]) -> None:
         try:
             await child.start()
         except OSError as error:
             raise self._unavailable(f"the {self._name} can't be started: {error}") from error
-        first: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-
-        def on_message(reply: Reply) -> None:
-            if not first.done():
-                first.set_result(reply)
-            else:
-                self._on_reply(reply)
-
-        life = asyncio.create_task(child.listen(on_message))
         try:
-            await self._load(first, life)
-            self._child_ready = True
-            self._send_next()
-            await life
-            if (current := self._take_current()) is not None:
-                self._on_crash(current)
-        finally:
-            self._child_ready = False
-            life.cancel()
-            child.kill()
-            await child.stop()
-
-    async def _load(self, first: "asyncio.Future[Reply]", life: "asyncio.Task[None]") -> None:
-        either: list[asyncio.Future[Any]] = [first, life]
-        await asyncio.wait(either, timeout=self._load_deadline, return_when=asyncio.FIRST_COMPLETED)
-        if not first.done():
-            if life.done():
-                raise self._unavailable(f"the {self._name} died while it loaded the tokenizer")
-            raise self._unavailable(f"the tokenizer was not loaded within {self._load_deadline:g} s")
-        message = first.result()
-        if isinstance(message, LoadFailed):
-            raise self._unavailable(message.message)
-        if not isinstance(message, self._ready):
-            raise self._unavailable(f"the {self._name} said {type(message).__name__} before it was ready")
+            async with asyncio.timeout(self._load_deadline):
+                message = await child.loaded()
+        except LoadError as error:
+            raise self._unavailable(str(error)) from error
+        except TimeoutError:
+            raise self._unavailable(f"the {self._name} did not load within {self._load_deadline:g} s") from None
         if self._loaded is not None and not self._loaded.done():
             self._loaded.set_result(message)
 
     def _send_next(self) -> None:
         """Send the next call that was not cancelled, unless one is being served."""
-        if not self._child_ready or self._current is not None or self._child is None:
+        child = self._serving
+        if child is None or self._current is not None:
             return
         while self._waiting:
             pending = self._waiting.popleft()
             if not pending.reply.done():
                 self._current = pending
-                self._child.send(pending.call)
-                if self._child.pid is not None:
-                    self._check_in(CpuTime(self._child.pid), self._deadline)
+                child.send(pending.call)
+                if child.pid is not None:
+                    self._check_in(CpuTime(child.pid), self._deadline)
                 return
 
     def _check_in(self, cpu_time: CpuTime, left: float) -> None:
@@ -266,9 +249,9 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
     def _on_deadline(self) -> None:
         if (current := self._take_current()) is not None:
             current.fail(SubprocessTimeout(f"the {self._name} did not reply within {self._deadline:g} s"))
-        self._child_ready = False
-        if self._child is not None:
-            self._child.kill()
+        if self._serving is not None:
+            self._serving.kill()
+            self._serving = None
 
     def _take_current(self) -> _PendingCall[Call, Reply] | None:
         """Clear and return the current call, and stop its deadline timer."""
@@ -283,14 +266,3 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
             self._waiting.appendleft(current)
         else:
             current.fail(SubprocessCrashed(current.crashes))
-
-
-def serve_requests(channel: ChildChannel[Call, Reply], handle: Callable[[Call], Reply]) -> int:
-    """In the subprocess: reply to calls until the supervisor closes the channel. Returns the exit code."""
-    while True:
-        try:
-            calls = channel.receive(None)
-        except EOFError:
-            return 0
-        for call in calls:
-            channel.send(handle(call))

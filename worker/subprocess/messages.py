@@ -1,0 +1,55 @@
+"""The MessagePack stream between the supervisor and a subprocess: length-prefixed messages (4 bytes, big endian)."""
+
+import struct
+from typing import Generic, TypeVar
+
+import msgspec
+
+READ_SIZE = 1 << 16
+"""Size of the read buffers in bytes. A much larger one would be mapped and unmapped by malloc on every read."""
+
+_LENGTH = struct.Struct(">I")
+_encoder = msgspec.msgpack.Encoder()
+
+In = TypeVar("In")
+
+
+class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """The only message of a subprocess that can't load. ``message`` is human-readable."""
+
+    message: str
+
+
+def encode_message(message: object) -> bytes:
+    """Return a message with its length prefix."""
+    body = _encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class MessageReader(Generic[In]):
+    """Incremental decoder of the stream."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[In]) -> None:
+        self._decoder = decoder
+        self._partial = b""
+
+    def feed(self, data: bytes | memoryview) -> list[In]:
+        """Return the messages completed by ``data``.
+
+        :class:`msgspec.Raw` fields of the messages refer to the memory of ``data``. Raises
+        :class:`msgspec.DecodeError` on invalid bytes.
+        """
+        if self._partial:
+            data = self._partial + data
+        messages = []
+        start = 0
+        view = memoryview(data)
+        while len(data) - start >= 4:
+            (length,) = _LENGTH.unpack_from(data, start)
+            end = start + 4 + length
+            if len(data) < end:
+                break
+            messages.append(self._decoder.decode(view[start + 4 : end]))
+            start = end
+        self._partial = bytes(view[start:])
+        return messages

@@ -18,16 +18,13 @@ from shared.protocol.events import decode_frame, decode_journal
 from shared.redis import keys, outage
 from shared.redis.raw_connection import RawConnection
 from shared.redis.records import UNREADABLE, is_wrong_type, report_unreadable
-from shared.redis.subscription import subscribe
+from shared.redis.subscription import stay_subscribed
 from shared.runtime.tasks import cancel_all
 
 logger = logging.getLogger(__name__)
 
 SILENCE = 5.0
 """Seconds without an event after which the journal of an open choice is read."""
-
-_RECONNECT_PAUSE = 0.25
-"""Seconds between two attempts to subscribe."""
 
 
 class Relay:
@@ -79,16 +76,14 @@ class Relay:
 
     async def run(self, connection: RawConnection) -> None:
         """Subscribe on ``connection`` until cancelled. Reads the journals of all open streams after a reconnect."""
-        while True:
-            try:
-                await subscribe(
-                    connection, keys.replica_channel(self._replica), self.route, on_subscribed=self._on_subscribed
-                )
-            except (RedisError, OSError) as error:
-                outage.store.failed("frames", error)
-                await asyncio.sleep(_RECONNECT_PAUSE)
-            finally:
-                self._subscribed.clear()
+        await stay_subscribed(
+            connection,
+            keys.replica_channel(self._replica),
+            self.route,
+            part="frames",
+            on_subscribed=self._on_subscribed,
+            on_lost=self._subscribed.clear,
+        )
 
     async def sweep(self) -> None:
         """Read the journals of choices without an event for :data:`SILENCE` seconds, until cancelled."""
@@ -131,7 +126,6 @@ class Relay:
         self._recover(gaps)
 
     def _on_subscribed(self) -> None:
-        outage.store.served("frames")
         self._subscribed.set()
         self._recover(list(self._choices.values()))
 

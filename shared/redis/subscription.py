@@ -6,11 +6,45 @@ from typing import NoReturn
 
 from redis.exceptions import ConnectionError, RedisError
 
+from shared.redis import outage
 from shared.redis.raw_connection import RawConnection
 
 PING_AFTER = 5.0
 """Seconds without data after which a PING is sent, and the timeout of its reply. Keep-alive detects a dead host; PING
 detects a hanging store."""
+
+_RECONNECT_DELAY = 0.25
+"""Seconds between attempts to subscribe while the store is unreachable."""
+
+
+async def stay_subscribed(
+    connection: RawConnection,
+    channel: str,
+    on_message: Callable[[bytes], None],
+    *,
+    part: str,
+    on_subscribed: Callable[[], None],
+    on_lost: Callable[[], None] = lambda: None,
+) -> NoReturn:
+    """Subscribe to ``channel`` on ``connection`` and call ``on_message`` with each message, until cancelled.
+
+    Subscribes again after an outage, which is reported as one of ``part`` (see :mod:`shared.redis.outage`).
+    ``on_subscribed`` is called whenever the subscription is active, and ``on_lost`` whenever it has ended; messages
+    published in between are lost.
+    """
+
+    def start() -> None:
+        outage.store.served(part)
+        on_subscribed()
+
+    while True:
+        try:
+            await subscribe(connection, channel, on_message, on_subscribed=start)
+        except (RedisError, OSError) as error:
+            outage.store.failed(part, error)
+        finally:
+            on_lost()
+        await asyncio.sleep(_RECONNECT_DELAY)
 
 
 async def subscribe(

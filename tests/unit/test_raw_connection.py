@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError, ResponseError
 import shared.redis.subscription
 from shared.redis.client import raw_connection
 from shared.redis.raw_connection import RawConnection
-from shared.redis.subscription import subscribe
+from shared.redis.subscription import stay_subscribed, subscribe
 from tests.support.eventually import eventually
 from tests.unit.fake_redis_server import LittleStore, fake_redis_server
 
@@ -133,6 +133,31 @@ async def test_messages_are_handed_on_until_the_store_goes(store: LittleStore) -
         with pytest.raises(ConnectionError):
             await hearing
     assert heard == [b"one", b"two"]
+
+
+async def test_a_lost_subscription_is_made_again(store: LittleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared.redis.subscription, "_RECONNECT_DELAY", 0.01)
+    steps: asyncio.Queue[str] = asyncio.Queue()
+    task = asyncio.create_task(
+        stay_subscribed(
+            raw_connection(store.url),
+            "channel",
+            lambda message: steps.put_nowait(message.decode()),
+            part="test",
+            on_subscribed=lambda: steps.put_nowait("subscribed"),
+            on_lost=lambda: steps.put_nowait("lost"),
+        )
+    )
+    async with asyncio.timeout(PATIENCE):
+        assert await steps.get() == "subscribed"
+        store.connections.pop(0).close()
+        assert [await steps.get() for _ in range(2)] == ["lost", "subscribed"]
+        store.publish(b"again")
+        assert await steps.get() == "again"
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert steps.get_nowait() == "lost"
 
 
 async def test_a_store_that_hangs_is_noticed_and_one_that_is_quiet_is_not(

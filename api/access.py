@@ -7,7 +7,7 @@ from quart import g, request
 
 from api.admission import LimitReached, Ticket
 from api.answers.usage_recorder import UsageRecorder
-from api.connection import connection_of
+from api.connection_extension import connection_extension
 from api.context import context
 from api.hosts import is_well_formed
 from api.keys import ApiKey
@@ -43,8 +43,8 @@ async def check_host() -> None:
 
 async def check_connection() -> None:
     """Refuse everything but probes and metrics on surplus connections. Raises :class:`RequestRefused`."""
-    parts = connection_of(request)
-    if parts is not None and parts[0].surplus and request.path not in (*PROBE_PATHS, METRICS_PATH):
+    connection = connection_extension(request)
+    if connection is not None and connection["surplus"] and request.path not in (*PROBE_PATHS, METRICS_PATH):
         raise refuse(
             ProblemKind.TOO_MANY_CONNECTIONS, "There are too many open connections. Please try again.", retry_after=1.0
         )

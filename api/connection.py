@@ -12,15 +12,13 @@ from enum import IntEnum
 from typing import Any, cast
 
 import httptools
-from quart import Request
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from api.connection_extension import ChunkWriter, add_extension
 from api.connection_limits import ConnectionLimits
-
-_KEY = "vinoqueue.connection"
 
 MAX_HEAD = 64 * 1024
 """Most bytes of a request line and headers together. What one read brings is parsed at once, so a head that comes whole
@@ -191,7 +189,8 @@ class HttpConnection(HttpToolsProtocol):
         cycle.transport = cast(asyncio.Transport, self)
         if self.surplus:
             cycle.keep_alive = False
-        cast("dict[str, object]", self.scope)[_KEY] = (self, cycle)
+        writer = ChunkWriter(cycle, self.flow, self.transport)
+        add_extension(self.scope, {"surplus": self.surplus, "write_chunk": writer.write})
         self.limits.set_busy(self)
         self._body_size = 0
         self._enter(_State.BODY, self.bounds.body_timeout + _GRACE)
@@ -320,11 +319,6 @@ class HttpConnection(HttpToolsProtocol):
                 % (len(body), body)
             )
         self.close()
-
-
-def connection_of(request: Request) -> tuple[HttpConnection, RequestResponseCycle] | None:
-    """The connection of ``request`` and its state there; ``None`` under another server than ours."""
-    return cast("dict[str, Any]", request.scope).get(_KEY)
 
 
 def connection_type(bounds: Bounds, limits: ConnectionLimits) -> type[HttpConnection]:

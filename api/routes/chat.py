@@ -12,10 +12,10 @@ from api.answers.selection import check_size
 from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import collect, stream
 from api.bodies import read_json_body
+from api.connection_extension import connection_extension
 from api.context import context
 from api.dialects.interface import Choice, Dialect, MessagesMissing
 from api.dialects.openai.stored import sent_messages
-from api.direct_writer import direct_writer
 from api.outbox import PendingCompletion
 from api.request_cleanup import request_cleanup
 from api.response_stream import ResponseStream
@@ -63,9 +63,14 @@ async def chat_completions() -> Response:
             await parts.completion_recovery.store(pending, encoder.completion(choices, recorder.usage()))
 
     if chat.stream:
-        direct = direct_writer(request)
+        connection = connection_extension(request)
         pieces = stream(
-            answer, chat, encoder, recorder, keep if pending is not None else None, direct.write if direct else None
+            answer,
+            chat,
+            encoder,
+            recorder,
+            keep if pending is not None else None,
+            connection["write_chunk"] if connection is not None else None,
         )
         response = Response(pieces, headers=STREAM_HEADERS)
     else:

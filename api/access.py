@@ -92,7 +92,7 @@ async def accept(chat: ChatRequest, tally: UsageRecorder) -> tuple[Ticket, Respo
     which are corrected by the usage in ``tally`` when the exchange ends. Raises :class:`RequestRefused`.
     """
     parts = context()
-    asked, own = chat.model, await parts.service.own_name(chat.model)
+    asked, own = chat.model, await parts.models.own_name(chat.model)
     chat = msgspec.structs.replace(chat, model=own)
     try:
         ticket = await parts.admission.admit(
@@ -104,7 +104,9 @@ async def accept(chat: ChatRequest, tally: UsageRecorder) -> tuple[Ticket, Respo
     g.extra_headers = ticket.headers
     if ticket.reservation is not None:
         request_cleanup(request).callback(parts.admission.settle, ticket.reservation, ticket.request, tally)
-    answer = await parts.service.submit(ticket.request, tally, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout)
+    answer = await parts.submission.submit(
+        ticket.request, tally, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout
+    )
     if ticket.tenant:
-        request_cleanup(request).callback(parts.service.charge, ticket.request, ticket.tenant, tally)
+        request_cleanup(request).callback(parts.charges.charge, ticket.request, ticket.tenant, tally)
     return ticket, answer

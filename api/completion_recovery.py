@@ -12,9 +12,11 @@ from api.answers.writing import collect
 from api.dialects.openai import OpenAI
 from api.dialects.openai.stored import to_store
 from api.directory import Directory
+from api.draining import Draining
+from api.jobs.charges import TenantCharges
+from api.open_streams import OpenStreams
 from api.outbox import Outbox, PendingCompletion
 from api.response_stream import ResponseStream
-from api.service import ChatService
 from api.stored import CompletionStore
 from shared.protocol.errors import RequestRefused, store_unavailable
 from shared.redis import outage
@@ -39,20 +41,24 @@ class CompletionRecovery:
     def __init__(
         self,
         outbox: Outbox,
-        service: ChatService,
-        directory: Directory,
         stored: CompletionStore,
+        streams: OpenStreams,
+        draining: Draining,
+        directory: Directory,
         admission: Admission,
+        charges: TenantCharges,
         *,
         replica: str,
         lease: float,
     ) -> None:
         """``lease`` is the number of seconds for which replicas stay in the registry without a heartbeat."""
         self._outbox = outbox
-        self._service = service
-        self._directory = directory
         self._stored = stored
+        self._streams = streams
+        self._draining = draining
+        self._directory = directory
         self._admission = admission
+        self._charges = charges
         self._replica = replica
         self._lease = lease
         self._active: set[str] = set()
@@ -86,7 +92,7 @@ class CompletionRecovery:
 
     def end(self, pending: PendingCompletion, stream: ResponseStream, recorder: UsageRecorder) -> None:
         """Handle the end of the HTTP exchange: leave ``pending`` to another replica, or remove it in the background."""
-        if self._service.leaves(stream):
+        if self._draining.leaves(stream):
             recorder.left_to_another = True
         elif pending.answer_id in self._active:
             self._background_tasks.run(self._remove(pending.answer_id), "remove a pending completion")
@@ -108,7 +114,7 @@ class CompletionRecovery:
         await self._background_tasks.finish(_CLOSE_TIMEOUT)
 
     async def _look(self) -> None:
-        if self._service.draining:
+        if self._draining.draining:
             return
         present = {replica.id for replica in self._directory.fleet.replicas}
         gone = await self._outbox.owners() - present - {self._replica}
@@ -131,7 +137,7 @@ class CompletionRecovery:
     async def _finish(self, pending: PendingCompletion, age: float) -> None:
         """Finish and store the response of a request that was accepted ``age`` seconds ago."""
         recorder = UsageRecorder()
-        stream = self._service.follow(
+        stream = self._streams.follow(
             pending.jobs,
             pending.request.model,
             age=age,
@@ -145,8 +151,8 @@ class CompletionRecovery:
         except Exception:
             logger.exception("completion %s not stored: its record is invalid", pending.answer_id)
         finally:
-            self._service.close(stream)
-        if not self._service.leaves(stream):
+            self._streams.close(stream)
+        if not self._draining.leaves(stream):
             await self._remove(pending.answer_id)
             self._settle(pending, recorder)
 
@@ -167,7 +173,7 @@ class CompletionRecovery:
     def _settle(self, pending: PendingCompletion, recorder: UsageRecorder) -> None:
         """Charge the request's usage and settle its reservation in place of its own replica."""
         if pending.tenant:
-            self._service.charge(pending.request, pending.tenant, recorder)
+            self._charges.charge(pending.request, pending.tenant, recorder)
         if pending.reserved is not None:
             self._admission.settle_for(pending.tenant, *pending.reserved, pending.request, recorder)
 

@@ -9,13 +9,20 @@ from quart import current_app
 from api.admission import Admission
 from api.completion_recovery import CompletionRecovery
 from api.directory import Directory
+from api.draining import Draining
 from api.hosts import AllowedHosts
+from api.jobs.charges import TenantCharges
+from api.jobs.reaper import Reaper
+from api.jobs.submission import Submission
 from api.keys import Keyring
 from api.metrics import Metrics
+from api.model_lookup import ModelLookup
+from api.open_streams import OpenStreams
 from api.relay import Relay
-from api.service import ChatService
 from api.stored import CompletionStore
+from api.worker_watch import WorkerWatch
 from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import BackgroundTasks
 
 EXTENSION = "vinoqueue"
 
@@ -30,9 +37,17 @@ class Context:
     hosts: AllowedHosts
     relay: Relay
     directory: Directory
+    models: ModelLookup
     keyring: Keyring
     admission: Admission
-    service: ChatService
+    draining: Draining
+    streams: OpenStreams
+    submission: Submission
+    charges: TenantCharges
+    job_tasks: BackgroundTasks
+    """The tasks that cancel and charge jobs."""
+    reaper: Reaper
+    worker_watch: WorkerWatch
     stored: CompletionStore
     completion_recovery: CompletionRecovery
     metrics: Metrics

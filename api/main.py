@@ -21,22 +21,31 @@ from api.connection import Bounds, connection_type
 from api.connection_limits import ConnectionLimits, most_connections
 from api.context import Context
 from api.directory import Directory
+from api.draining import Draining
 from api.hosts import AllowedHosts
+from api.jobs.cancellation import JobCancellation
+from api.jobs.charges import TenantCharges
+from api.jobs.deadlines import Deadlines
+from api.jobs.queues import JobQueues
+from api.jobs.reaper import Reaper
+from api.jobs.submission import Submission
 from api.keys import KeyFileError, Keyring, NoKeysError
 from api.limits import Limiter
 from api.metrics import Metrics
+from api.model_lookup import ModelLookup
+from api.open_streams import OpenStreams
 from api.outbox import Outbox
 from api.relay import Relay
-from api.service import ChatService
 from api.stored import CompletionStore
 from api.tune_gc import tune_gc
+from api.worker_watch import WorkerWatch
 from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.redis import outage
 from shared.redis.client import connect, raw_connection
 from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import ApiSettings
-from shared.runtime.tasks import cancel_all, keep_running
+from shared.runtime.tasks import BackgroundTasks, cancel_all, keep_running
 from shared.runtime.ticks import next_tick
 from shared.runtime.version import VERSION
 
@@ -48,6 +57,9 @@ SEND_BUFFER = 128 * 1024
 
 _CLOSE_TIMEOUT = 2.0
 """Timeout in seconds for removing the replica from the registry."""
+
+_JOBS_TIMEOUT = 3.0
+"""Seconds to wait for background cancellations at shutdown."""
 
 _KEYS_TIMEOUT = 5.0
 """Timeout in seconds for checking at start that an API key exists."""
@@ -81,19 +93,43 @@ def run(settings: ApiSettings) -> int:
     return 0
 
 
-def build(redis: ArqRedis, settings: ApiSettings) -> Context:
-    """Construct the parts of a replica; nothing runs yet. Raises :class:`KeyFileError`."""
-    replica = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
+    """Construct the parts of the replica with the id ``replica``, leaves first; nothing runs yet.
+
+    Raises :class:`KeyFileError`.
+    """
     relay = Relay(redis, replica)
     directory = Directory(redis)
+    models = ModelLookup(directory)
     keyring = Keyring(
         redis, plain=settings.api_keys, file=settings.keys_file, required=settings.require_keys, address=settings.host
     )
     limiter = Limiter(redis, replica=replica, lease=settings.lease, longest=settings.request_timeout)
     admission = Admission(keyring, limiter, settings)
-    service = ChatService(redis, relay, directory, replica, settings)
-    stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
+    queues = JobQueues(redis, prefix_routing=settings.prefix_routing, lease=settings.lease)
+    job_tasks = BackgroundTasks()
+    charges = TenantCharges(queues, job_tasks)
+    deadlines = Deadlines(
+        queues, job_tasks, queue_timeout=settings.queue_timeout, request_timeout=settings.request_timeout
+    )
+    draining = Draining(relay)
+    streams = OpenStreams(relay, deadlines, JobCancellation(queues, job_tasks), draining)
+    submission = Submission(
+        queues,
+        directory,
+        models,
+        draining,
+        streams,
+        replica=replica,
+        max_queue=settings.max_queue,
+        max_wait=settings.max_wait,
+        max_choice_bytes=settings.max_choice_bytes,
+    )
     outbox = Outbox(redis, replica, longest=settings.request_timeout)
+    stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
+    completion_recovery = CompletionRecovery(
+        outbox, stored, streams, draining, directory, admission, charges, replica=replica, lease=settings.lease
+    )
     return Context(
         settings=settings,
         replica=replica,
@@ -101,14 +137,19 @@ def build(redis: ArqRedis, settings: ApiSettings) -> Context:
         hosts=AllowedHosts(settings.allowed_hosts.split(","), settings.host),
         relay=relay,
         directory=directory,
+        models=models,
         keyring=keyring,
         admission=admission,
-        service=service,
+        draining=draining,
+        streams=streams,
+        submission=submission,
+        charges=charges,
+        job_tasks=job_tasks,
+        reaper=Reaper(queues, directory, lease=settings.lease),
+        worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
         stored=stored,
-        completion_recovery=CompletionRecovery(
-            outbox, service, directory, stored, admission, replica=replica, lease=settings.lease
-        ),
-        metrics=Metrics(directory, relay, service),
+        completion_recovery=completion_recovery,
+        metrics=Metrics(directory, relay, queues),
     )
 
 
@@ -123,9 +164,9 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
             ("sweep", parts.relay.sweep),
             ("directory", parts.directory.run),
             ("keys", parts.keyring.run),
-            ("watch", parts.service.watch),
+            ("worker watch", parts.worker_watch.run),
             ("completion recovery", parts.completion_recovery.run),
-            ("reaper", parts.service.reap),
+            ("reaper", parts.reaper.run),
             ("heartbeat", lambda: _announce(parts, address)),
         )
     ]
@@ -133,7 +174,8 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
         yield
     finally:
         await parts.completion_recovery.aclose()
-        await parts.service.aclose()
+        # Jobs that are not cancelled end when their worker finds that the replica has no subscription.
+        await parts.job_tasks.finish(_JOBS_TIMEOUT)
         await parts.admission.aclose()
         await cancel_all(tasks)
         await parts.relay.close_all()
@@ -175,7 +217,8 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(settings: ApiSettings, listener: socket.socket, limits: ConnectionLimits) -> None:
-    parts = build(connect(settings.redis_url), settings)
+    replica = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    parts = build(connect(settings.redis_url), settings, replica)
     if settings.require_keys:
         try:
             await parts.keyring.ensure_any(_KEYS_TIMEOUT)
@@ -210,7 +253,7 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
         if stopping.is_set():
             logger.info("shutting down; draining for up to %.0f s", settings.drain)
-        await parts.service.drain(settings.drain if stopping.is_set() else 0)
+        await parts.draining.drain(settings.drain if stopping.is_set() else 0)
         stopped.cancel()
         server.end()
         await serving

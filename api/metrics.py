@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from api.answers.usage_recorder import UsageRecorder
 from api.directory import Directory
+from api.jobs.queues import JobQueues
 from api.relay import Relay
-from api.service import ChatService
 from shared.protocol.errors import ProblemKind
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -24,10 +24,10 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 class Metrics:
     """Counters of one replica, and the page that shows them."""
 
-    def __init__(self, directory: Directory, relay: Relay, service: ChatService) -> None:
+    def __init__(self, directory: Directory, relay: Relay, queues: JobQueues) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_FleetCollector(directory, relay))
-        self._registry.register(_RouteCollector(service))
+        self._registry.register(_RouteCollector(queues))
         self._requests = Counter(
             "vinoqueue_requests", "Accepted requests by outcome.", ["model", "outcome"], registry=self._registry
         )
@@ -79,15 +79,15 @@ class Metrics:
 class _RouteCollector(Collector):
     """Reads the counts of the queues that this replica puts jobs into."""
 
-    def __init__(self, service: ChatService) -> None:
-        self._service = service
+    def __init__(self, queues: JobQueues) -> None:
+        self._queues = queues
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric."""
         routed = CounterMetricFamily(
             "vinoqueue_prefix_routed_jobs", "Texts with long prompts, by where they went.", labels=["model", "route"]
         )
-        for model, route, count in self._service.routed():
+        for model, route, count in self._queues.routed():
             routed.add_metric([model, route], count)
         yield routed
 

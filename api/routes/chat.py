@@ -44,13 +44,13 @@ async def chat_completions() -> Response:
     try:
         chat = dialect.parse(body)
     except MessagesMissing as missing:
-        await parts.service.require_model(missing.model)
+        await parts.models.require(missing.model)
         raise
     check_size(chat, parts.settings.max_choices)
     ticket, answer = await accept(chat, recorder)
     chat = ticket.request
     request_cleanup(request).callback(parts.metrics.record, chat.model, recorder)
-    request_cleanup(request).callback(parts.service.close, answer)
+    request_cleanup(request).callback(parts.streams.close, answer)
     g.log.key = current_key()
     g.log.accepted(chat, answer.jobs, recorder)
     answer_id, accepted = uuid.uuid4().hex, time.time()

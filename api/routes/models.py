@@ -24,7 +24,7 @@ async def get_model(name: str) -> Response:
     """Describe a model."""
     model = visible_models().get(name)
     if model is None and may_use(name):
-        await context().service.require_model(name)
+        await context().models.require(name)
         model = visible_models().get(name)
     if model is None:
         message = f"The model `{name}` does not exist or you do not have access to it."

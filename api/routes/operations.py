@@ -70,7 +70,7 @@ async def openapi() -> Response:
 
 async def _not_ready() -> str:
     parts = context()
-    if parts.service.draining:
+    if parts.draining.draining:
         return "shutting down"
     try:
         await parts.redis.ping()

@@ -7,15 +7,10 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.admission import Admission
-from api.completion_recovery import CompletionRecovery
-from api.directory import Directory
 from api.keys import ApiKey, Keyring
 from api.keys.store import new_key, put_key, rotate
-from api.limits import Limiter
+from api.main import build
 from api.outbox import Outbox, PendingCompletion
-from api.relay import Relay
-from api.service import ChatService
 from api.stored import CompletionStore, Selection, StoredCompletion
 from shared.protocol.events import Delta, Finished, Started, encode_event
 from shared.protocol.registry import announce_worker, survey
@@ -95,18 +90,9 @@ async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redi
     )
     await Outbox(redis, "gone", longest=600).add(promise)
     await redis.set(keys.payload("job-a1"), b"payload")
-    settings = ApiSettings(lease=0.15)
-    relay, directory = Relay(redis, "heir"), Directory(redis)
-    admission = Admission(
-        Keyring(redis, plain="", file="", required=False),
-        Limiter(redis, replica="heir", lease=0.15, longest=600),
-        settings,
-    )
-    service = ChatService(redis, relay, directory, "heir", settings)
-    stored = CompletionStore(redis, ttl=60, limit=10)
-    book = Outbox(redis, "heir", longest=600)
-    completion_recovery = CompletionRecovery(book, service, directory, stored, admission, replica="heir", lease=0.15)
-    running = asyncio.create_task(completion_recovery.run())
+    parts = build(redis, ApiSettings(lease=0.15), "heir")
+    relay = parts.relay
+    running = asyncio.create_task(parts.completion_recovery.run())
     try:
         await eventually(relay.streams)
         (answer,) = relay.streams()
@@ -116,9 +102,9 @@ async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redi
             await awaitable(redis.rpush(keys.journal("job-a1"), encode_event(event)))
         relay.catch_up(answer)
         await eventually(lambda: not relay.streams())
-        assert await stored.get("", "chatcmpl-a1") is not None
+        assert await parts.stored.get("", "chatcmpl-a1") is not None
     finally:
         await cancel_all([running])
-        await completion_recovery.aclose()
-        await service.aclose()
+        await parts.completion_recovery.aclose()
+        await parts.job_tasks.finish(3.0)
         await relay.close_all()

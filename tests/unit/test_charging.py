@@ -8,12 +8,10 @@ from arq.connections import ArqRedis
 
 from api.admission import Admission, Ticket
 from api.answers.usage_recorder import UsageRecorder
-from api.directory import Directory
-from api.keys import ApiKey, Keyring
+from api.keys import ApiKey
 from api.limits import Limiter, Reservation
-from api.relay import Relay
+from api.main import build
 from api.response_stream import ResponseStream
-from api.service import ChatService
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Rejected, Started
 from shared.protocol.queue import JobQueue
@@ -25,6 +23,7 @@ from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
 
 LIMIT = 100_000
+PATIENCE = 3.0
 PROMPT = 10_000
 """Tokens by which a prompt of 40,000 characters is counted; its message adds a few."""
 KEY = ApiKey(id="key-1", digest="0" * 64, tokens_per_minute=LIMIT, concurrency=1)
@@ -46,27 +45,24 @@ class Replica:
     """The parts of an API replica that count tokens."""
 
     def __init__(self, redis: ArqRedis) -> None:
-        settings = ApiSettings()
         self.redis = redis
-        self.directory = Directory(redis)
+        self.parts = build(redis, ApiSettings(), "r")
         self.limiter = NotingLimiter(redis)
-        keyring = Keyring(redis, plain="", file="", required=False)
-        self.admission = Admission(keyring, self.limiter, settings)
-        self.service = ChatService(redis, Relay(redis, "r"), self.directory, "r", settings)
+        self.admission = Admission(self.parts.keyring, self.limiter, self.parts.settings)
         self.queue = JobQueue(redis, WORKER.model)
 
     async def accept(self, request: ChatRequest, tally: UsageRecorder) -> tuple[Ticket, ResponseStream]:
         ticket = await self.admission.admit(KEY, request, {})
-        return ticket, await self.service.submit(ticket.request, tally, tenant=ticket.tenant)
+        return ticket, await self.parts.submission.submit(ticket.request, tally, tenant=ticket.tenant)
 
     async def end(self, ticket: Ticket, tally: UsageRecorder) -> int:
         """End the exchange as the routes do; return the tokens that the key was charged."""
         if tally.stream is not None:
-            self.service.close(tally.stream)
-        self.service.charge(ticket.request, ticket.tenant, tally)
+            self.parts.streams.close(tally.stream)
+        self.parts.charges.charge(ticket.request, ticket.tenant, tally)
         assert ticket.reservation is not None
         self.admission.settle(ticket.reservation, ticket.request, tally)
-        await self.service.aclose()
+        await self.parts.job_tasks.finish(PATIENCE)
         await self.admission.aclose()
         assert await self.redis.zcard(keys.admitted(KEY.id)) == 0
         (used,) = self.limiter.used
@@ -81,9 +77,9 @@ class Replica:
 async def replica(redis: ArqRedis) -> AsyncIterator[Replica]:
     replica = Replica(redis)
     await announce_worker(redis, WORKER, lease=60)
-    await replica.directory.refresh()
+    await replica.parts.directory.refresh()
     yield replica
-    await replica.service.aclose()
+    await replica.parts.job_tasks.finish(PATIENCE)
     await replica.admission.aclose()
 
 
@@ -177,7 +173,7 @@ async def test_leaving_while_the_request_is_queued(replica: Replica, monkeypatch
         await asyncio.Event().wait()
 
     monkeypatch.setattr(JobQueue, "enqueue", enqueue_and_hang)
-    submitting = asyncio.create_task(replica.service.submit(ticket.request, tally, tenant=ticket.tenant))
+    submitting = asyncio.create_task(replica.parts.submission.submit(ticket.request, tally, tenant=ticket.tenant))
     await queued.wait()
     await replica.queue.claim("w1", used=0, slots=1)
     submitting.cancel()

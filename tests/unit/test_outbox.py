@@ -11,18 +11,13 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
-from api.admission import Admission
 from api.answers.usage_recorder import UsageRecorder
-from api.completion_recovery import CompletionRecovery
-from api.directory import Directory
-from api.keys import ApiKey, Keyring
+from api.keys import ApiKey
 from api.keys.store import put_key
 from api.limits import Limiter, Reservation
+from api.main import build
 from api.outbox import Outbox, PendingCompletion
-from api.relay import Relay
 from api.response_stream import ResponseStream
-from api.service import ChatService
-from api.stored import CompletionStore
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, Event, Failed, Finished, Started, encode_event
 from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
@@ -33,6 +28,7 @@ from tests.support.eventually import eventually
 from tests.support.redis_types import awaitable
 
 LEASE = 0.15
+PATIENCE = 3.0
 MESSAGES = b'[{"role":"user","content":"hello"}]'
 ANSWER: tuple[Event, ...] = (
     Started("w1", 3, "fp_test"), Delta(0, (1, 2), "Hel"), Delta(2, (3,), "lo"), Finished(3, "stop")
@@ -133,33 +129,24 @@ class Replica:
     """One API replica's parts, as far as promises need them; its background tasks are run by hand."""
 
     def __init__(self, redis: ArqRedis, name: str) -> None:
-        settings = ApiSettings(lease=LEASE)
         self.redis = redis
         self.name = name
-        self.relay = Relay(redis, name)
-        self.directory = Directory(redis)
-        self.keyring = Keyring(redis, plain="", file="", required=False)
+        self.parts = build(redis, ApiSettings(lease=LEASE), name)
         self.limiter = Limiter(redis, replica=name, lease=LEASE, longest=600)
-        admission = Admission(self.keyring, self.limiter, settings)
-        self.service = ChatService(redis, self.relay, self.directory, name, settings)
-        self.stored = CompletionStore(redis, ttl=60, limit=10)
-        self.completion_recovery = CompletionRecovery(
-            outbox(redis, name), self.service, self.directory, self.stored, admission, replica=name, lease=LEASE
-        )
         self._running: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await announce(self.redis, self.name)
-        await self.keyring.refresh()
-        await self.directory.refresh()
-        self._running = asyncio.create_task(self.completion_recovery.run())
+        await self.parts.keyring.refresh()
+        await self.parts.directory.refresh()
+        self._running = asyncio.create_task(self.parts.completion_recovery.run())
 
     async def stop(self) -> None:
         assert self._running is not None
         self._running.cancel()
-        await self.completion_recovery.aclose()
-        await self.service.aclose()
-        await self.relay.close_all()
+        await self.parts.completion_recovery.aclose()
+        await self.parts.job_tasks.finish(PATIENCE)
+        await self.parts.relay.close_all()
 
     async def open_promises(self) -> int:
         return int(await awaitable(self.redis.hlen(keys.outbox(self.name))))
@@ -187,7 +174,7 @@ async def test_an_answer_that_ended_unheard_is_stored_as_it_would_have_been(redi
     await outbox(redis, "gone").add(promise)
     await write_journal(redis, "job-a1", ANSWER)
     await kept_promises(redis)
-    found = await heir.stored.get("key-1", "chatcmpl-a1")
+    found = await heir.parts.stored.get("key-1", "chatcmpl-a1")
     assert found is not None
     assert (found.model, found.messages, found.metadata) == ("tiny", MESSAGES, {"topic": "sea"})
     document = json.loads(found.document)
@@ -195,7 +182,7 @@ async def test_an_answer_that_ended_unheard_is_stored_as_it_would_have_been(redi
     assert document["choices"][0]["message"]["content"] == "Hello"
     assert document["choices"][0]["finish_reason"] == "stop"
     assert document["usage"]["total_tokens"] == 6
-    assert await heir.stored.get("", "chatcmpl-a1") is None
+    assert await heir.parts.stored.get("", "chatcmpl-a1") is None
 
 
 async def test_an_answer_under_way_is_followed_to_its_end(redis: ArqRedis, heir: Replica) -> None:
@@ -204,15 +191,15 @@ async def test_an_answer_under_way_is_followed_to_its_end(redis: ArqRedis, heir:
     await outbox(redis, "gone").add(promised())
 
     async def followed() -> bool:
-        return bool(heir.relay.streams())
+        return bool(heir.parts.relay.streams())
 
     await eventually(followed)
-    await heir.relay.recovered()
-    (answer,) = heir.relay.streams()
+    await heir.parts.relay.recovered()
+    (answer,) = heir.parts.relay.streams()
     await write_journal(redis, "job-a1", ANSWER[2:])
-    heir.relay.catch_up(answer)
+    heir.parts.relay.catch_up(answer)
     await kept_promises(redis)
-    found = await heir.stored.get("", "chatcmpl-a1")
+    found = await heir.parts.stored.get("", "chatcmpl-a1")
     assert found is not None
     assert b"Hello" in found.document
     assert await redis.exists(keys.state("job-a1")) == 0, "a finished job was cancelled"
@@ -228,15 +215,15 @@ async def test_an_answer_that_fails_is_not_stored(redis: ArqRedis, heir: Replica
         await write_journal(redis, "job-a1", journal)
     await outbox(redis, "gone").add(promised())
     await kept_promises(redis)
-    assert await heir.stored.get("", "chatcmpl-a1") is None
-    assert heir.relay.streams() == set()
+    assert await heir.parts.stored.get("", "chatcmpl-a1") is None
+    assert heir.parts.relay.streams() == set()
 
 
 @pytest.mark.usefixtures("wall_clock")
 async def test_a_taken_over_request_is_settled_once(redis: ArqRedis, heir: Replica) -> None:
     key = ApiKey(id="key-1", digest="0" * 64, tokens_per_minute=1000, concurrency=1)
     await put_key(redis, key)
-    await heir.keyring.refresh()
+    await heir.parts.keyring.refresh()
     reservation = Reservation(key, "r1", 500)
     assert (await heir.limiter.reserve(reservation))[0] is None
     await write_journal(redis, "job-a1", ANSWER)
@@ -255,13 +242,13 @@ async def test_a_replica_that_ends_leaves_its_promise_and_its_jobs(redis: ArqRed
     ending, promise = Replica(redis, "gone"), promised()
     await ending.start()
     answer = ResponseStream(list(promise.jobs), "tiny")
-    ending.relay.open(answer)
-    await ending.completion_recovery.register(promise, answer)
+    ending.parts.relay.open(answer)
+    await ending.parts.completion_recovery.register(promise, answer)
     await redis.set(keys.payload("job-a1"), b"?")
-    await ending.service.drain(0)
+    await ending.parts.draining.drain(0)
     tally = UsageRecorder()
-    ending.completion_recovery.end(promise, answer, tally)
-    ending.service.close(answer)
+    ending.parts.completion_recovery.end(promise, answer, tally)
+    ending.parts.streams.close(answer)
     await ending.stop()
     assert tally.left_to_another
     assert await ending.open_promises() == 1
@@ -272,19 +259,19 @@ async def test_a_replica_that_ends_leaves_its_promise_and_its_jobs(redis: ArqRed
     await heir.start()
     await write_journal(redis, "job-a1", ANSWER)
     await kept_promises(redis)
-    assert await heir.stored.get("", "chatcmpl-a1") is not None
+    assert await heir.parts.stored.get("", "chatcmpl-a1") is not None
     await heir.stop()
 
 
 async def test_a_client_that_leaves_takes_its_request_with_it(redis: ArqRedis, heir: Replica) -> None:
     promise, tally = promised(), UsageRecorder()
     answer = ResponseStream(list(promise.jobs), "tiny")
-    heir.relay.open(answer)
-    await heir.completion_recovery.register(promise, answer)
+    heir.parts.relay.open(answer)
+    await heir.parts.completion_recovery.register(promise, answer)
     assert await heir.open_promises() == 1
-    heir.completion_recovery.end(promise, answer, tally)
-    heir.service.close(answer)
+    heir.parts.completion_recovery.end(promise, answer, tally)
+    heir.parts.streams.close(answer)
     await kept_promises(redis)
-    await heir.service.aclose()
+    await heir.parts.job_tasks.finish(PATIENCE)
     assert not tally.left_to_another
     assert await awaitable(redis.hget(keys.state("job-a1"), "cancelled")) == b"1"

@@ -7,16 +7,15 @@ import pytest
 import uvicorn
 from arq.connections import ArqRedis
 
+import api.jobs.reaper
 import api.main
-import api.service
 from api.connection_limits import ConnectionLimits
 from api.directory import Directory
+from api.jobs.queues import JobQueues
+from api.jobs.reaper import Reaper
 from api.main import _Server
-from api.relay import Relay
-from api.service import ChatService
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import announce_worker
-from shared.runtime.settings import ApiSettings
 from tests.support.eventually import eventually
 from tests.support.jobs import WORKER, enqueue
 
@@ -29,7 +28,7 @@ async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(
     redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = Directory(redis)
-    service = ChatService(redis, Relay(redis, "r"), directory, "r", ApiSettings(lease=LEASE))
+    reaper = Reaper(JobQueues(redis, prefix_routing=True, lease=LEASE), directory, lease=LEASE)
     await announce_worker(redis, WORKER, lease=60)
     await directory.refresh()
     queue = JobQueue(redis, WORKER.model, lease_ms=int(LEASE * 1000))
@@ -38,8 +37,8 @@ async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(
     # Only the first beat comes, and the lease still holds then. (For want of others, the store seems to have been away
     # when it ends, and it holds once more.)
     beats = iter([0.0])
-    monkeypatch.setattr(api.service, "next_tick", lambda period: next(beats, NEVER))
-    reaping = asyncio.create_task(service.reap())
+    monkeypatch.setattr(api.jobs.reaper, "next_tick", lambda period: next(beats, NEVER))
+    reaping = asyncio.create_task(reaper.run())
 
     async def is_back() -> bool:
         return await queue.depth() == (1, 0)

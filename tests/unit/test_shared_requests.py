@@ -6,9 +6,8 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.answers.usage_recorder import UsageRecorder
-from api.directory import Directory
-from api.relay import Relay
-from api.service import ChatService
+from api.jobs.submission import Submission
+from api.main import build
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
@@ -52,41 +51,41 @@ async def stored_bytes(redis: ArqRedis) -> int:
     return total
 
 
-async def service_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> ChatService:
-    directory = Directory(redis)
+async def submission_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> Submission:
     await announce_worker(redis, WORKER, lease=60)
-    await directory.refresh()
-    return ChatService(redis, Relay(redis, "r"), directory, "r", ApiSettings(max_choice_bytes=max_choice_bytes))
+    parts = build(redis, ApiSettings(max_choice_bytes=max_choice_bytes), "r")
+    await parts.directory.refresh()
+    return parts.submission
 
 
 async def test_choices_do_not_multiply_what_is_stored(redis: ArqRedis) -> None:
-    service = await service_of(redis)
-    answer = await service.submit(asked(), UsageRecorder())
+    submission = await submission_of(redis)
+    answer = await submission.submit(asked(), UsageRecorder())
     assert len(answer.jobs) == CHOICES
     assert len(LONG) < await stored_bytes(redis) < 1.1 * len(LONG)
 
 
 async def test_prompts_of_a_batch_are_stored_once_each(redis: ArqRedis) -> None:
-    service = await service_of(redis)
+    submission = await submission_of(redis)
     prompts = tuple(letter * 50_000 for letter in "abc")
-    await service.submit(ChatRequest(model=WORKER.model, prompts=prompts, n=4), UsageRecorder())
+    await submission.submit(ChatRequest(model=WORKER.model, prompts=prompts, n=4), UsageRecorder())
     size = sum(map(len, prompts))
     assert size < await stored_bytes(redis) < 1.1 * size
 
 
 async def test_small_requests_stay_in_their_jobs(redis: ArqRedis) -> None:
-    service = await service_of(redis)
-    answer = await service.submit(asked("hello"), UsageRecorder())
+    submission = await submission_of(redis)
+    answer = await submission.submit(asked("hello"), UsageRecorder())
     assert {key.decode() for key in await redis.keys(f"{keys.PAYLOAD_PREFIX}*")} == set(map(keys.payload, answer.jobs))
 
 
 async def test_a_request_that_is_too_large_for_its_choices_is_refused(redis: ArqRedis) -> None:
-    service = await service_of(redis, max_choice_bytes=CHOICES * len(LONG))
+    submission = await submission_of(redis, max_choice_bytes=CHOICES * len(LONG))
     with pytest.raises(RequestRefused) as refused:
-        await service.submit(asked(), UsageRecorder())
+        await submission.submit(asked(), UsageRecorder())
     assert (refused.value.problem.kind, refused.value.problem.param) == (ProblemKind.TOO_LARGE, "n")
     assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
-    assert await service.submit(asked(n=CHOICES - 1), UsageRecorder())
+    assert await submission.submit(asked(n=CHOICES - 1), UsageRecorder())
 
 
 async def finish(queue: JobQueue, *claims: Claim) -> None:

@@ -1,0 +1,73 @@
+"""The deadlines of open requests: their maximum wait in the queue, and their maximum duration."""
+
+import asyncio
+
+from redis.exceptions import RedisError
+
+from api.jobs.queues import JobQueues
+from api.model_lookup import RETRY_NO_WORKER
+from api.response_stream import ResponseStream
+from shared.protocol.errors import Problem, ProblemKind
+from shared.runtime.tasks import BackgroundTasks
+
+_RETRY = 1.0
+"""Seconds between two attempts while the store is unreachable."""
+
+_TIMED_OUT = Problem(
+    kind=ProblemKind.TIMEOUT, message="The request took longer than this service allows and was ended."
+)
+
+_WAITED_OUT = Problem(
+    kind=ProblemKind.QUEUE_TIMEOUT,
+    message="No worker was free for this request in the time that it may wait. Please try again later.",
+    retry_after=RETRY_NO_WORKER,
+)
+
+
+class Deadlines:
+    """Fails response streams whose time is up."""
+
+    def __init__(
+        self, queues: JobQueues, tasks: BackgroundTasks, *, queue_timeout: float, request_timeout: float
+    ) -> None:
+        """The timeouts are the service's, in seconds."""
+        self._queues = queues
+        self._tasks = tasks
+        self._queue_timeout = queue_timeout
+        self._request_timeout = request_timeout
+        self._timers: dict[ResponseStream, asyncio.TimerHandle] = {}
+
+    def start(self, stream: ResponseStream, *, queue_timeout: float | None = None, age: float = 0.0) -> None:
+        """Start the timer of ``stream``, which was accepted ``age`` seconds ago.
+
+        ``queue_timeout`` is the maximum wait in seconds; by default it is the service's.
+        """
+        loop = asyncio.get_running_loop()
+        wait, whole = queue_timeout or self._queue_timeout, self._request_timeout
+        # One timer per stream at a time, because there are thousands of streams.
+        if wait < whole:
+            self._timers[stream] = loop.call_later(wait - age, self._end_wait, stream, whole - max(wait, age))
+        else:
+            self._timers[stream] = loop.call_later(whole - age, stream.fail, _TIMED_OUT)
+
+    def stop(self, stream: ResponseStream) -> None:
+        """Cancel the timer of ``stream``."""
+        timer = self._timers.pop(stream, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _end_wait(self, stream: ResponseStream, rest: float) -> None:
+        """Fail ``stream`` if no job was claimed, otherwise when it is not finished in ``rest`` seconds."""
+        self._timers[stream] = asyncio.get_running_loop().call_later(rest, stream.fail, _TIMED_OUT)
+        if all(choice_stream.attempt == 0 for choice_stream in stream.choices):
+            self._tasks.run(self._end_wait_unless_claimed(stream), "end of a wait")
+
+    async def _end_wait_unless_claimed(self, stream: ResponseStream) -> None:
+        """Fail ``stream`` if no job was claimed. Retries while the store is unreachable."""
+        while stream in self._timers:
+            try:
+                if not await self._queues.of(stream.model).any_claimed(stream.jobs):
+                    stream.fail(_WAITED_OUT)
+                return
+            except (RedisError, OSError):
+                await asyncio.sleep(_RETRY)

@@ -1,0 +1,138 @@
+"""Submission: splits a request into jobs and queues all of them or none."""
+
+import asyncio
+import uuid
+
+import msgspec
+from redis.exceptions import RedisError
+
+from api.answers.selection import jobs_per_prompt, needs_logprobs
+from api.answers.usage_recorder import UsageRecorder
+from api.directory import Directory
+from api.draining import Draining
+from api.jobs.queues import JobQueues
+from api.model_lookup import ModelLookup
+from api.open_streams import OpenStreams
+from api.response_stream import ResponseStream
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
+from shared.protocol.queue import JobsTooLarge, QueueFull
+from shared.protocol.request import ChatRequest, Job
+
+_RETRY_SOON = 1.0
+"""``Retry-After`` in seconds when the service rate is unknown, and while this replica is draining."""
+
+_RETRY_BOUNDS = (0.1, 60.0)
+"""Minimum and maximum ``Retry-After`` in seconds when the queue is full."""
+
+
+class Submission:
+    """Queues the jobs of admitted requests within the bounds of the queue."""
+
+    def __init__(
+        self,
+        queues: JobQueues,
+        directory: Directory,
+        models: ModelLookup,
+        draining: Draining,
+        streams: OpenStreams,
+        *,
+        replica: str,
+        max_queue: int,
+        max_wait: float,
+        max_choice_bytes: int,
+    ) -> None:
+        """``max_queue`` is the bound on waiting jobs, ``max_wait`` the bound on the estimated wait in seconds, and
+        ``max_choice_bytes`` the bound on a request's size times its jobs."""
+        self._queues = queues
+        self._directory = directory
+        self._models = models
+        self._draining = draining
+        self._streams = streams
+        self._replica = replica
+        self._max_queue = max_queue
+        self._max_wait = max_wait
+        self._max_choice_bytes = max_choice_bytes
+
+    async def submit(
+        self, request: ChatRequest, recorder: UsageRecorder, *, tenant: str = "", queue_timeout: float | None = None
+    ) -> ResponseStream:
+        """Queue the jobs of ``request`` and return its response stream, which the caller must close.
+
+        ``request.model`` must be the model's own name. ``recorder`` records the request's usage. ``tenant`` is the
+        tenant for fair queueing. ``queue_timeout`` is the maximum wait in seconds; by default it is the setting's.
+        Raises :class:`RequestRefused` when the request cannot be accepted.
+        """
+        if self._draining.draining:
+            raise refuse(
+                ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
+            )
+        self._models.check(request.model)
+        jobs = _split(request, tenant, reply_to=self._replica)
+        limit = self._queue_limit(request.model, len(jobs))
+        stream = self._streams.open([job.id for job in jobs], request.model, queue_timeout=queue_timeout)
+        recorder.stream = stream
+        try:
+            await self._queues.of(request.model).enqueue(jobs, limit=limit, most_bytes=self._max_choice_bytes)
+        except JobsTooLarge:
+            self._streams.discard(stream)
+            raise self._too_large(request, len(jobs)) from None
+        except QueueFull as full:
+            self._streams.discard(stream)
+            raise self._full(request.model, full.ahead, full.ahead + len(jobs) - limit) from None
+        except (RedisError, OSError) as error:
+            # The script may have run although its reply is lost.
+            recorder.stream = None
+            self._streams.close(stream)
+            raise store_unavailable() from error
+        except asyncio.CancelledError:
+            self._streams.close(stream)
+            raise
+        stream.arriving = False
+        return stream
+
+    def _queue_limit(self, model: str, jobs: int) -> int:
+        """Return the queue bound for a request of ``jobs`` jobs: the lower of ``max_queue`` and ``max_wait`` at the
+        current service rate. One number lets the enqueue script enforce both."""
+        rate = self._directory.service_rate(model)
+        if rate is None:
+            return self._max_queue
+        return min(self._max_queue, max(jobs, int(rate * self._max_wait)))
+
+    def _full(self, model: str, ahead: int, excess: int) -> RequestRefused:
+        rate = self._directory.service_rate(model)
+        least, most = _RETRY_BOUNDS
+        return refuse(
+            ProblemKind.QUEUE_FULL,
+            f"The queue of model '{model}' is full ({ahead} requests wait). Please try again later.",
+            retry_after=min(most, max(least, excess / rate if rate else _RETRY_SOON)),
+        )
+
+    def _too_large(self, request: ChatRequest, jobs: int) -> RequestRefused:
+        return refuse(
+            ProblemKind.TOO_LARGE,
+            f"This request asks for {jobs} texts (prompts times choices), and its size times their number is more than "
+            f"the {self._max_choice_bytes} bytes that are allowed. Shorten the prompt, ask for fewer choices, "
+            "or send several requests.",
+            param="n" if len(request.prompts) < 2 else "prompt",
+        )
+
+
+def _split(request: ChatRequest, tenant: str, *, reply_to: str) -> list[Job]:
+    """Return one job per prompt and choice, each with its own prompt only.
+
+    The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``).
+    """
+    sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
+    parts = [msgspec.structs.replace(request, prompts=(prompt,), sampling=sampling) for prompt in request.prompts] or [
+        msgspec.structs.replace(request, sampling=sampling)
+    ]
+    choices = jobs_per_prompt(request)
+    jobs = []
+    for part in parts:
+        name = uuid.uuid4().hex
+        names = [f"{name}:{choice}" for choice in range(choices)] if choices > 1 else [name]
+        jobs += [
+            Job(id=job, reply_to=reply_to, request=part, choice=choice, tenant=tenant)
+            for choice, job in enumerate(names)
+        ]
+    return jobs

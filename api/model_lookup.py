@@ -1,0 +1,54 @@
+"""Model lookup: resolves the names that clients send, and refuses models that nobody serves."""
+
+from redis.exceptions import RedisError
+
+from api.directory import Directory
+from shared.protocol.errors import ProblemKind, refuse, store_unavailable
+
+RETRY_NO_WORKER = 5.0
+"""``Retry-After`` in seconds while no worker can serve a request."""
+
+
+class ModelLookup:
+    """Looks models up in the directory."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    async def own_name(self, name: str) -> str:
+        """Resolve an alias to the model's own name. Refreshes the directory if no known worker serves the model.
+
+        Raises :class:`RequestRefused` when the store is unreachable.
+        """
+        fleet = self._directory.fleet
+        if fleet.own_name(name) not in fleet.serving():
+            try:
+                await self._directory.refresh()
+            except (RedisError, OSError) as error:
+                raise store_unavailable() from error
+        return self._directory.fleet.own_name(name)
+
+    async def require(self, name: str) -> None:
+        """Raise :class:`RequestRefused` unless a worker serves the model or alias ``name``."""
+        self.check(await self.own_name(name))
+
+    def check(self, model: str) -> None:
+        """Raise :class:`RequestRefused` unless a known worker serves ``model``, which must be the model's own name."""
+        fleet = self._directory.fleet
+        if model in fleet.serving():
+            return
+        if fleet.loading(model):
+            raise refuse(
+                ProblemKind.NO_WORKER,
+                f"The model '{model}' is being loaded. Please try again later.",
+                retry_after=RETRY_NO_WORKER,
+            )
+        if model in fleet.models:
+            raise refuse(
+                ProblemKind.NO_WORKER,
+                f"No worker serves the model '{model}' at the moment. Please try again later.",
+                retry_after=RETRY_NO_WORKER,
+            )
+        raise refuse(
+            ProblemKind.MODEL_NOT_FOUND, f"The model `{model}` does not exist or you do not have access to it."
+        )

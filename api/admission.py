@@ -116,8 +116,7 @@ class Admission:
 
     def settle(self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder) -> None:
         """Replace the reserved tokens by the request's usage and free its concurrency place, in the background."""
-        if not recorder.left_to_another:
-            self._background_tasks.run(self._settle_charged(reservation, request, recorder), "settle")
+        self._background_tasks.run(self._settle_charged(reservation, request, recorder), "settle")
 
     def settle_for(self, key_id: str, name: str, tokens: int, request: ChatRequest, recorder: UsageRecorder) -> None:
         """Settle a reservation made by another replica, in the background. Does nothing if the key is unknown."""

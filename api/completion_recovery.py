@@ -70,7 +70,7 @@ class CompletionRecovery:
         self._background_tasks = BackgroundTasks()
 
     async def register(self, pending: PendingCompletion, stream: ResponseStream) -> None:
-        """Add ``pending`` to the outbox and mark ``stream`` recoverable. The caller must call :meth:`end`.
+        """Add ``pending`` to the outbox and mark ``stream`` recoverable. The caller must call :meth:`withdraw`.
 
         Raises :class:`RequestRefused` when the store is unreachable.
         """
@@ -90,11 +90,9 @@ class CompletionRecovery:
             self._active.discard(pending.answer_id)
         return stored
 
-    def end(self, pending: PendingCompletion, stream: ResponseStream, recorder: UsageRecorder) -> None:
-        """Handle the end of the HTTP exchange: leave ``pending`` to another replica, or remove it in the background."""
-        if self._draining.leaves(stream):
-            recorder.left_to_another = True
-        elif pending.answer_id in self._active:
+    def withdraw(self, pending: PendingCompletion) -> None:
+        """Remove ``pending`` in the background, unless it is stored already."""
+        if pending.answer_id in self._active:
             self._background_tasks.run(self._remove(pending.answer_id), "remove a pending completion")
 
     async def run(self) -> None:

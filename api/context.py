@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from arq.connections import ArqRedis
-from quart import current_app
+from quart import Quart, current_app
 
 from api.admission import Admission
 from api.completion_recovery import CompletionRecovery
@@ -56,3 +56,8 @@ class Context:
 def context() -> Context:
     """Return the parts of the replica that serves the current request."""
     return cast(Context, current_app.extensions[EXTENSION])
+
+
+def context_of(app: Quart) -> Context:
+    """Return the parts of the replica that ``app`` serves."""
+    return cast(Context, app.extensions[EXTENSION])

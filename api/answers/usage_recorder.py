@@ -10,8 +10,9 @@ from shared.protocol.events import Delta, Started
 class UsageRecorder:
     """Counts tokens over all choices of a request. Times are :func:`time.monotonic` seconds."""
 
-    def __init__(self) -> None:
-        self.began = time.monotonic()
+    def __init__(self, began: float | None = None) -> None:
+        """``began`` is when the request began; by default it is now."""
+        self.began = time.monotonic() if began is None else began
         self.first_token: float | None = None
         self.prompt_tokens = 0
         self.cached_tokens = 0
@@ -19,8 +20,6 @@ class UsageRecorder:
         self.reasoning_tokens = 0
         self.outcome = "aborted"
         """How the request ended: a finish reason, a problem kind, or ``aborted`` when the client disconnected."""
-        self.left_to_another = False
-        """Whether another replica finishes the request and charges its usage."""
         self.stream: ResponseStream | None = None
         """The response stream, set when the jobs are submitted."""
         self.prompts: tuple[int, ...] = ()

@@ -26,7 +26,7 @@ def dialect_of(
 
     ``serving`` returns the names of the models that workers serve now. ``own_name`` resolves an alias to a model name.
     """
-    root = path.split("/", 2)[1]
+    _, root, *_ = f"{path}/".split("/", 2)
     if root == "v3":
         return _MODEL_SERVER_COMPLETIONS if path == "/v3/completions" else _MODEL_SERVER
     if root in _AZURE_ROOTS:

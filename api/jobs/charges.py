@@ -25,8 +25,7 @@ class TenantCharges:
 
     def charge(self, request: ChatRequest, tenant: str, recorder: UsageRecorder) -> None:
         """Replace the queue's estimate of the request's tokens by its usage, in the background."""
-        if not recorder.left_to_another:
-            self._tasks.run(self._charge(request, tenant, recorder), "charge")
+        self._tasks.run(self._charge(request, tenant, recorder), "charge")
 
     async def _charge(self, request: ChatRequest, tenant: str, recorder: UsageRecorder) -> None:
         used = await tokens_to_charge(request, recorder)

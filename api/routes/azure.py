@@ -2,9 +2,10 @@
 
 from typing import cast
 
-from quart import Blueprint, Response, g
+from quart import Blueprint, Response
 
 from api.dialects.azure import Azure
+from api.http_exchange import current_exchange
 
 blueprint = Blueprint("azure", __name__)
 
@@ -13,4 +14,4 @@ blueprint = Blueprint("azure", __name__)
 @blueprint.get("/models/info")
 async def info() -> Response:
     """Describe the model that serves requests."""
-    return Response(cast(Azure, g.dialect).info(), content_type="application/json")
+    return Response(cast(Azure, current_exchange().dialect).info(), content_type="application/json")

@@ -1,24 +1,18 @@
-"""Chat routes: parse the body by the dialect, submit the request, encode the response stream."""
+"""Chat routes: parse the body by the dialect, accept the request, encode the response stream."""
 
-import time
-import uuid
-from typing import cast
+from collections.abc import AsyncIterator
 
-from quart import Blueprint, Response, g, request
+from quart import Blueprint, Response, request
 
-from api.access import accept, current_key
-from api.admission import Ticket
 from api.answers.selection import check_size
-from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import collect, stream
 from api.bodies import read_json_body
+from api.chat_exchange import ChatExchange
 from api.connection_extension import connection_extension
 from api.context import context
-from api.dialects.interface import Choice, Dialect, MessagesMissing
+from api.dialects.interface import Choice, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
-from api.outbox import PendingCompletion
-from api.request_cleanup import request_cleanup
-from api.response_stream import ResponseStream
+from api.http_exchange import current_exchange
 
 blueprint = Blueprint("chat", __name__)
 
@@ -37,68 +31,48 @@ STREAM_HEADERS = {
 @blueprint.post("/models/chat/completions")
 async def chat_completions() -> Response:
     """Create a chat completion or a plain completion. The HTTP status is sent after the first event from a worker."""
-    parts = context()
-    dialect = cast(Dialect, g.dialect)
-    recorder = UsageRecorder()
+    parts, exchange = context(), current_exchange()
     body = await read_json_body(request, parts.settings)
     try:
-        chat = dialect.parse(body)
+        chat_request = exchange.dialect.parse(body)
     except MessagesMissing as missing:
         await parts.models.require(missing.model)
         raise
-    check_size(chat, parts.settings.max_choices)
-    ticket, answer = await accept(chat, recorder)
-    chat = ticket.request
-    request_cleanup(request).callback(parts.metrics.record, chat.model, recorder)
-    request_cleanup(request).callback(parts.streams.close, answer)
-    g.log.key = current_key()
-    g.log.accepted(chat, answer.jobs, recorder)
-    answer_id, accepted = uuid.uuid4().hex, time.time()
-    pending = await _register(ticket, answer, answer_id, accepted, body, recorder) if chat.store else None
-    started = await answer.started()
-    encoder = dialect.render(chat, answer_id=answer_id, created=int(accepted), fingerprint=started.fingerprint)
-
-    async def keep(choices: list[Choice]) -> None:
-        if pending is not None:
-            await parts.completion_recovery.store(pending, encoder.completion(choices, recorder.usage()))
-
-    if chat.stream:
-        connection = connection_extension(request)
-        pieces = stream(
-            answer,
-            chat,
-            encoder,
-            recorder,
-            keep if pending is not None else None,
-            connection["write_chunk"] if connection is not None else None,
-        )
-        response = Response(pieces, headers=STREAM_HEADERS)
+    check_size(chat_request, parts.settings.max_choices)
+    exchange.chat = chat = ChatExchange(
+        parts,
+        chat_request,
+        key=exchange.key,
+        headers=request.headers,
+        messages=sent_messages(body) if chat_request.store else b"",
+        began=exchange.began,
+    )
+    # A streamed response outlives this function. The HTTP exchange does not.
+    await exchange.enter(chat)
+    started = await chat.stream.started()
+    encoder = exchange.dialect.render(
+        chat.request, answer_id=chat.id, created=int(chat.accepted), fingerprint=started.fingerprint
+    )
+    if chat.request.stream:
+        response = Response(_streamed(chat, encoder), headers=STREAM_HEADERS)
     else:
-        choices = await collect(answer, chat, recorder)
-        whole = encoder.completion(choices, recorder.usage())
-        if pending is not None:
-            await parts.completion_recovery.store(pending, whole)
+        whole = encoder.completion(await collect(chat.stream, chat.request, chat.recorder), chat.recorder.usage())
+        await chat.store(whole)
         response = Response(whole, content_type="application/json")
     response.timeout = None
     return response
 
 
-async def _register(
-    ticket: Ticket, answer: ResponseStream, answer_id: str, accepted: float, body: bytes, recorder: UsageRecorder
-) -> PendingCompletion:
-    """Register the pending completion of a response with ``store: true``. Raises :class:`RequestRefused`."""
-    completion_recovery = context().completion_recovery
-    reservation = ticket.reservation
-    pending = PendingCompletion(
-        answer_id=answer_id,
-        accepted=accepted,
-        request=ticket.request,
-        messages=sent_messages(body),
-        jobs=tuple(answer.jobs),
-        tenant=ticket.tenant,
-        queue_timeout=ticket.queue_timeout,
-        reserved=(reservation.name, reservation.tokens) if reservation is not None else None,
+def _streamed(chat: ChatExchange, encoder: ResponseEncoder) -> AsyncIterator[bytes]:
+    async def store(choices: list[Choice]) -> None:
+        await chat.store(encoder.completion(choices, chat.recorder.usage()))
+
+    connection = connection_extension(request)
+    return stream(
+        chat.stream,
+        chat.request,
+        encoder,
+        chat.recorder,
+        on_whole=store if chat.is_stored else None,
+        write=connection["write_chunk"] if connection is not None else None,
     )
-    request_cleanup(request).callback(completion_recovery.end, pending, answer, recorder)
-    await completion_recovery.register(pending, answer)
-    return pending

@@ -2,10 +2,10 @@
 
 from quart import Blueprint, Response, request
 
-from api.access import current_key
 from api.bodies import read_json_body
 from api.context import context
 from api.dialects.openai import stored as dialect
+from api.http_exchange import current_exchange
 from api.stored import StoredCompletion
 
 blueprint = Blueprint("stored", __name__)
@@ -54,7 +54,7 @@ async def list_messages(completion_id: str) -> Response:
 
 def _owner() -> str:
     """Return the key id whose completions the current request may access."""
-    key = current_key()
+    key = current_exchange().key
     return key.id if key is not None else ""
 
 

@@ -1,17 +1,16 @@
 """What requests are charged that end before a worker has reported their prompt's tokens."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 from arq.connections import ArqRedis
 
-from api.admission import Admission, Ticket
-from api.answers.usage_recorder import UsageRecorder
+from api.chat_exchange import ChatExchange
 from api.keys import ApiKey
 from api.limits import Limiter, Reservation
 from api.main import build
-from api.response_stream import ResponseStream
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Rejected, Started
 from shared.protocol.queue import JobQueue
@@ -29,43 +28,31 @@ PROMPT = 10_000
 KEY = ApiKey(id="key-1", digest="0" * 64, tokens_per_minute=LIMIT, concurrency=1)
 
 
-class NotingLimiter(Limiter):
-    """A limiter that notes what it settles: the bucket itself fills while a test runs."""
-
-    def __init__(self, redis: ArqRedis) -> None:
-        super().__init__(redis, replica="r", lease=60, longest=600)
-        self.used: list[int] = []
-
-    async def settle(self, reservation: Reservation, used: int) -> None:
-        await super().settle(reservation, used)
-        self.used.append(used)
-
-
 class Replica:
-    """The parts of an API replica that count tokens."""
+    """An API replica, and what its limiter settled: the bucket itself fills while a test runs."""
 
-    def __init__(self, redis: ArqRedis) -> None:
+    def __init__(self, redis: ArqRedis, used: list[int]) -> None:
         self.redis = redis
         self.parts = build(redis, ApiSettings(), "r")
-        self.limiter = NotingLimiter(redis)
-        self.admission = Admission(self.parts.keyring, self.limiter, self.parts.settings)
         self.queue = JobQueue(redis, WORKER.model)
+        self.used = used
 
-    async def accept(self, request: ChatRequest, tally: UsageRecorder) -> tuple[Ticket, ResponseStream]:
-        ticket = await self.admission.admit(KEY, request, {})
-        return ticket, await self.parts.submission.submit(ticket.request, tally, tenant=ticket.tenant)
+    def exchange(self, request: ChatRequest) -> ChatExchange:
+        return ChatExchange(self.parts, request, key=KEY, headers={}, messages=b"", began=time.monotonic())
 
-    async def end(self, ticket: Ticket, tally: UsageRecorder) -> int:
-        """End the exchange as the routes do; return the tokens that the key was charged."""
-        if tally.stream is not None:
-            self.parts.streams.close(tally.stream)
-        self.parts.charges.charge(ticket.request, ticket.tenant, tally)
-        assert ticket.reservation is not None
-        self.admission.settle(ticket.reservation, ticket.request, tally)
+    async def accept(self, request: ChatRequest) -> ChatExchange:
+        return await self.exchange(request).__aenter__()
+
+    async def end(self, exchange: ChatExchange) -> int:
+        """End the exchange; return the tokens that the key was charged."""
+        await exchange.__aexit__()
+        return await self.charged()
+
+    async def charged(self) -> int:
         await self.parts.job_tasks.finish(PATIENCE)
-        await self.admission.aclose()
+        await self.parts.admission.aclose()
         assert await self.redis.zcard(keys.admitted(KEY.id)) == 0
-        (used,) = self.limiter.used
+        (used,) = self.used
         return used
 
     async def finish_tag(self) -> int:
@@ -74,13 +61,21 @@ class Replica:
 
 
 @pytest.fixture
-async def replica(redis: ArqRedis) -> AsyncIterator[Replica]:
-    replica = Replica(redis)
+async def replica(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
+    used: list[int] = []
+    settle = Limiter.settle
+
+    async def settle_and_note(limiter: Limiter, reservation: Reservation, tokens: int) -> None:
+        await settle(limiter, reservation, tokens)
+        used.append(tokens)
+
+    monkeypatch.setattr(Limiter, "settle", settle_and_note)
+    replica = Replica(redis, used)
     await announce_worker(redis, WORKER, lease=60)
     await replica.parts.directory.refresh()
     yield replica
     await replica.parts.job_tasks.finish(PATIENCE)
-    await replica.admission.aclose()
+    await replica.parts.admission.aclose()
 
 
 def chat(text: str = "x" * 4 * PROMPT, n: int = 1, max_tokens: int = 1000) -> ChatRequest:
@@ -97,44 +92,39 @@ def tokens(count: int) -> object:
 
 
 async def test_leaving_before_a_worker_has_the_request_costs_nothing(replica: Replica) -> None:
-    tally = UsageRecorder()
-    ticket, _ = await replica.accept(chat(), tally)
-    assert await replica.end(ticket, tally) == tokens(0)
+    exchange = await replica.accept(chat())
+    assert await replica.end(exchange) == tokens(0)
     assert await replica.finish_tag() == tokens(0)
 
 
 async def test_leaving_before_the_first_token_costs_the_prompt(replica: Replica) -> None:
-    tally = UsageRecorder()
-    ticket, _ = await replica.accept(chat(), tally)
+    exchange = await replica.accept(chat())
     await replica.queue.claim("w1", used=0, slots=1)
-    assert await replica.end(ticket, tally) == tokens(PROMPT)
+    assert await replica.end(exchange) == tokens(PROMPT)
     assert await replica.finish_tag() == tokens(PROMPT)
 
 
 async def test_the_prompt_of_several_choices_costs_once(replica: Replica) -> None:
-    tally = UsageRecorder()
-    ticket, _ = await replica.accept(chat(n=4), tally)
+    exchange = await replica.accept(chat(n=4))
     await replica.queue.claim("w1", used=0, slots=3)
-    assert await replica.end(ticket, tally) == tokens(PROMPT)
+    assert await replica.end(exchange) == tokens(PROMPT)
 
 
 async def test_of_several_prompts_those_cost_that_workers_have(replica: Replica) -> None:
     prompts = tuple(letter * 4 * PROMPT for letter in "abcd")
     request = ChatRequest(model=WORKER.model, prompts=prompts, sampling=Sampling(max_tokens=10), n=2)
-    tally = UsageRecorder()
-    ticket, _ = await replica.accept(request, tally)
+    exchange = await replica.accept(request)
     # Both choices of two prompts, and one of the third.
     await replica.queue.claim("w1", used=0, slots=5)
-    tally.started(0, Started("w1", 7, "f"))
-    assert await replica.end(ticket, tally) == tokens(2 * PROMPT)
+    exchange.recorder.started(0, Started("w1", 7, "f"))
+    assert await replica.end(exchange) == tokens(2 * PROMPT)
 
 
 async def test_what_a_worker_has_reported_counts(replica: Replica) -> None:
-    tally = UsageRecorder()
-    ticket, _ = await replica.accept(chat(n=2), tally)
+    exchange = await replica.accept(chat(n=2))
     await replica.queue.claim("w1", used=0, slots=2)
-    tally.started(0, Started("w1", 5000, "f"))
-    assert await replica.end(ticket, tally) == tokens(5000)
+    exchange.recorder.started(0, Started("w1", 5000, "f"))
+    assert await replica.end(exchange) == tokens(5000)
 
 
 @pytest.mark.parametrize(
@@ -146,24 +136,20 @@ async def test_what_a_worker_has_reported_counts(replica: Replica) -> None:
     ],
 )
 async def test_an_end_from_this_side(replica: Replica, kind: ProblemKind, charged: int) -> None:
-    tally = UsageRecorder()
-    ticket, answer = await replica.accept(chat(), tally)
+    exchange = await replica.accept(chat())
     await replica.queue.claim("w1", used=0, slots=1)
-    answer.fail(Problem(kind=kind, message=""))
-    assert await replica.end(ticket, tally) == tokens(charged)
+    exchange.stream.fail(Problem(kind=kind, message=""))
+    assert await replica.end(exchange) == tokens(charged)
 
 
 async def test_a_refusal_by_the_worker_costs_nothing(replica: Replica) -> None:
-    tally = UsageRecorder()
-    ticket, answer = await replica.accept(chat(n=2), tally)
+    exchange = await replica.accept(chat(n=2))
     await replica.queue.claim("w1", used=0, slots=2)
-    answer.choices[0].take(1, Rejected(Problem(kind=ProblemKind.CONTEXT_LENGTH, message="")))
-    assert await replica.end(ticket, tally) == tokens(0)
+    exchange.stream.choices[0].take(1, Rejected(Problem(kind=ProblemKind.CONTEXT_LENGTH, message="")))
+    assert await replica.end(exchange) == tokens(0)
 
 
 async def test_leaving_while_the_request_is_queued(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    tally = UsageRecorder()
-    ticket = await replica.admission.admit(KEY, chat(), {})
     enqueue = JobQueue.enqueue
     queued = asyncio.Event()
 
@@ -173,9 +159,9 @@ async def test_leaving_while_the_request_is_queued(replica: Replica, monkeypatch
         await asyncio.Event().wait()
 
     monkeypatch.setattr(JobQueue, "enqueue", enqueue_and_hang)
-    submitting = asyncio.create_task(replica.parts.submission.submit(ticket.request, tally, tenant=ticket.tenant))
+    submitting = asyncio.create_task(replica.accept(chat()))
     await queued.wait()
     await replica.queue.claim("w1", used=0, slots=1)
     submitting.cancel()
     await asyncio.gather(submitting, return_exceptions=True)
-    assert await replica.end(ticket, tally) == tokens(PROMPT)
+    assert await replica.charged() == tokens(PROMPT)

@@ -11,20 +11,21 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
-from api.answers.usage_recorder import UsageRecorder
+from api.chat_exchange import ChatExchange
 from api.keys import ApiKey
 from api.keys.store import put_key
 from api.limits import Limiter, Reservation
 from api.main import build
 from api.outbox import Outbox, PendingCompletion
-from api.response_stream import ResponseStream
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, Event, Failed, Finished, Started, encode_event
-from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
+from shared.protocol.queue import JobQueue
+from shared.protocol.registry import ReplicaInfo, announce_replica, announce_worker, withdraw_replica
 from shared.protocol.request import ChatRequest, Message, Sampling
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from tests.support.eventually import eventually
+from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
 
 LEASE = 0.15
@@ -238,40 +239,46 @@ async def test_a_taken_over_request_is_settled_once(redis: ArqRedis, heir: Repli
     assert counts["tokens"].remaining == 1000 - 6
 
 
+def exchange_of(replica: Replica, key: ApiKey | None = None) -> ChatExchange:
+    return ChatExchange(
+        replica.parts, promised().request, key=key, headers={}, messages=MESSAGES, began=time.monotonic()
+    )
+
+
 async def test_a_replica_that_ends_leaves_its_promise_and_its_jobs(redis: ArqRedis) -> None:
-    ending, promise = Replica(redis, "gone"), promised()
+    key = ApiKey(id="key-1", digest="0" * 64, concurrency=1)
+    await put_key(redis, key)
+    await announce_worker(redis, WORKER, lease=60)
+    ending = Replica(redis, "gone")
     await ending.start()
-    answer = ResponseStream(list(promise.jobs), "tiny")
-    ending.parts.relay.open(answer)
-    await ending.parts.completion_recovery.register(promise, answer)
-    await redis.set(keys.payload("job-a1"), b"?")
-    await ending.parts.draining.drain(0)
-    tally = UsageRecorder()
-    ending.parts.completion_recovery.end(promise, answer, tally)
-    ending.parts.streams.close(answer)
+    async with exchange_of(ending, key) as exchange:
+        (job,) = exchange.stream.jobs
+        await JobQueue(redis, WORKER.model).claim("w1", used=0, slots=1)
+        await ending.parts.draining.drain(0)
     await ending.stop()
-    assert tally.left_to_another
+    await ending.parts.admission.aclose()
     assert await ending.open_promises() == 1
-    assert not await redis.exists(keys.state("job-a1")), "the job was cancelled"
+    assert await awaitable(redis.hget(keys.state(job), "worker")) == b"w1"
+    assert not await awaitable(redis.hget(keys.state(job), "cancelled"))
+    assert await redis.zcard(keys.admitted(key.id)) == 1, "the request was settled"
 
     await withdraw_replica(redis, "gone")
     heir = Replica(redis, "heir")
     await heir.start()
-    await write_journal(redis, "job-a1", ANSWER)
+    await write_journal(redis, job, ANSWER)
     await kept_promises(redis)
-    assert await heir.parts.stored.get("", "chatcmpl-a1") is not None
+    assert await heir.parts.stored.get("key-1", f"chatcmpl-{exchange.id}") is not None
     await heir.stop()
+    await heir.parts.admission.aclose()
+    assert not await redis.zcard(keys.admitted(key.id))
 
 
 async def test_a_client_that_leaves_takes_its_request_with_it(redis: ArqRedis, heir: Replica) -> None:
-    promise, tally = promised(), UsageRecorder()
-    answer = ResponseStream(list(promise.jobs), "tiny")
-    heir.parts.relay.open(answer)
-    await heir.parts.completion_recovery.register(promise, answer)
-    assert await heir.open_promises() == 1
-    heir.parts.completion_recovery.end(promise, answer, tally)
-    heir.parts.streams.close(answer)
+    await announce_worker(redis, WORKER, lease=60)
+    async with exchange_of(heir) as exchange:
+        assert await heir.open_promises() == 1
+        (job,) = exchange.stream.jobs
+        await JobQueue(redis, WORKER.model).claim("w1", used=0, slots=1)
     await kept_promises(redis)
     await heir.parts.job_tasks.finish(PATIENCE)
-    assert not tally.left_to_another
-    assert await awaitable(redis.hget(keys.state("job-a1"), "cancelled")) == b"1"
+    assert await awaitable(redis.hget(keys.state(job), "cancelled")) == b"1"

@@ -1,0 +1,181 @@
+"""One chat request, from admission to settlement."""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from api.admission import LimitReached, Ticket
+from api.answers.usage_recorder import UsageRecorder
+from api.context import Context
+from api.dialects.interface import Lookup
+from api.keys import ApiKey
+from api.outbox import PendingCompletion
+from api.response_stream import ResponseStream
+from shared.protocol.request import ChatRequest
+
+logger = logging.getLogger(__name__)
+
+
+class ChatExchange:
+    """Owns everything that a chat request holds: its reservation, its jobs and their events, its pending completion.
+
+    An async context manager. Entering it accepts the request, or raises :class:`RequestRefused` and holds nothing.
+    Leaving it releases everything, however the request has ended: complete, failed, or left by its client.
+    """
+
+    # One instance per open stream.
+    __slots__ = (
+        "_headers",
+        "_key",
+        "_messages",
+        "_parts",
+        "_pending",
+        "_ticket",
+        "accepted",
+        "headers",
+        "id",
+        "recorder",
+        "request",
+        "stream",
+    )
+
+    _ticket: Ticket
+    stream: ResponseStream
+    """The events of the accepted request."""
+
+    def __init__(
+        self,
+        parts: Context,
+        request: ChatRequest,
+        *,
+        key: ApiKey | None,
+        headers: Lookup,
+        messages: bytes,
+        began: float,
+    ) -> None:
+        """``headers`` are the HTTP request's, ``messages`` the JSON array that the client sent if it asks for
+        ``store``. ``began`` is the time of the request (monotonic seconds)."""
+        self._parts = parts
+        self._key = key
+        self._headers = headers
+        self._messages = messages
+        self._pending: PendingCompletion | None = None
+        self.id = uuid.uuid4().hex
+        """The id of the response, without the dialect's prefix."""
+        self.request = request
+        """The request. Once admitted, it has the model's own name instead of an alias, and the tier of its key."""
+        self.recorder = UsageRecorder(began)
+        self.headers: Mapping[str, str] = {}
+        """The rate limit headers of the response."""
+        self.accepted = 0.0
+        """Unix time at which the jobs were queued; 0 until then."""
+
+    async def __aenter__(self) -> "ChatExchange":
+        await self._admit()
+        try:
+            await self._submit()
+        except BaseException:
+            self._settle()
+            raise
+        try:
+            if self.request.store:
+                await self._register()
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._release()
+
+    async def store(self, document: bytes) -> None:
+        """Store the response's JSON ``document`` if the request asks for it. Failures are only logged."""
+        if self._pending is not None:
+            await self._parts.completion_recovery.store(self._pending, document)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the response is to be stored."""
+        return self._pending is not None
+
+    async def _admit(self) -> None:
+        """Check the key's models, priority and limits, and reserve tokens and a concurrency place."""
+        asked, own = self.request.model, await self._parts.models.own_name(self.request.model)
+        try:
+            self._ticket = await self._parts.admission.admit(
+                self._key,
+                msgspec.structs.replace(self.request, model=own),
+                self._headers,
+                alias=asked if asked != own else None,
+            )
+        except LimitReached as refusal:
+            self.headers = refusal.headers
+            raise
+        self.request = self._ticket.request
+        self.headers = self._ticket.headers
+
+    async def _submit(self) -> None:
+        """Queue the jobs."""
+        ticket = self._ticket
+        self.stream = await self._parts.submission.submit(
+            self.request, self.recorder, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout
+        )
+        self.accepted = time.time()
+
+    async def _register(self) -> None:
+        """Register the pending completion, so that the response is stored even if this replica dies."""
+        ticket, reservation = self._ticket, self._ticket.reservation
+        self._pending = PendingCompletion(
+            answer_id=self.id,
+            accepted=self.accepted,
+            request=self.request,
+            messages=self._messages,
+            jobs=tuple(self.stream.jobs),
+            tenant=ticket.tenant,
+            queue_timeout=ticket.queue_timeout,
+            reserved=(reservation.name, reservation.tokens) if reservation is not None else None,
+        )
+        await self._parts.completion_recovery.register(self._pending, self.stream)
+
+    def _release(self) -> None:
+        """Release everything, in this order.
+
+        Nothing here waits, so that a cancellation cannot interrupt it: requests to the store run in the background.
+        Charging and settling come after closing, because they ask the cancellation which jobs were claimed.
+        """
+        if self._parts.draining.leaves(self.stream):
+            # Another replica finishes, stores, charges and settles the request.
+            steps: tuple[Callable[[], None], ...] = (self._close, self._record)
+        else:
+            steps = (self._withdraw, self._close, self._record, self._charge, self._settle)
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                logger.exception("a request of model %s was not released completely", self.request.model)
+
+    def _withdraw(self) -> None:
+        """Remove the pending completion."""
+        if self._pending is not None:
+            self._parts.completion_recovery.withdraw(self._pending)
+
+    def _close(self) -> None:
+        """Close the response stream, which cancels unfinished jobs."""
+        self._parts.streams.close(self.stream)
+
+    def _record(self) -> None:
+        """Count the request in the metrics."""
+        self._parts.metrics.record(self.request.model, self.recorder)
+
+    def _charge(self) -> None:
+        """Correct the tenant's tokens in fair queueing."""
+        if self._ticket.tenant:
+            self._parts.charges.charge(self.request, self._ticket.tenant, self.recorder)
+
+    def _settle(self) -> None:
+        """Correct the key's tokens in its rate limit, and free its concurrency place."""
+        if self._ticket.reservation is not None:
+            self._parts.admission.settle(self._ticket.reservation, self.request, self.recorder)

@@ -1,0 +1,59 @@
+"""Quart's handling of one HTTP request, inside an :class:`HttpExchange`.
+
+A route that returns a streaming response ends before the stream starts, and a generator that was never entered runs no
+``finally``. What a request holds is therefore released here, around the route and the sending of its response: when the
+response is complete, when the client disconnects in any phase, and when the route fails.
+"""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any, cast
+
+from quart import Request
+from quart.asgi import ASGIHTTPConnection
+
+from api import request_log
+from api.context import context_of
+from api.dialects import dialect_of
+from api.http_exchange import ExchangeRequest, HttpExchange
+from shared.runtime.tasks import cancel_all
+
+
+class ExchangeHandler(ASGIHTTPConnection):
+    """Serves one HTTP request."""
+
+    async def __call__(self, receive: Any, send: Any) -> None:
+        """Serve the request until its response is complete or its client disconnects.
+
+        Quart cancels the route's task once when the client disconnects. In Python 3.11 that cancellation can get lost:
+        ``asyncio.wait_for``, which redis-py calls for each command, swallows one that coincides with its own
+        completion. ``cancel_all`` repeats it.
+        """
+        request = self._create_request_from_scope(send)
+        receiving = asyncio.create_task(self.handle_messages(request, receive))
+        handling = asyncio.create_task(self.handle_request(request, send))
+        try:
+            await asyncio.wait([receiving, handling], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_all([receiving, handling])
+        for task in (receiving, handling):
+            if not task.cancelled() and (error := task.exception()):
+                raise error
+
+    async def handle_request(self, request: Request, send: Any) -> None:
+        """Run the route and send its response; then release what the request holds."""
+        dialect = dialect_of(request.path, request.args, request.headers, self._serving, self._own_name)
+        exchange = cast(ExchangeRequest, request).exchange = HttpExchange(request, dialect)
+        try:
+            await super().handle_request(request, send)
+        finally:
+            try:
+                await exchange.close()
+            finally:
+                request_log.write(exchange)
+
+    def _serving(self) -> Collection[str]:
+        return context_of(self.app).directory.fleet.serving()
+
+    def _own_name(self, name: str) -> str:
+        return context_of(self.app).directory.fleet.own_name(name)

@@ -1,0 +1,151 @@
+"""A chat request holds nothing once it has ended, in whichever phase that was."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from arq.connections import ArqRedis
+from redis.exceptions import ConnectionError
+
+from api.chat_exchange import ChatExchange
+from api.context import Context
+from api.jobs.charges import TenantCharges
+from api.keys import ApiKey
+from api.keys.store import put_key
+from api.limits import Limiter
+from api.main import build
+from api.metrics import Metrics
+from api.outbox import Outbox
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.queue import JobQueue
+from shared.protocol.registry import announce_worker
+from shared.protocol.request import ChatRequest, Message
+from shared.redis import keys
+from shared.runtime.settings import ApiSettings
+from tests.support.jobs import WORKER
+from tests.support.redis_types import awaitable
+
+PATIENCE = 3.0
+KEY = ApiKey(id="key-1", digest="0" * 64, concurrency=1, requests_per_minute=100)
+PHASES = [(Limiter, "reserve"), (JobQueue, "enqueue"), (Outbox, "add")]
+"""The steps of the acceptance that wait for the store, in their order."""
+
+
+@pytest.fixture
+async def parts(redis: ArqRedis) -> AsyncIterator[Context]:
+    await announce_worker(redis, WORKER, lease=60)
+    await put_key(redis, KEY)
+    parts = build(redis, ApiSettings(max_queue=2), "r")
+    await parts.directory.refresh()
+    await parts.keyring.refresh()
+    yield parts
+    await finish(parts)
+
+
+def exchange_of(parts: Context, *, store: bool = True, n: int = 1) -> ChatExchange:
+    messages = (Message(role="user", content="hello"),)
+    request = ChatRequest(model=WORKER.model, messages=messages, store=store, n=n)
+    return ChatExchange(parts, request, key=KEY, headers={}, messages=b"[]", began=time.monotonic())
+
+
+async def finish(parts: Context) -> None:
+    await parts.completion_recovery.aclose()
+    await parts.job_tasks.finish(PATIENCE)
+    await parts.admission.aclose()
+
+
+async def assert_nothing_held(parts: Context) -> None:
+    await finish(parts)
+    redis = parts.redis
+    assert parts.relay.streams() == set()
+    assert await redis.zcard(keys.admitted(KEY.id)) == 0
+    assert await redis.zcard(keys.queue(WORKER.model)) == 0
+    assert await awaitable(redis.hlen(keys.outbox("r"))) == 0
+
+
+async def test_an_accepted_request_holds_its_place_until_it_ends(parts: Context) -> None:
+    async with exchange_of(parts) as exchange:
+        assert parts.relay.streams() == {exchange.stream}
+        assert await parts.redis.zcard(keys.admitted(KEY.id)) == 1
+        assert await parts.redis.zcard(keys.queue(WORKER.model)) == 1
+        assert await awaitable(parts.redis.hlen(keys.outbox("r"))) == 1
+        assert "x-ratelimit-limit-requests" in exchange.headers
+    await assert_nothing_held(parts)
+    assert b'vinoqueue_requests_total{model="tiny",outcome="aborted"} 1.0' in parts.metrics.page()
+
+
+async def test_a_request_beyond_the_limits_leaves_those_of_others(parts: Context) -> None:
+    async with exchange_of(parts):
+        refused = exchange_of(parts)
+        with pytest.raises(RequestRefused) as refusal:
+            await refused.__aenter__()
+        assert refusal.value.problem.kind is ProblemKind.RATE_LIMITED
+        assert "x-ratelimit-limit-requests" in refused.headers
+        assert not refused.accepted
+        assert await parts.redis.zcard(keys.admitted(KEY.id)) == 1
+    await assert_nothing_held(parts)
+
+
+async def test_a_request_that_the_queue_refuses_is_settled(parts: Context) -> None:
+    refused = exchange_of(parts, n=3)
+    with pytest.raises(RequestRefused) as refusal:
+        await refused.__aenter__()
+    assert refusal.value.problem.kind is ProblemKind.QUEUE_FULL
+    assert "x-ratelimit-limit-requests" in refused.headers
+    assert not refused.accepted
+    await assert_nothing_held(parts)
+
+
+@pytest.mark.parametrize(("part", "method"), PHASES[1:])
+async def test_an_outage_in_a_later_phase_releases_the_earlier_ones(
+    parts: Context, monkeypatch: pytest.MonkeyPatch, part: type, method: str
+) -> None:
+    original = getattr(part, method)
+
+    async def fail_afterwards(*arguments: Any, **options: Any) -> None:
+        await original(*arguments, **options)
+        raise ConnectionError("the reply was lost")
+
+    monkeypatch.setattr(part, method, fail_afterwards)
+    with pytest.raises(RequestRefused) as refusal:
+        await exchange_of(parts).__aenter__()
+    assert refusal.value.problem.kind is ProblemKind.STORE_UNAVAILABLE
+    await assert_nothing_held(parts)
+
+
+@pytest.mark.parametrize("ran", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("part", "method"), PHASES)
+async def test_a_client_that_leaves_in_any_phase_leaves_nothing(
+    parts: Context, monkeypatch: pytest.MonkeyPatch, part: type, method: str, ran: bool
+) -> None:
+    original = getattr(part, method)
+    waiting = asyncio.Event()
+
+    async def hang(*arguments: Any, **options: Any) -> None:
+        if ran:
+            await original(*arguments, **options)
+        waiting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(part, method, hang)
+    accepting = asyncio.create_task(exchange_of(parts).__aenter__())
+    await waiting.wait()
+    accepting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await accepting
+    await assert_nothing_held(parts)
+
+
+@pytest.mark.parametrize(("part", "method"), [(Metrics, "record"), (TenantCharges, "charge")])
+async def test_everything_is_released_although_a_step_fails(
+    parts: Context, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: type, method: str
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise ValueError("broken")
+
+    async with exchange_of(parts):
+        monkeypatch.setattr(part, method, fail)
+    await assert_nothing_held(parts)
+    assert "was not released completely" in caplog.text

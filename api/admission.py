@@ -86,7 +86,7 @@ class Admission:
         if key is None:
             raise refuse(
                 ProblemKind.UNAUTHORIZED,
-                f"Incorrect API key provided: {masked(secrets[0])}. Ask whoever runs this service for a valid one.",
+                f"Incorrect API key provided: {masked(secrets[0])}. Ask the operator of this service for a valid one.",
             )
         return key
 
@@ -187,7 +187,7 @@ def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused
     if refusal.limit == "tokens" and refusal.wait is None:
         return refuse(
             ProblemKind.TOKENS_LIMITED,
-            f"Request too large: it may take {reservation.tokens} tokens, and this API key has "
+            f"Request too large: it may use {reservation.tokens} tokens, and this API key is limited to "
             f"{key.tokens_per_minute} tokens per minute. Send a shorter prompt, or ask for fewer tokens.",
         )
     if refusal.wait is None:

@@ -105,7 +105,7 @@ async def _on_failure(error: Exception) -> Response:
         Problem(
             kind=ProblemKind.INTERNAL,
             message="The server had an error while processing your request. Please try again, and report it with "
-            f"the request id {exchange.id} if it stays.",
+            f"the request id {exchange.id} if it persists.",
         )
     )
 

@@ -37,7 +37,7 @@ async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
     if encoding.lower() != "identity":
         raise refuse(
             ProblemKind.UNSUPPORTED_MEDIA,
-            f"Unsupported content encoding '{encoding[:100]}': send the body as it is, without compression.",
+            f"Unsupported content encoding '{encoding[:100]}': send the body uncompressed.",
         )
     limit = settings.max_body
     parts: list[bytes] = []
@@ -51,9 +51,9 @@ async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
                     raise RequestEntityTooLarge
                 parts.append(part)
     except RequestEntityTooLarge as error:
-        message = f"The request body is larger than the {limit} bytes that are allowed."
+        message = f"The request body is larger than the maximum of {limit} bytes."
         raise refuse(ProblemKind.TOO_LARGE, message) from error
     except TimeoutError as error:
-        raise refuse(ProblemKind.TIMEOUT, "The request body came too slowly.") from error
+        raise refuse(ProblemKind.TIMEOUT, "The request body was received too slowly.") from error
     request.body = _READ
     return b"".join(parts)

@@ -1,6 +1,6 @@
-"""One HTTP connection: uvicorn's protocol with a bound on every size and a deadline for every state.
+"""HTTP connections: uvicorn's protocol with a limit on every size and a deadline for every state.
 
-Without them a client without a key could hold a connection forever, or fill the memory with headers, chunk extensions
+Without them, a client without a key could hold a connection forever, or exhaust memory with headers, chunk extensions
 or trailers.
 """
 
@@ -21,78 +21,82 @@ from api.connection_extension import ChunkWriter, add_extension
 from api.connection_limits import ConnectionLimits
 
 MAX_HEAD = 64 * 1024
-"""Most bytes of a request line and headers together. What one read brings is parsed at once, so a head that comes whole
-may be as large as a read."""
+"""Maximum size in bytes of a request line and its headers. Each read is parsed as a whole, so a head that arrives in
+one read may be as large as the read."""
 
 MAX_HEADERS = 256
-"""Most headers of a request: each takes ten times its size in memory."""
+"""Maximum number of headers of a request. Each takes ten times its size in memory."""
 
 DRAIN_FACTOR = 16
-"""What a client goes on sending after it has its answer is read and dropped up to this multiple of the largest allowed
-body: many clients look for an answer only when they have sent everything, and a connection that is closed with unread
-data is reset, which can cost them the answer."""
+"""Maximum number of bytes, in multiples of the maximum body size, that are read and discarded after the response.
+
+Many clients read the response only after they have sent the whole request. Closing a connection with unread data resets
+it, and the client may lose the response."""
 
 _FRAMING_FACTOR = 4
-"""Most bytes of chunk sizes, extensions and trailers for each byte of a body, beyond the first :data:`MAX_HEAD`."""
+"""Maximum number of bytes of chunk sizes, extensions and trailers per byte of a body, beyond the first
+:data:`MAX_HEAD`."""
 
 _GRACE = 5.0
-"""Seconds for which a request handler's own time limits go before those of the connection."""
+"""Seconds by which the connection's deadlines are later than the request handler's own."""
 
 _HEAD_TOO_LARGE = "The head of the request is larger than 65536 bytes."
 _TOO_MANY_HEADERS = f"The request has more than {MAX_HEADERS} headers."
-_HEAD_TOO_SLOW = "The head of the request came too slowly."
-_BODY_TOO_SLOW = "The request body came too slowly."
+_HEAD_TOO_SLOW = "The head of the request was received too slowly."
+_BODY_TOO_SLOW = "The request body was received too slowly."
 _BODY_TOO_LARGE = "The request body is too large."
-_TOO_MUCH_FRAMING = "The chunks of the request body have too much framing for their data."
+_TOO_MUCH_FRAMING = "The request body has too much chunk framing for its data."
 _NOT_HTTP = "Invalid HTTP request received."
 _UNKNOWN_VERSION = "Only HTTP/1.1 and HTTP/1.0 are supported."
 
 
 _NO_PIPELINE = cast("deque[Any]", ())
-"""Stands for uvicorn's queue of pipelined requests, which is never used: an empty one takes 760 bytes a connection."""
+"""Replaces uvicorn's queue of pipelined requests, which is never used: an empty one takes 760 bytes per connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The bounds of a connection: times in seconds, sizes in bytes."""
+    """The limits of a connection: times in seconds, sizes in bytes."""
 
     header_timeout: float
-    """For a whole head, from its first byte; for the first request, from the connection on."""
+    """For receiving a head, from its first byte; for the first request, from the start of the connection."""
     body_timeout: float
+    """For receiving a body."""
     answer_timeout: float
-    """From the end of a request to the end of its answer."""
+    """From the end of a request to the end of its response."""
     client_timeout: float
-    """For a client to take the rest of an answer once the connection is being closed."""
+    """For a client to receive the rest of a response while the connection is closing."""
     keep_alive: float
-    """Between two requests."""
+    """Maximum idle time between two requests."""
     max_body: int
 
 
 class _State(IntEnum):
     IDLE = 0
-    """Nothing has come since the last request, except for empty lines."""
+    """No request: nothing but empty lines was received since the last one."""
     HEAD = 1
+    """A head is being received."""
     BODY = 2
-    """The head is complete. The answer may be, too: the rest of the body is then read and dropped."""
+    """A body is being received. If the response is complete already, the rest of the body is discarded."""
     ANSWER = 3
-    """The request is complete, its answer is not."""
+    """The request is complete, its response is not."""
     ENDING = 4
-    """Nothing more is sent; what still comes is dropped until the client closes the connection, too."""
+    """The connection is closing: nothing more is sent, and input is discarded until the client closes it as well."""
 
 
 class _StopParsing(Exception):
-    """Raised in a parser's callback; what is left of the read is not parsed."""
+    """Raised in a callback of the parser to skip the rest of the read."""
 
 
 class HttpConnection(HttpToolsProtocol):
     """One connection. Subclasses set ``bounds`` and ``limits``.
 
-    A request that comes while the one before it is being answered (pipelining) is not served: it is dropped, and the
-    connection closed after the answer. So reading never has to pause while an answer is on its way, and a client that
-    leaves is noticed at once.
+    Pipelining is not supported: a request that arrives before the previous response is complete is discarded, and the
+    connection is closed after that response. Reading therefore never pauses during a response, and a disconnect is
+    noticed at once.
     """
 
-    # In slots, because more attributes would make each instance's dictionary one of its own: 1.3 kB a connection.
+    # In slots, because more attributes would give each instance a dictionary of its own: 1.3 kB per connection.
     __slots__ = ("_body_size", "_deadline", "_received", "_state", "surplus")
 
     bounds: Bounds
@@ -109,7 +113,7 @@ class HttpConnection(HttpToolsProtocol):
         self.pipeline = _NO_PIPELINE
         self._state = _State.IDLE
         self._deadline = 0.0
-        self._received = 0  # Bytes received in this state; of a body, with its framing.
+        self._received = 0  # Bytes received in this state, including the framing of a body.
         self._body_size = 0
         self.surplus = False
 
@@ -118,22 +122,22 @@ class HttpConnection(HttpToolsProtocol):
         """The client's IP address."""
         return self.client[0] if self.client is not None else ""
 
-    # What the transport calls.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first head."""
+        """Wait for the first request."""
         super().connection_made(transport)
         self._deadline = self.loop.time() + self.bounds.header_timeout
         self.surplus = not self.limits.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the handler that its client has gone."""
+        """Notify the request handler of the disconnect."""
         super().connection_lost(exc)
         self.limits.remove(self)
         self.cycle = None  # type: ignore[assignment]  # It refers to this connection.
 
     def data_received(self, data: bytes) -> None:
-        """Parse ``data``, within the bounds."""
+        """Parse ``data`` and enforce the limits."""
         state = self._state
         if state >= _State.ANSWER:
             self._drop(len(data))
@@ -144,7 +148,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # Upgrades are ignored, as RFC 9110 (7.8) allows; what follows would be of the other protocol.
+            # Upgrades are ignored, as RFC 9110 (7.8) allows. What follows would belong to the other protocol.
             if upgrade.args[0] < len(data):
                 self._drop(len(data) - upgrade.args[0])
         except httptools.HttpParserError:
@@ -159,17 +163,17 @@ class HttpConnection(HttpToolsProtocol):
         elif self._state <= _State.HEAD and self._received > MAX_HEAD:
             self._refuse(431, _HEAD_TOO_LARGE)
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_message_begin(self) -> None:
-        """The first byte of a head is here."""
+        """Start a head."""
         if self._state is not _State.IDLE:
             raise _StopParsing
         self._state = _State.HEAD
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; drop a trailer."""
+        """Add a header; ignore a trailer."""
         if self._state is not _State.HEAD:
             return
         if len(self.headers) >= MAX_HEADERS:
@@ -178,7 +182,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start to serve the request; what follows is its body."""
+        """Start serving the request, whose body follows."""
         if self.parser.get_http_version() not in ("1.1", "1.0"):
             self._refuse(505, _UNKNOWN_VERSION)
             raise _StopParsing
@@ -196,12 +200,12 @@ class HttpConnection(HttpToolsProtocol):
         self._enter(_State.BODY, self.bounds.body_timeout + _GRACE)
 
     def on_body(self, body: bytes) -> None:
-        """Hand a piece of the body over; drop it after the answer."""
+        """Pass a piece of the body to the handler, or discard it after the response."""
         self._body_size += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The body is whole."""
+        """End the body."""
         super().on_message_complete()
         if self._state is not _State.BODY:
             return
@@ -210,10 +214,10 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self._enter(_State.ANSWER, self.bounds.answer_timeout)
 
-    # What the server and the request's cycle call. To the cycle, this object is the transport.
+    # Called by the server and by the request's cycle, to which this object is the transport.
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, unless the rest of this one is still to come."""
+        """Wait for the next request, unless this one has not been received completely."""
         self.server_state.total_requests += 1
         if self.is_closing():
             return
@@ -222,7 +226,7 @@ class HttpConnection(HttpToolsProtocol):
             self._wait()
 
     def shutdown(self) -> None:
-        """Close, after the answer if there is one under way."""
+        """Close, after the current response if there is one."""
         if self._state is _State.ENDING:
             self.transport.abort()
         elif self.cycle is None or self.cycle.response_complete:
@@ -231,16 +235,16 @@ class HttpConnection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def write(self, data: bytes) -> None:
-        """Send ``data``, unless the connection is being closed."""
+        """Send ``data``, unless the connection is closing."""
         if not self.is_closing():
             self.transport.write(data)
 
     def is_closing(self) -> bool:
-        """Whether nothing more can be sent."""
+        """Return whether nothing more can be sent."""
         return self._state is _State.ENDING or self.transport.is_closing()
 
     def close(self) -> None:
-        """Close. A client that is still sending keeps its answer: it is told the end, and the rest is dropped."""
+        """Close; only the sending side if the client is still sending, so that it does not lose the response."""
         if self.is_closing():
             return
         sending = self._state in (_State.HEAD, _State.BODY) or self._received > 0
@@ -253,11 +257,11 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self.transport.abort()
 
     def expire(self, now: float) -> None:
-        """Close if the time of the connection's state has run out."""
+        """Close if the deadline of the connection's state is before ``now``."""
         if now < self._deadline:
             return
         if self._state is _State.HEAD:
@@ -265,7 +269,7 @@ class HttpConnection(HttpToolsProtocol):
         elif self._state is _State.BODY and not self.cycle.response_complete:
             self._refuse(408, _BODY_TOO_SLOW)
         elif self._state is _State.IDLE:
-            # Without an error: a client that has just begun to ask would take it for its answer.
+            # Without an error, which a client that sends its next request now would take for the response.
             self._received = 0
             self.close()
         else:
@@ -286,7 +290,7 @@ class HttpConnection(HttpToolsProtocol):
         self._deadline = self.loop.time() + seconds
 
     def _drop(self, size: int) -> None:
-        """Count what is read and not wanted."""
+        """Count discarded input."""
         self._received += size
         if self._state is _State.ANSWER:
             self.cycle.keep_alive = False
@@ -302,16 +306,16 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(413, _BODY_TOO_LARGE)
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Close. Tell why, unless nothing was asked, or the answer has begun."""
+        """Close, with an error response if there is a request whose response has not started."""
         if self.is_closing():
             return
         cycle = self.cycle
-        asked = self._state is not _State.IDLE
+        responds = self._state is not _State.IDLE
         if self._state is _State.BODY:
-            asked = not cycle.response_started
+            responds = not cycle.response_started
             cycle.disconnected = True
             cycle.message_event.set()
-        if asked:
+        if responds:
             body = reason.encode()
             self.transport.write(
                 STATUS_LINE[status]
@@ -322,12 +326,12 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def connection_type(bounds: Bounds, limits: ConnectionLimits) -> type[HttpConnection]:
-    """Return the protocol with these bounds, as uvicorn takes a class."""
+    """Return the protocol class with these limits; uvicorn takes a class."""
     return type("BoundedConnection", (HttpConnection,), {"bounds": bounds, "limits": limits, "__slots__": ()})
 
 
 def _ended_by_close(cycle: RequestResponseCycle, app: Callable[..., Any]) -> ASGI3Application:
-    """``app`` for an HTTP/1.0 client, which knows no chunks: a body of unknown length ends with the connection."""
+    """Wrap ``app`` for an HTTP/1.0 client, which does not support chunks: closing the connection ends the body."""
 
     async def unchunked(scope: Any, receive: Any, send: Any) -> None:
         open_ended = False

@@ -1,4 +1,4 @@
-"""Bounds on the number of open connections: in total, and per client address."""
+"""Limits on the number of open connections: in total, and per client address."""
 
 import ipaddress
 import logging
@@ -8,58 +8,57 @@ from typing import Protocol
 logger = logging.getLogger(__name__)
 
 RESERVE = 64
-"""Connections accepted beyond the bounds. They get answers to probes, and 503 to everything else."""
+"""Connections accepted beyond the limits. They are served only probes and metrics, and get 503 for everything else."""
 
 _OTHER_FILES = 64
-"""File descriptors kept for everything that is not a client: the store, logs, sockets being closed."""
+"""File descriptors reserved for everything but clients: the store, logs, closing sockets."""
 
 _MINIMUM = 16
-"""Connections that are allowed however few files the process may open."""
+"""Minimum number of connections, regardless of the limit of open files."""
 
 _WARNING_INTERVAL = 60.0
-"""Seconds between two warnings about a bound that has been reached."""
+"""Minimum interval in seconds between two warnings."""
 
 
 class Connection(Protocol):
-    """What the limits need to know about a connection."""
+    """A connection, as far as the limits use it."""
 
     @property
     def address(self) -> str:
         """The client's IP address."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
 
     def expire(self, now: float) -> None:
-        """Act on the deadline of the connection's state if it is before ``now``, in seconds of the event loop's
-        clock."""
+        """Close if the deadline of the connection's state is before ``now``, in seconds of the event loop's clock."""
 
 
 class ConnectionLimits:
     """The open connections of one replica.
 
-    A connection that waits for a request gives way to a new one when the replica is full. Where none waits, or the
-    client's address has its share, the new connection is a *surplus* one: one of at most :data:`RESERVE`, the oldest of
-    which gives way in turn.
+    At the total limit, a new connection replaces the oldest one without a request. If there is none, or the client's
+    address is at its limit, the new connection is *surplus*. There are at most :data:`RESERVE` surplus connections; a
+    new one replaces the oldest.
     """
 
     def __init__(self, total: int, per_address: int) -> None:
-        """``per_address`` is 0 for no bound of its own."""
+        """``per_address`` is 0 for no limit per address."""
         self._total = total
         self._per_address = per_address or float("inf")
         self._open: set[Connection] = set()
         self._by_address: dict[str, int] = {}
-        # In order of their coming, so that the oldest is the first.
+        # In order of arrival, so that the first is the oldest.
         self._waiting: dict[Connection, None] = {}
         self._surplus: dict[Connection, None] = {}
         self._warned = float("-inf")
 
     def __len__(self) -> int:
-        """How many are open, surplus ones included."""
+        """Return the number of open connections, including surplus ones."""
         return len(self._open)
 
     def add(self, connection: Connection) -> bool:
-        """Count a new connection, which waits for its first request. False when it is a surplus one."""
+        """Add a new connection without a request. Return False if it is surplus."""
         source = _source(connection.address)
         count = self._by_address.get(source, 0)
         self._open.add(connection)
@@ -76,7 +75,7 @@ class ConnectionLimits:
         return True
 
     def remove(self, connection: Connection) -> None:
-        """The connection is closed."""
+        """Remove a closed connection."""
         if connection not in self._open:
             return
         self._open.discard(connection)
@@ -88,16 +87,16 @@ class ConnectionLimits:
             del self._by_address[source]
 
     def set_busy(self, connection: Connection) -> None:
-        """A request has come: the connection no longer gives way."""
+        """Mark a connection as serving a request; it is no longer replaced."""
         self._waiting.pop(connection, None)
 
     def set_waiting(self, connection: Connection) -> None:
-        """The connection serves no request, and gives way to new ones."""
+        """Mark a connection as without a request; new ones may replace it."""
         if connection in self._open and connection not in self._surplus:
             self._waiting[connection] = None
 
     def expire(self, now: float) -> None:
-        """Act on every deadline before ``now``, in seconds of the event loop's clock."""
+        """Close connections whose deadline is before ``now``, in seconds of the event loop's clock."""
         for connection in list(self._open):
             connection.expire(now)
 
@@ -120,15 +119,15 @@ class ConnectionLimits:
 
 
 def most_connections(wanted: int, open_files: int | None) -> int:
-    """Return ``wanted``, or what a process that may open ``open_files`` files can serve, if that is less."""
+    """Return ``wanted``, or the number of connections that ``open_files`` files allow, if that is less."""
     if open_files is None:
         return wanted
     return min(wanted, max(_MINIMUM, open_files - RESERVE - _OTHER_FILES))
 
 
 def _source(address: str) -> str:
-    """What the bound per address counts by: an IPv4 address, or the /64 network of an IPv6 one, as a single client
-    usually has a whole network."""
+    """Return the unit of the limit per address: an IPv4 address, or the /64 network of an IPv6 address, because a
+    single client usually has a whole network."""
     if ":" not in address:
         return address
     parsed = ipaddress.IPv6Address(address.partition("%")[0])

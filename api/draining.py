@@ -32,7 +32,12 @@ class Draining:
             logger.warning("drain timed out; %d requests are aborted", len(self._relay.streams()))
         self._over = True
         for stream in self._relay.streams():
-            stream.fail(Problem(kind=ProblemKind.SHUTTING_DOWN, message="This server was shut down before the end."))
+            stream.fail(
+                Problem(
+                    kind=ProblemKind.SHUTTING_DOWN,
+                    message="This server was shut down before the response was complete.",
+                )
+            )
 
     def leaves(self, stream: ResponseStream) -> bool:
         """Return whether another replica must finish, store and charge ``stream``, because this one shuts down."""

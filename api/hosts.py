@@ -1,8 +1,8 @@
-"""Which hosts clients may address the API by.
+"""Allowed host names: protection against DNS rebinding.
 
-A web page can have its own host name resolve to a loopback or private address (DNS rebinding), and then read what a
-server there answers. Its requests carry that name in their Host header, so names are checked. IP addresses need no
-check: a page that was loaded from an address by number is the server's own.
+A web page can make its own host name resolve to a loopback or private address, and then read the responses of a server
+there. Its requests have that name in their Host header, so host names are checked. IP addresses are always allowed: a
+page loaded from an IP address belongs to the server itself.
 """
 
 import ipaddress
@@ -13,11 +13,11 @@ _HOST = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._~-]+))(
 
 
 class AllowedHosts:
-    """The check of Host headers."""
+    """Checks Host headers."""
 
     def __init__(self, names: Iterable[str], listens_on: str) -> None:
-        """``names`` as set by the operator, ``*`` for any; without names, those of loopback addresses if ``listens_on``
-        is one, and any otherwise."""
+        """``names`` are the operator's; ``*`` allows any. Without names, only loopback names are allowed if
+        ``listens_on`` is a loopback address, and any otherwise."""
         self._names = {name.strip().rstrip(".").lower() for name in names if name.strip()}
         self._any = "*" in self._names
         self._loopback = not self._names and is_loopback(listens_on)
@@ -25,7 +25,7 @@ class AllowedHosts:
             self._any = True
 
     def allow(self, host: str) -> bool:
-        """Whether a request may have the Host header ``host``, with or without a port."""
+        """Return whether ``host``, with or without a port, is an allowed Host header."""
         parsed = _HOST.fullmatch(host)
         if parsed is None:
             return False
@@ -38,12 +38,12 @@ class AllowedHosts:
 
 
 def is_well_formed(host: str) -> bool:
-    """Whether ``host`` has the form of a Host header (RFC 9110, 7.2)."""
+    """Return whether ``host`` has the form of a Host header (RFC 9110, 7.2)."""
     return _HOST.fullmatch(host) is not None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` is a name or address of the machine itself."""
+    """Return whether ``host`` is a loopback name or address."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,6 +1,6 @@
-"""What `/metrics` tells: this replica's own counts, and the fleet as the directory last saw it.
+"""Prometheus metrics: this replica's own counters, and the state of the fleet from the directory.
 
-docs/metrics.md is the catalogue.
+``docs/metrics.md`` is the catalogue.
 """
 
 import time
@@ -22,31 +22,34 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 
 
 class Metrics:
-    """Counters of one replica, and the page that shows them."""
+    """The metrics of one replica."""
 
     def __init__(self, directory: Directory, relay: Relay, queues: JobQueues) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_FleetCollector(directory, relay))
         self._registry.register(_RouteCollector(queues))
         self._requests = Counter(
-            "vinoqueue_requests", "Accepted requests by outcome.", ["model", "outcome"], registry=self._registry
+            "vinoqueue_requests",
+            "Accepted requests that have ended, by outcome.",
+            ["model", "outcome"],
+            registry=self._registry,
         )
         self._refused = Counter(
             "vinoqueue_refused_requests",
-            "Errors told instead of an answer, by kind.",
+            "Error responses, by kind.",
             ["kind"],
             registry=self._registry,
         )
         self._first_token = Histogram(
             "vinoqueue_time_to_first_token_seconds",
-            "From the accepted request to its first token.",
+            "Time from the request to its first token.",
             ["model"],
             buckets=_SECONDS,
             registry=self._registry,
         )
         self._duration = Histogram(
             "vinoqueue_request_duration_seconds",
-            "From the accepted request to its end.",
+            "Time from the request to its end.",
             ["model"],
             buckets=_SECONDS,
             registry=self._registry,
@@ -58,26 +61,26 @@ class Metrics:
             "vinoqueue_completion_tokens", "Tokens relayed to clients.", ["model"], registry=self._registry
         )
 
-    def record(self, model: str, tally: UsageRecorder) -> None:
-        """Count a request that is over."""
-        self._requests.labels(model, tally.outcome).inc()
-        self._prompt_tokens.labels(model).inc(tally.prompt_tokens)
-        self._completion_tokens.labels(model).inc(tally.completion_tokens)
-        self._duration.labels(model).observe(time.monotonic() - tally.began)
-        if tally.first_token is not None:
-            self._first_token.labels(model).observe(tally.first_token - tally.began)
+    def record(self, model: str, usage: UsageRecorder) -> None:
+        """Count a request that has ended."""
+        self._requests.labels(model, usage.outcome).inc()
+        self._prompt_tokens.labels(model).inc(usage.prompt_tokens)
+        self._completion_tokens.labels(model).inc(usage.completion_tokens)
+        self._duration.labels(model).observe(time.monotonic() - usage.began)
+        if usage.first_token is not None:
+            self._first_token.labels(model).observe(usage.first_token - usage.began)
 
     def refused(self, kind: ProblemKind) -> None:
-        """Count a request that was answered with an error."""
+        """Count an error response."""
         self._refused.labels(kind).inc()
 
     def page(self) -> bytes:
-        """The metrics in Prometheus' text form."""
+        """Return the metrics in Prometheus text format."""
         return generate_latest(self._registry)
 
 
 class _RouteCollector(Collector):
-    """Reads the counts of the queues that this replica puts jobs into."""
+    """Collects the counters of this replica's queues."""
 
     def __init__(self, queues: JobQueues) -> None:
         self._queues = queues
@@ -85,7 +88,7 @@ class _RouteCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metric."""
         routed = CounterMetricFamily(
-            "vinoqueue_prefix_routed_jobs", "Texts with long prompts, by where they went.", labels=["model", "route"]
+            "vinoqueue_prefix_routed_jobs", "Jobs with long prompts, by route.", labels=["model", "route"]
         )
         for model, route, count in self._queues.routed():
             routed.add_metric([model, route], count)
@@ -93,7 +96,7 @@ class _RouteCollector(Collector):
 
 
 class _FleetCollector(Collector):
-    """Reads the directory's last look at the moment of the scrape."""
+    """Collects the directory's latest snapshot at each scrape."""
 
     def __init__(self, directory: Directory, relay: Relay) -> None:
         self._directory = directory
@@ -102,14 +105,18 @@ class _FleetCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the fleet's metrics."""
         fleet = self._directory.fleet
-        yield GaugeMetricFamily("vinoqueue_store_up", "Whether Redis answered last time.", self._directory.reachable)
-        yield GaugeMetricFamily("vinoqueue_open_answers", "Requests in flight here.", len(self._relay.streams()))
+        yield GaugeMetricFamily(
+            "vinoqueue_store_up", "1 while the store responds to this replica.", self._directory.reachable
+        )
+        yield GaugeMetricFamily(
+            "vinoqueue_open_answers", "Requests in flight on this replica.", len(self._relay.streams())
+        )
         yield CounterMetricFamily("vinoqueue_frames", "Frames received from workers.", self._relay.frames)
 
-        waiting = GaugeMetricFamily("vinoqueue_queue_waiting", "Requests that wait.", labels=["model"])
-        claimed = GaugeMetricFamily("vinoqueue_queue_claimed", "Requests that workers hold.", labels=["model"])
+        waiting = GaugeMetricFamily("vinoqueue_queue_waiting", "Waiting jobs.", labels=["model"])
+        claimed = GaugeMetricFamily("vinoqueue_queue_claimed", "Jobs that workers hold.", labels=["model"])
         drain = GaugeMetricFamily(
-            "vinoqueue_queue_drain_rate", "Requests that leave the queue in a second while some wait.", labels=["model"]
+            "vinoqueue_queue_drain_rate", "Jobs that leave the queue per second while some wait.", labels=["model"]
         )
         for model, depth in fleet.depths.items():
             waiting.add_metric([model], depth.waiting)
@@ -120,8 +127,8 @@ class _FleetCollector(Collector):
 
         labels = ["worker", "model"]
         gauges = {
-            "slots": GaugeMetricFamily("vinoqueue_worker_slots", "Batch slots of the worker.", labels=labels),
-            "used": GaugeMetricFamily("vinoqueue_worker_slots_used", "Batch slots in use.", labels=labels),
+            "slots": GaugeMetricFamily("vinoqueue_worker_slots", "Slots of the worker.", labels=labels),
+            "used": GaugeMetricFamily("vinoqueue_worker_slots_used", "Slots in use.", labels=labels),
             "batch": GaugeMetricFamily(
                 "vinoqueue_worker_batch_size", "Requests in the engine's last step.", labels=labels
             ),
@@ -136,11 +143,11 @@ class _FleetCollector(Collector):
             ),
         }
         counters = {
-            "steps": CounterMetricFamily("vinoqueue_worker_steps", "Steps of the engine.", labels=labels),
-            "tokens": CounterMetricFamily("vinoqueue_worker_tokens", "Tokens that the engine made.", labels=labels),
-            "requests": CounterMetricFamily("vinoqueue_worker_requests", "Requests that it claimed.", labels=labels),
+            "steps": CounterMetricFamily("vinoqueue_worker_steps", "Engine steps.", labels=labels),
+            "tokens": CounterMetricFamily("vinoqueue_worker_tokens", "Generated tokens.", labels=labels),
+            "requests": CounterMetricFamily("vinoqueue_worker_requests", "Claimed jobs.", labels=labels),
             "engine_restarts": CounterMetricFamily(
-                "vinoqueue_worker_engine_restarts", "Engine processes that were replaced.", labels=labels
+                "vinoqueue_worker_engine_restarts", "Replaced engine processes.", labels=labels
             ),
         }
         for worker in fleet.workers:

@@ -40,7 +40,7 @@ class ModelLookup:
         if fleet.loading(model):
             raise refuse(
                 ProblemKind.NO_WORKER,
-                f"The model '{model}' is being loaded. Please try again later.",
+                f"The model '{model}' is loading. Please try again later.",
                 retry_after=RETRY_NO_WORKER,
             )
         if model in fleet.models:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: every route, with the request models that the dialects check bodies against."""
+"""The OpenAPI document: every route, with the models by which the dialects validate request bodies."""
 
 from collections.abc import Collection
 from functools import cache
@@ -17,8 +17,8 @@ from shared.runtime.version import VERSION
 
 _REFERENCE = "#/components/schemas/{model}"
 _JSON = "application/json"
-_DOOR_ERRORS = (400, 421, 503)
-"""What any request may get that is no probe: a bad or wrong Host header, too many connections."""
+_COMMON_ERRORS = (400, 421, 503)
+"""Errors of every route but the probes: an invalid Host header, a disallowed host name, too many connections."""
 _STORE_ERRORS = (400, 401, 404, 500, 503)
 _ERRORS = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
 
@@ -29,20 +29,20 @@ _BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),
     ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),
 )
-"""Name, model and fields of each interface's requests."""
+"""Name, model and supported fields of each dialect's requests."""
 
 
 @cache
 def document() -> bytes:
-    """The document as JSON."""
+    """Return the document as JSON."""
     schemas: dict[str, Any] = {"Error": _ERROR, "AzureError": _AZURE_ERROR, "ChatCompletionUpdate": _UPDATE}
     for name, model, served in _BODIES:
         body = model.model_json_schema(ref_template=_REFERENCE, mode="validation")
         schemas |= body.pop("$defs", {})
         schemas[name] = _only(served, body)
-    # What OpenAI does not have here is checked by the worker.
+    # The formats that OpenAI does not have are validated by the worker.
     schemas["ModelServerChatRequest"]["properties"]["response_format"] = _TYPED_OBJECT
-    # One model needs no name.
+    # With a single model, its name may be omitted.
     schemas["AzureChatRequest"]["required"] = ["messages"]
     return msgspec.json.encode(
         {
@@ -50,18 +50,18 @@ def document() -> bytes:
             "info": {
                 "title": "Vinoqueue",
                 "version": VERSION,
-                "description": "Chat completions on OpenVINO, spread over as many hosts as you have.",
+                "description": "OpenAI-compatible chat completions on OpenVINO, on any number of hosts.",
             },
             "paths": _paths(),
             "components": {"schemas": schemas, "securitySchemes": _KEYS},
-            # Without keys in force, none is needed.
+            # A key is needed only if the service requires keys.
             "security": [{}, *({scheme: []} for scheme in _KEYS)],
         }
     )
 
 
 def _only(served: Collection[str], schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an object without the fields that an interface does not have."""
+    """Return the schema of an object with the fields in ``served`` only."""
     return schema | {
         "properties": {name: field for name, field in schema["properties"].items() if name in served},
         "required": [name for name in schema["required"] if name in served],
@@ -87,31 +87,33 @@ def _paths() -> dict[str, Any]:
             "parameters": [_in_path("completion")],
         },
         "/v1/chat/completions/{completion}/messages": {
-            "get": _operation("listChatCompletionMessages", "List what it answered.", errors=_STORE_ERRORS),
+            "get": _operation(
+                "listChatCompletionMessages",
+                "List the input messages of a stored chat completion.",
+                errors=_STORE_ERRORS,
+            ),
             "parameters": [_in_path("completion"), *_PAGE_PARAMETERS],
         },
         "/v1/completions": {"post": _completion("createCompletion", "CompletionRequest", _ERRORS)},
-        "/v1/models": {"get": _operation("listModels", "List the models that live workers serve.", errors=(401,))},
+        "/v1/models": {"get": _operation("listModels", "List the served models.", errors=(401,))},
         "/v1/models/{model}": {
-            "get": _operation("retrieveModel", "Describe one model.", errors=(401, 404, 503)),
+            "get": _operation("retrieveModel", "Describe a model.", errors=(401, 404, 503)),
             "parameters": [_in_path("model")],
         },
         "/v3/chat/completions": {"post": _completion("modelServerChat", "ModelServerChatRequest", _ERRORS)},
         "/v3/completions": {"post": _completion("modelServerCompletion", "ModelServerCompletionRequest", _ERRORS)},
-        "/v3/models": {
-            "get": _operation("modelServerModels", "List the models that live workers serve.", errors=(401,))
-        },
+        "/v3/models": {"get": _operation("modelServerModels", "List the served models.", errors=(401,))},
         "/v3/models/{model}": {
-            "get": _operation("modelServerModel", "Describe one model.", errors=(401, 404, 503)),
+            "get": _operation("modelServerModel", "Describe a model.", errors=(401, 404, 503)),
             "parameters": [_in_path("model")],
         },
         "/chat/completions": _azure_chat("azureChat"),
         "/models/chat/completions": _azure_chat("azureModelsChat"),
         "/info": _azure_info("azureInfo"),
         "/models/info": _azure_info("azureModelsInfo"),
-        "/live": {"get": _probe("live", "Whether the process runs.")},
-        "/ready": {"get": _probe("ready", "Whether a request would be accepted now.", errors=(503,))},
-        "/health": {"get": _probe("health", "The state of this replica and the fleet.", errors=(503,))},
+        "/live": {"get": _probe("live", "Liveness probe.")},
+        "/ready": {"get": _probe("ready", "Readiness probe.", errors=(503,))},
+        "/health": {"get": _probe("health", "State of this replica and of the fleet.", errors=(503,))},
         "/metrics": {
             "get": _operation("metrics", "Prometheus metrics.", ok={"text/plain": {"schema": {"type": "string"}}})
         },
@@ -140,7 +142,7 @@ def _azure_info(name: str) -> dict[str, Any]:
 
 
 def _azure(operation: dict[str, Any]) -> dict[str, Any]:
-    """Return an operation of Azure's interface, with its form of errors."""
+    """Return ``operation`` with the error schema of Azure's interface."""
     for status, response in operation["responses"].items():
         if int(status) >= 400:
             response["content"][_JSON]["schema"] = {"$ref": _REFERENCE.format(model="AzureError")}
@@ -148,7 +150,7 @@ def _azure(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _probe(name: str, summary: str, errors: tuple[int, ...] = ()) -> dict[str, Any]:
-    return _operation(name, summary, errors=errors, door_errors=(400,))
+    return _operation(name, summary, errors=errors, common_errors=(400,))
 
 
 def _in_path(name: str) -> dict[str, Any]:
@@ -166,14 +168,14 @@ def _operation(
     ok: dict[str, Any] | None = None,
     body: str | None = None,
     errors: tuple[int, ...] = (),
-    door_errors: tuple[int, ...] = _DOOR_ERRORS,
+    common_errors: tuple[int, ...] = _COMMON_ERRORS,
 ) -> dict[str, Any]:
     responses: dict[str, Any] = {
         "200": {"description": "OK", "content": ok or {_JSON: {"schema": {"type": "object"}}}},
     }
-    for status in sorted({*errors, *door_errors}):
+    for status in sorted({*errors, *common_errors}):
         responses[str(status)] = {
-            "description": "Refused or failed; the body says why.",
+            "description": "Error; the body describes it.",
             "content": {_JSON: {"schema": {} if status == 503 else {"$ref": _REFERENCE.format(model="Error")}}},
         }
     operation: dict[str, Any] = {"operationId": name, "summary": summary, "responses": responses}

@@ -176,10 +176,10 @@ class Relay:
 
 _LOST = Problem(
     kind=ProblemKind.LOST,
-    message="The request was lost in an outage of the store behind this service. Please send it again.",
+    message="The request was lost in an outage of this service's store. Please send it again.",
 )
 _DAMAGED = Problem(
     kind=ProblemKind.LOST,
-    message="The answer can't go on: its journal in the store behind this service is damaged. "
+    message="The response can't be continued, because its journal in this service's store is damaged. "
     "Please send the request again.",
 )

@@ -35,7 +35,7 @@ class WorkerWatch:
                 stream.fail(
                     Problem(
                         kind=ProblemKind.NO_WORKER,
-                        message=f"The last worker for the model '{stream.model}' has gone. Please try again later.",
+                        message=f"The model '{stream.model}' has lost its last worker. Please try again later.",
                         retry_after=RETRY_NO_WORKER,
                     )
                 )

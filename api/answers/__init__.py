@@ -1,1 +1,1 @@
-"""From an answer's events to a dialect's bytes: read each choice, then write it as a stream or as one body."""
+"""Responses: the events of a request are parsed per choice and encoded in a dialect, as a stream or as a whole."""

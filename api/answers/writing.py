@@ -16,7 +16,7 @@ OnWhole = Callable[[list[Choice]], Awaitable[None]]
 
 
 async def stream(
-    answer: ResponseStream,
+    response: ResponseStream,
     request: ChatRequest,
     encoder: ResponseEncoder,
     recorder: UsageRecorder,
@@ -30,18 +30,19 @@ async def stream(
     sent through it whenever nothing else is waiting to be sent.
     """
     if is_selected(request):
-        async for piece in _stream_selected(answer, request, encoder, recorder, on_whole):
+        async for piece in _stream_selected(response, request, encoder, recorder, on_whole):
             yield piece
         return
     readers: dict[int, ChoiceReader] = {}
     builders = [
-        ChoiceBuilder(index, logprobs=request.sampling.logprobs) for index in range(len(answer.jobs) if on_whole else 0)
+        ChoiceBuilder(index, logprobs=request.sampling.logprobs)
+        for index in range(len(response.jobs) if on_whole else 0)
     ]
     whole: list[Choice] = []
-    unfinished = len(answer.jobs)
+    unfinished = len(response.jobs)
     if write is not None and on_whole is None:
-        answer.bypass = _bypass(readers, encoder, recorder, write)
-    async for batch in answer.batches():
+        response.bypass = _bypass(readers, encoder, recorder, write)
+    async for batch in response.batches():
         pieces: list[bytes] = []
         for choice, event in batch:
             match event:
@@ -57,7 +58,7 @@ async def stream(
                         if on_whole is not None:
                             _build(builders[choice], read)
                         if reader.complete:
-                            answer.end(choice)
+                            response.end(choice)
                 case Started():
                     recorder.started(choice // jobs_per_prompt(request), event)
                     readers[choice] = ChoiceReader(request, event, recorder)
@@ -101,13 +102,13 @@ def _bypass(
     return send
 
 
-async def collect(answer: ResponseStream, request: ChatRequest, recorder: UsageRecorder) -> list[Choice]:
+async def collect(response: ResponseStream, request: ChatRequest, recorder: UsageRecorder) -> list[Choice]:
     """Wait for all choices and return them. Raises :class:`RequestRefused` when any of them fails."""
     readers: dict[int, ChoiceReader] = {}
     logprobs = needs_logprobs(request)
-    builders = [ChoiceBuilder(index, logprobs=logprobs) for index in range(len(answer.jobs))]
+    builders = [ChoiceBuilder(index, logprobs=logprobs) for index in range(len(response.jobs))]
     choices: dict[int, Choice] = {}
-    async for batch in answer.batches():
+    async for batch in response.batches():
         for job, event in batch:
             match event:
                 case Delta():
@@ -118,7 +119,7 @@ async def collect(answer: ResponseStream, request: ChatRequest, recorder: UsageR
                     else:
                         _build(builders[job], reader.read(event))
                         if reader.complete:
-                            answer.end(job)
+                            response.end(job)
                 case Started():
                     recorder.started(job // jobs_per_prompt(request), event)
                     readers[job] = ChoiceReader(request, event, recorder)
@@ -142,7 +143,7 @@ async def collect(answer: ResponseStream, request: ChatRequest, recorder: UsageR
 
 
 async def _stream_selected(
-    answer: ResponseStream,
+    response: ResponseStream,
     request: ChatRequest,
     encoder: ResponseEncoder,
     recorder: UsageRecorder,
@@ -151,7 +152,7 @@ async def _stream_selected(
     """Stream a response whose choices are known only at the end."""
     yield b"".join(encoder.opening(choice) for choice in range(request.n * max(1, len(request.prompts))))
     try:
-        choices = await collect(answer, request, recorder)
+        choices = await collect(response, request, recorder)
     except RequestRefused as refusal:
         yield encoder.failure(refusal.problem)
         return

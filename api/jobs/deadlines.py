@@ -13,13 +13,11 @@ from shared.runtime.tasks import BackgroundTasks
 _RETRY = 1.0
 """Seconds between two attempts while the store is unreachable."""
 
-_TIMED_OUT = Problem(
-    kind=ProblemKind.TIMEOUT, message="The request took longer than this service allows and was ended."
-)
+_TIMED_OUT = Problem(kind=ProblemKind.TIMEOUT, message="The request exceeded the maximum duration of requests.")
 
 _WAITED_OUT = Problem(
     kind=ProblemKind.QUEUE_TIMEOUT,
-    message="No worker was free for this request in the time that it may wait. Please try again later.",
+    message="No worker became free within the queue timeout. Please try again later.",
     retry_after=RETRY_NO_WORKER,
 )
 

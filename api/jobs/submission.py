@@ -110,8 +110,8 @@ class Submission:
     def _too_large(self, request: ChatRequest, jobs: int) -> RequestRefused:
         return refuse(
             ProblemKind.TOO_LARGE,
-            f"This request asks for {jobs} texts (prompts times choices), and its size times their number is more than "
-            f"the {self._max_choice_bytes} bytes that are allowed. Shorten the prompt, ask for fewer choices, "
+            f"This request asks for {jobs} texts (prompts times choices), and its size times their number exceeds "
+            f"the maximum of {self._max_choice_bytes} bytes. Shorten the prompt, ask for fewer choices, "
             "or send several requests.",
             param="n" if len(request.prompts) < 2 else "prompt",
         )

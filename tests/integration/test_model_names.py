@@ -66,7 +66,7 @@ def test_a_model_that_is_being_loaded_is_unavailable_and_not_unknown(empty_fleet
     empty_fleet.until(lambda: empty_fleet.workers("loading"), "the worker to load its model")
     client = empty_fleet.client()
     for name in ("sim", "alias"):
-        with pytest.raises(openai.InternalServerError, match="is being loaded") as refused:
+        with pytest.raises(openai.InternalServerError, match="is loading") as refused:
             client.chat.completions.create(model=name, messages=HELLO)
         assert refused.value.status_code == 503
         assert float(refused.value.response.headers["retry-after"]) > 0

@@ -83,16 +83,16 @@ _ERRORS = {
 def error_object(problem: Problem, body: Mapping[str, object]) -> dict[str, object]:
     """Return the error body for ``problem``. ``body`` is the request body as far as it could be parsed."""
     status, code = _status_and_code(problem)
-    told: dict[str, object] = {"error": _ERRORS[status], "message": problem.message, "status": status}
+    error: dict[str, object] = {"error": _ERRORS[status], "message": problem.message, "status": status}
     if status in (401, 404, 429):
-        return told
-    told["code"] = code
+        return error
+    error["code"] = code
     if status == 422:
         path = _path(problem.param or "messages")
-        told["detail"] = {"loc": ["body", *path], "value": _value_at(path, body)}
+        error["detail"] = {"loc": ["body", *path], "value": _value_at(path, body)}
     else:
-        told["param"] = problem.param
-    return told
+        error["param"] = problem.param
+    return error
 
 
 def error_reply(problem: Problem, body: Mapping[str, object]) -> ErrorReply:

@@ -97,7 +97,7 @@ def _is_taken(field: str, extras: ExtraParameters) -> bool:
         case ExtraParameters.ERROR:
             raise _extra(field, f"Set the header '{EXTRA_PARAMETERS_HEADER}' to 'pass-through' or 'ignore' to allow it")
         case ExtraParameters.PASS_THROUGH if field not in PASSED:
-            raise _extra(field, "The model does not know it, so it can't be passed through")
+            raise _extra(field, "The model does not support it, so it can't be passed through")
     return extras is ExtraParameters.PASS_THROUGH
 
 
@@ -117,7 +117,7 @@ def _message(index: int, message: object) -> object:
         if isinstance(kind, str) and kind in _MODALITIES:
             raise refuse(
                 ProblemKind.MODALITY,
-                f"Modality not supported by the model. {_MODALITIES[kind]} can't be sent: it reads text only.",
+                f"Modality not supported by the model. {_MODALITIES[kind]} can't be sent: only text is supported.",
                 param=f"messages[{index}].content[{place}].type",
             )
     return message | {"content": ""} if message.get("role") == "tool" and content is None else message

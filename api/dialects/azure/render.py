@@ -23,9 +23,9 @@ class AzureResponseEncoder(ChatResponseEncoder):
         Azure's SDK ignores unknown events, so a failed response would look complete. It raises an error with the text
         of any comment, while other clients ignore comments.
         """
-        told = msgspec.json.encode({"error": error_object(problem, {})})
+        error = msgspec.json.encode({"error": error_object(problem, {})})
         words = " ".join(problem.message.split())
-        return b"data: " + told + b"\n\n: error: " + words.encode() + b"\n\n" + self.done
+        return b"data: " + error + b"\n\n: error: " + words.encode() + b"\n\n" + self.done
 
     def _usage_object(self, usage: Usage) -> dict[str, object]:
         return plain_usage(usage)

@@ -22,7 +22,7 @@ from shared.protocol.request import ChatRequest, Prompt
 
 NOT_SERVED: dict[str, NotServed] = {
     "logit_bias": NotServed(NO_BIAS, neutral=({},)),
-    "suffix": NotServed("The engine writes on from a prompt only.", neutral=("",)),
+    "suffix": NotServed("The engine can only continue a prompt.", neutral=("",)),
 }
 PARTLY_SERVED: dict[str, PartlyServed] = {"logprobs": PartlyServed(ONLY_CHOSEN, served=(0,))}
 """By the reference, ``logprobs`` is the number of alternatives to the sampled token; 0 requests that token only."""
@@ -64,9 +64,9 @@ def _check(request: CompletionRequest) -> None:
     if request.stream_options is not None and not request.stream:
         raise switched_off("stream_options", "stream")
     if request.stream_options is not None and request.stream_options.include_obfuscation:
-        raise unsupported("stream_options.include_obfuscation", "Only chat completions have it.")
+        raise unsupported("stream_options.include_obfuscation", "It is supported for chat completions only.")
     if request.max_tokens == 0:
-        raise unsupported("max_tokens", "At least one token is generated, so it can't be 0.")
+        raise unsupported("max_tokens", "It must be at least 1.")
     n = request.n or 1
     if request.best_of is not None and request.best_of < n:
         message = (
@@ -79,9 +79,11 @@ def _check(request: CompletionRequest) -> None:
         message = "Invalid value for 'best_of': results can't be streamed when 'best_of' is greater than 'n'."
         raise refuse(ProblemKind.INVALID, message, param="best_of")
     if request.echo and request.logprobs is not None:
-        raise unsupported("echo", "The log probabilities of prompts are not known, so it can't go with 'logprobs'.")
+        raise unsupported(
+            "echo", "It can't be combined with 'logprobs', because prompt log probabilities are not available."
+        )
     if request.echo and isinstance(request.prompt, list) and not isinstance(request.prompt[0], str):
-        raise unsupported("echo", "Only prompts of text are repeated, not token ids.")
+        raise unsupported("echo", "It is supported for text prompts only, not for token ids.")
     check_logit_bias(request.logit_bias)
 
 

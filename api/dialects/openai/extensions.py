@@ -120,9 +120,7 @@ def _template_kwargs(fields: ServedChatRequest, own: str | None) -> str | None:
         return own
     reserved = sorted(NATIVE_VARIABLES & fields.chat_template_kwargs.keys())
     if reserved:
-        raise invalid(
-            "chat_template_kwargs", f"'{reserved[0]}' is given to the template by the service, so it can't be set here"
-        )
+        raise invalid("chat_template_kwargs", f"'{reserved[0]}' is set by the service and can't be overridden")
     return json.dumps(json.loads(own or "{}") | fields.chat_template_kwargs)
 
 

@@ -21,12 +21,12 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 class NotServed:
     """An unsupported field. ``neutral`` values mean the same as omitting the field, and are accepted.
 
-    ``told`` is False if the OpenAI service's recorded message gives no reason.
+    ``in_message`` is False if the reason is left out of the message, as in the OpenAI service's own.
     """
 
     reason: str
     neutral: tuple[Any, ...] = ()
-    told: bool = True
+    in_message: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +37,29 @@ class PartlyServed:
     served: tuple[Any, ...]
 
 
-TEXT_ONLY = "The models here read and write text only."
-ONLY_CHOSEN = "The engine tells the log probability of the chosen token alone."
-NO_BIAS = "The engine has no such setting."
-_CACHED_ALWAYS = "Every prompt's prefix is cached for as long as there is room, and clients have no say in it."
-_FUNCTIONS_ONLY = "Tools are functions here: only 'function' is served."
+TEXT_ONLY = "This service supports text only."
+ONLY_CHOSEN = "Only the chosen token's log probability is available."
+NO_BIAS = "The engine does not support it."
+_CACHED_ALWAYS = "Prompt prefixes are always cached automatically."
+_FUNCTIONS_ONLY = "Only tools of type 'function' are supported."
 
 NOT_SERVED: dict[str, NotServed] = {
     "audio": NotServed(TEXT_ONLY),
     "logit_bias": NotServed(NO_BIAS, neutral=({},)),
     "modalities": NotServed(TEXT_ONLY, neutral=(["text"],)),
-    "moderation": NotServed("There is no moderation model."),
-    "prediction": NotServed("The engine can't start from predicted text.", told=False),
+    "moderation": NotServed("No moderation model is available."),
+    "prediction": NotServed("The engine does not support predicted outputs.", in_message=False),
     "prompt_cache_options": NotServed(
         _CACHED_ALWAYS, neutral=(PromptCacheOptions(), PromptCacheOptions(mode="implicit"))
     ),
-    "web_search_options": NotServed("There is no web search."),
+    "web_search_options": NotServed("Web search is not available."),
 }
 """Unsupported fields."""
 
 PARTLY_SERVED: dict[str, PartlyServed] = {
     "prompt_cache_retention": PartlyServed(_CACHED_ALWAYS, served=("in_memory",)),
     "service_tier": PartlyServed(
-        "There is no capacity set apart.", served=("auto", "default", "flex", "priority", "fast")
+        "No reserved capacity is available.", served=("auto", "default", "flex", "priority", "fast")
     ),
     "top_logprobs": PartlyServed(ONLY_CHOSEN, served=(0,)),
 }
@@ -84,7 +84,7 @@ def check_fields(
     for field, row in not_served.items():
         value = getattr(request, field)
         if value is not None and value not in row.neutral:
-            raise unsupported(field, row.reason if row.told else "")
+            raise unsupported(field, row.reason if row.in_message else "")
     for field, part in partly_served.items():
         value = getattr(request, field)
         if value is not None and value not in part.served:

@@ -48,26 +48,26 @@ CHAT = _COMMON | {
 COMPLETION = _COMMON | {"prompt", "echo"}
 """The supported fields of plain completions."""
 
-_NO_SUCH_SETTING = "The engine has no such setting."
+_NO_SUCH_SETTING = "The engine does not support it."
 _USE_TOOLS = "Use 'tools' and 'tool_choice'."
-_NOT_HERE = "This interface does not have it; it may be served under /v1."
+_NOT_HERE = "This interface does not support it; /v1 may."
 
 UNSUPPORTED: dict[str, str] = {
     "logit_bias": _NO_SUCH_SETTING,
-    "top_logprobs": "Only the chosen token's log probability is known: use 'logprobs' alone.",
+    "top_logprobs": "Only the chosen token's log probability is available. Use 'logprobs' alone.",
     "user": _NOT_HERE,
     "function_call": _USE_TOOLS,
     "functions": _USE_TOOLS,
-    "use_beam_search": "Set 'best_of' to the width of the beam.",
+    "use_beam_search": "Set 'best_of' to the beam width.",
     "early_stopping": _NO_SUCH_SETTING,
     "stop_token_ids": "Use 'stop'.",
     "min_tokens": "Use 'ignore_eos' with 'max_tokens'.",
-    "prompt_logprobs": "Only the log probabilities of generated tokens are known.",
-    "detokenize": "Answers are always text.",
+    "prompt_logprobs": "Only log probabilities of generated tokens are available.",
+    "detokenize": "Responses are always text.",
     "spaces_between_special_tokens": _NO_SUCH_SETTING,
     "logits_processors": _NO_SUCH_SETTING,
-    "suffix": "The engine writes on from a prompt only.",
-    "truncate_prompt_tokens": "A prompt is served whole or not at all.",
+    "suffix": "The engine can only continue a prompt.",
+    "truncate_prompt_tokens": "Prompts are never truncated.",
 }
 """Fields that the reference lists as unsupported, with the reason or an alternative."""
 

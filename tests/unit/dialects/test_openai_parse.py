@@ -221,17 +221,17 @@ def test_a_refusal_is_what_the_assistant_said(message: dict[str, Any]) -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "audio": ({"audio": {"voice": "alloy", "format": "wav"}}, "text only"),
-    "logit_bias": ({"logit_bias": {"5": -100}}, "no such setting"),
+    "logit_bias": ({"logit_bias": {"5": -100}}, "does not support it"),
     "modalities": (
         {"modalities": ["text", "audio"], "audio": {"voice": {"id": "v"}, "format": "wav"}},
         "text only",
     ),
-    "moderation": ({"moderation": {"model": "m", "policy": {"input": {"mode": "block"}}}}, "no moderation"),
+    "moderation": ({"moderation": {"model": "m", "policy": {"input": {"mode": "block"}}}}, "No moderation model"),
     "prediction": ({"prediction": {"type": "content", "content": "text"}}, "not supported"),
-    "prompt_cache_options": ({"prompt_cache_options": {"mode": "explicit"}}, "is cached"),
+    "prompt_cache_options": ({"prompt_cache_options": {"mode": "explicit"}}, "always cached"),
     "web_search_options": (
         {"web_search_options": {"user_location": {"type": "approximate", "approximate": {"city": "Rome"}}}},
-        "no web search",
+        "Web search is not available",
     ),
 }
 

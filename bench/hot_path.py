@@ -1,8 +1,8 @@
 """The way of a token from the engine to the client's bytes, walked in one process, a step at a time.
 
-Everything is the real thing but the processes' borders: the simulated engine, the supervisor's service and publisher,
-a real Valkey, the relay, and the writing of the stream. Nothing depends on the clock or on chance, so what is counted
-here is the same on a fast and on a slow machine.
+Everything is the real thing but the processes' borders: the simulated engine, the supervisor's job runner and
+publisher, a real Valkey, the relay, and the writing of the stream. Nothing depends on the clock or on chance, so what
+is counted here is the same on a fast and on a slow machine.
 """
 
 import asyncio
@@ -24,23 +24,29 @@ from api.dialects.openai.render import ChatResponseEncoder
 from api.relay import Relay
 from api.response_stream import ResponseStream
 from shared.protocol.queue import Emitter, JobQueue
-from shared.protocol.request import ChatRequest, Job, Message, Sampling
+from shared.protocol.request import ChatRequest, Constraint, Job, Message, Sampling
 from shared.redis import keys
 from shared.redis.client import connect, raw_connection
 from shared.runtime.settings import EngineSettings
 from shared.runtime.tasks import cancel_all
 from tests.support.fleet import free_port
 from tests.support.store import Store
+from worker.active_jobs import ActiveJobs
+from worker.current_engine import CurrentEngine, LoadedEngine
 from worker.engine.interface import RawEngineReport, RawStep, Sequence, Stepped
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 from worker.engine.simulated import SimulatedEngine
+from worker.job_runner import JobRunner
+from worker.output_processor import OutputProcessor
+from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import Prepared
 from worker.prompt.interface import PromptReply as PromptAnswer
+from worker.prompt.prefetch import Prompts
 from worker.prompt.process import PromptProcess
 from worker.prompt.simulated import SimulatedPromptMaker
 from worker.publisher import Publisher
-from worker.service import ModelService
+from worker.quarantine import Quarantine
 
 STREAMS = 64
 TOKENS = 200
@@ -108,11 +114,25 @@ async def _walk(store: Store, streams: int) -> Walk:
             on_stale=lambda jobs: None,
             on_orphaned=lambda replica: None,
         )
-        service = ModelService("worker", max_lost_workers=3, log_poison=False)
-        service.attach(publisher, cast(PromptProcess, _Prompts()), None)
-        service.use(cast(EngineProcess, engine), engine.engine_info)
+        active_jobs, current = ActiveJobs(), CurrentEngine(slots=streams)
+        gate, quarantine = PrefixGate(caching=False), Quarantine()
+        current.set(LoadedEngine(cast(EngineProcess, engine), engine.engine_info))
+        runner = JobRunner(
+            "worker",
+            active_jobs,
+            current,
+            publisher,
+            Prompts(cast(PromptProcess, _Prompts())),
+            _accept_grammar,
+            prefix_gate=gate,
+            quarantine=quarantine,
+            max_lost_workers=3,
+            log_poison=False,
+            sampling=Sampling(),
+        )
+        outputs = OutputProcessor(active_jobs, current, publisher, prefix_gate=gate, quarantine=quarantine)
         known = {job.id: job for job in jobs}
-        tasks = {asyncio.create_task(service.serve(claim, known[claim.job])) for claim in claims}
+        tasks = {asyncio.create_task(runner.run(claim, known[claim.job])) for claim in claims}
         tasks.add(asyncio.create_task(publisher.run()))
         await asyncio.wait_for(engine.full.wait(), _PATIENCE)
         async with asyncio.timeout(_PATIENCE):
@@ -123,7 +143,7 @@ async def _walk(store: Store, streams: int) -> Walk:
         while len(engine):
             report = engine.step(counted)
             with _calls_counted() as calls:
-                service.on_stepped(engine.received(report))
+                outputs.on_stepped(engine.received(report))
             counted.supervisor_calls += calls()
             # The next step finds the answer, as it does in use. The event loop does not wait for it, or its own timers
             # would take it first on a slow machine.
@@ -199,6 +219,10 @@ def _store_counts(client: Any) -> Counter[str]:
         bytes_in=stats["total_net_input_bytes"],
         bytes_out=stats["total_net_output_bytes"],
     )
+
+
+async def _accept_grammar(constraint: Constraint, param: str) -> None:
+    """No request of the walk has a grammar."""
 
 
 class _Prompts:

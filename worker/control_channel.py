@@ -1,25 +1,35 @@
 """The worker's pub/sub channel: wake-up and cancel messages."""
 
 import logging
+from collections.abc import Callable
 
 from shared.redis import keys
 from shared.redis.raw_connection import RawConnection
 from shared.redis.subscription import stay_subscribed
-from worker.consumer import ChatWorker
-from worker.service import ModelService
 
 logger = logging.getLogger(__name__)
 
 
 class ControlChannel:
-    """Subscribes to the worker's channel and passes wake-ups to the consumer, cancellations to the service."""
+    """Subscribes to the worker's channel and calls a callback for each message."""
 
-    def __init__(self, connection: RawConnection, worker: str, service: ModelService, consumer: ChatWorker) -> None:
-        """``connection`` is used for this subscription only. ``worker`` is this worker's id."""
+    def __init__(
+        self,
+        connection: RawConnection,
+        worker: str,
+        *,
+        on_wake: Callable[[bytes], None],
+        on_cancel: Callable[[str], None],
+    ) -> None:
+        """``connection`` is used for this subscription only. ``worker`` is this worker's id.
+
+        ``on_wake`` is called with the payload of the job behind a wake-up, or with none. ``on_cancel`` is called with
+        the id of a cancelled job.
+        """
         self._connection = connection
         self._worker = worker
-        self._service = service
-        self._consumer = consumer
+        self._on_wake = on_wake
+        self._on_cancel = on_cancel
 
     async def run(self) -> None:
         """Handle messages until cancelled. After an outage, resubscribes and looks at the queue."""
@@ -28,14 +38,14 @@ class ControlChannel:
             keys.worker_channel(self._worker),
             self._on_message,
             part="wake-ups",
-            on_subscribed=self._consumer.wake,
+            on_subscribed=lambda: self._on_wake(b""),
         )
 
     def _on_message(self, message: bytes) -> None:
         word, _, rest = message.partition(b" ")
         if word == b"wake":
-            self._consumer.wake(rest)
+            self._on_wake(rest)
         elif word == b"cancel":
-            self._service.cancel(rest.decode(errors="replace"))
+            self._on_cancel(rest.decode(errors="replace"))
         else:
             logger.warning("unknown control message: %r", message[:80])

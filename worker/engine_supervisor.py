@@ -3,17 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from redis.exceptions import RedisError
-
-from shared.protocol.queue import JobQueue
 from shared.runtime.ticks import next_tick
-from worker.consumer import ChatWorker
+from worker.current_engine import CurrentEngine, LoadedEngine
 from worker.engine.interface import EngineLoadError
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
-from worker.service import ModelService
+from worker.output_processor import OutputProcessor
 
 logger = logging.getLogger(__name__)
 
@@ -31,33 +28,31 @@ HEALTHY_AFTER = 60.0
 
 
 class EngineSupervisor:
-    """Owns the worker's engine process."""
+    """Owns the worker's engine process, and keeps :class:`~worker.current_engine.CurrentEngine` up to date."""
 
     def __init__(
         self,
         options: EngineOptions,
-        service: ModelService,
-        consumer: ChatWorker,
-        queue: JobQueue,
-        worker: str,
+        current: CurrentEngine,
+        outputs: OutputProcessor,
         *,
         step_timeout: float,
+        on_change: Callable[[], None],
+        release_jobs: Callable[[], Awaitable[None]],
     ) -> None:
-        """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.watchdog`)."""
+        """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.watchdog`).
+
+        ``on_change`` is called when an engine becomes ready, and when it ends. ``release_jobs`` is called after an
+        engine has crashed, to return its jobs to the queue.
+        """
         self._options = options
-        self._service = service
-        self._consumer = consumer
-        self._queue = queue
-        self._worker = worker
+        self._current = current
+        self._outputs = outputs
         self._step_timeout = step_timeout
+        self._on_change = on_change
+        self._release_jobs = release_jobs
+        self._running: EngineProcess | None = None
         self._closing = False
-        self.engine: EngineProcess | None = None
-        self.restarts = 0
-        self.stage = "starting"
-        """Human-readable: the stage of loading, or why the engine is not serving. Empty while it serves."""
-        self.failing = False
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when an engine becomes ready, and when it ends."""
 
     async def run(self) -> None:
         """Run engine processes, one after the other, until cancelled or stopped.
@@ -70,38 +65,35 @@ class EngineSupervisor:
             try:
                 await self._run_engine()
             except EngineLoadError as error:
-                if self.restarts == 0 and self._service.engine_info is None and not self.failing:
+                if self._current.restarts == 0:
                     raise
-                self.stage = str(error)
+                self._current.stage = str(error)
             if self._closing:
                 return
             pause = FIRST_PAUSE if time.monotonic() - began > HEALTHY_AFTER else min(pause * 2, LONGEST_PAUSE)
-            self.restarts += 1
-            self.failing = True
-            logger.error("%s; the next engine starts in %.1f s", self.stage, pause)
+            self._current.restarts += 1
+            logger.error("%s; the next engine starts in %.1f s", self._current.stage, pause)
             await asyncio.sleep(pause)
 
     async def stop(self) -> None:
         """End the engine process; :meth:`run` returns."""
         self._closing = True
-        if self.engine is not None:
-            await self.engine.stop()
+        if self._running is not None:
+            await self._running.stop()
 
     async def _run_engine(self) -> None:
-        engine = self.engine = EngineProcess(
+        engine = self._running = EngineProcess(
             self._options,
             step_timeout=self._step_timeout,
-            on_stepped=self._service.on_stepped,
-            on_refused=self._service.on_refused,
+            on_stepped=self._outputs.on_stepped,
+            on_refused=self._outputs.on_refused,
             on_loading=self._on_stage,
         )
         try:
             await engine.start()
             engine_info = await engine.ready()
-            self._service.use(engine, engine_info)
-            self._consumer.open(engine_info.slots)
-            self.stage, self.failing = "", False
-            self.on_change()
+            self._current.set(LoadedEngine(engine, engine_info))
+            self._on_change()
             logger.info(
                 "engine ready in %.1f s: %s, context %d tokens, KV cache %d tokens, batches of %d",
                 engine_info.load_seconds,
@@ -112,16 +104,15 @@ class EngineSupervisor:
             )
             await self._watch(engine)
         finally:
-            self._consumer.close_intake()
-            self._service.use(None, None)
-            self.on_change()
+            self._current.clear()
+            self._on_change()
             await engine.stop()
             if not self._closing:
-                self.stage = f"the engine process {engine.exit_description}"
+                self._current.stage = f"the engine process {engine.exit_description}"
                 await self._release_jobs()
 
     def _on_stage(self, stage: str) -> None:
-        self.stage = stage
+        self._current.stage = stage
         logger.info("engine: %s", stage)
 
     async def _watch(self, engine: EngineProcess) -> None:
@@ -139,15 +130,3 @@ class EngineSupervisor:
                 logger.error("engine hung: no step for %.1f s; replacing it", silence)
                 engine.kill()
                 return
-
-    async def _release_jobs(self) -> None:
-        """Release the dead engine's jobs to the queue: another worker, or the next engine, continues them."""
-        suspects = self._service.suspects()
-        claims = self._service.abandon_all()
-        if not claims:
-            return
-        try:
-            released = await self._queue.release(self._worker, claims, suspects=suspects)
-            logger.warning("%d requests released to the queue", released)
-        except (RedisError, OSError) as error:
-            logger.warning("%d requests return to the queue when their leases expire: %s", len(claims), error)

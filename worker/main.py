@@ -12,15 +12,17 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.queue import Emitter, JobQueue
-from shared.protocol.request import Sampling
+from shared.protocol.request import Constraint, Sampling
 from shared.redis.client import connect, raw_connection
 from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.placement import beside_engine, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
-from worker.consumer import ChatWorker
+from worker.active_jobs import ActiveJobs
+from worker.consumer import JobConsumer
 from worker.control_channel import ControlChannel
+from worker.current_engine import CurrentEngine
 from worker.devices import computes_on_cpus
 from worker.engine.interface import EngineLoadError
 from worker.engine.options import EngineOptions
@@ -28,14 +30,19 @@ from worker.engine_supervisor import EngineSupervisor
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
 from worker.heartbeat import Heartbeat
+from worker.job_releaser import JobReleaser
+from worker.job_runner import JobRunner
 from worker.model.local import LocalModel, ModelError, resolve
 from worker.model.source import check_name
+from worker.output_processor import OutputProcessor
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import PromptOptions
+from worker.prompt.prefetch import Prompts
 from worker.prompt.process import PromptError, PromptProcess
 from worker.prompt.template_file import read_template
 from worker.publisher import Publisher
-from worker.service import ModelService
+from worker.quarantine import Quarantine
+from worker.registry_record import RegistryRecord
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +61,7 @@ def run(settings: WorkerSettings) -> int:
 
 
 class _Worker:
-    """The components of a worker, constructed and wired in one place."""
+    """The components of a worker, constructed in one place, those that others depend on first."""
 
     def __init__(
         self,
@@ -69,67 +76,72 @@ class _Worker:
 
         Raises :class:`ModelError` when the chat template named in the settings can't be read.
         """
-        name, path = names[0], model.path
         template = read_template(settings.chat_template)
         options = EngineOptions.from_settings(
-            settings, path=path, context_length=model.context_length, cpus=cpus, chat_template=template
+            settings, path=model.path, context_length=model.context_length, cpus=cpus, chat_template=template
         )
+        openvino = settings.engine == "openvino"
         self.id = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
         self.settings = settings
-        self.redis = redis
-        lease_ms = int(settings.lease * 1000)
-        self.queue = JobQueue(redis, name, lease_ms=lease_ms)
-        self.service = ModelService(
-            self.id,
-            max_lost_workers=settings.max_lost_workers,
-            log_poison=settings.log_poison_requests,
-            sampling=model.sampling,
-            prefix_gate=PrefixGate() if settings.engine == "openvino" and settings.caches_prefixes else None,
-        )
-        self.consumer = ChatWorker(
-            redis,
-            self.queue,
-            self.id,
-            self.service.serve,
-            slots=options.max_batch,
-            poll=settings.poll,
-            prefetch=self.service.prefetch,
-        )
+        self.queue = JobQueue(redis, names[0], lease_ms=int(settings.lease * 1000))
+        self.jobs = jobs = ActiveJobs()
+        self.engine = engine = CurrentEngine(slots=options.max_batch)
+        self.prefix_gate = PrefixGate(caching=openvino and settings.caches_prefixes)
+        quarantine = Quarantine()
         self.publisher = Publisher(
-            Emitter(name, self.id),
+            Emitter(names[0], self.id),
             raw_connection(settings.redis_url),
-            load=lambda: self.service.active / self.consumer.max_jobs,
-            on_stale=self.service.abandon_these,
-            on_orphaned=self.service.cancel_replica,
+            load=lambda: len(jobs) / engine.slots,
+            on_stale=jobs.abandon,
+            on_orphaned=jobs.cancel_replica,
         )
         self.prompts = PromptProcess(
             PromptOptions(
                 engine=settings.engine,
-                path=path,
+                path=model.path,
                 context_length=model.context_length,
                 schema_bytes=settings.schema_bytes,
                 chat_template=template,
             )
         )
         self.grammars = (
-            GrammarProcess(GrammarOptions(path=path), most_seconds=settings.grammar_seconds)
-            if settings.engine == "openvino"
-            else None
+            GrammarProcess(GrammarOptions(path=model.path), most_seconds=settings.grammar_seconds) if openvino else None
         )
-        self.service.attach(self.publisher, self.prompts, self.grammars)
-        self.engine_supervisor = EngineSupervisor(
-            options,
-            self.service,
-            self.consumer,
+        runner = JobRunner(
+            self.id,
+            jobs,
+            engine,
+            self.publisher,
+            Prompts(self.prompts),
+            self.grammars.check if self.grammars is not None else _accept_grammar,
+            prefix_gate=self.prefix_gate,
+            quarantine=quarantine,
+            max_lost_workers=settings.max_lost_workers,
+            log_poison=settings.log_poison_requests,
+            sampling=model.sampling,
+        )
+        self.consumer = JobConsumer(
             self.queue,
             self.id,
+            runner.run,
+            capacity=lambda: engine.capacity,
+            poll=settings.poll,
+            prefetch=runner.prefetch,
+        )
+        self.record = RegistryRecord(self.id, names, settings, engine, jobs)
+        self.heartbeat = Heartbeat(self.queue, self.id, jobs, self.record.current, lease=settings.lease)
+        self.control_channel = ControlChannel(
+            raw_connection(settings.redis_url), self.id, on_wake=self.consumer.wake, on_cancel=jobs.cancel
+        )
+        self.releaser = JobReleaser(self.queue, self.id, jobs, quarantine)
+        self.engine_supervisor = EngineSupervisor(
+            options,
+            engine,
+            OutputProcessor(jobs, engine, self.publisher, prefix_gate=self.prefix_gate, quarantine=quarantine),
             step_timeout=settings.step_timeout,
+            on_change=self._on_engine_change,
+            release_jobs=self.releaser.release_after_crash,
         )
-        self.heartbeat = Heartbeat(
-            redis, self.queue, self.service, self.consumer, self.engine_supervisor, settings, self.id, aliases=names[1:]
-        )
-        self.control_channel = ControlChannel(raw_connection(settings.redis_url), self.id, self.service, self.consumer)
-        self.engine_supervisor.on_change = self.heartbeat.hurry
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until ``stopping`` is set, then drain.
@@ -142,7 +154,7 @@ class _Worker:
                 ("heartbeat", self.heartbeat.run),
                 ("control channel", self.control_channel.run),
                 ("publisher", self.publisher.run),
-                ("consumer", self.consumer.main),
+                ("consumer", self.consumer.run),
             )
         }
         loading = asyncio.create_task(self._load(), name="engine")
@@ -158,6 +170,7 @@ class _Worker:
             if self.grammars is not None:
                 await self.grammars.stop()
             await cancel_all({loading, stopped, *background})
+            await self.consumer.stop()
             # Best effort: a registry record that is not removed expires with the lease.
             with suppress(TimeoutError, RedisError, OSError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT):
@@ -176,9 +189,9 @@ class _Worker:
 
     async def _drain(self) -> None:
         """Stop claiming, wait for the running jobs, and release those that don't finish in time."""
-        logger.info("draining: %d requests have %.0f s to finish", self.service.active, self.settings.drain)
-        self.heartbeat.draining = True
-        self.consumer.close_intake()
+        logger.info("draining: %d requests have %.0f s to finish", len(self.jobs), self.settings.drain)
+        self.record.draining = True
+        self.consumer.close()
         with suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self.heartbeat.renew()
@@ -189,8 +202,17 @@ class _Worker:
         with suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self.publisher.flushed()
-                if claims := self.service.abandon_all():
-                    logger.info("%d requests released to other workers", await self.queue.release(self.id, claims))
+                await self.releaser.release()
+
+    def _on_engine_change(self) -> None:
+        """Pass on that an engine was loaded or has ended."""
+        self.prefix_gate.forget()
+        self.consumer.wake()
+        self.heartbeat.hurry()
+
+
+async def _accept_grammar(constraint: Constraint, param: str) -> None:
+    """Accept every grammar: the simulated engine enforces none."""
 
 
 async def _serve(settings: WorkerSettings) -> int:

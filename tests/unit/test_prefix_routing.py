@@ -15,7 +15,7 @@ from shared.protocol.request import ChatRequest, Job, Message, Tier
 from shared.redis import keys
 from shared.runtime.tasks import cancel_all
 from tests.support.redis_types import awaitable
-from worker.consumer import ChatWorker, Serve
+from worker.consumer import JobConsumer, Serve
 
 WORKERS = ("w1", "w2", "w3")
 
@@ -238,13 +238,13 @@ async def test_it_can_be_switched_off(redis: ArqRedis) -> None:
 
 
 @asynccontextmanager
-async def consuming(queue: JobQueue, worker: str, serve: Serve, *, slots: int) -> AsyncIterator[ChatWorker]:
+async def consuming(queue: JobQueue, worker: str, serve: Serve, *, slots: int) -> AsyncIterator[JobConsumer]:
     """A worker's consumer at work; it looks at the queue only when it is woken, or has reason to."""
-    consumer = ChatWorker(queue.redis, queue, worker, serve, slots=slots, poll=3600)
-    running = asyncio.create_task(consumer.main())
-    consumer.open(slots)
+    consumer = JobConsumer(queue, worker, serve, capacity=lambda: slots, poll=3600)
+    running = asyncio.create_task(consumer.run())
     yield consumer
-    await cancel_all({running, *consumer.tasks.values()})
+    await cancel_all({running})
+    await consumer.stop()
 
 
 async def test_who_passed_over_a_kept_job_looks_again_when_it_is_free(queue: JobQueue) -> None:

@@ -1,7 +1,7 @@
 """A prompt is begun when a worker is woken for its job, and made once whoever claims that."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,7 +13,7 @@ from shared.redis import keys
 from shared.runtime.tasks import cancel_all
 from tests.support.jobs import job
 from tests.support.prompts import Maker, prompts_of
-from worker.consumer import ChatWorker, Serve
+from worker.consumer import JobConsumer, Serve
 from worker.prompt.interface import Prepared, PromptRefused
 from worker.prompt.prefetch import MOST
 
@@ -98,33 +98,54 @@ async def test_a_large_job_is_not_sent_twice(queue: JobQueue) -> None:
 
 
 @asynccontextmanager
-async def consumer_of(queue: JobQueue, serve: Serve, told: list[str]) -> AsyncIterator[ChatWorker]:
-    """A worker with one slot, which puts the names of jobs that it is told of into ``told``."""
-    consumer = ChatWorker(
-        queue.redis, queue, "w1", serve, slots=1, poll=3600, prefetch=lambda foretold: told.append(foretold.id)
+async def consumer_of(
+    queue: JobQueue, serve: Serve, *, capacity: Callable[[], int], prefetched: list[str]
+) -> AsyncIterator[JobConsumer]:
+    """A running consumer that appends the ids of jobs to prefetch to ``prefetched``."""
+    consumer = JobConsumer(
+        queue, "w1", serve, capacity=capacity, poll=3600, prefetch=lambda job: prefetched.append(job.id)
     )
-    running = asyncio.create_task(consumer.main())
+    running = asyncio.create_task(consumer.run())
     yield consumer
-    await cancel_all({running, *consumer.tasks.values()})
+    await cancel_all({running})
+    await consumer.stop()
 
 
-async def test_a_consumer_foretells_what_it_has_room_for(queue: JobQueue) -> None:
+async def test_a_consumer_prefetches_what_it_has_room_for(queue: JobQueue) -> None:
     payload = (await woken_with(queue, job("a"))).removeprefix(b"wake ")
-    told: list[str] = []
+    slots = 0
+    prefetched: list[str] = []
     served: asyncio.Queue[str] = asyncio.Queue()
 
     async def serve(claim: Claim, claimed: Job) -> None:
         served.put_nowait(claim.job)
         await asyncio.Event().wait()
 
-    async with consumer_of(queue, serve, told) as consumer:
+    async with consumer_of(queue, serve, capacity=lambda: slots, prefetched=prefetched) as consumer:
         consumer.wake(payload)
-        assert told == [], "it is not open yet, and claims nothing"
-        consumer.open(1)
+        assert prefetched == [], "no engine is loaded yet, and nothing is claimed"
+        slots = 1
         consumer.wake(payload)
         consumer.wake(b"\x93not a job")
         consumer.wake()
-        assert told == ["a"]
+        assert prefetched == ["a"]
         assert await asyncio.wait_for(served.get(), 30) == "a"
         consumer.wake(payload)
-        assert told == ["a"], "it is full"
+        assert prefetched == ["a"], "it is full"
+
+
+async def test_a_closed_consumer_claims_nothing_though_an_engine_is_loaded(queue: JobQueue) -> None:
+    payload = (await woken_with(queue, job("a"))).removeprefix(b"wake ")
+    slots = 0
+    prefetched: list[str] = []
+
+    async def serve(claim: Claim, claimed: Job) -> None:
+        raise AssertionError("nothing is claimed")
+
+    async with consumer_of(queue, serve, capacity=lambda: slots, prefetched=prefetched) as consumer:
+        consumer.close()
+        slots = 1  # an engine that crashed during the drain was replaced
+        consumer.wake(payload)
+        await asyncio.sleep(0.05)
+        assert prefetched == []
+        assert (await queue.depth()) == (1, 0)

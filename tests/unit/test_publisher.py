@@ -1,10 +1,11 @@
 """Publishing over a line that the tests hold the other end of."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
 import pytest
+from redis.connection import DefaultParser
 from redis.exceptions import ConnectionError, ResponseError
 
 import worker.publisher
@@ -81,7 +82,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.line = HeldLine()
-        self.stale: list[frozenset[str]] = []
+        self.stale: list[Sequence[Lease]] = []
         self.orphaned: list[str] = []
         self.leases: dict[str, Lease] = {}
         self.publisher = Publisher(
@@ -134,7 +135,7 @@ async def test_the_last_answer_is_looked_for_though_nothing_follows(rig: Rig) ->
     rig.step(0, "a")
     await eventually(lambda: rig.line.watched)
     rig.line.answer([0, b"a"])
-    assert rig.stale == [frozenset({"a"})]
+    assert rig.stale == [[rig.lease("a")]]
     async with asyncio.timeout(PATIENCE):
         await rig.publisher.flushed()
     assert len(rig.line.sent) == 1
@@ -164,7 +165,7 @@ async def test_of_a_call_with_stale_claims_the_rest_is_sent_again(rig: Rig) -> N
     rig.step(0, "a", "b")
     rig.step(1, "a", "b")
     rig.line.answer([0, b"a"])
-    assert rig.stale == [frozenset({"a"})]
+    assert rig.stale == [[rig.lease("a")]]
     assert rig.line.frames()[1] == [("b", 0)]
     rig.line.answer([1, 1])
     assert rig.line.frames()[2] == [("b", 1)]
@@ -225,3 +226,72 @@ async def test_a_replica_that_nobody_hears_for_long_is_orphaned(rig: Rig, monkey
     rig.line.waiting.append([1, 0])
     rig.step(2, "a")
     assert rig.orphaned == [REPLICA]
+
+
+def reply_of(line: str) -> Exception:
+    """An error reply of the store, as the connection returns it."""
+    error: Exception = cast(Any, DefaultParser).parse_error(line)
+    return error
+
+
+SCRIPT_ERRORS = [
+    "ERR user_script:7: attempt to index a nil value script: 0f1e, on @user_script:7.",
+    "ERR Wrong number of args calling command from script script: 0f1e, on @user_script:9.",
+    "WRONGTYPE Operation against a key holding the wrong kind of value script: 0f1e, on @user_script:9.",
+]
+
+STATES = [
+    "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "LOADING Valkey is loading the dataset in memory",
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    "NOAUTH Authentication required.",
+    "NOPERM User worker has no permissions to run the 'evalsha' command",
+    "NOREPLICAS Not enough good replicas to write.",
+    "NOSCRIPT No matching script.",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "READONLY You can't write against a read only replica.",
+]
+
+
+@pytest.mark.parametrize("line", SCRIPT_ERRORS)
+async def test_a_job_whose_events_cannot_be_published_does_not_block_the_others(rig: Rig, line: str) -> None:
+    rig.step(0, "a", "b", "c")
+    rig.publisher.end(rig.lease("c"), Finished(1, "stop"))
+    rig.step(1, "a", "b")
+    rig.line.answer(reply_of(line))
+    assert rig.line.frames()[1:] == [[("a", 0), ("a", 1)]], "one job at a time"
+    rig.line.answer([1, 1])
+    assert rig.line.frames()[2:] == [[("b", 0), ("b", 1)]]
+    rig.step(2, "a", "b")
+    rig.line.answer(reply_of(line))
+    assert rig.stale == [[rig.lease("b")]]
+    assert rig.line.frames()[3:] == [[("c", 0), ("c", 1)]]
+    rig.line.answer([1, 1])
+    assert rig.line.frames()[4:] == [[("a", 2)]], "its pending events are dropped, those of others are not"
+    rig.line.answer([1, 1])
+    rig.step(3, "a", "c")
+    assert rig.line.frames()[5:] == [[("a", 3), ("c", 3)]]
+    assert rig.line.opened == 1
+
+
+@pytest.mark.parametrize("line", STATES)
+async def test_what_the_state_of_the_store_refuses_is_sent_again_unchanged(rig: Rig, line: str) -> None:
+    rig.step(0, "a", "b")
+    rig.line.waiting.append(reply_of(line))
+    rig.publisher.flush()
+    await eventually(lambda: len(rig.line.sent) == 2)
+    assert rig.line.frames() == [[("a", 0), ("b", 0)]] * 2
+    assert rig.line.opened == 2
+    assert rig.stale == []
+
+
+async def test_a_suspect_that_was_dropped_meanwhile_is_passed_over(rig: Rig) -> None:
+    rig.step(0, "a", "b")
+    rig.step(1, "a")
+    rig.line.waiting.append(reply_of(SCRIPT_ERRORS[0]))
+    rig.publisher.flush()
+    rig.publisher.drop(rig.lease("b"))
+    rig.line.answer([1, 1])
+    rig.step(2, "a")
+    assert rig.line.frames()[1:] == [[("a", 0), ("a", 1)], [("a", 2)]]

@@ -22,7 +22,7 @@ from tests.support.jobs import WORKER
 from tests.support.prompts import Maker, prompts_of
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
-from worker.consumer import ChatWorker
+from worker.consumer import JobConsumer
 from worker.prompt.interface import Prepared
 from worker.shared_requests import RequestGone, SharedRequests
 
@@ -158,11 +158,11 @@ async def test_a_worker_reads_the_request_once(redis: ArqRedis) -> None:
         await asyncio.Event().wait()
 
     await queue.enqueue(jobs(asked()), limit=10)
-    consumer = ChatWorker(redis, queue, "w1", serve, slots=3, poll=3600)
-    consumer.open(3)
-    running = asyncio.create_task(consumer.main())
+    consumer = JobConsumer(queue, "w1", serve, capacity=lambda: 3, poll=3600)
+    running = asyncio.create_task(consumer.run())
     await eventually(lambda: len(served) == 3)
-    await cancel_all({running, *consumer.tasks.values()})
+    await cancel_all({running})
+    await consumer.stop()
     assert sorted(served, key=lambda job: job.id) == jobs(asked())
     assert served[0].request is served[1].request is served[2].request
     assert queue.reads == 1
@@ -176,11 +176,16 @@ async def test_jobs_whose_request_is_gone_are_set_aside(redis: ArqRedis) -> None
 
     await queue.enqueue(jobs(asked()), limit=10)
     await redis.delete(keys.request("r"))
-    consumer = ChatWorker(redis, queue, "w1", serve, slots=3, poll=3600)
-    consumer.open(3)
-    running = asyncio.create_task(consumer.main())
-    await eventually(lambda: consumer.jobs_failed == 3 and not consumer.tasks)
+    consumer = JobConsumer(queue, "w1", serve, capacity=lambda: 3, poll=3600)
+    running = asyncio.create_task(consumer.run())
+
+    async def is_empty() -> bool:
+        return await queue.depth() == (0, 0)
+
+    await eventually(is_empty)
+    await consumer.drained()
     await cancel_all({running})
+    assert await awaitable(redis.llen(keys.DEAD_LETTERS)) == 3
     assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
     assert await queue.depth() == (0, 0)
 

@@ -1,0 +1,319 @@
+"""One job from its claim to its end, and jobs that are stopped in each phase."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.events import Delta, Event, Failed, Finished, Rejected, Started
+from shared.protocol.queue import Claim, Lease
+from shared.protocol.request import ChatRequest, Constraint, Job, Message, Sampling
+from shared.runtime.tasks import cancel_all
+from worker.active_jobs import ActiveJobs
+from worker.current_engine import CurrentEngine, LoadedEngine
+from worker.engine.interface import EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
+from worker.engine.process import EngineProcess
+from worker.grammar.plan import Plan
+from worker.job_runner import JobRunner
+from worker.output_processor import OutputProcessor
+from worker.prefix_gate import PrefixGate
+from worker.prompt.interface import Prepared, PromptReply
+from worker.prompt.prefetch import Prompts
+from worker.prompt.process import PromptProcess
+from worker.publisher import Publisher
+from worker.quarantine import Quarantine
+
+PATIENCE = 10.0
+PROMPT = tuple(range(512))
+INFO = EngineInfo(context_length=4096, cache_tokens=8192, slots=4, fingerprint="fp", device="CPU", load_seconds=0.1)
+GAUGES = Gauges(1, 1, 0.0, 0, 1, 1)
+
+
+class Engine:
+    """An engine process that records its commands."""
+
+    def __init__(self) -> None:
+        self.added: list[Sequence] = []
+        self.cancelled: list[int] = []
+
+    def add(self, sequence: Sequence) -> None:
+        self.added.append(sequence)
+
+    def cancel(self, number: int) -> None:
+        self.cancelled.append(number)
+
+
+class PromptMaker:
+    """A prompt process whose replies the test provides, unless ``ready``."""
+
+    def __init__(self) -> None:
+        self.ready = True
+        self.constraint: Constraint | None = None
+        self.replies: list[asyncio.Future[PromptReply]] = []
+
+    def call(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
+        reply: asyncio.Future[PromptReply] = asyncio.get_running_loop().create_future()
+        self.replies.append(reply)
+        if self.ready:
+            reply.set_result(Prepared(1, PROMPT, Plan(constraint=self.constraint, param="response_format")))
+        return reply
+
+    async def prepared(self, reply: Awaitable[PromptReply]) -> Prepared:
+        return cast(Prepared, await reply)
+
+
+class Published:
+    """A publisher that records, per job, what it is asked for."""
+
+    def __init__(self) -> None:
+        self.record: dict[str, list[Any]] = {}
+
+    def _note(self, lease: Lease, what: object) -> None:
+        self.record.setdefault(lease.job, []).append(what)
+
+    def add(self, lease: Lease, event: bytes) -> None:
+        self._note(lease, msgspec.msgpack.decode(event, type=Event))
+
+    def end(self, lease: Lease, event: Event) -> None:
+        self._note(lease, event)
+
+    end_soon = end
+
+    def discard(self, lease: Lease) -> None:
+        self._note(lease, "discarded")
+
+    def drop(self, lease: Lease) -> None:
+        self._note(lease, f"dropped attempt {lease.attempt}")
+
+    def flush(self) -> None:
+        pass
+
+
+class Rig:
+    """A job runner and an output processor, with everything around them replaced."""
+
+    def __init__(self) -> None:
+        self.jobs = ActiveJobs()
+        self.current = CurrentEngine(slots=4)
+        self.engine = Engine()
+        self.published = Published()
+        self.prompts = PromptMaker()
+        self.gate = PrefixGate()
+        self.quarantine = Quarantine()
+        self.compiled = asyncio.Event()
+        self.compiled.set()
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        publisher = cast(Publisher, self.published)
+        self.runner = JobRunner(
+            "w1",
+            self.jobs,
+            self.current,
+            publisher,
+            Prompts(cast(PromptProcess, self.prompts)),
+            self._check,
+            prefix_gate=self.gate,
+            quarantine=self.quarantine,
+            max_lost_workers=3,
+            log_poison=False,
+            sampling=Sampling(),
+        )
+        self.outputs = OutputProcessor(
+            self.jobs, self.current, publisher, prefix_gate=self.gate, quarantine=self.quarantine
+        )
+
+    async def _check(self, constraint: Constraint, param: str) -> None:
+        await self.compiled.wait()
+
+    def load(self) -> None:
+        self.current.set(LoadedEngine(cast(EngineProcess, self.engine), INFO))
+
+    def start(self, job: str, *, attempt: int = 1, crashes: int = 0, lost_workers: int = 0) -> asyncio.Task[None]:
+        request = ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),))
+        claim = Claim(job, attempt, b"", crashes=crashes, lost_workers=lost_workers)
+        task = asyncio.create_task(self.runner.run(claim, Job(id=job, reply_to="api-1", request=request)))
+        self.tasks[job] = task
+        return task
+
+    def step(self, *outputs: Output[Delta | None]) -> None:
+        encoded = msgspec.msgpack.encode(Stepped(outputs, GAUGES))
+        self.outputs.on_stepped(msgspec.msgpack.decode(encoded, type=RawStep))
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
+    yield rig
+    await cancel_all(rig.tasks.values())
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def over(task: asyncio.Task[None]) -> bool:
+    """Wait for the end of a task; return whether it was cancelled."""
+    await asyncio.wait([task], timeout=PATIENCE)
+    assert task.done()
+    return task.cancelled()
+
+
+async def test_a_job_publishes_its_events_and_ends(rig: Rig) -> None:
+    rig.load()
+    task = rig.start("a")
+    await settle()
+    (sequence,) = rig.engine.added
+    assert (sequence.prompt, sequence.sampling.max_tokens) == (PROMPT, 4096 - len(PROMPT))
+    rig.step(Output(sequence.number, 1, Delta(0, (7,), "x")))
+    rig.step(Output(sequence.number, 2, Delta(1, (8,), "y"), "stop"))
+    assert not await over(task)
+    assert rig.published.record["a"] == [
+        Started("w1", len(PROMPT), "fp"),
+        Delta(0, (7,), "x"),
+        Delta(1, (8,), "y"),
+        Finished(2, "stop"),
+    ]
+    assert rig.engine.cancelled == []
+    assert (len(rig.jobs), rig.jobs.total) == (0, 1)
+
+
+async def test_a_refusal_of_the_engine_rejects_a_job_that_has_not_started_and_fails_one_that_has(rig: Rig) -> None:
+    rig.load()
+    problem = Problem(kind=ProblemKind.INVALID, message="no")
+    tasks = [rig.start(job) for job in ("a", "b")]
+    await settle()
+    rig.step(Output(1, 1, Delta(0, (7,), "x")))
+    await settle()
+    for number in (1, 2):
+        rig.outputs.on_refused(Refused(number, problem))
+    assert [await over(task) for task in tasks] == [False, False]
+    assert rig.published.record["a"][-1] == Failed(problem)
+    assert rig.published.record["b"][-1] == Rejected(problem)
+
+
+async def test_a_claim_that_arrives_between_two_engines_waits_for_the_next(rig: Rig) -> None:
+    rig.load()
+    rig.current.clear()
+    rig.start("a")
+    await settle()
+    assert rig.engine.added == []
+    assert (rig.current.capacity, rig.current.slots) == (0, 4)
+    rig.load()
+    await settle()
+    assert len(rig.engine.added) == 1
+
+
+def waits_for_its_prompt(rig: Rig) -> None:
+    rig.prompts.ready = False
+
+
+def waits_for_its_grammar(rig: Rig) -> None:
+    rig.prompts.constraint = Constraint(kind="regex", value="a+")
+    rig.compiled.clear()
+
+
+def waits_for_an_engine(rig: Rig) -> None:
+    rig.current.clear()
+
+
+def runs(rig: Rig) -> None:
+    pass
+
+
+@pytest.mark.parametrize("phase", [waits_for_its_prompt, waits_for_its_grammar, waits_for_an_engine, runs])
+@pytest.mark.parametrize("cause", ["client", "replica", "lease"])
+async def test_a_job_that_is_stopped_ends_at_once_in_every_phase(
+    rig: Rig, phase: Callable[[Rig], None], cause: str
+) -> None:
+    rig.load()
+    phase(rig)
+    task = rig.start("a")
+    await settle()
+    (lease,) = rig.jobs.leases()
+    if cause == "client":
+        rig.jobs.cancel("a")
+    elif cause == "replica":
+        rig.jobs.cancel_replica("api-1")
+    else:
+        rig.jobs.abandon([lease])
+    rig.step(Output(1, 1, Delta(0, (7,), "late")))
+    assert await over(task)
+    assert rig.published.record == {"a": ["dropped attempt 1" if cause == "lease" else "discarded"]}
+    assert rig.engine.cancelled == ([1] if phase is runs else [])
+    assert len(rig.jobs) == 0
+    assert all(reply.done() for reply in rig.prompts.replies), "a prompt that nobody needs is withdrawn"
+
+
+async def test_a_suspect_that_is_stopped_lets_the_next_one_run(rig: Rig) -> None:
+    rig.load()
+    first, second, third = (rig.start(job, crashes=1) for job in "abc")
+    await settle()
+    assert [sequence.number for sequence in rig.engine.added] == [1]
+    rig.jobs.cancel("b")
+    assert await over(second), "it does not wait for its turn"
+    rig.jobs.cancel("a")
+    assert await over(first)
+    await settle()
+    assert [sequence.number for sequence in rig.engine.added] == [1, 3]
+    assert not third.done()
+
+
+async def test_a_job_that_is_stopped_holds_back_no_shared_prefix(rig: Rig) -> None:
+    rig.load()
+    first = rig.start("a")
+    await settle()
+    rig.start("b")
+    waiting = rig.start("c")
+    await settle()
+    assert [sequence.number for sequence in rig.engine.added] == [1]
+    rig.jobs.cancel("c")
+    assert await over(waiting)
+    rig.jobs.cancel("a")
+    assert await over(first)
+    await settle()
+    assert [sequence.number for sequence in rig.engine.added] == [1, 2]
+
+
+async def test_a_cancellation_that_overtakes_the_claim_ends_the_job(rig: Rig) -> None:
+    rig.load()
+    rig.jobs.cancel("a")
+    assert not await over(rig.start("a"))
+    assert rig.published.record == {"a": ["discarded"]}
+    assert rig.prompts.replies == []
+
+
+async def test_a_new_attempt_replaces_an_older_one(rig: Rig) -> None:
+    rig.load()
+    older = rig.start("a")
+    await settle()
+    (lease,) = rig.jobs.leases()
+    newer = rig.start("a", attempt=2)
+    assert await over(older)
+    rig.jobs.abandon([lease])
+    await settle()
+    assert not newer.done(), "only the older lease was lost"
+    assert rig.published.record == {"a": ["dropped attempt 1"]}
+    rig.step(Output(2, 0, None, "stop"))
+    assert not await over(newer)
+
+
+async def test_a_job_that_keeps_losing_workers_is_refused(rig: Rig) -> None:
+    rig.load()
+    assert not await over(rig.start("a", lost_workers=3))
+    (event,) = rig.published.record["a"]
+    assert event.problem.kind is ProblemKind.POISON
+    assert rig.prompts.replies == []
+
+
+async def test_an_error_in_the_worker_ends_the_job(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.prompts.ready = False
+    task = rig.start("a")
+    await settle()
+    rig.prompts.replies[0].set_exception(RuntimeError("a defect"))
+    assert not await over(task)
+    (event,) = rig.published.record["a"]
+    assert event.problem.kind is ProblemKind.INTERNAL
+    assert "a defect" in caplog.text

@@ -1,0 +1,146 @@
+"""The jobs that hold a slot of this worker: looked up by id or sequence number, and stopped on behalf of others."""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import cast
+
+from shared.protocol.errors import Problem
+from shared.protocol.events import Failed, Rejected
+from shared.protocol.queue import Claim, Lease
+from shared.protocol.request import Job
+from worker.engine.process import EngineProcess
+
+logger = logging.getLogger(__name__)
+
+_CANCELLATION_TTL = 30.0
+"""Seconds for which the cancellation of an unknown job is remembered."""
+
+
+class Stop(Enum):
+    """Why a job was stopped before its end."""
+
+    CANCELLED = auto()
+    """Its client has disconnected. The job ends without a terminal event."""
+    ABANDONED = auto()
+    """This worker lost its lease or returns it. Another attempt continues the job."""
+
+
+@dataclass(slots=True, eq=False)
+class ActiveJob:
+    """One attempt at a job, and its progress in this worker. ``number`` names its sequence in the engine process."""
+
+    job: Job
+    lease: Lease
+    number: int
+    task: asyncio.Task[None]
+    """The task that runs the job."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when its terminal event has been handed to the publisher."""
+    engine: EngineProcess | None = None
+    """The engine process that has its sequence."""
+    opening: bytes = b""
+    """Its encoded started event, to be published with the first output."""
+    started: bool = False
+    """Whether its started event was published."""
+    quarantined: bool = False
+    stopped: Stop | None = None
+
+    def failure(self, problem: Problem) -> Failed | Rejected:
+        """Return the job's terminal event if it ends with ``problem``."""
+        return Failed(problem) if self.started else Rejected(problem)
+
+
+class ActiveJobs:
+    """Registry of the active jobs.
+
+    To stop a job is to cancel the task that runs it, in whatever phase it is. The task cleans up after itself (see
+    :class:`worker.job_runner.JobRunner`).
+    """
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._by_id: dict[str, ActiveJob] = {}
+        self.by_number: dict[int, ActiveJob] = {}
+        """Active jobs by sequence number. Outputs of other sequences belong to stopped jobs."""
+        self._cancelled_early: dict[str, float] = {}
+        self.total = 0
+        """Number of jobs that have been active since the start."""
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._by_id
+
+    @contextmanager
+    def running(self, claim: Claim, job: Job) -> Iterator[ActiveJob]:
+        """Register a claimed job that the current task runs, until the end of the block."""
+        if job.id in self._by_id:
+            # The lease of the earlier attempt has expired, and the job came back to this worker.
+            self.abandon([self._by_id[job.id].lease])
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        active = ActiveJob(job, Lease(job.id, claim.attempt, job.reply_to), next(self._numbers), task)
+        self._by_id[job.id] = self.by_number[active.number] = active
+        self.total += 1
+        try:
+            yield active
+        finally:
+            self._remove(active)
+
+    def leases(self) -> list[Lease]:
+        """Return the leases that this worker holds."""
+        return [active.lease for active in self._by_id.values()]
+
+    def in_engine(self) -> list[str]:
+        """Return the ids of the jobs whose sequences an engine has."""
+        return [job for job, active in self._by_id.items() if active.engine is not None]
+
+    def cancel(self, job: str) -> None:
+        """Stop a job whose client has disconnected. An unknown job is remembered: its claim may still arrive."""
+        active = self._by_id.get(job)
+        if active is not None:
+            self._stop(active, Stop.CANCELLED)
+        else:
+            self._remember_cancelled(job)
+
+    def cancel_replica(self, replica: str) -> None:
+        """Stop the jobs of an API replica that has gone, except those with a pending completion."""
+        orphans = [one for one in self._by_id.values() if one.job.reply_to == replica and not one.job.request.store]
+        if orphans:
+            logger.warning("API replica %s is gone: cancelling %d of its requests", replica, len(orphans))
+        for active in orphans:
+            self._stop(active, Stop.CANCELLED)
+
+    def cancelled_early(self, job: str) -> bool:
+        """Return whether ``job`` was cancelled before it was registered, and forget that."""
+        return self._cancelled_early.pop(job, None) is not None
+
+    def abandon(self, leases: Iterable[Lease]) -> None:
+        """Stop the jobs with these leases, which this worker has lost or returns."""
+        for lease in leases:
+            active = self._by_id.get(lease.job)
+            if active is not None and active.lease is lease:
+                self._stop(active, Stop.ABANDONED)
+
+    def _stop(self, active: ActiveJob, reason: Stop) -> None:
+        active.stopped = reason
+        self._remove(active)
+        active.task.cancel()
+
+    def _remove(self, active: ActiveJob) -> None:
+        self.by_number.pop(active.number, None)
+        if self._by_id.get(active.job.id) is active:
+            del self._by_id[active.job.id]
+
+    def _remember_cancelled(self, job: str) -> None:
+        now = time.monotonic()
+        self._cancelled_early = {
+            known: at for known, at in self._cancelled_early.items() if now - at < _CANCELLATION_TTL
+        }
+        self._cancelled_early[job] = now

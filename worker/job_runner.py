@@ -1,0 +1,209 @@
+"""Runs one claimed job from its prompt to its terminal event."""
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
+from shared.protocol.events import Started, encode_event
+from shared.protocol.queue import Claim
+from shared.protocol.request import Constraint, Job, Sampling
+from shared.redis import keys
+from shared.redis.records import UNREADABLE, report_unreadable
+from worker.active_jobs import ActiveJob, ActiveJobs, Stop
+from worker.current_engine import CurrentEngine
+from worker.defaults import fill_in
+from worker.engine.interface import EngineInfo, Sequence
+from worker.poison import outline, whole
+from worker.prefix_gate import PrefixGate
+from worker.prompt.interface import Prepared
+from worker.prompt.prefetch import Prompts
+from worker.prompt.process import PromptError
+from worker.publisher import Publisher
+from worker.quarantine import MAX_CRASHES, Quarantine
+from worker.resume import generated_tokens
+
+logger = logging.getLogger(__name__)
+
+_SEED_RANGE = 2**64
+
+CheckGrammar = Callable[[Constraint, str], Awaitable[None]]
+"""Raises :class:`RequestRefused`, naming the request's field, unless a constraint is safe for the engine."""
+
+
+class JobRunner:
+    """Runs claimed jobs in the current engine, each in its own task."""
+
+    def __init__(
+        self,
+        worker: str,
+        jobs: ActiveJobs,
+        engine: CurrentEngine,
+        publisher: Publisher,
+        prompts: Prompts,
+        check_grammar: CheckGrammar,
+        *,
+        prefix_gate: PrefixGate,
+        quarantine: Quarantine,
+        max_lost_workers: int,
+        log_poison: bool,
+        sampling: Sampling,
+    ) -> None:
+        """``worker`` is this worker's id.
+
+        A job is refused once ``max_lost_workers`` workers have disappeared while they held it. ``log_poison`` logs
+        refused jobs in full, including their prompts. ``sampling`` holds the model's defaults that are not in its
+        files.
+        """
+        self._worker = worker
+        self._jobs = jobs
+        self._engine = engine
+        self._publisher = publisher
+        self._prompts = prompts
+        self._check_grammar = check_grammar
+        self._prefix_gate = prefix_gate
+        self._quarantine = quarantine
+        self._max_lost_workers = max_lost_workers
+        self._log_poison = log_poison
+        self._sampling = sampling
+
+    def prefetch(self, job: Job) -> None:
+        """Start preparing the prompt of a job whose claim is under way."""
+        if job.id not in self._jobs:
+            self._prompts.begin(job)
+
+    async def run(self, claim: Claim, job: Job) -> None:
+        """Run one job to its end. A failure is published as its terminal event.
+
+        A job that is stopped (:class:`~worker.active_jobs.ActiveJobs`) ends with :class:`asyncio.CancelledError`.
+        """
+        with self._jobs.running(claim, job) as active:
+            try:
+                await self._run(active, claim)
+            except RequestRefused as refusal:
+                self._publisher.end_soon(active.lease, active.failure(refusal.problem))
+            except PromptError:
+                # This worker is about to exit. Its lease expires, and another worker continues the job.
+                await active.ended.wait()
+            except Exception:
+                logger.exception("request %s failed in the worker", job.id)
+                problem = Problem(kind=ProblemKind.INTERNAL, message="The worker failed while it served this request.")
+                self._publisher.end_soon(active.lease, active.failure(problem))
+            finally:
+                self._clean_up(active)
+
+    async def _run(self, active: ActiveJob, claim: Claim) -> None:
+        job = active.job
+        if self._jobs.cancelled_early(job.id):
+            self._publisher.discard(active.lease)
+            return
+        self._refuse_poison(job, claim)
+        prepared = await self._prompts.of(job)
+        if prepared.plan.constraint is not None:
+            await self._check_grammar(prepared.plan.constraint, prepared.plan.param)
+        generated = _published(claim)
+        if self._quarantine.concerns(claim.crashes, claim.lost_workers):
+            await self._quarantine.begin(job.id, len(generated))
+            active.quarantined = True
+        await self._prefix_gate.acquire(active.number, prepared.tokens)
+        engine = await self._engine.wait()
+        if generated or claim.lost_workers or claim.crashes:
+            logger.info("request %s goes on here after %d tokens", job.id, len(generated))
+        sequence = self._sequence(active, prepared, generated, engine.info)
+        active.opening = encode_event(self._started(prepared, engine.info))
+        active.engine = engine.process
+        engine.process.add(sequence)
+        await active.ended.wait()
+
+    def _refuse_poison(self, job: Job, claim: Claim) -> None:
+        """Raise :class:`RequestRefused` for a job that keeps crashing engines or losing workers."""
+        if claim.crashes < MAX_CRASHES and claim.lost_workers < self._max_lost_workers:
+            return
+        logger.error(
+            "poison request %s is refused after %d engine crashes and %d lost workers (%s)",
+            job.id,
+            claim.crashes,
+            claim.lost_workers,
+            whole(job) if self._log_poison else outline(job),
+        )
+        lost = f"{claim.crashes} engines" if claim.crashes else f"{claim.lost_workers} workers"
+        raise refuse(ProblemKind.POISON, f"{lost} failed while they ran this request. It will not be tried again.")
+
+    def _sequence(
+        self, active: ActiveJob, prepared: Prepared, generated: tuple[int, ...], engine: EngineInfo
+    ) -> Sequence:
+        plan = prepared.plan
+        return Sequence(
+            number=active.number,
+            prompt=prepared.tokens,
+            generated=generated,
+            sampling=self._complete(active.job, len(prepared.tokens), engine),
+            constraint=plan.constraint,
+            shown_tokens=plan.shown_tokens,
+            free_until=plan.free_until,
+            bounded=plan.bounded,
+            alternatives=active.job.request.n,
+        )
+
+    def _started(self, prepared: Prepared, engine: EngineInfo) -> Started:
+        return Started(
+            worker=self._worker,
+            prompt_tokens=len(prepared.tokens),
+            fingerprint=engine.fingerprint,
+            tools=prepared.plan.tools,
+            reasoning=prepared.plan.reasoning,
+            in_reasoning=prepared.plan.in_reasoning,
+        )
+
+    def _complete(self, job: Job, prompt_tokens: int, engine: EngineInfo) -> Sampling:
+        """Return the job's sampling with defaults, seed and ``max_tokens`` filled in.
+
+        Raises :class:`RequestRefused` when the prompt leaves no room for an output.
+        """
+        request = job.request
+        sampling = fill_in(fill_in(request.sampling, self._sampling), request.defaults, engine.stated)
+        context = min(engine.context_length, engine.cache_tokens)
+        room = context - prompt_tokens
+        if room < 1:
+            raise refuse(
+                ProblemKind.CONTEXT_LENGTH,
+                f"This worker can hold {context} tokens of prompt and answer together, "
+                f"but your messages resulted in {prompt_tokens} tokens. Please reduce their length.",
+                param="messages",
+            )
+        seed = secrets.randbits(32) if sampling.seed is None else sampling.seed + job.choice
+        return msgspec.structs.replace(
+            sampling,
+            max_tokens=room if sampling.max_tokens is None else min(room, sampling.max_tokens),
+            seed=seed % _SEED_RANGE,
+        )
+
+    def _clean_up(self, active: ActiveJob) -> None:
+        """Release what the job holds. If it was stopped, remove it from the engine and drop its pending events."""
+        self._prefix_gate.release(active.number, computed=False)
+        if active.quarantined:
+            self._quarantine.end(active.job.id)
+        match active.stopped:
+            case None:
+                return
+            case Stop.CANCELLED:
+                self._publisher.discard(active.lease)
+            case Stop.ABANDONED:
+                self._publisher.drop(active.lease)
+        if active.engine is not None:
+            active.engine.cancel(active.number)
+
+
+def _published(claim: Claim) -> tuple[int, ...]:
+    """Return the tokens that earlier attempts published. Raises :class:`RequestRefused` for a damaged journal."""
+    try:
+        return generated_tokens(claim.history())
+    except UNREADABLE as error:
+        report_unreadable(keys.journal(claim.job), error)
+        raise refuse(
+            ProblemKind.LOST,
+            "The answer can't go on: its journal in the store behind this service is damaged. "
+            "Please send the request again.",
+        ) from None

@@ -1,0 +1,78 @@
+"""Turns the engine's reports into events of the jobs."""
+
+import msgspec
+
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.events import Alternatives, Failed, Finished, FinishReason
+from worker.active_jobs import ActiveJobs
+from worker.current_engine import CurrentEngine
+from worker.engine.interface import EMPTY_DELTA_BYTES, Output, RawStep, Refused
+from worker.prefix_gate import PrefixGate
+from worker.publisher import Publisher
+from worker.quarantine import Quarantine
+
+_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+
+
+class OutputProcessor:
+    """Publishes the outputs of each step, and ends jobs with their last output."""
+
+    def __init__(
+        self,
+        jobs: ActiveJobs,
+        engine: CurrentEngine,
+        publisher: Publisher,
+        *,
+        prefix_gate: PrefixGate,
+        quarantine: Quarantine,
+    ) -> None:
+        self._jobs = jobs
+        self._engine = engine
+        self._publisher = publisher
+        self._prefix_gate = prefix_gate
+        self._quarantine = quarantine
+
+    def on_stepped(self, report: RawStep) -> None:
+        """Publish the outputs of a step. Hot path: called once per step, the loop runs once per token.
+
+        A job's events are its started event, its deltas in the engine's order, and one terminal event, with which it
+        ends. Outputs of stopped jobs are ignored.
+        """
+        self._engine.gauges = report.gauges
+        jobs, publisher = self._jobs.by_number, self._publisher
+        for output in report.outputs:
+            active = jobs.get(output.number)
+            if active is None:
+                continue
+            if not active.started:
+                active.started = True
+                self._prefix_gate.release(active.number, computed=True)
+                publisher.add(active.lease, active.opening)
+            if len(output.delta) > EMPTY_DELTA_BYTES:
+                publisher.add(active.lease, bytes(output.delta))
+            if output.reason is not None:
+                publisher.end(active.lease, _terminal_event(output))
+                active.ended.set()
+            elif active.quarantined:
+                self._quarantine.progressed(active.job.id, output.end)
+        publisher.flush()
+
+    def on_refused(self, report: Refused) -> None:
+        """End the job of a sequence that the engine refused."""
+        active = self._jobs.by_number.get(report.number)
+        if active is not None:
+            self._publisher.end_soon(active.lease, active.failure(report.problem))
+            active.ended.set()
+
+
+def _terminal_event(output: Output[msgspec.Raw]) -> Finished | Failed | Alternatives:
+    if output.alternatives:
+        return Alternatives(output.alternatives)
+    if output.reason in _REASONS:
+        return Finished(output.end, _REASONS[output.reason])
+    return Failed(
+        Problem(
+            kind=ProblemKind.CACHE_EXHAUSTED,
+            message="The worker's KV cache can't hold this request to its end. Shorten it, or lower max_tokens.",
+        )
+    )

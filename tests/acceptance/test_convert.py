@@ -9,13 +9,13 @@ import pytest
 
 from shared.protocol.request import ChatRequest, Message, Tool
 from tests.support.fleet import fleet
-from worker.convert import conversion
 from worker.convert.conversion import convert
-from worker.convert.perplexity import sample_tokens
 from worker.model.local import ModelError, resolve
+from worker.prompt.maker import PromptMaker
 from worker.prompt.openvino import load_prompt_maker
 from worker.weights.compression import PER_CHANNEL, Weights
 
+TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 TOOL = Tool(
     name="find_city", description="Find it", parameters='{"type":"object","properties":{"x":{"type":"integer"}}}'
 )
@@ -49,12 +49,22 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def makers(converted: Path) -> list[PromptMaker]:
+    """Prompt makers of the original and of the converted model."""
+    return [
+        load_prompt_maker(str(model.path), context_length=1 << 20)
+        for model in (resolve("default"), resolve(str(converted)))
+    ]
+
+
+def test_the_context_is_that_of_the_original(converted: Path) -> None:
+    assert resolve(str(converted)).context_length == resolve("default").context_length == 8192
+
+
 @pytest.mark.parametrize("kind", REQUESTS)
-def test_prompts_are_those_of_the_original(kind: str, converted: Path) -> None:
+def test_prompts_are_those_of_the_original(kind: str, makers: list[PromptMaker]) -> None:
     request = ChatRequest(model="m", **REQUESTS[kind])
-    before, after = resolve("default"), resolve(str(converted))
-    assert after.context_length == before.context_length == 8192
-    makers = [load_prompt_maker(str(model.path), context_length=1 << 20) for model in (before, after)]
     expected, found = (maker.prepare(request) for maker in makers)
     assert found == expected
     assert makers[0].plan(request) == makers[1].plan(request)
@@ -75,14 +85,10 @@ def test_a_worker_serves_it(converted: Path, tmp_path: Path) -> None:
     assert choice.finish_reason == "stop"
 
 
-def test_a_format_that_costs_too_much_is_not_written(
-    converted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A short text shows a loss as large as this one.
-    monkeypatch.setattr(conversion, "sample_tokens", lambda folder, most: sample_tokens(folder, 64))
+def test_a_format_that_costs_too_much_is_not_written(tmp_path: Path) -> None:
     place = tmp_path / "new"
     place.mkdir()
-    with pytest.raises(ModelError, match=r"times the original's .* allows 1\.1\. Nothing was written"):
-        convert(str(converted), place, Weights(group=PER_CHANNEL), max_perplexity_ratio=1.1)
+    with pytest.raises(ModelError, match=r"times the original's .* allows 1\.01\. Nothing was written"):
+        convert(str(TINY), place, Weights(group=PER_CHANNEL), max_perplexity_ratio=1.01)
     assert list(tmp_path.iterdir()) == [place]
     assert list(place.iterdir()) == []

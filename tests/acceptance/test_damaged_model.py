@@ -1,17 +1,20 @@
-"""A model file with damaged weights, and the same file repaired in place."""
+"""GGUF files that are served with int8 weights: the default model, and a damaged file that is repaired in place."""
 
-import shutil
 from pathlib import Path
 
+import openvino_genai
 import pytest
 
+from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
-from worker.engine.interface import EngineLoadError
+from tests.support.engine_outputs import text_of
+from tests.support.gguf_files import tiny_llama
+from worker.engine.interface import EngineLoadError, Sequence, StepOutput
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.model.local import default_model
 
-_DAMAGED = slice(50_000_000, 50_004_096)
+_DAMAGED = slice(-4096, None)
 
 
 def load(file: Path, **settings: str) -> OpenVINOEngine:
@@ -26,15 +29,31 @@ def load(file: Path, **settings: str) -> OpenVINOEngine:
 def test_a_damaged_model_is_refused_until_it_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = tmp_path / "model.gguf"
-    shutil.copyfile(default_model(), file)
-    with file.open("r+b") as content:
-        content.seek(_DAMAGED.start)
-        intact = content.read(_DAMAGED.stop - _DAMAGED.start)
-        content.seek(_DAMAGED.start)
-        content.write(b"\xff" * len(intact))
+    intact = tiny_llama()
+    damaged = bytearray(intact)
+    damaged[_DAMAGED] = b"\xff" * len(intact[_DAMAGED])
+    file.write_bytes(damaged)
     with pytest.raises(EngineLoadError, match="values that are not finite"):
         load(file, weights="int8")
     with file.open("r+b") as content:
-        content.seek(_DAMAGED.start)
         content.write(intact)
     assert load(file, weights="int8").engine_info.context_length > 0
+
+
+def test_the_default_model_is_served_with_int8_weights() -> None:
+    """Converts it, unless this user's cache has the result."""
+    engine = load(default_model(), weights="int8")
+    tokenizer = openvino_genai.Tokenizer(str(default_model()))
+    prompt = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+    ids = tokenizer.encode(prompt, add_special_tokens=False).input_ids.data[0]
+    engine.add(
+        Sequence(
+            number=1,
+            prompt=tuple(int(token) for token in ids),
+            sampling=Sampling(temperature=0.0, seed=1, max_tokens=20),
+        )
+    )
+    outputs: list[StepOutput] = []
+    while engine.busy():
+        outputs += engine.step()
+    assert "Paris" in text_of(outputs)

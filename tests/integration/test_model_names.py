@@ -1,24 +1,27 @@
 """A model under several names, and a model that is being loaded, as clients see them."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
-from tests.support.fleet import Fleet
+from tests.support.fleet import Fleet, fleet
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 JSON = {"content-type": "application/json"}
 
 
-@pytest.fixture
-def aliased(empty_fleet: Fleet) -> Fleet:
-    empty_fleet.worker(
-        "--engine", "simulated", "--model", "sim", "--sim-step", "0.005", "--served-model-name", "first", "org/second"
-    )
-    empty_fleet.api()
-    return empty_fleet
+@pytest.fixture(scope="module")
+def aliased(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("aliased")) as running:
+        running.worker(
+            "--engine", "simulated", "--model", "sim", "--sim-step", "0.005",
+            "--served-model-name", "first", "org/second",
+        )  # fmt: skip
+        running.api()
+        yield running
 
 
 def test_a_model_answers_to_each_of_its_names_and_gives_the_first(aliased: Fleet) -> None:

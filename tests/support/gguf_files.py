@@ -1,29 +1,99 @@
-"""Makes tiny GGUF files for tests."""
+"""Makes tiny GGUF files."""
 
 import struct
 from collections.abc import Mapping
 
-Value = int | float | bool | str | list[str] | list[int]
+import numpy
 
+Value = int | float | bool | str | list[str] | list[int]
+Shape = int | tuple[int, int]
+"""Number of elements of a vector, or rows and columns of a matrix."""
 
 _F32 = 0
+_Q4_1 = 3
 _ALIGNMENT = 32
 _FLOAT_BYTES = 4
+_GROUP = 32
+"""Elements in a block of Q4_1: two f16 (scale and minimum), and 4 bits for each element."""
 
 
-def gguf_bytes(metadata: Mapping[str, Value], *, version: int = 3, tensors: Mapping[str, int] | None = None) -> bytes:
+def gguf_bytes(metadata: Mapping[str, Value], *, version: int = 3, tensors: Mapping[str, Shape] | None = None) -> bytes:
     """Return a GGUF file that holds ``metadata``: ints as u32, floats as f32, lists as arrays.
 
-    ``tensors`` are names and numbers of elements; each becomes a vector of zeros in f32.
+    Of ``tensors``, a vector becomes ones in f32, and a matrix random weights in Q4_1.
     """
     tensors = tensors or {}
     pairs = b"".join(_text(key) + _value(value) for key, value in metadata.items())
-    described, size = b"", 0
-    for name, elements in tensors.items():
-        described += _text(name) + struct.pack("<IQIQ", 1, elements, _F32, size)
-        size += _aligned(elements * _FLOAT_BYTES)
+    described, contents = b"", b""
+    for name, shape in tensors.items():
+        described += _text(name)
+        if isinstance(shape, int):
+            described += struct.pack("<IQIQ", 1, shape, _F32, len(contents))
+            data = numpy.ones(shape, numpy.float32).tobytes()
+        else:
+            rows, columns = shape
+            described += struct.pack("<IQQIQ", 2, columns, rows, _Q4_1, len(contents))
+            data = _random_weights(rows * columns // _GROUP)
+        contents += data.ljust(_aligned(len(data)), b"\0")
     header = struct.pack("<4sIQQ", b"GGUF", version, len(tensors), len(metadata)) + pairs + described
-    return header.ljust(_aligned(len(header)), b"\0") + bytes(size) if tensors else header
+    return header.ljust(_aligned(len(header)), b"\0") + contents if tensors else header
+
+
+def tiny_llama(*, layers: int = 1, width: int = 64) -> bytes:
+    """A Llama with random weights and a byte-level vocabulary, which writes noise."""
+    letters = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in letters]
+    # GPT-2's alphabet: a printable character for each byte.
+    alphabet = [chr(byte) for byte in letters] + [chr(256 + number) for number in range(len(others))]
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokens = [*specials, *alphabet, "th", "the"]
+    inner = 2 * width
+    matrices = {
+        "attn_q": (width, width), "attn_k": (width, width), "attn_v": (width, width), "attn_output": (width, width),
+        "ffn_gate": (inner, width), "ffn_up": (inner, width), "ffn_down": (width, inner),
+    }  # fmt: skip
+    tensors: dict[str, Shape] = {"token_embd.weight": (len(tokens), width), "output_norm.weight": width}
+    for layer in range(layers):
+        tensors |= {f"blk.{layer}.{name}.weight": width for name in ("attn_norm", "ffn_norm")}
+        tensors |= {f"blk.{layer}.{name}.weight": shape for name, shape in matrices.items()}
+    return gguf_bytes(
+        {
+            "general.architecture": "llama",
+            "general.file_type": 3,
+            "llama.block_count": layers,
+            "llama.context_length": 2048,
+            "llama.embedding_length": width,
+            "llama.feed_forward_length": inner,
+            "llama.attention.head_count": 2,
+            "llama.attention.head_count_kv": 2,
+            "llama.rope.freq_base": 10000.0,
+            "llama.attention.layer_norm_rms_epsilon": 1e-5,
+            "llama.vocab_size": len(tokens),
+            "llama.rope.dimension_count": width // 2,
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.pre": "smollm",
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": [3] * len(specials) + [1] * (len(tokens) - len(specials)),
+            "tokenizer.ggml.merges": ["t h", "th e"],
+            "tokenizer.ggml.bos_token_id": 1,
+            "tokenizer.ggml.eos_token_id": 2,
+            "tokenizer.ggml.unknown_token_id": 0,
+            "tokenizer.ggml.padding_token_id": 2,
+            "tokenizer.ggml.add_bos_token": False,
+            "tokenizer.ggml.add_space_prefix": False,
+            "tokenizer.chat_template": "{% for message in messages %}{{ message.content }}{% endfor %}",
+        },
+        tensors=tensors,
+    )
+
+
+def _random_weights(blocks: int) -> bytes:
+    random = numpy.random.default_rng(blocks)
+    block = numpy.dtype([("scale", "<f2"), ("minimum", "<f2"), ("quants", "u1", _GROUP // 2)])
+    data = numpy.zeros(blocks, block)
+    data["scale"], data["minimum"] = 0.02, -0.15
+    data["quants"] = random.integers(0, 256, (blocks, _GROUP // 2))
+    return data.tobytes()
 
 
 def _aligned(size: int) -> int:

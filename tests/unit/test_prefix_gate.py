@@ -1,6 +1,7 @@
 """Prompts that begin alike wait for the first of them."""
 
 import asyncio
+from collections.abc import Sized
 
 from worker.prefix_gate import PrefixGate
 
@@ -108,5 +109,13 @@ async def test_nothing_is_left_of_sequences_that_are_over() -> None:
         await prefix_gate.acquire(number, prompt(number, tuple(range(number, number + 8000))))
         prefix_gate.release(number, computed=True)
         prefix_gate.release(number, computed=False)
-    assert (prefix_gate._computing, prefix_gate._blocks, prefix_gate._waiting) == ({}, {}, {})
-    assert len(prefix_gate._computed) <= 4096
+    assert sum(len(held) for held in vars(prefix_gate).values() if isinstance(held, Sized)) <= 4096
+    # The oldest are no longer taken for computed, so that the second of two waits for the first. The newest are.
+    await prefix_gate.acquire(1001, prompt(1, tuple(range(1, 8001))))
+    second = start(prefix_gate, 1002, prompt(1, tuple(range(1, 8001))))
+    await settle()
+    assert not second.done()
+    prefix_gate.release(1001, computed=True)
+    await second
+    for number in (1003, 1004):
+        await prefix_gate.acquire(number, prompt(199, tuple(range(199, 8199))))

@@ -6,13 +6,11 @@ from arq.connections import ArqRedis
 from shared.protocol.events import Delta, Finished, decode_frame, encode_event, encode_frame
 from shared.protocol.queue import Emitter, JobQueue, Lease, QueueFull, StaleClaims
 from shared.redis import keys
-from shared.redis.raw_connection import unpack
 from tests.support.emitting import emit
 from tests.support.jobs import REPLICA, enqueue
 from tests.support.wall_clock import WallClock
 
 EMITTER = Emitter("tiny", "w1")
-PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
 
 
 async def test_jobs_are_claimed_in_the_order_they_came(queue: JobQueue, wall_clock: WallClock) -> None:
@@ -84,17 +82,29 @@ async def test_a_step_is_published_and_journalled_together(queue: JobQueue, redi
     assert await queue.journal("a") == [Delta(0, (7,), "Hi")]
 
 
-def test_a_step_is_packed_as_the_script_takes_it() -> None:
-    one, two, over = Lease("one", 1, "r1"), Lease("two", 12, "r2"), Lease("over", 3, "r1")
-    command, replicas = EMITTER.command({one: [b"1"], two: [b"2", b""], over: []}, ended={over}, load=0.25)
-    name, _, names, *rest = unpack(command)
-    assert (name, int(names), replicas) == (b"EVALSHA", 2, ("r1", "r2"))
-    channels = [keys.replica_channel(replica).encode() for replica in replicas]
-    frames = [encode_frame((one.entry, b"1")), encode_frame((two.entry, b"2", two.entry, b""))]
-    assert rest[:5] == [name.encode() for name in (keys.inflight("tiny"), keys.load("tiny"), *PREFIXES)]
-    assert [rest[5:6], rest[8:11]] == [[b"w1"], [b"0.25", b"2", b"1"]]
-    assert rest[11:15] == [channels[0], frames[0], channels[1], frames[1]]
-    assert rest[15:] == [b"one", b"1", b"1", b"two", b"12", b"0", b"2", b"2", b"", b"over", b"3", b"1", b"0"]
+async def test_a_step_of_several_jobs_is_one_frame_for_each_replica(queue: JobQueue, redis: ArqRedis) -> None:
+    await enqueue(queue, "one", "two", "over")
+    claims, _ = await queue.claim("w1", used=0, slots=3)
+    attempts = {claim.job: claim.attempt for claim in claims}
+    one, two, over = (
+        Lease(job, attempts[job], replica) for job, replica in (("one", "r1"), ("two", "r2"), ("over", "r1"))
+    )
+    first, second, third = (encode_event(Delta(position, (7,), "Hi")) for position in range(3))
+    async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
+        for replica in ("r1", "r2"):
+            await pubsub.subscribe(keys.replica_channel(replica))
+            await pubsub.get_message(timeout=1)
+        step = {one: [first], two: [second, third], over: []}
+        assert await emit(redis, EMITTER, step, ended={over}, load=0.25) == {"r1": 1, "r2": 1}
+        frames = [await pubsub.get_message(timeout=1) for _ in range(2)]
+        assert await pubsub.get_message() is None
+    assert [(frame["channel"].decode(), frame["data"]) for frame in frames if frame is not None] == [
+        (keys.replica_channel("r1"), encode_frame((one.entry, first))),
+        (keys.replica_channel("r2"), encode_frame((two.entry, second, two.entry, third))),
+    ]
+    assert [len(await queue.journal(job)) for job in ("one", "two", "over")] == [1, 2, 0]
+    assert await queue.depth() == (0, 2)
+    assert await redis.zscore(keys.load("tiny"), "w1") == 0.25
 
 
 async def test_nobody_listening_is_told(queue: JobQueue, redis: ArqRedis) -> None:

@@ -16,7 +16,11 @@ from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
 from tests.support.engine_outputs import news_of, text_of, tokens_of
 from worker.engine.interface import EngineLoadError, EngineRefusal, Sequence, StepOutput
 from worker.engine.openvino import OpenVINOEngine
+from worker.engine.pipeline import load_pipeline
+from worker.engine.text import Vocabulary
 from worker.model.local import default_model
+
+Own = tuple[openvino_genai.ContinuousBatchingPipeline, Vocabulary]
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +30,15 @@ def bench() -> Iterator[Bench]:
     assert bench.engine.gauges().requests == 0
 
 
-def own_text(bench: Bench, sequence: Sequence) -> str:
+@pytest.fixture(scope="module")
+def own() -> Own:
+    """A pipeline of its own, which no engine drives, and its vocabulary."""
+    path = default_model()
+    return load_pipeline(options(str(path)), path)
+
+
+def own_text(pipeline: openvino_genai.ContinuousBatchingPipeline, bench: Bench, sequence: Sequence) -> str:
     """What the pipeline and its tokenizer make of the same prompt by themselves."""
-    pipeline = bench.engine._pipeline
     config = pipeline.get_config()
     config.do_sample = False
     config.max_new_tokens = sequence.sampling.max_tokens
@@ -47,20 +57,20 @@ def own_text(bench: Bench, sequence: Sequence) -> str:
         "List\n\n1. one\n2. two\nand go on",
     ],
 )
-def test_greedy_text_is_the_pipelines_own(bench: Bench, text: str) -> None:
+def test_greedy_text_is_the_pipelines_own(own: Own, bench: Bench, text: str) -> None:
     sequence = bench.sequence(text, max_tokens=60)
     (outputs,) = bench.run([sequence])
-    assert text_of(outputs) == own_text(bench, sequence)
+    assert text_of(outputs) == own_text(own[0], bench, sequence)
     assert "\ufffd" not in text_of(outputs)
     assert [delta.position for delta in news_of(outputs)] == list(range(len(outputs)))
 
 
-def test_the_vocabulary_decodes_as_the_tokenizer_does(bench: Bench) -> None:
+def test_the_vocabulary_decodes_as_the_tokenizer_does(own: Own, bench: Bench) -> None:
     text = "Zürich 中文字 😀👩‍👩‍👧 naïve\t\n  spaced ﷽ 한국어"
     ids = [int(token) for token in bench.tokenizer.encode(text, add_special_tokens=False).input_ids.data[0]]
-    stop_free = bench.engine._vocabulary
-    assert b"".join(stop_free.piece(token) for token in ids).decode() == text
-    assert {"<|im_end|>", "<|im_start|>", "<|endoftext|>"} <= {stop_free.text(token) for token in stop_free.special}
+    _, vocabulary = own
+    assert b"".join(vocabulary.piece(token) for token in ids).decode() == text
+    assert {"<|im_end|>", "<|im_start|>", "<|endoftext|>"} <= {vocabulary.text(token) for token in vocabulary.special}
 
 
 def test_sixteen_at_once_equal_one_at_a_time(bench: Bench) -> None:

@@ -44,18 +44,21 @@ def test_without_a_worker_a_known_model_is_unavailable(small_fleet: Fleet) -> No
     assert float(refused.value.response.headers["retry-after"]) > 0
 
 
-def test_a_worker_added_while_requests_wait_takes_some(small_fleet: Fleet) -> None:
+def test_a_worker_added_while_requests_wait_takes_some(empty_fleet: Fleet) -> None:
     # Long enough for some to wait still when the second worker has started, on a slow machine too.
+    slow = (*SIMULATED[:-1], "0.1")
+    empty_fleet.worker(*slow)
+    empty_fleet.api()
     answers: list[str] = []
     threads = [
-        threading.Thread(target=lambda: answers.append(text_of(stream(small_fleet, "[[tokens 1500]]", 1500))))
+        threading.Thread(target=lambda: answers.append(text_of(stream(empty_fleet, "[[tokens 75]]", 75))))
         for _ in range(40)
     ]
     for thread in threads:
         thread.start()
-    small_fleet.until(lambda: slots_used(small_fleet) == 16, "the first worker to be full")
-    small_fleet.worker()
-    small_fleet.until(lambda: slots_used(small_fleet) > 16, "the second worker to take some")
+    empty_fleet.until(lambda: slots_used(empty_fleet) == 16, "the first worker to be full")
+    empty_fleet.worker(*slow)
+    empty_fleet.until(lambda: slots_used(empty_fleet) > 16, "the second worker to take some")
     for thread in threads:
         thread.join()
     assert len(answers) == 40

@@ -21,8 +21,8 @@ def job(name: str, tenant: str, *, tier: Tier | None = None, tokens: int = 100) 
 
 
 async def put(queue: JobQueue, tenant: str, count: int = 1, *, tier: Tier | None = None, tokens: int = 100) -> None:
-    for number in range(count):
-        await queue.enqueue([job(f"{tenant}-{tier}-{number}", tenant, tier=tier, tokens=tokens)], limit=10_000)
+    jobs = [job(f"{tenant}-{tier}-{number}", tenant, tier=tier, tokens=tokens) for number in range(count)]
+    await queue.enqueue(jobs, limit=10_000)
 
 
 async def take(queue: JobQueue, count: int) -> list[str]:

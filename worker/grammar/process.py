@@ -121,7 +121,7 @@ class GrammarProcess:
             case Compiled():
                 return None
             case _:
-                raise SubprocessUnavailable("the process gave an answer that nobody asked for")
+                raise SubprocessUnavailable("the grammar process sent an unexpected reply")
 
 
 def _refusal(fault: str, param: str) -> RequestRefused:

@@ -91,7 +91,7 @@ class PromptProcess:
             case PromptRefused(_, problem):
                 raise RequestRefused(problem)
             case _:
-                raise refuse(ProblemKind.INTERNAL, "The prompt process gave an answer that nobody asked for.")
+                raise refuse(ProblemKind.INTERNAL, "The prompt process sent an unexpected reply.")
 
     async def stop(self) -> None:
         """End the process. Pending calls fail with :class:`PromptError`."""

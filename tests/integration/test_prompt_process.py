@@ -145,6 +145,25 @@ async def test_a_tokenizer_that_does_not_load_is_told(tmp_path: Path, context_le
     await process.stop()
 
 
+async def test_replacements_that_die_while_they_load_are_replaced(tmp_path: Path, faulty: PromptProcess) -> None:
+    (tmp_path / "interruptions").write_text("2")
+    await faulty.ready()
+    assert (await prepare(faulty, _request("crash once"))).tokens
+    assert (tmp_path / "interruptions").read_text() == "0"
+
+
+async def test_too_many_replacements_that_die_while_they_load_are_an_error(
+    tmp_path: Path, faulty: PromptProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.subprocess.calls._MAX_INTERRUPTED_LOADS", 2)
+    (tmp_path / "interruptions").write_text("100")
+    await faulty.ready()
+    with pytest.raises(PromptError, match="ended with exit code 3 while it loaded"):
+        await prepare(faulty, _request("crash once"))
+    with pytest.raises(PromptError, match="while it loaded"):
+        await faulty.ended()
+
+
 async def test_a_missing_model_is_told_by_the_real_child() -> None:
     process = PromptProcess(PromptOptions(engine="openvino", path="/no/such/model.gguf", context_length=10))
     await process.start()

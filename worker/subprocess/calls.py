@@ -10,13 +10,17 @@ from typing import Generic, TypeVar
 import msgspec
 
 from worker.cpu_time import CpuTime
-from worker.subprocess.process import ChildProcess, LoadError
+from worker.subprocess.process import ChildProcess, LoadError, LoadInterrupted
 
 _DEADLINE_CHECKS = 10
 """How often the time of a call is checked before its deadline."""
 
 _MAX_CRASHES = 2
 """Crashes after which a call fails. The first one may not be its fault: the process may already have been failing."""
+
+_MAX_INTERRUPTED_LOADS = 10
+"""Consecutive replacements that die while they load until the subprocess is unavailable. The first child of all must
+load: if it dies, the settings or the installation are at fault."""
 
 Call = TypeVar("Call")
 Reply = TypeVar("Reply")
@@ -98,6 +102,8 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         self._serving: ChildProcess[Reply, Call, Ready] | None = None
         """The child, while it takes calls."""
         self._loaded: asyncio.Future[Ready] | None = None
+        self._interrupted_loads = 0
+        """Consecutive children that have died while they loaded."""
         self._task: asyncio.Task[None] | None = None
         self._failure: SubprocessUnavailable | None = None
 
@@ -186,7 +192,8 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         )
         self._child = child
         try:
-            await self._load(child)
+            if not await self._load(child):
+                return
             self._serving = child
             self._send_next()
             await child.ended()
@@ -197,7 +204,8 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
             child.kill()
             await child.stop()
 
-    async def _load(self, child: ChildProcess[Reply, Call, Ready]) -> None:
+    async def _load(self, child: ChildProcess[Reply, Call, Ready]) -> bool:
+        """Start ``child``. Returns whether it has loaded; if not, another one may."""
         try:
             await child.start()
         except OSError as error:
@@ -205,12 +213,19 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         try:
             async with asyncio.timeout(self._load_deadline):
                 message = await child.loaded()
+        except LoadInterrupted as error:
+            self._interrupted_loads += 1
+            if self._loaded is not None and self._loaded.done() and self._interrupted_loads < _MAX_INTERRUPTED_LOADS:
+                return False
+            raise self._unavailable(str(error)) from error
         except LoadError as error:
             raise self._unavailable(str(error)) from error
         except TimeoutError:
             raise self._unavailable(f"the {self._name} did not load within {self._load_deadline:g} s") from None
+        self._interrupted_loads = 0
         if self._loaded is not None and not self._loaded.done():
             self._loaded.set_result(message)
+        return True
 
     def _send_next(self) -> None:
         """Send the next call that was not cancelled, unless one is being served."""

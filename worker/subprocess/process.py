@@ -18,7 +18,11 @@ Ready = TypeVar("Ready")
 
 
 class LoadError(Exception):
-    """The subprocess can't load, or ended before it had loaded. The message is human-readable."""
+    """The subprocess can't load. The message is human-readable."""
+
+
+class LoadInterrupted(LoadError):
+    """The subprocess ended before it had loaded."""
 
 
 class ChildProcess(Generic[In, Out, Ready]):
@@ -81,14 +85,15 @@ class ChildProcess(Generic[In, Out, Ready]):
         await asyncio.get_running_loop().create_connection(lambda: self._protocol, sock=ours)
 
     async def loaded(self) -> Ready:
-        """Wait until the process has loaded; return its ``Ready`` message. Raises :class:`LoadError`."""
+        """Wait until the process has loaded; return its ``Ready`` message. Raises :class:`LoadError`, or
+        :class:`LoadInterrupted` when the process ends first."""
         await self._load_over.wait()
         if isinstance(self._load_result, self._ready):
             return self._load_result
         if isinstance(self._load_result, LoadFailed):
             raise LoadError(self._load_result.message)
         await self.stop()
-        raise LoadError(f"the {self._name} {self.exit_description} while it loaded")
+        raise LoadInterrupted(f"the {self._name} {self.exit_description} while it loaded")
 
     def send(self, message: Out) -> None:
         """Queue one message.

@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test bench faults check format docs lock clean
+.PHONY: help install run test coverage bench faults check format docs lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,6 +16,8 @@ PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python3
 
 SOURCES := api worker shared cli bench tests requirements
 INSTALL := $(BIN)/python requirements/install.py
+# Folders with long tests come first, so files keep their order.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 LOCKED := --require-hashes --only-binary=:all: --requirement requirements/
 
 help: ## list the targets
@@ -27,10 +29,13 @@ run: $(VENV)/.up ## install what is missing, then serve on 127.0.0.1:8000 (VINOQ
 	@$(BIN)/vinoqueue up $(ARGS)
 
 # The tests start hundreds of processes, each of which would otherwise compile the project again.
-test faults: export PYTHONDONTWRITEBYTECODE :=
+test coverage faults: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(VENV)/.dev ## install what is missing, then run all tests (ARGS='-k name' for some, ARGS='-n 0' in one process)
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
+	@$(PYTEST) $(ARGS)
+
+coverage: $(VENV)/.dev ## run the unit tests with the floor of their coverage
+	@$(PYTEST) tests/unit --cov --cov-report=term:skip-covered $(ARGS)
 
 bench: $(VENV)/.up ## measure (ARGS='plumbing dispatch' for some parts); tables, and JSON in bench/results
 	@$(BIN)/vinoqueue bench $(ARGS)
@@ -67,7 +72,7 @@ lock: $(VENV)/.dev ## choose the newest versions that pyproject.toml allows, and
 	$(LOCK) --group model --no-deps --upgrade -o requirements/model.txt
 
 clean: ## remove the virtual environment and all caches
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so that an installation that failed or was stopped is taken up again.

@@ -146,6 +146,9 @@ class _FleetCollector(Collector):
             "steps": CounterMetricFamily("vinoqueue_worker_steps", "Engine steps.", labels=labels),
             "tokens": CounterMetricFamily("vinoqueue_worker_tokens", "Generated tokens.", labels=labels),
             "requests": CounterMetricFamily("vinoqueue_worker_requests", "Claimed jobs.", labels=labels),
+            "lost_rows": CounterMetricFamily(
+                "vinoqueue_worker_lost_logits", "Requests that failed because their logits were lost.", labels=labels
+            ),
             "engine_restarts": CounterMetricFamily(
                 "vinoqueue_worker_engine_restarts", "Replaced engine processes.", labels=labels
             ),

@@ -51,6 +51,7 @@ class RegistryRecord:
             batch=gauges.scheduled,
             steps=gauges.steps,
             tokens=gauges.tokens,
+            lost_rows=gauges.lost_rows,
             tokens_per_second=self._rate.per_second(gauges.tokens),
             requests=self._jobs.total,
             engine_restarts=self._engine.restarts,

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 from typing import cast
 
 from api.answers.selection import needs_logprobs
@@ -172,7 +173,7 @@ class _Aligner:
 
     def take(self, delta: Delta) -> list[TokenLogprob]:
         """Return the tokens that begin before the end of the text emitted so far. Offsets are in bytes."""
-        self._waiting.extend(map(TokenLogprob, delta.pieces, delta.logprobs))
+        self._waiting.extend(map(TokenLogprob, delta.pieces, delta.logprobs, delta.top or repeat(())))
         self._text_end += len(delta.text.encode())
         ready = []
         while self._waiting and self._token_start < self._text_end:

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from shared.protocol.errors import Problem, RequestRefused
-from shared.protocol.events import FinishReason
+from shared.protocol.events import FinishReason, TopToken
 from shared.protocol.request import ChatRequest
 
 
@@ -24,10 +24,11 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """A sampled token: its bytes and the natural logarithm of its probability."""
+    """A sampled token: its bytes, the natural logarithm of its probability, and the most likely tokens in its place."""
 
     piece: bytes
     logprob: float
+    top: tuple[TopToken, ...] = ()
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,12 +38,20 @@ class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=2):
     problem: Problem
 
 
+class TopToken(msgspec.Struct, frozen=True, array_like=True):
+    """One of the most likely tokens at a position: its bytes, and its log probability."""
+
+    piece: bytes
+    logprob: float
+
+
 class Delta(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """New tokens: ``position`` is the index of the first one.
 
     ``text`` may be empty while characters or a possible stop string are held back, and may then
     belong to earlier tokens too. Where log probabilities were asked for, ``logprobs`` and ``pieces`` (each
-    token's bytes) run parallel to ``tokens``.
+    token's bytes) run parallel to ``tokens``, and so does ``top``, the most likely tokens at each position, likeliest
+    first.
     """
 
     position: int
@@ -51,6 +59,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, tag=3):
     text: str
     logprobs: tuple[float, ...] = ()
     pieces: tuple[bytes, ...] = ()
+    top: tuple[tuple[TopToken, ...], ...] = ()
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag=4):

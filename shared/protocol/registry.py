@@ -51,6 +51,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Requests in the last step."""
     steps: _Count = 0
     tokens: _Count = 0
+    lost_rows: _Count = 0
+    """Requests that failed because their logits could not be told from those of others."""
     tokens_per_second: _Amount = 0.0
     requests: _Count = 0
     engine_restarts: _Count = 0

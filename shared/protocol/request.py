@@ -76,6 +76,10 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     logprobs: bool = False
+    top_logprobs: int = 0
+    """Number of most likely tokens to return at each position."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Pairs of a token id and the bias that is added to its logit."""
     beams: int = 1
     """Number of beams; 1 means no beam search."""
     length_penalty: float | None = None

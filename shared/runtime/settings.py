@@ -204,6 +204,11 @@ class EngineSettings(Settings):
         description="'exact' computes in f32 without dynamic quantisation, so that greedy output does not depend on "
         "the rest of the batch; 'fast' does not guarantee that.",
     )
+    logits: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Serve top_logprobs and logit_bias, which need the model's logits; 'auto' does on CPUs, but not "
+        "with speculative decoding or a GGUF file above 256 MB.",
+    )
     sim_step: NonNegativeFloat = Field(0.02, description="Simulated engine: duration of a step in seconds.")
     sim_tokens: PositiveInt = Field(
         64, description="Simulated engine: output length in tokens, where max_tokens allows it."

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import openai
+import openvino_genai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionTokenLogprob
 from pydantic import BaseModel
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 from tests.acceptance.conftest import MODEL
 from tests.support.fleet import Fleet
 from tests.support.sdk_types import rechecked
+from worker.model.local import default_model
 
 FRANCE: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 WEATHER: list[Any] = [{"role": "user", "content": "What is the weather in Paris? Use the tool."}]
@@ -60,20 +62,33 @@ def chat(client: openai.OpenAI, **fields: Any) -> ChatCompletion:
 
 
 def test_log_probabilities_fit_the_text(client: openai.OpenAI) -> None:
-    whole = chat(client, logprobs=True)
+    whole = chat(client, logprobs=True, top_logprobs=3)
     choice = whole.choices[0]
     assert choice.logprobs is not None
     tokens = choice.logprobs.content or []
     assert b"".join(bytes(token.bytes or []) for token in tokens).decode() == choice.message.content
     assert all(-50 < token.logprob <= 0 for token in tokens)
-    # Greedily chosen tokens are likely ones.
+    assert [len(token.top_logprobs) for token in tokens] == [3] * len(tokens)
+    # Greedily chosen tokens are the likeliest.
+    assert [(token.top_logprobs[0].token, token.top_logprobs[0].logprob) for token in tokens] == [
+        (token.token, token.logprob) for token in tokens
+    ]
     assert math.exp(sum(token.logprob for token in tokens) / len(tokens)) > 0.3
     streamed: list[ChatCompletionTokenLogprob] = []
-    for chunk in client.chat.completions.create(messages=FRANCE, logprobs=True, stream=True, **GREEDY):
+    stream = client.chat.completions.create(messages=FRANCE, logprobs=True, top_logprobs=3, stream=True, **GREEDY)
+    for chunk in stream:
         rechecked(chunk)
         logprobs = chunk.choices[0].logprobs
         streamed += logprobs.content or [] if logprobs else []
     assert [token.model_dump() for token in streamed] == [token.model_dump() for token in tokens]
+
+
+def test_a_logit_bias_bans_tokens(client: openai.OpenAI) -> None:
+    tokenizer = openvino_genai.Tokenizer(str(default_model()))
+    assert "Paris" in (chat(client).choices[0].message.content or "")
+    banned = {int(token) for word in ("Paris", " Paris") for token in tokenizer.encode(word).input_ids.data[0]}
+    answer = chat(client, logit_bias={str(token): -100 for token in banned})
+    assert "Paris" not in (answer.choices[0].message.content or "")
 
 
 def test_choices_of_a_seed_differ(client: openai.OpenAI) -> None:
@@ -198,8 +213,8 @@ def test_a_function_that_must_be_called(client: openai.OpenAI) -> None:
     [
         ({"model": "unknown"}, openai.NotFoundError, None, "model_not_found"),
         ({"temperature": 3}, openai.BadRequestError, "temperature", "decimal_above_max_value"),
-        ({"logit_bias": {"1": 1}}, openai.BadRequestError, "logit_bias", "unsupported_parameter"),
-        ({"logprobs": True, "top_logprobs": 3}, openai.BadRequestError, "top_logprobs", "unsupported_value"),
+        ({"logit_bias": {"999999": 1}}, openai.BadRequestError, "logit_bias", None),
+        ({"logprobs": True, "top_logprobs": 21}, openai.BadRequestError, "top_logprobs", "integer_above_max_value"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
             openai.BadRequestError,
@@ -240,5 +255,10 @@ def test_plain_completions(client: openai.OpenAI) -> None:
     assert logprobs is not None
     assert "".join(logprobs.tokens or []) == texts[0]
     assert len(logprobs.token_logprobs or []) == 8
+    likeliest = client.completions.create(model=MODEL, prompt=prompts[0], temperature=0, max_tokens=8, logprobs=2)
+    logprobs = likeliest.choices[0].logprobs
+    assert logprobs is not None
+    assert [max(top, key=lambda token: top[token]) for top in logprobs.top_logprobs or []] == logprobs.tokens
+    assert [len(top) for top in logprobs.top_logprobs or []] == [2] * 8
     best = client.completions.create(model=MODEL, prompt=prompts[0], max_tokens=8, best_of=3, seed=3)
     assert len(best.choices) == 1

@@ -231,7 +231,7 @@ _ANSWERS = (
     REASONING(how="Not in the reference: what a model writes between its marks of reasoning."),
     TOKEN_LOGPROBS(how="Not in the reference: with `logprobs` as an extra parameter.", test=_CURRENT),
     REFUSAL(how="Not in the reference.", test=_CURRENT),
-    TOP_LOGPROBS(how="Not in the reference. The engine tells the chosen token's alone.", test=_CURRENT),
+    TOP_LOGPROBS(how="Not in the reference: with `top_logprobs` as an extra parameter."),
     Answer(
         fields="error message status",
         how="Of every error; all there is in a 401, 404 and 429. The code is in the header `x-ms-error-code` too.",

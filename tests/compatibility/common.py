@@ -28,7 +28,20 @@ STOP = partial(Request, fields="stop", body={"stop": ["a", "b"]})
 MAX_TOKENS = partial(Request, fields="max_tokens", body={"max_tokens": 5})
 MAX_COMPLETION_TOKENS = partial(Request, fields="max_completion_tokens", body={"max_completion_tokens": 5})
 LOGPROBS = partial(Request, fields="logprobs", body={"logprobs": True}, how="The chosen tokens' own, in streams too.")
-LOGIT_BIAS = partial(Request, fields="logit_bias", body={"logit_bias": {"1": 1}})
+LOGIT_BIAS = partial(
+    Request,
+    fields="logit_bias",
+    body={"logit_bias": {"1": 1}},
+    how="Added to the logits before penalties and temperature; needs `--logits`.",
+    test="tests/acceptance/test_logits.py::test_a_bias_bans_and_forces",
+)
+TOP_LOGPROBS_REQUEST = partial(
+    Request,
+    fields="top_logprobs",
+    body={"logprobs": True, "top_logprobs": 3},
+    how="Of the model's own distribution; needs `--logits`.",
+    test="tests/acceptance/test_logits.py::test_a_busy_batch_gets_the_log_probabilities_of_the_reference",
+)
 ECHO = partial(
     Request,
     fields="echo",
@@ -111,8 +124,10 @@ TOKEN_LOGPROBS = partial(
 )
 TOP_LOGPROBS = partial(
     Answer,
-    fields="choices[].logprobs.content[].top_logprobs",
-    how="The engine tells the chosen token's alone.",
+    fields="choices[].logprobs.content[].top_logprobs choices[].logprobs.content[].top_logprobs[].token "
+    "choices[].logprobs.content[].top_logprobs[].logprob choices[].logprobs.content[].top_logprobs[].bytes",
+    how="Before biases, grammars, penalties and temperature.",
+    test="tests/acceptance/test_logits.py::test_a_busy_batch_gets_the_log_probabilities_of_the_reference",
 )
 PLAIN_LOGPROBS = partial(
     Answer,
@@ -121,7 +136,7 @@ PLAIN_LOGPROBS = partial(
     how="One for each token of the text.",
 )
 PLAIN_TOP_LOGPROBS = partial(
-    Answer, fields="choices[].logprobs.top_logprobs", how="The engine tells the chosen token's alone."
+    Answer, fields="choices[].logprobs.top_logprobs", how="The most likely tokens, and the chosen one."
 )
 USAGE = partial(Answer, fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens")
 DETAILED_USAGE = partial(

@@ -86,13 +86,7 @@ CHAT_ANSWERS = (
         how="One for each token of the text.",
         test="tests/acceptance/test_openai_sdk.py::test_log_probabilities_fit_the_text",
     ),
-    TOP_LOGPROBS(test=_RENDER + "test_log_probabilities"),
-    Answer(
-        fields="choices[].logprobs.content[].top_logprobs[].token choices[].logprobs.content[].top_logprobs[].logprob "
-        "choices[].logprobs.content[].top_logprobs[].bytes",
-        how="The engine tells the chosen token's alone.",
-        test=_RENDER + "test_log_probabilities",
-    ),
+    TOP_LOGPROBS(),
     DETAILED_USAGE(
         how="The prompt counts once, however many choices there are.",
         test="tests/unit/test_answers.py::test_choices_of_one_request_share_its_prompt",

@@ -18,6 +18,7 @@ from tests.compatibility.common import (
     TOOL,
     TOOL_CHOICE,
     TOOL_CHOICE_BY_NAME,
+    TOP_LOGPROBS_REQUEST,
     USER,
 )
 from tests.compatibility.openai_answers import CHAT_ANSWERS
@@ -77,15 +78,8 @@ SAMPLING = (
         test="tests/acceptance/test_sampling.py::test_choices_stream_side_by_side_with_texts_of_their_own",
     ),
     LOGPROBS(test=_SDK + "test_log_probabilities_fit_the_text"),
-    Request(
-        fields="top_logprobs",
-        when="0",
-        body={"logprobs": True, "top_logprobs": 0},
-        how="None.",
-        test=_PARSE + "test_sampling",
-    ),
-    Request(fields="top_logprobs", when="1 to 20", body={"logprobs": True, "top_logprobs": 3}, test=_SOME_VALUES),
-    LOGIT_BIAS(test=_NOT_SERVED),
+    TOP_LOGPROBS_REQUEST(),
+    LOGIT_BIAS(),
     Request(
         fields="reasoning_effort verbosity",
         body={"reasoning_effort": "low", "verbosity": "low"},

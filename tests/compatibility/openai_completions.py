@@ -36,7 +36,13 @@ _REQUESTS = (
     ECHO(how="The prompt stands before the text, in streams too."),
     Request(fields="echo", when="with logprobs", body={"echo": True, "logprobs": 0}, test=_REFUSED),
     Request(fields="logprobs", when="0", body={"logprobs": 0}, how="The chosen tokens' own.", test=_SDK),
-    Request(fields="logprobs", when="1 to 5", body={"logprobs": 2}, test=_REFUSED),
+    Request(
+        fields="logprobs",
+        when="1 to 5",
+        body={"logprobs": 2},
+        how="As many of the most likely tokens, of the model's own distribution; needs `--logits`.",
+        test=_SDK,
+    ),
     Request(
         fields="frequency_penalty presence_penalty temperature top_p seed user",
         body={"frequency_penalty": 1, "presence_penalty": 1, "temperature": 0.5, "top_p": 0.5, "seed": 7, "user": "u"},
@@ -51,7 +57,7 @@ _REQUESTS = (
         body={"stream": True, "stream_options": {"include_obfuscation": True}},
         test=_REFUSED,
     ),
-    LOGIT_BIAS(test=_REFUSED),
+    LOGIT_BIAS(),
     Request(fields="suffix", body={"suffix": "x"}, test=_REFUSED),
 )
 
@@ -63,7 +69,7 @@ _ANSWERS = (
         test=_SDK,
     ),
     PLAIN_LOGPROBS(test=_UNIT + "test_log_probabilities_tell_where_tokens_begin"),
-    PLAIN_TOP_LOGPROBS(test=_UNIT + "test_log_probabilities_tell_where_tokens_begin"),
+    PLAIN_TOP_LOGPROBS(test=_UNIT + "test_the_most_likely_tokens_include_the_sampled_one"),
     DETAILED_USAGE(how="Every prompt counts once.", test="tests/unit/test_answers.py::test_every_prompt_counts_once"),
     USAGE_OF_OTHER_KINDS(how="There is only text."),
     OPTIONAL_USAGE(test=_UNIT + "test_a_completion"),

@@ -5,6 +5,7 @@ from tests.compatibility.common import (
     CALL,
     CONFIDENCE,
     ERROR,
+    LOGIT_BIAS,
     LOGPROBS,
     MAX_COMPLETION_TOKENS,
     MAX_TOKENS,
@@ -20,6 +21,7 @@ from tests.compatibility.common import (
     TOOL,
     TOOL_CALLS,
     TOP_LOGPROBS,
+    TOP_LOGPROBS_REQUEST,
     USAGE,
     USER,
 )
@@ -89,6 +91,8 @@ _GENERIC = (
         test=_MODEL + "test_ignoring_the_end_fills_the_limit",
     ),
     LOGPROBS(test=_MODEL + "test_log_probabilities_belong_to_the_text"),
+    TOP_LOGPROBS_REQUEST(),
+    LOGIT_BIAS(),
     Request(
         fields="skip_special_tokens",
         body={"skip_special_tokens": False},
@@ -176,8 +180,6 @@ _SPECULATION = (
 )
 
 _LISTED = (
-    "logit_bias",
-    "top_logprobs",
     "user",
     "function_call",
     "functions",
@@ -214,7 +216,7 @@ _ANSWERS = (
         ),
         test=_MODEL + "test_log_probabilities_belong_to_the_text",
     ),
-    TOP_LOGPROBS(test=_CURRENT),
+    TOP_LOGPROBS(),
     Answer(
         fields="choices[].message.refusal choices[].logprobs.refusal",
         how="Not in the reference; OpenAI's SDK expects them.",

@@ -1,7 +1,15 @@
 """OpenVINO Model Server's plain completions."""
 
 from api.dialects.ovms import ModelServerCompletions
-from tests.compatibility.common import CONFIDENCE, ECHO, PLAIN_LOGPROBS, PLAIN_TOP_LOGPROBS, SPECULATION, STREAM
+from tests.compatibility.common import (
+    CONFIDENCE,
+    ECHO,
+    LOGIT_BIAS,
+    PLAIN_LOGPROBS,
+    PLAIN_TOP_LOGPROBS,
+    SPECULATION,
+    STREAM,
+)
 from tests.compatibility.ovms import MODEL_SERVER_ERROR, MODEL_SERVER_USAGE
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
@@ -37,6 +45,7 @@ _PLAIN_REQUESTS = (
         test=_MODEL + "test_a_plain_completion_writes_on",
     ),
     Request(fields="logprobs", when="2 or more", body={"logprobs": 2}, test=_PLAIN_REFUSED),
+    LOGIT_BIAS(),
     ECHO(how="The prompt stands before the text."),
     Request(
         fields="n best_of length_penalty",
@@ -82,7 +91,7 @@ MODEL_SERVER_COMPLETIONS = Interface(
             test=_PLAIN_FORM,
         ),
         PLAIN_LOGPROBS(test=_MODEL + "test_a_plain_completion_writes_on"),
-        PLAIN_TOP_LOGPROBS(test=_CURRENT),
+        PLAIN_TOP_LOGPROBS(how="Null: `logprobs` is 0 or 1 here.", test=_CURRENT),
         MODEL_SERVER_USAGE,
         Answer(fields="id", how="Not in the reference; OpenAI's SDK expects it.", test=_PLAIN_FORM),
         Answer(fields="system_fingerprint", how="The reference does not have it.", test=_PLAIN_FORM),

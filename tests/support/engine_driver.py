@@ -1,6 +1,7 @@
 """Drives an engine on the real model in the test's own process."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import openvino_genai
 
@@ -18,19 +19,17 @@ TOPICS = (
 )  # fmt: skip
 
 
-def options(path: str, *, prompt_lookup: bool = False, draft_model: str = "") -> EngineOptions:
-    settings = EngineSettings(
-        precision="exact", cache_size=1, max_batch=16, prompt_lookup=prompt_lookup, draft_model=draft_model
-    )
+def options(path: str, **fields: Any) -> EngineOptions:
+    settings = EngineSettings(**{"precision": "exact", "cache_size": 1, "max_batch": 16, **fields})
     return EngineOptions.from_settings(settings, path=path, context_length=CONTEXT)
 
 
 class Bench:
     """An engine, a tokenizer to write prompts with, and the outputs of runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         path = str(default_model())
-        self.engine = OpenVINOEngine(options(path), lambda stage: None)
+        self.engine = OpenVINOEngine(options(path, **settings), lambda stage: None)
         self.tokenizer = openvino_genai.Tokenizer(path)
         self._numbers = iter(range(1, 1_000_000))
 

@@ -125,7 +125,7 @@ def test_the_file_itself_is_served(gguf: Path, settings: dict[str, Any], made: l
 def test_large_files_are_converted_only_when_told_to(
     gguf: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_weights, "_SMALL", 3)
+    monkeypatch.setattr(served_weights, "SMALL_MODEL", 3)
     assert serving_path(_options(gguf), _ignore) == gguf
     assert serving_path(_options(gguf, weights="int8", device="GPU.1"), _ignore) != gguf
 

@@ -42,6 +42,9 @@ def check_beams(sequence: Sequence) -> None:
         raise _refusal("best_of", f"Invalid 'best_of': expected 1 to {MOST_BEAMS} beams, but got {sampling.beams}.")
     if sequence.constraint is not None:
         raise _refusal("best_of", "Beam search can't be combined with structured output or forced tool calls.")
+    for field in ("top_logprobs", "logit_bias"):
+        if getattr(sampling, field):
+            raise _refusal(field, f"'{field}' is not supported with beam search ('best_of' above 1).")
     penalties = {
         "frequency_penalty": sampling.frequency_penalty,
         "presence_penalty": sampling.presence_penalty,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from collections.abc import Sequence as Series
 
-from shared.protocol.events import Delta
+from shared.protocol.events import Delta, TopToken
 from worker.engine.interface import Output, Sequence, StepOutput, StopReason
 from worker.engine.text import TextStream, Vocabulary
 from worker.grammar.lengths import LengthWatch
@@ -59,11 +59,17 @@ class Generation:
     def _constrained_from_start(self) -> bool:
         return self.sequence.constraint is not None and not self.sequence.free_until
 
-    def take(self, tokens: Series[int], logprobs: Series[float], reason: StopReason | None = None) -> StepOutput:
+    def take(
+        self,
+        tokens: Series[int],
+        logprobs: Series[float],
+        reason: StopReason | None = None,
+        top: Series[tuple[TopToken, ...]] = (),
+    ) -> StepOutput:
         """Append a step's tokens and return the output. Tokens after the sequence's end are ignored.
 
-        ``logprobs`` may be longer than ``tokens``. ``reason`` is set if these are the last tokens according to the
-        engine; ``tokens`` may then be empty.
+        ``logprobs`` and ``top`` may be longer than ``tokens``. ``reason`` is set if these are the last tokens according
+        to the engine; ``tokens`` may then be empty.
         """
         position = len(self.tokens)
         text = self._push(tokens)
@@ -74,7 +80,7 @@ class Generation:
         delta: Delta | None = None
         if self.sequence.sampling.logprobs and taken:
             pieces = tuple(self._stream.piece(token) for token in taken)
-            delta = Delta(position, taken, text, tuple(logprobs[: len(taken)]), pieces)
+            delta = Delta(position, taken, text, tuple(logprobs[: len(taken)]), pieces, tuple(top[: len(taken)]))
         elif taken or text:
             delta = Delta(position, taken, text)
         return Output(self.sequence.number, len(self.tokens), delta, self.complete)

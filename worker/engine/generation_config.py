@@ -11,6 +11,7 @@ import openvino_genai
 from shared.protocol.errors import Problem, ProblemKind
 from worker.engine.beams import check_beams
 from worker.engine.interface import EngineRefusal, Sequence
+from worker.engine.logits.rows import needs_rows
 from worker.engine.structure import structure
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
@@ -45,7 +46,7 @@ def configure(
     config.min_new_tokens = max(0, min((sampling.min_tokens or 0) - done, max_new_tokens))
     config.stop_token_ids = config.stop_token_ids | set(sampling.stop_token_ids)
     config.ignore_eos = sampling.ignore_eos
-    config.logprobs = int(sampling.logprobs)
+    config.logprobs = int(sampling.logprobs or needs_rows(sampling))
     if sampling.temperature is not None:
         config.do_sample = sampling.temperature > 0
         if config.do_sample:

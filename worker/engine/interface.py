@@ -86,7 +86,8 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
     """The engine's metrics after a step. ``cache_usage`` is a share from 0 to 1.
 
     ``computing`` is the total time inside the pipeline's steps, ``between`` the total time between consecutive steps
-    while there was work: the host overhead. Both are in seconds.
+    while there was work: the host overhead. Both are in seconds. ``lost_rows`` counts sequences that ended because
+    their logits could not be told from those of others.
     """
 
     requests: int
@@ -97,6 +98,7 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
     tokens: int
     computing: float = 0.0
     between: float = 0.0
+    lost_rows: int = 0
 
 
 class EngineRefusal(Exception):

@@ -2,9 +2,11 @@
 
 import hashlib
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as Series
 from pathlib import Path
 
 import numpy
@@ -12,7 +14,7 @@ import openvino
 import openvino_genai
 
 from shared.protocol.errors import Problem, ProblemKind
-from shared.protocol.request import Sampling
+from shared.protocol.events import TopToken
 from worker.defaults import stated_fields
 from worker.devices import device_kind, is_missing
 from worker.engine.beams import Beam, rank
@@ -29,18 +31,20 @@ from worker.engine.interface import (
     StepOutput,
     StopReason,
 )
+from worker.engine.loading import WARM_UP_ID, load
+from worker.engine.logits.checks import check_logits
+from worker.engine.logits.operation import LogitsTap
+from worker.engine.logits.rows import RowAssigner, RowLost, RowReader, needs_rows, read_rows, with_salt
 from worker.engine.options import EngineOptions
-from worker.engine.pipeline import device_properties, load_pipeline
+from worker.engine.pipeline import device_properties
 from worker.engine.recovery import Recovery, Running, last_line
 from worker.engine.served_weights import serving_path
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import check_speculation, speculation_of
-from worker.model.files import model_bytes
 from worker.model.identity import model_identity
 from worker.model.local import ModelError
 
-_WARM_UP_TOKENS = 256
-"""A whole number of KV blocks for every block size in use (16, 32, 64, 128, 256)."""
+logger = logging.getLogger(__name__)
 
 _CLEARING_STEPS = 2
 """Steps after a sequence's end until it is freed (next step) and the metrics show it (the one after)."""
@@ -72,18 +76,20 @@ class OpenVINOEngine:
         self._running: dict[int, Running] = {}
         self._complete: list[Generation] = []
         self._refused: list[Refused] = []
-        self._request_ids = itertools.count()
+        self._request_ids = itertools.count(WARM_UP_ID + 1)
         self._clearing = 0
         self._steps = 0
         self._tokens = 0
+        self._lost_rows = 0
         self._computing = 0.0
         self._between = 0.0
         self._computed_at: float | None = None
         """End of the last step (``time.perf_counter``), or None if the engine has been idle since."""
         self._speculation = speculation_of(options)
         served = _serving_path(options, progress)
-        progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
-        self._pipeline, self._vocabulary = load_pipeline(options, served)
+        loaded = load(options, served, progress)
+        self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
+        LogitsTap.listener = RowAssigner(self._running).on_logits
         self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
         defaults = self._pipeline.get_config()
         end = self._pipeline.get_tokenizer().get_eos_token_id()
@@ -91,13 +97,11 @@ class OpenVINOEngine:
         self._context_length = options.context_length
         progress("hashing the model")
         fingerprint = _fingerprint(path, options, converted=served != path)
-        progress("warming up")
-        measured = self._warm_up()
         if device_kind(options.device) == "CPU":
             # Takes about a second. Safe while the engine runs: virtual addresses do not change.
             threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
         # A cache of size 0 grows as needed, so it holds whatever the batch requires.
-        self._cache_tokens = measured if options.cache_size else options.context_length * options.max_batch
+        self._cache_tokens = loaded.cache_tokens if options.cache_size else options.context_length * options.max_batch
         self.engine_info = EngineInfo(
             context_length=options.context_length,
             cache_tokens=self._cache_tokens,
@@ -111,6 +115,7 @@ class OpenVINOEngine:
     def add(self, sequence: Sequence) -> None:
         """Add a sequence to the batch. Raises :class:`EngineRefusal`, without affecting other sequences."""
         check(sequence)
+        check_logits(sequence.sampling, len(self._vocabulary), tapped=self._logits_width > 0)
         check_speculation(sequence.sampling, self._speculation)
         generation = self._generation(sequence)
         if generation.complete is not None:
@@ -179,6 +184,7 @@ class OpenVINOEngine:
             self._tokens,
             self._computing,
             self._between,
+            self._lost_rows,
         )
 
     def _generation(self, sequence: Sequence) -> Generation:
@@ -224,11 +230,15 @@ class OpenVINOEngine:
             sequence, self._pipeline.get_config(), done=len(done), max_new_tokens=generation.remaining + repeated
         )
         apply_speculation(config, sequence.sampling, self._speculation)
+        request_id, given, reader = next(self._request_ids), sequence.prompt + done, None
+        if self._logits_width and needs_rows(sequence.sampling):
+            reader = RowReader(sequence.sampling)
+            given = with_salt(given, request_id, self._logits_width, sequence.sampling)
         try:
-            handle = self._pipeline.add_request(next(self._request_ids), _tensor(sequence.prompt + done), config)
+            handle = self._pipeline.add_request(request_id, _tensor(given), config)
         except Exception as error:
             raise _refusal(ProblemKind.INVALID, f"The engine refuses the request: {last_line(error)}") from error
-        running = Running(generation, handle, repeated)
+        running = Running(generation, handle, given, repeated, reader)
         self._running[sequence.number] = running
         return running
 
@@ -272,13 +282,32 @@ class OpenVINOEngine:
                 reason = "exhausted"
             if running.repeated and not self._repeats(running, tokens, logprobs):
                 continue
-            output = running.generation.take(tokens, logprobs, reason)
+            top: Series[tuple[TopToken, ...]] = ()
+            if running.reader is not None and tokens:
+                try:
+                    logprobs, top = read_rows(running.reader, tokens, logprobs, self._vocabulary.piece)
+                except RowLost as error:
+                    self._lose(number, running, error)
+                    continue
+            output = running.generation.take(tokens, logprobs, reason, top)
             self._tokens += len(output.delta.tokens) if output.delta else 0
             outputs.append(output)
             if output.reason is not None:
                 del self._running[number]
                 self._drop(running)
         return outputs
+
+    def _lose(self, number: int, running: Running, error: RowLost) -> None:
+        """End a sequence whose log probabilities, and perhaps biases, are not known to be right."""
+        logger.error("a request has lost its logits: %s", error)
+        del self._running[number]
+        self._drop(running)
+        self._lost_rows += 1
+        self._refuse(
+            running.generation,
+            ProblemKind.ENGINE_FAILED,
+            "The engine lost the log probabilities of this request. Please send it again.",
+        )
 
     def _read_beams(self, number: int, running: Running) -> list[StepOutput]:
         """Read the result of a beam search, which is available only at its end."""
@@ -325,36 +354,6 @@ class OpenVINOEngine:
     def _refuse(self, generation: Generation, kind: ProblemKind, message: str) -> None:
         self._refused.append(Refused(generation.sequence.number, Problem(kind=kind, message=message)))
 
-    def _warm_up(self) -> int:
-        """Run one request; return the capacity of the KV cache in tokens at its current size.
-
-        It generates two tokens, because prefill and decode use different kernels and weight layouts.
-        Raises :class:`EngineLoadError` when the cache is too small, or the model's logits are not finite.
-        """
-        config = self._pipeline.get_config()
-        config.do_sample = False
-        config.max_new_tokens = 2
-        config.logprobs = 1
-        config.ignore_eos = True
-        apply_speculation(config, Sampling(), self._speculation)
-        # The last generated token is never cached; the prompt and the first one fill whole blocks.
-        prompt = tuple(index % len(self._vocabulary) for index in range(_WARM_UP_TOKENS - 1))
-        handle = self._pipeline.add_request(next(self._request_ids), _tensor(prompt), config)
-        try:
-            while self._pipeline.has_non_finished_requests():
-                self._pipeline.step()
-        except RuntimeError as error:
-            # With log probabilities enabled, the sampler throws on NaN logits.
-            raise EngineLoadError(
-                f"the model can't generate a token. Its file may be damaged: download it again. {last_line(error)}"
-            ) from error
-        share: float = self._pipeline.get_metrics().max_cache_usage / 100
-        if handle.get_status() != openvino_genai.GenerationStatus.FINISHED or not share:
-            raise EngineLoadError(
-                f"the KV cache can't hold {_WARM_UP_TOKENS} tokens: give the worker a larger --cache-size"
-            )
-        return round(_WARM_UP_TOKENS / share)
-
 
 def _serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
     try:
@@ -387,5 +386,5 @@ def _tensor(tokens: tuple[int, ...]) -> openvino.Tensor:
     return openvino.Tensor(numpy.array([tokens], dtype=numpy.int64))
 
 
-def _refusal(kind: ProblemKind, message: str) -> EngineRefusal:
-    return EngineRefusal(Problem(kind=kind, message=message))
+def _refusal(kind: ProblemKind, message: str, param: str | None = None) -> EngineRefusal:
+    return EngineRefusal(Problem(kind=kind, message=message, param=param))

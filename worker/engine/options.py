@@ -38,6 +38,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     draft_model: str
     weights: Literal["auto", "int8", "original"]
     precision: Literal["fast", "exact"]
+    logits: Literal["auto", "on", "off"]
     context_length: int
     sim_step: float
     sim_tokens: int
@@ -73,6 +74,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             draft_model=settings.draft_model,
             weights=settings.weights,
             precision=settings.precision,
+            logits=settings.logits,
             context_length=context_length,
             sim_step=settings.sim_step,
             sim_tokens=settings.sim_tokens,

@@ -8,6 +8,7 @@ from shared.runtime.settings import PluginValue
 from worker.devices import device_kind
 from worker.engine.detokenizer import open_tokenizer
 from worker.engine.interface import EngineLoadError
+from worker.engine.logits.operation import extension
 from worker.engine.options import EngineOptions
 from worker.engine.recovery import last_line
 from worker.engine.speculation import properties as speculation_properties
@@ -23,8 +24,13 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0
 differences between kernels: 1 of 24 texts differed in a batch from the same text alone; with f32, none."""
 
 
-def load_pipeline(options: EngineOptions, path: Path) -> tuple[openvino_genai.ContinuousBatchingPipeline, Vocabulary]:
-    """Return the pipeline and the vocabulary of the model at ``path``. Raises :class:`EngineLoadError`."""
+def load_pipeline(
+    options: EngineOptions, path: Path, tapped: Path | None = None
+) -> tuple[openvino_genai.ContinuousBatchingPipeline, Vocabulary]:
+    """Return the pipeline and the vocabulary of the model at ``path``. Raises :class:`EngineLoadError`.
+
+    ``tapped`` is the folder of the same model with a logits tap, to be loaded in its place.
+    """
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.cache_size = options.cache_size
     scheduler.max_num_seqs = options.max_batch
@@ -35,10 +41,11 @@ def load_pipeline(options: EngineOptions, path: Path) -> tuple[openvino_genai.Co
             device_properties(path, options)
             | speculation_properties(options)
             | (EXACT if options.precision == "exact" else {})
+            | ({"extensions": [extension()]} if tapped else {})
         )
         tokenizer, vocabulary = open_tokenizer(path)
         pipeline = openvino_genai.ContinuousBatchingPipeline(
-            str(path), tokenizer, scheduler, options.device, **properties
+            str(tapped or path), tokenizer, scheduler, options.device, **properties
         )
         return pipeline, vocabulary
     except EngineLoadError:

@@ -6,16 +6,12 @@ from pathlib import Path
 
 from worker.devices import device_kind
 from worker.engine.options import EngineOptions
-from worker.model.files import model_bytes
+from worker.model.files import SMALL_MODEL, model_bytes
 from worker.model.local import ModelError
 from worker.weights.cache import int8_folder
 from worker.weights.compression import DamagedModel
 
 logger = logging.getLogger(__name__)
-
-_SMALL = 256_000_000
-"""Maximum size in bytes of a GGUF file that is converted by default. Larger models are bound by memory bandwidth, and
-int8 weights are twice the size of 4-bit ones."""
 
 
 def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
@@ -45,6 +41,9 @@ def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Pat
 
 
 def _suits(path: Path, options: EngineOptions) -> bool:
-    """Whether int8 rows are known to be faster and allowed: small models on CPUs with ``fast`` precision."""
+    """Whether int8 rows are known to be faster and allowed: small models on CPUs with ``fast`` precision.
+
+    Larger models are bound by memory bandwidth, and int8 weights are twice the size of 4-bit ones.
+    """
     on_cpu = device_kind(options.device) == "CPU"
-    return on_cpu and options.precision == "fast" and path.is_file() and model_bytes(path) <= _SMALL
+    return on_cpu and options.precision == "fast" and path.is_file() and model_bytes(path) <= SMALL_MODEL

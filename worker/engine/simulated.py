@@ -20,6 +20,7 @@ from worker.engine.interface import (
     Sequence,
     StepOutput,
 )
+from worker.engine.logits.checks import check_logits
 from worker.engine.options import EngineOptions
 from worker.engine.simulated_vocabulary import END, FIRST_WORD, WORDS, decode, encode, vocabulary
 
@@ -61,11 +62,12 @@ class SimulatedEngine:
         """Add a sequence to the batch.
 
         Raises :class:`EngineRefusal` for ``[[refuse]]``, for a prompt that is too long, for a constraint without
-        ``[[say]]``, and for a beam search.
+        ``[[say]]``, for a beam search, and for fields that need logits.
         """
         wanted = directives.parse(decode(sequence.prompt))
         if wanted.refuse:
             raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message="The prompt says [[refuse]]."))
+        check_logits(sequence.sampling, len(WORDS), tapped=False)
         if sequence.sampling.beams > 1:
             raise EngineRefusal(
                 Problem(kind=ProblemKind.INVALID, message="The simulated engine has no beam search.", param="best_of")

@@ -14,6 +14,9 @@ Properties = Mapping[str, Mapping[str, PluginValue]]
 _PROPERTIES = "vinoqueue.json"
 """File in an IR folder with the :data:`Properties` recommended for its weights."""
 
+SMALL_MODEL = 256_000_000
+"""Maximum size in bytes of a GGUF file of which the weight cache holds other forms by default."""
+
 
 def model_bytes(path: Path) -> int:
     """Return the size in bytes of the model file, or of all files in the model folder."""

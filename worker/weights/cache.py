@@ -72,7 +72,7 @@ def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]
 
 def _tidy(cache: Path) -> None:
     """Remove entries that have not been loaded for :data:`_UNUSED` seconds. Each load updates an entry's mtime."""
-    for folder in cache.glob("*-int8-*"):
+    for folder in (*cache.glob("*-int8-*"), *cache.glob("*-logits-*")):
         if folder.is_dir() and time.time() - folder.stat().st_mtime > _UNUSED:
             logger.info("removing unused cache entry %s", folder)
             shutil.rmtree(folder, ignore_errors=True)

@@ -37,12 +37,14 @@ SERVED = frozenset(
     }
 )
 PASSED = EXTENSIONS | {
+    "logit_bias",
     "logprobs",
     "max_completion_tokens",
     "n",
     "parallel_tool_calls",
     "reasoning_effort",
     "stream_options",
+    "top_logprobs",
     "user",
 }
 """Extra parameters that are passed through. The engine supports no others."""

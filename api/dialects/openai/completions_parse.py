@@ -8,24 +8,14 @@ from api.dialects.openai.completions_schema import DEFAULT_MAX_TOKENS, Completio
 from api.dialects.openai.extensions import ServedCompletionRequest, with_extensions
 from api.dialects.openai.parse import DEFAULTS, sampling_of
 from api.dialects.openai.rules import check_logit_bias, switched_off
-from api.dialects.openai.unserved import (
-    NO_BIAS,
-    ONLY_CHOSEN,
-    NotServed,
-    PartlyServed,
-    check_fields,
-    unsupported,
-)
+from api.dialects.openai.unserved import NotServed, check_fields, unsupported
 from api.dialects.openai.validation import validate
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Prompt
 
 NOT_SERVED: dict[str, NotServed] = {
-    "logit_bias": NotServed(NO_BIAS, neutral=({},)),
     "suffix": NotServed("The engine can only continue a prompt.", neutral=("",)),
 }
-PARTLY_SERVED: dict[str, PartlyServed] = {"logprobs": PartlyServed(ONLY_CHOSEN, served=(0,))}
-"""By the reference, ``logprobs`` is the number of alternatives to the sampled token; 0 requests that token only."""
 
 
 def parse_completion(body: bytes) -> ChatRequest:
@@ -39,14 +29,16 @@ def translate_completion(request: ServedCompletionRequest) -> ChatRequest:
     Raises :class:`RequestRefused` for a broken rule, and for unsupported features.
     """
     _check(request)
-    check_fields(request, NOT_SERVED, PARTLY_SERVED)
+    check_fields(request, NOT_SERVED, {})
     plain = ChatRequest(
         model=request.model,
         prompts=_prompts(request),
         sampling=sampling_of(
             request,
             max_tokens=DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens,
+            # By the reference, this is the number of the most likely tokens; 0 requests the sampled one only.
             logprobs=request.logprobs is not None,
+            top_logprobs=request.logprobs or 0,
         ),
         defaults=DEFAULTS,
         n=request.n or 1,

@@ -124,13 +124,20 @@ class _Offsets:
 
 
 def logprobs_object(tokens: Sequence[TokenLogprob], offsets: _Offsets) -> dict[str, object]:
-    """Return the ``logprobs`` object of a choice: the sampled tokens, without alternatives."""
+    """Return the ``logprobs`` object of a choice.
+
+    The most likely tokens at each position include the sampled one, which may thus be one more than asked for.
+    """
     return {
         "tokens": [_shown(token.piece) for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": None,
+        "top_logprobs": [_most_likely(token) for token in tokens] if any(token.top for token in tokens) else None,
         "text_offset": offsets.of(tokens),
     }
+
+
+def _most_likely(token: TokenLogprob) -> dict[str, float]:
+    return {_shown(top.piece): top.logprob for top in token.top} | {_shown(token.piece): token.logprob}
 
 
 def _shown(piece: bytes) -> str:

@@ -53,6 +53,7 @@ def translate(request: ServedChatRequest) -> ChatRequest:
             request,
             max_tokens=request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens,
             logprobs=bool(request.logprobs),
+            top_logprobs=request.top_logprobs or 0,
         ),
         defaults=DEFAULTS,
         n=request.n or 1,
@@ -75,9 +76,9 @@ def translate(request: ServedChatRequest) -> ChatRequest:
 
 
 def sampling_of(
-    request: ChatCompletionRequest | CompletionRequest, *, max_tokens: int | None, logprobs: bool
+    request: ChatCompletionRequest | CompletionRequest, *, max_tokens: int | None, logprobs: bool, top_logprobs: int
 ) -> Sampling:
-    """Return the sampling parameters that chats and plain completions share, and the two given by the caller."""
+    """Return the sampling parameters that chats and plain completions share, and those given by the caller."""
     # The engine requires top_p > 0. With 0, only the most likely token remains, as with a temperature of 0.
     greedy = request.top_p == 0
     return Sampling(
@@ -89,6 +90,8 @@ def sampling_of(
         seed=request.seed,
         stop=(request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ()),
         logprobs=logprobs,
+        top_logprobs=top_logprobs,
+        logit_bias=tuple((int(token), float(bias)) for token, bias in (request.logit_bias or {}).items()),
     )
 
 

@@ -151,19 +151,21 @@ class ChatResponseEncoder:
 
 
 def logprobs_object(tokens: Sequence[TokenLogprob]) -> dict[str, object]:
-    """Return the ``logprobs`` object of a choice: the sampled tokens, without alternatives."""
+    """Return the ``logprobs`` object of a choice."""
     return {
         "content": [
             {
-                "token": token.piece.decode(errors="replace"),
-                "logprob": token.logprob,
-                "bytes": list(token.piece),
-                "top_logprobs": [],
+                **_token(token.piece, token.logprob),
+                "top_logprobs": [_token(top.piece, top.logprob) for top in token.top],
             }
             for token in tokens
         ],
         "refusal": None,
     }
+
+
+def _token(piece: bytes, logprob: float) -> dict[str, object]:
+    return {"token": piece.decode(errors="replace"), "logprob": logprob, "bytes": list(piece)}
 
 
 def plain_usage(usage: Usage) -> dict[str, object]:

@@ -38,14 +38,11 @@ class PartlyServed:
 
 
 TEXT_ONLY = "This service supports text only."
-ONLY_CHOSEN = "Only the chosen token's log probability is available."
-NO_BIAS = "The engine does not support it."
 _CACHED_ALWAYS = "Prompt prefixes are always cached automatically."
 _FUNCTIONS_ONLY = "Only tools of type 'function' are supported."
 
 NOT_SERVED: dict[str, NotServed] = {
     "audio": NotServed(TEXT_ONLY),
-    "logit_bias": NotServed(NO_BIAS, neutral=({},)),
     "modalities": NotServed(TEXT_ONLY, neutral=(["text"],)),
     "moderation": NotServed("No moderation model is available."),
     "prediction": NotServed("The engine does not support predicted outputs.", in_message=False),
@@ -61,7 +58,6 @@ PARTLY_SERVED: dict[str, PartlyServed] = {
     "service_tier": PartlyServed(
         "No reserved capacity is available.", served=("auto", "default", "flex", "priority", "fast")
     ),
-    "top_logprobs": PartlyServed(ONLY_CHOSEN, served=(0,)),
 }
 """Fields with unsupported values."""
 

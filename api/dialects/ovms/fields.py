@@ -16,6 +16,7 @@ _COMMON = frozenset(
         "max_tokens",
         "ignore_eos",
         "include_stop_str_in_output",
+        "logit_bias",
         "logprobs",
         "skip_special_tokens",
         "n",
@@ -37,6 +38,7 @@ _COMMON = frozenset(
 
 CHAT = _COMMON | {
     "messages",
+    "top_logprobs",
     "max_completion_tokens",
     "tools",
     "tool_choice",
@@ -53,8 +55,6 @@ _USE_TOOLS = "Use 'tools' and 'tool_choice'."
 _NOT_HERE = "This interface does not support it; /v1 may."
 
 UNSUPPORTED: dict[str, str] = {
-    "logit_bias": _NO_SUCH_SETTING,
-    "top_logprobs": "Only the chosen token's log probability is available. Use 'logprobs' alone.",
     "user": _NOT_HERE,
     "function_call": _USE_TOOLS,
     "functions": _USE_TOOLS,

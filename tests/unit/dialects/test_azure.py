@@ -184,10 +184,12 @@ def test_extra_parameters_can_be_dropped(word: str) -> None:
 def test_extra_parameters_can_be_passed_through() -> None:
     request = parse(PASS, top_k=3, min_p=0.1, n=2, logprobs=True, stop_token_ids=[7], min_tokens=2, user="me")
     assert request.sampling == Sampling(top_k=3, min_p=0.1, logprobs=True, stop_token_ids=(7,), min_tokens=2)
+    logits = parse(PASS, logprobs=True, top_logprobs=4, logit_bias={"7": 1}).sampling
+    assert (logits.top_logprobs, logits.logit_bias) == (4, ((7, 1.0),))
     assert (request.n, request.user) == (2, "me")
 
 
-@pytest.mark.parametrize("field", ["logit_bias", "store", "surprise"])
+@pytest.mark.parametrize("field", ["store", "surprise"])
 def test_what_the_model_does_not_know_is_not_passed_through(field: str) -> None:
     status, told, _ = error_of(azure(PASS), body(**{field: 1}))
     assert (status, told["param"]) == (400, field)

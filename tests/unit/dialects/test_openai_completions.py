@@ -11,11 +11,12 @@ from openai.types.completion_create_params import CompletionCreateParamsStreamin
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.completions import OpenAICompletions
-from api.dialects.openai.completions_parse import NOT_SERVED, PARTLY_SERVED
+from api.dialects.openai.completions_parse import NOT_SERVED
 from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.parse import DEFAULTS
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.events import TopToken
 from shared.protocol.request import ChatRequest, Sampling, decode_request, encode_request
 from tests.support.sdk_types import CompletionChunk, checked
 
@@ -121,14 +122,19 @@ def test_the_forms_of_prompts(prompt: Any, prompts: tuple[Any, ...]) -> None:
             "unsupported_parameter",
         ),
         ({"suffix": "end"}, "suffix", "unsupported_parameter"),
-        ({"logit_bias": {"5": 1}}, "logit_bias", "unsupported_parameter"),
-        ({"logprobs": 1}, "logprobs", "unsupported_value"),
+        ({"logit_bias": {"5": 101}}, "logit_bias", None),
     ],
     ids=str,
 )
 def test_what_is_refused_is_named(fields: dict[str, Any], param: str | None, code: str | None) -> None:
     error = error_of(**fields)
     assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
+
+
+def test_fields_that_need_logits() -> None:
+    sampling = parse(logprobs=5, logit_bias={"5": -100, "7": 2}).sampling
+    assert (sampling.logprobs, sampling.top_logprobs, sampling.logit_bias) == (True, 5, ((5, -100.0), (7, 2.0)))
+    assert (parse(logprobs=0).sampling.logprobs, parse(logprobs=0).sampling.top_logprobs) == (True, 0)
 
 
 def test_a_prompt_is_required() -> None:
@@ -139,7 +145,7 @@ def test_a_prompt_is_required() -> None:
 
 def test_the_schema_has_every_field_of_the_sdk() -> None:
     assert set(CompletionRequest.model_fields) == set(get_type_hints(CompletionCreateParamsStreaming))
-    assert NOT_SERVED.keys() | PARTLY_SERVED.keys() <= CompletionRequest.model_fields.keys()
+    assert NOT_SERVED.keys() <= CompletionRequest.model_fields.keys()
 
 
 _VALUES = st.recursive(
@@ -216,6 +222,18 @@ def test_each_choice_repeats_its_own_prompt() -> None:
     choices = [Choice(index=index, text="!", reason="stop") for index in range(4)]
     parsed = checked(Completion, answer.completion(choices, USAGE))
     assert [choice.text for choice in parsed.choices] == ["Once!", "Once!", "Twice!", "Twice!"]
+
+
+def test_the_most_likely_tokens_include_the_sampled_one() -> None:
+    top = (TopToken(b" a", -0.5), TopToken(b"\xc3", -1.5))
+    tokens = (TokenLogprob(b" a", -0.5, top), TokenLogprob(b" z", -7.5, top))
+    whole = rendering().completion([Choice(index=0, text=" a z", reason="stop", logprobs=tokens)], USAGE)
+    logprobs = checked(Completion, whole).choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.top_logprobs == [
+        {" a": -0.5, "bytes:\\xc3": -1.5},
+        {" a": -0.5, "bytes:\\xc3": -1.5, " z": -7.5},
+    ]
 
 
 def test_log_probabilities_tell_where_tokens_begin() -> None:

@@ -16,6 +16,7 @@ SERVED = {
     "frequency_penalty",
     "function_call",
     "functions",
+    "logit_bias",
     "logprobs",
     "max_completion_tokens",
     "max_tokens",
@@ -37,6 +38,7 @@ SERVED = {
     "temperature",
     "tool_choice",
     "tools",
+    "top_logprobs",
     "top_p",
     "user",
     "verbosity",
@@ -131,6 +133,8 @@ def test_a_value_that_asks_for_nothing_passes(field: str, value: Any) -> None:
         ({"frequency_penalty": 0, "presence_penalty": -2}, Sampling(frequency_penalty=0.0, presence_penalty=-2.0)),
         ({"logprobs": True}, Sampling(logprobs=True)),
         ({"logprobs": True, "top_logprobs": 0}, Sampling(logprobs=True)),
+        ({"logprobs": True, "top_logprobs": 20}, Sampling(logprobs=True, top_logprobs=20)),
+        ({"logit_bias": {"5": -100, "50256": 3}}, Sampling(logit_bias=((5, -100.0), (50256, 3.0)))),
         ({"temperature": 0.7, "top_p": 0}, Sampling(temperature=0.0)),
     ],
 )
@@ -221,7 +225,6 @@ def test_a_refusal_is_what_the_assistant_said(message: dict[str, Any]) -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "audio": ({"audio": {"voice": "alloy", "format": "wav"}}, "text only"),
-    "logit_bias": ({"logit_bias": {"5": -100}}, "does not support it"),
     "modalities": (
         {"modalities": ["text", "audio"], "audio": {"voice": {"id": "v"}, "format": "wav"}},
         "text only",
@@ -250,7 +253,6 @@ def test_what_is_not_served_is_refused_by_name(field: str) -> None:
 REFUSED_VALUES: dict[str, dict[str, Any]] = {
     "prompt_cache_retention": {"prompt_cache_retention": "24h"},
     "service_tier": {"service_tier": "scale"},
-    "top_logprobs": {"top_logprobs": 2, "logprobs": True},
 }
 
 

@@ -20,6 +20,7 @@ from api.dialects.openai import OpenAI, render_model, render_models
 from api.dialects.openai.obfuscated import BLOCK
 from api.dialects.openai.render import ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.events import TopToken
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest, Tier
 from tests.support.sdk_types import checked
@@ -124,9 +125,20 @@ def test_a_completion() -> None:
     assert parsed.usage.total_tokens == 12
 
 
-LOGPROBS = (TokenLogprob("Hä".encode()[:2], -0.5), TokenLogprob("Hä".encode()[2:], -0.25))
+LOGPROBS = (
+    TokenLogprob("Hä".encode()[:2], -0.5, (TopToken(b"H", -0.25), TopToken("Hä".encode()[:2], -0.5))),
+    TokenLogprob("Hä".encode()[2:], -0.25),
+)
 LOGPROB_OBJECTS = [
-    {"token": "H\ufffd", "logprob": -0.5, "bytes": [72, 195], "top_logprobs": []},
+    {
+        "token": "H\ufffd",
+        "logprob": -0.5,
+        "bytes": [72, 195],
+        "top_logprobs": [
+            {"token": "H", "logprob": -0.25, "bytes": [72]},
+            {"token": "H\ufffd", "logprob": -0.5, "bytes": [72, 195]},
+        ],
+    },
     {"token": "\ufffd", "logprob": -0.25, "bytes": [164], "top_logprobs": []},
 ]
 CALLS = (Call(id="call_1", name="f", arguments='{"a":1}'), Call(id="call_2", name="g", arguments="{}"))

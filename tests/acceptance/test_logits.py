@@ -1,0 +1,261 @@
+"""The logits tap on the real model: right log probabilities and biases, for each sequence its own, in a busy batch.
+
+The reference is the same model compiled by plain OpenVINO in exact precision, with a full log-softmax. Run these tests
+at each upgrade of OpenVINO.
+"""
+
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import openvino
+import openvino_genai
+import pytest
+from numpy.typing import NDArray
+
+from shared.protocol.events import Delta
+from shared.protocol.request import Constraint, Sampling
+from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
+from tests.support.engine_outputs import news_of, tokens_of
+from worker.engine.interface import EngineRefusal, Sequence
+from worker.engine.logits.operation import LogitsTap
+from worker.engine.openvino import OpenVINOEngine
+from worker.engine.pipeline import EXACT
+from worker.model.local import LocalModel, default_model
+from worker.weights.original import bring
+
+TOP = 20
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    assert bench.engine.gauges().lost_rows == 0
+    assert LogitsTap.failures == 0
+    LogitsTap.listener = None
+
+
+class Reference:
+    """The model without a tap or a pipeline."""
+
+    def __init__(self, folder: Path) -> None:
+        model = LocalModel(name="default", path=default_model(), kind="gguf", context_length=CONTEXT)
+        core = openvino.Core()
+        compiled = core.compile_model(core.read_model(bring(model, folder).folder / "openvino_model.xml"), "CPU", EXACT)
+        self._request = compiled.create_infer_request()
+
+    def logprobs(self, tokens: tuple[int, ...]) -> NDArray[numpy.float64]:
+        """The log probabilities [position, vocabulary] of the token after each position."""
+        self._request.reset_state()
+        count = len(tokens)
+        result = self._request.infer(
+            {
+                "input_ids": numpy.array([tokens], numpy.int64),
+                "attention_mask": numpy.ones((1, count), numpy.int64),
+                "position_ids": numpy.arange(count, dtype=numpy.int64)[None],
+                "beam_idx": numpy.zeros(1, numpy.int32),
+            }
+        )
+        logits = result[0][0].astype(numpy.float64)
+        highest = logits.max(1, keepdims=True)
+        logprobs: NDArray[numpy.float64] = (
+            logits - highest - numpy.log(numpy.exp(logits - highest).sum(1, keepdims=True))
+        )
+        return logprobs
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    return Reference(tmp_path_factory.mktemp("reference"))
+
+
+def check(bench: Bench, reference: Reference, sequence: Sequence, deltas: list[Delta]) -> None:
+    """Compare all log probabilities of an output with the reference."""
+    tokens = tuple(token for delta in deltas for token in delta.tokens)
+    expected = reference.logprobs(sequence.prompt + tokens)[len(sequence.prompt) - 1 :]
+    position = 0
+    for delta in deltas:
+        for token, logprob, top in zip(delta.tokens, delta.logprobs, delta.top, strict=True):
+            row = expected[position]
+            assert logprob == pytest.approx(row[token], abs=1e-3)
+            best = numpy.argsort(-row, kind="stable")[: sequence.sampling.top_logprobs]
+            assert [one.logprob for one in top] == pytest.approx(row[best].tolist(), abs=1e-3)
+            pieces = {bench.engine._vocabulary.piece(int(one)) for one in best}
+            # Tokens whose values are closer than rounding may change places, also with the first one left out.
+            close = {bench.engine._vocabulary.piece(int(one)) for one in numpy.flatnonzero(row >= row[best[-1]] - 1e-3)}
+            assert pieces - close == set()
+            assert {one.piece for one in top} <= close
+            position += 1
+    assert position == len(tokens) > 0
+
+
+def biased(kind: random.Random) -> tuple[tuple[int, float], ...]:
+    banned = {kind.randrange(49_152): -100.0 for _ in range(3)}
+    return tuple((banned | {kind.randrange(100, 49_152): kind.uniform(2, 12)}).items())
+
+
+def test_a_busy_batch_gets_the_log_probabilities_of_the_reference(bench: Bench, reference: Reference) -> None:
+    """100 requests of mixed kinds that arrive while others run, a third of them without any need of logits."""
+    kind = random.Random(18)
+    wanted: list[Sequence] = []
+    outputs: dict[int, list[Delta]] = {}
+    left = 100
+    while left or bench.engine.busy():
+        while left and kind.random() < 0.4:
+            left -= 1
+            fields: dict[str, Any] = {"max_tokens": kind.randrange(3, 16), "seed": left}
+            fields["temperature"] = kind.choice([0.0, 0.0, 1.0])
+            if kind.random() < 0.6:
+                fields |= {"logprobs": True, "top_logprobs": kind.choice([1, 5, TOP])}
+            if kind.random() < 0.3:
+                fields["logit_bias"] = biased(kind)
+            if kind.random() < 0.2:
+                fields |= {"frequency_penalty": 0.5, "repetition_penalty": kind.choice([None, 1.2])}
+            text = "Tell me about " + " and ".join(kind.sample(TOPICS, kind.choice([1, 2, 2, 12]))) + "."
+            sequence = bench.sequence(text, **fields)
+            bench.engine.add(sequence)
+            if "top_logprobs" in fields:
+                wanted.append(sequence)
+        for output in bench.engine.step():
+            if output.delta is not None:
+                outputs.setdefault(output.number, []).append(output.delta)
+    assert len(wanted) > 40
+    for sequence in wanted:
+        check(bench, reference, sequence, outputs[sequence.number])
+
+
+def test_sequences_without_wishes_are_the_same_beside_those_with_them(bench: Bench) -> None:
+    alone = [tokens_of(outputs) for outputs in bench.run(bench.sequence(topic) for topic in TOPICS[:6])]
+    mixed = bench.run(
+        sequence
+        for topic in TOPICS[:6]
+        for sequence in (
+            bench.sequence(topic),
+            bench.sequence(topic, logprobs=True, top_logprobs=3),
+            bench.sequence(topic, logit_bias=((28, -100.0), (198, 3.0))),
+        )
+    )
+    assert [tokens_of(outputs) for outputs in mixed[::3]] == alone
+    assert [tokens_of(outputs) for outputs in mixed[1::3]] == alone
+    assert [tokens_of(outputs) for outputs in mixed[2::3]] != alone
+
+
+def test_a_bias_bans_and_forces(bench: Bench) -> None:
+    free = tokens_of(bench.one("Count to ten."))
+    assert free[0] not in tokens_of(bench.one("Count to ten.", logit_bias=((free[0], -100.0),)))
+    assert set(tokens_of(bench.one("Count to ten.", max_tokens=5, logit_bias=((504, 100.0),)))) == {504}
+
+
+def test_the_same_prompt_with_different_biases_gets_each_its_own(bench: Bench) -> None:
+    ids = [500 + number for number in range(12)]
+    results = bench.run(bench.sequence("Hi", max_tokens=6, logit_bias=((token, 100.0),)) for token in ids)
+    assert [set(tokens_of(outputs)) for outputs in results] == [{token} for token in ids]
+
+
+def test_a_bias_does_not_break_a_grammar(bench: Bench) -> None:
+    grammar = Constraint(kind="regex", value="(red|blue)")
+    text = b"".join(
+        bench.engine._vocabulary.piece(token)
+        for token in tokens_of(bench.one("A colour?", constraint=grammar, logit_bias=((504, 100.0),)))
+    )
+    assert text.removesuffix(b"<|im_end|>") in (b"red", b"blue")
+
+
+def test_log_probabilities_are_those_before_bias_and_grammar(bench: Bench, reference: Reference) -> None:
+    for fields in ({"constraint": Constraint(kind="regex", value="xyz(red|blue)")}, {"logit_bias": ((504, 100.0),)}):
+        sequence = bench.sequence("A colour?", logprobs=True, top_logprobs=4, max_tokens=6, **fields)
+        (outputs,) = bench.run([sequence])
+        check(bench, reference, sequence, news_of(outputs))
+
+
+def test_an_interrupted_sequence_goes_on_with_its_bias_and_log_probabilities(
+    bench: Bench, reference: Reference
+) -> None:
+    fields: dict[str, Any] = {"logprobs": True, "top_logprobs": 5, "logit_bias": ((198, -100.0),), "max_tokens": 24}
+    whole = tokens_of(bench.one("Write a poem.", **fields))
+    sequence = bench.sequence("Write a poem.", generated=whole[:10], **fields)
+    (outputs,) = bench.run([sequence])
+    assert tokens_of(outputs) == whole[10:]
+    resumed = Sequence(number=0, prompt=sequence.prompt + whole[:10], sampling=sequence.sampling)
+    check(bench, reference, resumed, news_of(outputs))
+
+
+@pytest.mark.parametrize("token", [-1, 10**6])
+def test_a_bias_for_a_token_that_does_not_exist_is_refused(bench: Bench, token: int) -> None:
+    with pytest.raises(EngineRefusal, match="no token") as refusal:
+        bench.engine.add(bench.sequence("Hi", logit_bias=((token, 1.0),)))
+    assert refusal.value.problem.param == "logit_bias"
+
+
+def test_an_engine_without_a_tap_refuses_by_name() -> None:
+    off = options(str(default_model()), logits="off")
+    listener = LogitsTap.listener
+    engine = OpenVINOEngine(off, lambda stage: None)
+    LogitsTap.listener = listener
+    for field, value in (("top_logprobs", 2), ("logit_bias", ((5, 1.0),))):
+        sequence = Sequence(number=1, prompt=(1, 2), sampling=Sampling(seed=1, **{field: value}))  # type: ignore[arg-type]
+        with pytest.raises(EngineRefusal, match=field) as refusal:
+            engine.add(sequence)
+        assert refusal.value.problem.param == field
+
+
+@pytest.mark.parametrize("prefix_caching", [True, False])
+def test_preempted_sequences_keep_their_rows(
+    reference: Reference, monkeypatch: pytest.MonkeyPatch, prefix_caching: bool
+) -> None:
+    """The KV cache is too small for the batch, so the pipeline interrupts sequences and computes them again."""
+
+    class SmallCache(openvino_genai.SchedulerConfig):  # type: ignore[misc]
+        cache_size = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_kv_blocks = 40
+
+    monkeypatch.setattr("worker.engine.pipeline.openvino_genai.SchedulerConfig", SmallCache)
+    listener = LogitsTap.listener
+    bench = Bench(prefix_caching=prefix_caching)
+    sequences = [
+        bench.sequence(f"Tell me about {topic}.", logprobs=True, top_logprobs=3, max_tokens=60, ignore_eos=True)
+        for topic in TOPICS
+    ]
+    results = bench.run(sequences)
+    LogitsTap.listener = listener
+    assert bench.engine.gauges().lost_rows == 0
+    for sequence, outputs in zip(sequences, results, strict=True):
+        check(bench, reference, sequence, news_of(outputs))
+
+
+def test_the_tap_runs_in_the_thread_that_steps_and_does_not_grow(bench: Bench) -> None:
+    threads: set[int] = set()
+    listener = LogitsTap.listener
+    assert listener is not None
+
+    def spy(*rows: Any) -> Any:
+        threads.add(threading.get_ident())
+        return listener(*rows)
+
+    LogitsTap.listener = spy
+    try:
+        bench.one("Count.", max_tokens=200, ignore_eos=True)
+    finally:
+        LogitsTap.listener = listener
+    assert threads == {threading.get_ident()}
+
+
+def test_a_listener_that_raises_costs_nobody_a_step(bench: Bench) -> None:
+    listener, failures = LogitsTap.listener, LogitsTap.failures
+
+    def broken(*rows: Any) -> Any:
+        raise ValueError("on purpose")
+
+    LogitsTap.listener = broken
+    try:
+        assert tokens_of(bench.one("Count to ten.")) == tokens_of(bench.one("Count to ten."))
+        assert LogitsTap.failures > failures
+    finally:
+        LogitsTap.listener, LogitsTap.failures = listener, failures

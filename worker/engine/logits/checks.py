@@ -1,0 +1,25 @@
+"""Refuses sampling fields that need the model's logits, where there are none."""
+
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.request import Sampling
+from worker.engine.interface import EngineRefusal
+
+
+def check_logits(sampling: Sampling, vocabulary_size: int, *, tapped: bool) -> None:
+    """Raise :class:`EngineRefusal` for fields that need logits if the model is not ``tapped``, and for unknown ids."""
+    if not tapped:
+        for field in ("top_logprobs", "logit_bias"):
+            if getattr(sampling, field):
+                raise EngineRefusal(
+                    Problem(
+                        kind=ProblemKind.INVALID,
+                        message=f"Unsupported parameter: '{field}' is not supported with this model. "
+                        "Its worker has no access to logits.",
+                        param=field,
+                        code="unsupported_parameter",
+                    )
+                )
+    for token, _ in sampling.logit_bias:
+        if not 0 <= token < vocabulary_size:
+            message = f"Invalid 'logit_bias': the model has no token {token}; ids go from 0 to {vocabulary_size - 1}."
+            raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message=message, param="logit_bias"))

@@ -1,0 +1,139 @@
+"""Rows of logits find their sequences, and give log probabilities."""
+
+from collections.abc import Iterable
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from shared.protocol.request import Sampling
+from worker.engine.logits.operation import Logits
+from worker.engine.logits.rows import RowAssigner, RowLost, RowReader, needs_rows, read_rows, with_salt
+from worker.engine.logits.topk import log_normalizer, top
+
+WIDTH = 8
+
+
+class InPipeline:
+    def __init__(self, token: int, position: int, sampling: Sampling | None = None) -> None:
+        self._last = (token, position)
+        self.reader = RowReader(sampling) if sampling else None
+
+    def last(self) -> tuple[int, int]:
+        return self._last
+
+
+def step(sequences: Iterable[InPipeline], rows: list[tuple[int, int]]) -> tuple[Logits, Logits | None]:
+    """Have rows of logits handed out: row ``n`` is likeliest at token ``n``."""
+    logits = numpy.eye(max(len(rows), 1), WIDTH, dtype=numpy.float32)
+    tokens, positions = (numpy.array(column, numpy.int64) for column in zip(*rows, strict=True))
+    return logits, RowAssigner(dict(enumerate(sequences))).on_logits(logits, tokens, positions)
+
+
+def row_of(sequence: InPipeline) -> int:
+    """The row that a sequence got."""
+    assert sequence.reader is not None
+    likeliest = 1 - float(numpy.log(numpy.exp(1) + WIDTH - 1))
+    for row in range(WIDTH):
+        kept = sequence.reader._row
+        try:
+            sequence.reader.take(row, likeliest)
+        except RowLost:
+            sequence.reader._row = kept
+        else:
+            return row
+    raise AssertionError("no row")
+
+
+WISH = Sampling(top_logprobs=1)
+
+
+def test_rows_are_told_by_token_and_position() -> None:
+    first, second, third = (InPipeline(5, position, WISH) for position in (3, 9, 4))
+    step([first, second, third], [(5, 9), (5, 4), (5, 3)])
+    assert [row_of(one) for one in (first, second, third)] == [2, 0, 1]
+
+
+def test_equal_rows_go_to_sequences_in_order_of_addition() -> None:
+    wishing = [InPipeline(5, 3, WISH if number % 2 else None) for number in range(6)]
+    step(wishing, [(5, 3)] * 6)
+    assert [row_of(one) for one in wishing if one.reader] == [1, 3, 5]
+
+
+def test_a_sequence_without_a_row_in_this_step_has_none() -> None:
+    waiting = InPipeline(5, 3, WISH)
+    step([waiting], [(5, 3)])
+    step([waiting], [(6, 3)])
+    assert waiting.reader is not None
+    with pytest.raises(RowLost, match="no row"):
+        waiting.reader.take(0, 0.0)
+
+
+def test_the_row_of_another_sequence_is_noticed() -> None:
+    one = InPipeline(5, 3, WISH)
+    logits, _ = step([one], [(5, 3)])
+    assert one.reader is not None
+    with pytest.raises(RowLost, match="log probability"):
+        one.reader.take(0, float(logits[0, 0] - log_normalizer(logits[0])) - 0.5)
+
+
+@pytest.mark.parametrize("reported", [float("nan"), float("-inf")])
+def test_a_value_that_is_no_number_is_noticed(reported: float) -> None:
+    one = InPipeline(5, 3, WISH)
+    step([one], [(5, 3)])
+    assert one.reader is not None
+    with pytest.raises(RowLost):
+        one.reader.take(0, reported)
+
+
+def test_biases_stay_in_their_rows() -> None:
+    plain, wishing = InPipeline(5, 3), InPipeline(6, 3, WISH)
+    biased = InPipeline(7, 3, Sampling(logit_bias=((2, -100.0), (4, 1.5))))
+    _, bias = step([plain, wishing, biased], [(5, 3), (6, 3), (7, 3)])
+    assert bias is not None
+    expected = numpy.zeros((3, WIDTH), numpy.float32)
+    expected[2, [2, 4]] = (-100, 1.5)
+    assert (bias == expected).all()
+
+
+def test_nothing_is_looked_at_while_nobody_needs_rows() -> None:
+    _, bias = step([InPipeline(5, 3)], [(5, 3)])
+    assert bias is None
+
+
+def test_log_probabilities_are_those_before_the_bias() -> None:
+    one = InPipeline(5, 3, Sampling(logprobs=True, top_logprobs=2, logit_bias=((0, -100.0),)))
+    logits, bias = step([one], [(5, 3)])
+    assert one.reader is not None
+    assert bias is not None
+    after = logits[0] + bias[0]
+    logprobs, tops = read_rows(one.reader, [1], [float(after[1]) - log_normalizer(after)], lambda token: b"%d" % token)
+    assert logprobs == pytest.approx([-log_normalizer(logits[0])])
+    assert [(token.piece, round(token.logprob, 3)) for token in tops[0]] == [
+        (b"0", round(1 - log_normalizer(logits[0]), 3)),
+        (b"1", round(-log_normalizer(logits[0]), 3)),
+    ]
+
+
+def test_only_biases_and_most_likely_tokens_need_rows() -> None:
+    assert not needs_rows(Sampling(logprobs=True))
+    assert needs_rows(WISH)
+    assert needs_rows(Sampling(logit_bias=((1, 1.0),)))
+
+
+def test_a_salt_marks_the_last_token_and_vanishes_modulo_the_width() -> None:
+    salted = [with_salt((1, 2, 3), number, WIDTH, WISH) for number in range(1000)]
+    assert all(tokens[:-1] == (1, 2) and tokens[-1] % WIDTH == 3 and WIDTH < tokens[-1] < 2**31 for tokens in salted)
+    assert len(set(salted)) == 1000
+    assert with_salt((1, 2), 7, WIDTH, Sampling(repetition_penalty=1.1)) == (1, 2)
+
+
+@settings(deadline=None)
+@given(
+    arrays(numpy.float32, st.integers(1, 1100), elements=st.integers(-8, 8).map(float)),
+    st.integers(1, 20),
+)
+def test_the_most_likely_tokens_are_those_of_a_full_sort(row: Logits, count: int) -> None:
+    assert top(row, count).tolist() == numpy.argsort(-row, kind="stable")[:count].tolist()

@@ -161,9 +161,9 @@ _REFERENCE = (
 _EXTRAS = (
     Request(
         fields="extra-parameters: assistant_confidence_threshold best_of chat_template_kwargs ignore_eos "
-        "include_stop_str_in_output length_penalty logprobs max_ngram_size min_p min_tokens "
+        "include_stop_str_in_output length_penalty logit_bias logprobs max_ngram_size min_p min_tokens "
         "n parallel_tool_calls reasoning_effort repetition_penalty skip_special_tokens stop_token_ids "
-        "stream_options top_k user",
+        "stream_options top_k top_logprobs user",
         when="pass-through",
         body={
             "assistant_confidence_threshold": 0.4,
@@ -172,6 +172,7 @@ _EXTRAS = (
             "ignore_eos": False,
             "include_stop_str_in_output": True,
             "length_penalty": 1.0,
+            "logit_bias": {"1": 1},
             "logprobs": True,
             "max_ngram_size": 3,
             "min_p": 0.1,
@@ -184,6 +185,7 @@ _EXTRAS = (
             "stop_token_ids": [1],
             "stream_options": {},
             "top_k": 5,
+            "top_logprobs": 3,
             "user": "u",
             "tools": [TOOL],
             "stream": True,

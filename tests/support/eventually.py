@@ -5,7 +5,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Upper limit in seconds for everything that tests wait for: it ends a test that hangs, and measures nothing."""
 
 

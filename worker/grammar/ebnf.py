@@ -5,7 +5,9 @@ Syntax: https://xgrammar.mlc.ai/docs/using_xgrammar/ebnf_guided_generation.html
 
 from collections.abc import Iterable, Sequence
 
+from worker.grammar.alternatives import kept_apart
 from worker.grammar.escapes import chunks
+from worker.grammar.utf8 import utf8_ranges
 
 LAST_CHARACTER = 0x10FFFF
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
@@ -22,7 +24,8 @@ def literal(text: str) -> str:
 
 def character_class(ranges: Ranges) -> str:
     """Return an expression that matches one character of ``ranges``, which must not be empty."""
-    parts = (_code(first) if first == last else f"{_code(first)}-{_code(last)}" for first, last in ranges)
+    exact = (part for first, last in ranges for part in utf8_ranges(first, last))
+    parts = (_code(first) if first == last else f"{_code(first)}-{_code(last)}" for first, last in exact)
     return f"[{''.join(parts)}]"
 
 
@@ -76,7 +79,7 @@ class Rules:
     def text(self, root: str) -> str:
         """Return the text of the grammar whose root rule is the expression ``root``."""
         lines = [f"root ::= {root}", *(f"{name} ::= {body}" for name, body in self._bodies.items())]
-        return "\n".join(lines) + "\n"
+        return kept_apart("\n".join(lines) + "\n")
 
 
 def united(ranges: Iterable[tuple[int, int]]) -> Ranges:

@@ -1,13 +1,18 @@
-"""Workaround for XGrammar's ambiguous escapes, for grammars and regular expressions.
+"""Rewrites grammars and regular expressions so that XGrammar reads them correctly.
 
 XGrammar prints control characters and U+007F to U+00FF as ``\\xNN``, and then parses every following hexadecimal digit
 as part of the escape: ``"ße"`` becomes U+0DFE. This happens whenever a grammar is compiled, however the character was
 escaped. Separate literals and the elements of a class are printed separately, so this module splits and reorders them.
+It also splits ranges (:mod:`worker.grammar.utf8`) and separates alternatives (:mod:`worker.grammar.alternatives`).
 """
 
 import re
 from collections.abc import Iterator
 
+from worker.grammar.alternatives import kept_apart
+from worker.grammar.utf8 import utf8_ranges
+
+_LAST_ASCII = 0x7F
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 _NAMED = frozenset("\a\b\t\n\v\f\r\x1b")
 """Control characters that XGrammar prints as a backslash and a letter."""
@@ -15,6 +20,7 @@ _UNIT = re.compile(
     r"\\(?:x[0-9a-fA-F]+|x\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]+\}|U[0-9a-fA-F]{8}|.)|.", re.DOTALL
 )
 _CODE = re.compile(r"\\[xuU]\{?([0-9a-fA-F]+)\}?")
+_SHORTHAND = re.compile(r"\\[dDsSwW]")
 _EBNF_PART = re.compile(r'#[^\n]*|"(?:[^"\\\n]|\\.)*"|\[(?:[^\]\\\n]|\\.)*\]', re.DOTALL)
 _REGEX_PART = re.compile(r"\\.|\[(?:[^\]\\]|\\.)*\]", re.DOTALL)
 
@@ -34,12 +40,12 @@ def is_readable(text: str) -> bool:
 
 
 def readable_grammar(ebnf: str) -> str:
-    """Return a grammar with its literals split and its classes reordered. Raises :class:`SpellingError`."""
-    return _EBNF_PART.sub(lambda part: _ebnf_part(part[0]), ebnf)
+    """Return a grammar with its literals, classes and alternatives rewritten. Raises :class:`SpellingError`."""
+    return kept_apart(_EBNF_PART.sub(lambda part: _ebnf_part(part[0]), ebnf))
 
 
 def readable_regex(pattern: str) -> str:
-    """Return a regular expression with its classes reordered. Raises :class:`SpellingError`.
+    """Return a regular expression with its classes rewritten. Raises :class:`SpellingError`.
 
     Outside classes, XGrammar turns each character into its own literal, so nothing needs to be split.
     """
@@ -56,12 +62,13 @@ def _ebnf_part(part: str) -> str:
 
 
 def _class(text: str) -> str:
-    """Move the elements of a class that are printed as ``\\xNN`` to its end, where no digit can follow them."""
+    """Split the ranges of a class, and move what is printed as ``\\xNN`` to its end, where no digit can follow it."""
     negated = text.startswith("[^")
-    elements = list(_elements(_UNIT.findall(text[2 if negated else 1 : -1])))
-    if negated and any(ord(_character(unit)) > 0x7F for element in elements for unit in element):
+    given = list(_elements(_UNIT.findall(text[2 if negated else 1 : -1])))
+    if negated and any(ord(_character(unit)) > 0x7F for element in given for unit in element):
         raise SpellingError(f"the class {text} excludes characters beyond ASCII, which is not supported")
-    if not any(_is_swallowing(_character(element[-1])) for element in elements[:-1]):
+    elements = [part for element in given for part in _exact(element)]
+    if elements == given and not any(_is_swallowing(_character(element[-1])) for element in elements[:-1]):
         return text
     elements.sort(key=lambda element: _is_swallowing(_character(element[-1])))
     written = ("-".join("\\-" if unit == "-" else unit for unit in element) for element in elements)
@@ -78,6 +85,22 @@ def _elements(units: list[str]) -> Iterator[tuple[str, ...]]:
         else:
             yield (units[at],)
             at += 1
+
+
+def _exact(element: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the parts of a character or range that XGrammar compiles correctly."""
+    first, last = ord(_character(element[0])), ord(_character(element[-1]))
+    if last <= _LAST_ASCII or first >= last or _SHORTHAND.fullmatch(element[0]):
+        yield element
+        return
+    parts = list(utf8_ranges(max(first, _LAST_ASCII + 1), last))
+    if first <= _LAST_ASCII:
+        yield element[0], chr(_LAST_ASCII)
+    elif parts == [(first, last)]:
+        yield element
+        return
+    for start, end in parts:
+        yield (chr(start), chr(end)) if start < end else (chr(start),)
 
 
 def _split(units: list[str]) -> Iterator[list[str]]:

@@ -5,7 +5,7 @@ unlimited whitespace, a small model may generate nothing else. Numbers have at m
 distinguishes.
 """
 
-from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
+from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence
 
 COMMA = '"," " "?'
 COLON = '":" " "?'
@@ -16,7 +16,10 @@ INTEGER = f'"-"? ("0" | [1-9] [0-9]{{0,{DIGITS - 1}}})'
 NUMBER = f'{INTEGER} ("." [0-9]{{1,{DIGITS}}})? ([eE] [+-]? [0-9]{{1,2}})?'
 BOOLEAN = '("true" | "false")'
 NULL = '"null"'
-PLAIN_CHARACTER = '[^"\\\\\\u0000-\\u001f]'
+PLAIN: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, 0x10FFFF))
+"""The characters that need no escape in a string."""
+PLAIN_CHARACTER = character_class(PLAIN)
+"""Not a negated class: XGrammar's negated classes also match bytes that are not UTF-8."""
 
 _HEX = "[0-9a-fA-F]"
 _UNIT = f"([0-9abcefABCEF] {_HEX} | [dD] [0-7]) {_HEX} {_HEX}"
@@ -45,8 +48,7 @@ class JsonRules:
         Characters are inlined. With a separate rule for a character, XGrammar would scan its whole vocabulary for each
         token (70 ms with 49,152 tokens). For the same reason :mod:`worker.grammar.lengths` enforces the upper limit.
         """
-        least_plain = [f"{PLAIN_CHARACTER}* {PLAIN_CHARACTER}"] * least
-        return sequence([*least_plain, f"{PLAIN_CHARACTER}*", f"({ESCAPE} {PLAIN_CHARACTER}*)*"])
+        return sequence([*[PLAIN_CHARACTER] * least, f"{PLAIN_CHARACTER}*", f"({ESCAPE} {PLAIN_CHARACTER}*)*"])
 
     def string(self, least: int = 0, most: int | None = None) -> str:
         """Return the rule of a string of ``least`` to ``most`` characters. With ``most``, it has no escapes."""

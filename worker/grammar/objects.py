@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from worker.grammar.ebnf import Ranges, Rules, character_class, either, literal, repeated, sequence, united, without
-from worker.grammar.json_text import COLON, COMMA, PLAIN_CHARACTER
-
-_PLAIN: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, 0x10FFFF))
+from worker.grammar.ebnf import Rules, character_class, either, literal, repeated, sequence, united, without
+from worker.grammar.json_text import COLON, COMMA, PLAIN, PLAIN_CHARACTER
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -53,7 +51,7 @@ def other_name(rules: Rules, names: Sequence[str]) -> str:
     Excluding only the exact names would take XGrammar 20 ms per letter.
     """
     taken = united((ord(name[0]), ord(name[0])) for name in names if name)
-    name = sequence([character_class(without(_PLAIN, taken)), repeated(PLAIN_CHARACTER, 0, None)])
+    name = sequence([character_class(without(PLAIN, taken)), repeated(PLAIN_CHARACTER, 0, None)])
     return rules.define(sequence([literal('"'), name if "" in names else repeated(name, 0, 1), literal('"')]))
 
 

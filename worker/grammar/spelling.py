@@ -18,8 +18,10 @@ _ESSENTIAL = (
 )
 """The bytes that a vocabulary needs for everyday text. Some byte-level vocabularies lack a few of the others."""
 
-_NEGATED = re.compile(r"""("(?:\\.|[^"\\])*")|\[\^(?:\\.|[^\]\\])*\]""", re.DOTALL)
+_LITERAL_OR_CLASS = re.compile(r"""("(?:\\.|[^"\\])*")|\[(\^?)((?:\\.|[^\]\\])*)\]""", re.DOTALL)
 _CHARACTER = re.compile(r"\\x([0-9A-Fa-f]{2})|\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})|\\[ -~]|([^ -~\n])", re.DOTALL)
+_UNIT = r"(\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}|\\?.)"
+_RANGE = re.compile(f"{_UNIT}-{_UNIT}", re.DOTALL)
 
 
 def missing_bytes(pieces: Iterable[bytes]) -> frozenset[int]:
@@ -59,15 +61,31 @@ def spellable_plan(plan: Plan, request: ChatRequest, missing: frozenset[int]) ->
 def _unspellable(constraint: Constraint, missing: frozenset[int]) -> str | None:
     """Return a literal or escaped character of the constraint that needs a missing byte, or None.
 
-    Negated character classes are ignored, because they always allow other characters.
+    Negated character classes are ignored, because they always allow other characters, as are ranges with one end that
+    the vocabulary can spell.
     """
+
+    def required(part: re.Match[str]) -> str:
+        literal, negated, elements = part.groups()
+        return literal or ("" if negated else _RANGE.sub(required_of_range, elements))
+
+    def required_of_range(ends: re.Match[str]) -> str:
+        return ends[1] if all(_first_unspellable(end, missing) is not None for end in ends.groups()) else ""
+
     for text in _texts(constraint):
-        for found in _CHARACTER.finditer(_NEGATED.sub(r"\1", text)):
-            *codes, plain = found.groups()
-            code = next((int(digits, 16) for digits in codes if digits), None)
-            character = plain or "" if code is None else chr(code) if code <= sys.maxunicode else ""
-            if missing.intersection(character.encode(errors="ignore")):
-                return character
+        character = _first_unspellable(_LITERAL_OR_CLASS.sub(required, text), missing)
+        if character is not None:
+            return character
+    return None
+
+
+def _first_unspellable(text: str, missing: frozenset[int]) -> str | None:
+    for found in _CHARACTER.finditer(text):
+        *codes, plain = found.groups()
+        code = next((int(digits, 16) for digits in codes if digits), None)
+        character = plain or "" if code is None else chr(code) if code <= sys.maxunicode else ""
+        if missing.intersection(character.encode(errors="ignore")):
+            return character
     return None
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from worker.grammar.alternatives import kept_apart
+from worker.grammar.ebnf import either as either_of
 from worker.grammar.ebnf import literal
 from worker.grammar.escapes import SpellingError, is_readable, readable_grammar, readable_regex
 from worker.grammar.keywords import SchemaError
@@ -96,6 +98,8 @@ def _lowered(part: Any, path: str, depth: int) -> Any:
     match part:
         case {"type": "const_string", "value": str(text)} if not is_readable(text):
             return grammar(f"root ::= {literal(text)}\n")
+        case {"type": "or", "elements": [_, *_] as options} if all(map(_is_text, options)):
+            return grammar(kept_apart(f"root ::= {either_of([literal(option['value']) for option in options])}\n"))
         case {"type": "grammar", "grammar": str(text)}:
             return {**part, "grammar": _readable(readable_grammar, text, path)}
         case {"type": "regex", "pattern": str(text)}:
@@ -107,6 +111,13 @@ def _lowered(part: Any, path: str, depth: int) -> Any:
         if key not in _PARTS:
             _check_texts(value, f"{path}/{key}")
     return {key: _lowered(value, f"{path}/{key}", depth + 1) if key in _PARTS else value for key, value in part.items()}
+
+
+def _is_text(part: Any) -> bool:
+    match part:
+        case {"type": "const_string", "value": str()}:
+            return True
+    return False
 
 
 def _readable(rewrite: Callable[[str], str], text: str, path: str) -> str:

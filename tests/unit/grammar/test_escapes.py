@@ -1,23 +1,35 @@
-"""Literals and classes as XGrammar reads them: what it prints as ``\\xNN`` is not followed by a hexadecimal digit."""
+"""Literals and classes are written so that XGrammar reads them correctly."""
 
+import json
 import re
+from math import prod
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
-from tests.unit.grammar.texts import Texts
-from worker.grammar.ebnf import literal
+from tests.support.grammar_oracle import Texts, tiny_oracle
+from worker.grammar.ebnf import character_class, literal, united, without
 from worker.grammar.escapes import SpellingError, chunks, readable_grammar, readable_regex
 from worker.grammar.planner import make_plan
+from worker.grammar.schema import schema_grammar
+from worker.grammar.utf8 import utf8_ranges
 
 _SWALLOWED = re.compile("[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f-\xff][0-9a-fA-F]")
 
 
-@given(st.text(st.characters(max_codepoint=0x17F) | st.characters() | st.sampled_from('0aF"\\u')))
+# XGrammar has no NUL; in JSON it is always escaped.
+@settings(max_examples=40, deadline=None)
+@given(
+    st.text(
+        st.characters(min_codepoint=1, max_codepoint=0x17F)
+        | st.characters(codec="utf-8", exclude_characters="\0")
+        | st.sampled_from('0aF"\\u')
+    )
+)
 def test_chunks_are_the_text_and_none_is_misread(text: str) -> None:
     parts = chunks(text)
     assert "".join(parts) == text
@@ -39,6 +51,73 @@ def test_chunks_are_the_text_and_none_is_misread(text: str) -> None:
 )
 def test_a_clients_grammar_is_split_and_ordered(written: str, read: str) -> None:
     assert readable_grammar(written) == read
+
+
+_characters = st.characters(codec="utf-8", exclude_categories=["Cc"])
+_ends = (
+    _characters
+    | st.sampled_from("\x7f\x80\u07ff\u0800\u0fff\u1000가한힣\ud7ff\ue000\uffff\U00010000\U0003ffff\U0010ffff")
+).map(ord)
+
+
+@settings(max_examples=15, deadline=None)
+@given(ends=st.lists(_ends, min_size=2, max_size=2).map(sorted), others=st.lists(_characters, max_size=5))
+def test_a_range_contains_exactly_its_characters(ends: list[int], others: list[str]) -> None:
+    first, last = ends
+    near = [chr(point) for end in ends for point in (end - 1, end, end + 1) if 0x20 <= point <= 0x10FFFF]
+    probes = [character for character in (*near, *others) if not "\ud800" <= character <= "\udfff"]
+    for constraint in (
+        Constraint(kind="grammar", value=f"root ::= {character_class(((first, last),))}"),
+        Constraint(kind="grammar", value=readable_grammar(f"root ::= [\\U{first:08x}-\\U{last:08x}]")),
+        Constraint(kind="regex", value=readable_regex(f"[{_in_class(first)}-{_in_class(last)}]")),
+    ):
+        accepted = [probe for probe in probes if tiny_oracle().accepts(constraint, probe)]
+        assert accepted == [probe for probe in probes if first <= ord(probe) <= last]
+
+
+def _in_class(point: int) -> str:
+    return f"\\{chr(point)}" if chr(point) in "\\]^-[" else chr(point)
+
+
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        (["bbaa", "bba", "a", "baa"], "baaa"),
+        (["aabb", "abab", "abaa", "bb", "bbb", "aaa", "baa"], "babb"),
+        (["1221", "2221", "2212", "1", "112"], "1212"),
+    ],
+)
+def test_alternatives_with_common_ends_are_not_mixed(words: list[str], other: str) -> None:
+    choice = {"type": "or", "elements": [{"type": "const_string", "value": word} for word in words]}
+    for constraint in (
+        Constraint(kind="grammar", value="root ::= " + " | ".join(f'"{word}"' for word in words)),
+        Constraint(kind="structural_tag", value=json.dumps({"format": choice})),
+    ):
+        plan = make_plan(_request(constraint), OutputFormat(), "")
+        assert plan.constraint is not None
+        assert [word for word in [*words, other] if tiny_oracle().accepts(plan.constraint, word)] == words
+    for schema in ({"enum": words}, {"type": "string", "pattern": f"^({'|'.join(words)})$"}):
+        texts = Texts(schema_grammar(json.dumps(schema)))
+        assert [word for word in [*words, other] if f'"{word}"' in texts] == words
+
+
+def test_a_bounded_integer_has_no_more_digits_than_its_bound() -> None:
+    texts = Texts(schema_grammar('{"type":"integer","maximum":19}'))
+    assert [number for number in range(-200, 200) if str(number) in texts] == list(range(-200, 20))
+
+
+def test_korean_syllables_are_all_in_their_range() -> None:
+    assert "한국어" in Texts(readable_grammar("root ::= [가-힣]+"))
+    assert '"한국어"' in Texts(schema_grammar('{"type":"string","pattern":"^.+$"}'))
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 0x10FFFF), (0x20, 0xD7FF), (0xD000, 0xE000), (0x7F, 0x81), (5, 5)])
+def test_the_parts_of_a_range_are_products_of_byte_ranges(first: int, last: int) -> None:
+    parts = list(utf8_ranges(first, last))
+    for start, end in parts:
+        positions = zip(chr(start).encode(), chr(end).encode(), strict=True)
+        assert prod(high - low + 1 for low, high in positions) == end - start + 1
+    assert united(parts) == without(((first, last),), ((0xD800, 0xDFFF),))
 
 
 def test_a_clients_regex_has_its_classes_ordered() -> None:
@@ -63,7 +142,10 @@ def test_a_class_that_excludes_what_cannot_be_excluded_is_refused() -> None:
     ],
 )
 def test_what_cannot_be_written_otherwise_is_refused(constraint: Constraint) -> None:
-    request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint)
     with pytest.raises(RequestRefused) as refusal:
-        make_plan(request, OutputFormat(), "")
+        make_plan(_request(constraint), OutputFormat(), "")
     assert refusal.value.problem.param == "response_format"
+
+
+def _request(constraint: Constraint) -> ChatRequest:
+    return ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint)

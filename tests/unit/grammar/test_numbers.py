@@ -2,10 +2,11 @@
 
 from decimal import Decimal
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.grammar.texts import Texts
+from tests.support.grammar_oracle import Texts
+from worker.grammar.ebnf import Rules
 from worker.grammar.numbers import integer_range, number_range
 
 _ends = st.none() | st.integers(-3000, 3000)
@@ -13,9 +14,10 @@ _decimals = st.none() | st.decimals(-30, 30, places=2)
 
 
 def _texts(expression: str) -> Texts:
-    return Texts(f"root ::= {expression}")
+    return Texts(Rules().text(expression))
 
 
+@settings(max_examples=30, deadline=None)
 @given(least=_ends, most=_ends, number=st.integers(-4000, 4000))
 def test_integers_are_made_exactly_within_the_range(least: int | None, most: int | None, number: int) -> None:
     expression = integer_range(least, most)
@@ -28,6 +30,7 @@ def test_integers_are_made_exactly_within_the_range(least: int | None, most: int
         assert (str(number) in _texts(expression)) == inside
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     least=_decimals,
     most=_decimals,
@@ -48,6 +51,7 @@ def test_decimals_are_made_exactly_within_the_range(
         assert (f"{number:f}" in _texts(expression)) == (above and below)
 
 
+@settings(max_examples=30, deadline=None)
 @given(least=_decimals, most=_decimals, open_below=st.booleans(), open_above=st.booleans())
 def test_the_ends_are_made_unless_the_range_is_open(
     least: Decimal | None, most: Decimal | None, open_below: bool, open_above: bool

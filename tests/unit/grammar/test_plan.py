@@ -9,7 +9,7 @@ import pytest
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
-from tests.unit.grammar.texts import Texts
+from tests.support.grammar_oracle import Texts
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.size import check_size
 

@@ -1,14 +1,17 @@
 """JSON Schema as grammars: which texts they make, and which schemas are refused, where and why."""
 
 import json
+import re
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.grammar.texts import texts_of
+from tests.support.grammar_oracle import Texts
+from worker.grammar.formats import FORMATS
 from worker.grammar.keywords import ASSERTIONS, UNSUPPORTED, SchemaError, UnsupportedKeyword
 from worker.grammar.schema import schema_grammar
 
@@ -50,7 +53,7 @@ OPTIONAL = {"properties": {"a": {"const": 1}, "b": {"const": 2}, "c": {"const": 
         ({"items": [{"const": 1}], "additionalItems": {"const": 2}}, ["[1]", "[1,2,2]"], ["[1,1]"]),
         ({"type": "array", "maxItems": 0}, ["[]"], ["[1]"]),
         ({"type": "string"}, ['""', '"é\\n\\u00e9\\ud83d\\ude00"'], ['"\n"', '"\\ud83d"', "x", '"\\x"']),
-        ({"type": "string", "minLength": 2}, ['"ab"', '"ab\\n\\n"'], ['"a"', '""']),
+        ({"type": "string", "minLength": 2}, ['"ab"', '"한국"', '"ab\\n\\n"'], ['"a"', '"한"', '"😀"', '""']),
         ({"type": "string", "pattern": "^a+$"}, ['"aa"'], ['"ab"', '""']),
         ({"type": "string", "pattern": "b"}, ['"abc"', '"b"'], ['"ac"']),
         ({"type": "string", "pattern": '^["\\\\]$'}, ['"\\""', '"\\\\"'], ['"""', '"\\"']),
@@ -79,7 +82,7 @@ OPTIONAL = {"properties": {"a": {"const": 1}, "b": {"const": 2}, "c": {"const": 
     ],
 )  # fmt: skip
 def test_a_grammar_makes_valid_and_compact_texts_only(schema: Any, made: list[str], not_made: list[str]) -> None:
-    texts = texts_of(json.dumps(schema))
+    texts = Texts(schema_grammar(json.dumps(schema)))
     assert [text for text in made if text not in texts] == []
     assert [text for text in not_made if text in texts] == []
 
@@ -93,13 +96,20 @@ def test_each_keyword_that_cannot_be_held_is_refused_by_name_and_place(keyword: 
     assert f"'{keyword}'" in str(refusal.value)
 
 
+def test_the_documentation_names_every_keyword_and_format() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "json-schema.md").read_text()
+    enforced, refused = page.split("## Refused keywords")
+    assert set(re.findall(r"`(\$?\w+)`", refused.split("##")[0])) == set(UNSUPPORTED)
+    assert ASSERTIONS | set(FORMATS) <= set(re.findall(r"`(\$?[\w-]+)`", enforced))
+
+
 def test_no_keyword_is_both_held_and_refused() -> None:
     assert not ASSERTIONS & set(UNSUPPORTED)
 
 
 @pytest.mark.parametrize("keyword", sorted(UNSUPPORTED))
 def test_a_schema_that_need_not_be_strict_is_held_without_them(keyword: str) -> None:
-    texts = texts_of(json.dumps({"type": "integer", keyword: {"type": "string"}}), strict=False)
+    texts = Texts(schema_grammar(json.dumps({"type": "integer", keyword: {"type": "string"}}), strict=False))
     assert "1" in texts
     assert '"x"' not in texts
 

@@ -1,0 +1,133 @@
+"""Schemas as jsonschema reads them, against the grammars that the real compiler holds a model to.
+
+What a grammar generates must be valid under the schema, and what is valid must be accepted, within the limits of
+docs/json-schema.md. Schemas, values and texts are generated.
+"""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from shared.protocol.formats import OutputFormat
+from shared.protocol.request import ChatRequest, Constraint, Message, Tool
+from tests.security.effort import cases as examples
+from tests.support.grammar_oracle import GrammarOracle, tiny_oracle
+from tests.support.json_schemas import Case, cases, changed, single_cases
+from worker.grammar.keywords import UNSUPPORTED
+from worker.grammar.lengths import LengthWatch
+from worker.grammar.planner import make_plan
+from worker.model.local import default_model
+
+_EDITS = '{}[]",:\\0a1. -'
+
+
+NOT_STRICT = frozenset({"maxLength", *UNSUPPORTED})
+"""The keywords that are ignored in the parameters of tools that are not strict (docs/json-schema.md)."""
+
+
+class Served:
+    """A schema as it is served: a grammar, and an end to the output at the first string that is too long."""
+
+    def __init__(self, oracle: GrammarOracle, schema: Any, **fields: Any) -> None:
+        """``fields`` of the request, instead of output that follows ``schema``."""
+        text = json.dumps(schema, ensure_ascii=False)
+        fields = fields or {"constraint": Constraint(kind="json_schema", value=text)}
+        request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), **fields)
+        plan = make_plan(request, OutputFormat(), "")
+        assert plan.constraint is not None
+        self._oracle = oracle
+        self._constraint = plan.constraint
+        self._bounded = plan.bounded
+        self._validator = jsonschema_rs.Draft202012Validator(text, validate_formats=True)
+
+    def random(self, seed: int) -> str | None:
+        """Return a random text that the model could end with ``stop``."""
+        return self._within_lengths(self._oracle.random(self._constraint, seed))
+
+    def nearest(self, text: str) -> str | None:
+        """Return ``text`` if the model could end with it, or another text that it could end with."""
+        return self._within_lengths(self._oracle.nearest(self._constraint, text))
+
+    def is_valid(self, text: str) -> bool:
+        """Whether ``text`` is JSON that jsonschema accepts. Numbers are compared exactly."""
+        try:
+            value = json.loads(text, parse_float=Decimal)
+        except ValueError:
+            return False
+        return self._validator.is_valid(value)
+
+    def _within_lengths(self, text: str | None) -> str | None:
+        return None if text is None or LengthWatch(self._bounded).exceeds(text) else text
+
+
+@pytest.fixture(scope="module", params=["tiny", "default"])
+def oracle(request: pytest.FixtureRequest) -> GrammarOracle:
+    return tiny_oracle() if request.param == "tiny" else GrammarOracle(Path(default_model()))
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(data=st.data())
+def test_grammars_accept_what_jsonschema_accepts(oracle: GrammarOracle, data: st.DataObject) -> None:
+    case = data.draw(cases)
+    served = Served(oracle, case.schema)
+    for value in data.draw(st.lists(case.values, min_size=5, max_size=5)):
+        text = compact(value)
+        assume(oracle.can_spell(text))
+        assert (served.nearest(text) == text) == served.is_valid(text), text
+        nearly = data.draw(changed_text(value))
+        found = served.nearest(nearly)
+        assert found is None or served.is_valid(found), (nearly, found)
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(case=cases)
+def test_grammars_generate_what_jsonschema_accepts(oracle: GrammarOracle, case: Case) -> None:
+    served = Served(oracle, case.schema)
+    for seed in range(10):
+        text = served.random(seed)
+        assert text is None or served.is_valid(text), text
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(data=st.data())
+def test_arguments_of_tools_that_are_not_strict(oracle: GrammarOracle, data: st.DataObject) -> None:
+    case = data.draw(single_cases)
+    ignored = data.draw(st.dictionaries(st.sampled_from(sorted(UNSUPPORTED)), st.just({"type": "null"}), max_size=2))
+    served = Served(
+        oracle,
+        {"prefixItems": [{"properties": {"arguments": {"properties": {"a": _without(case.schema, NOT_STRICT)}}}}]},
+        tools=(Tool(name="f", parameters=json.dumps({"properties": {"a": case.schema | ignored}, "required": ["a"]})),),
+        tool_choice="required",
+    )
+    for value in data.draw(st.lists(case.values, min_size=5, max_size=5)):
+        text = f'[{{"name": "f", "arguments": {{"a":{compact(value)}}}}}]'
+        assume(oracle.can_spell(text))
+        assert (served.nearest(text) == text) == served.is_valid(text), text
+
+
+def _without(schema: Any, keywords: frozenset[str]) -> Any:
+    if isinstance(schema, list):
+        return [_without(part, keywords) for part in schema]
+    if isinstance(schema, dict):
+        return {key: _without(part, keywords) for key, part in schema.items() if key not in keywords}
+    return schema
+
+
+@st.composite
+def changed_text(draw: st.DrawFn, value: Any) -> str:
+    """Draw the text of ``value`` with one part of the value, or of the text, replaced."""
+    if draw(st.booleans()):
+        return compact(draw(changed(value)))
+    text = compact(value)
+    start = draw(st.integers(0, len(text)))
+    return text[:start] + draw(st.text(_EDITS, max_size=2)) + text[start + draw(st.integers(0, 2)) :]
+
+
+def compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -39,12 +39,17 @@ def same(first: Any, second: Any) -> bool:
 def _check_closed(first: Schema, second: Schema, path: str) -> None:
     """Raise :class:`UnsupportedKeyword` if one schema's ``additionalProperties`` restricts properties of the other."""
     for closed, other in ((first, second), (second, first)):
-        beyond = set(other.get("properties") or ()) - set(closed.get("properties") or ())
+        beyond = _names(other) - _names(closed)
         if beyond and "additionalProperties" in closed and closed["additionalProperties"] is not True:
             raise UnsupportedKeyword(
                 f"{path}/additionalProperties",
                 f"it does not allow '{min(beyond)}' of another schema that must hold too; write them as one schema",
             )
+
+
+def _names(schema: Schema) -> set[str]:
+    properties = schema.get("properties")
+    return set(properties) if isinstance(properties, Mapping) else set()
 
 
 def _types(first: Any, second: Any) -> list[str]:

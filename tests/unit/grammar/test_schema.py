@@ -138,6 +138,8 @@ def test_a_schema_that_need_not_be_strict_is_held_without_them(keyword: str) -> 
         ({"anyOf": []}, "/anyOf", "no schemas"),
         ({"anyOf": [{"const": 1}, False]}, "/anyOf/1", "no value"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "/oneOf", "anyOf"),
+        ({"allOf": [{"properties": 3}, {"additionalProperties": False}]}, "/properties", "object"),
+        ({"allOf": [{"properties": [[]]}, {"additionalProperties": False}]}, "/properties", "object"),
         ({"allOf": [{"pattern": "a"}, {"pattern": "b"}]}, "/allOf/1", "pattern"),
         ({"$ref": "#"}, "", "refers to itself"),
         ({"$ref": "#/a", "a": {"anyOf": [{"$ref": "#/b"}]}, "b": {"$ref": "#/a"}}, "", "refers to itself"),

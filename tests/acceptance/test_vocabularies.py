@@ -39,6 +39,7 @@ TEXTS = (
     "a▁b",
     "<0x41>",
     "São Paulo, größte, naïve",
+    "école, année, größe",
     "中文 と 한국어",
     "😀👩‍👩‍👧",
     "</s><s><eos><|im_end|><|end|>[SEP]",

@@ -34,13 +34,13 @@ _PASS = {"extra-parameters": "pass-through"}
 _ADDRESS = (
     Request(
         fields="?api-version",
-        how="Required, as YYYY-MM-DD or YYYY-MM-DD-preview; every version is served alike.",
+        how="Required, as YYYY-MM-DD or YYYY-MM-DD-preview; all versions are equivalent.",
         test=_UNIT + "test_the_api_version_must_have_the_references_form",
     ),
     Request(
         fields="azureml-model-deployment:",
         headers={"azureml-model-deployment": "m"},
-        how="Chooses the model; one that nobody serves is a 404.",
+        how="Chooses the model; one that no worker serves is a 404.",
         test=_ROUTES + "test_a_deployment_routes_to_its_model",
     ),
     MODEL(
@@ -53,7 +53,7 @@ _ADDRESS = (
         when="drop, ignore",
         body={"surprise": 1},
         headers={"extra-parameters": "ignore"},
-        how="Fields that the reference does not have are passed over.",
+        how="Fields that the reference does not have are ignored.",
         test=_UNIT + "test_extra_parameters_can_be_dropped",
     ),
     Request(
@@ -134,7 +134,7 @@ _REFERENCE = (
         test=_UNIT + "test_null_for_max_tokens_leaves_the_limit_to_the_context",
     ),
     SEED(
-        how="The same seed makes the same text; see the first table.", test=_SDK + "test_a_seed_makes_a_text_repeatable"
+        how="The same seed gives the same text; see the first table.", test=_SDK + "test_a_seed_makes_a_text_repeatable"
     ),
     Request(fields="stop", body={"stop": ["a"]}, how="Up to 4.", test=_EVERY),
     Request(
@@ -145,7 +145,8 @@ _REFERENCE = (
     ),
     JSON_OBJECT(when="text, json_object", test=_SDK + "test_json_of_a_schema_and_of_none"),
     JSON_SCHEMA(
-        how="Not in the reference, but in the SDK. By a grammar.", test=_SDK + "test_json_of_a_schema_and_of_none"
+        how="Not in the reference, but in the SDK. Enforced by a grammar.",
+        test=_SDK + "test_json_of_a_schema_and_of_none",
     ),
     Request(
         fields="tools tools[].type tools[].function tools[].function.name tools[].function.description "
@@ -230,7 +231,7 @@ _ANSWERS = (
     TEXT(test=_SDK + "test_it_streams_what_it_completes"),
     TOOL_CALLS(test=_ROUTES + "test_the_sdk_sees_the_calls_that_the_model_makes"),
     USAGE(how="In streams too.", test=_SDK + "test_it_completes"),
-    REASONING(how="Not in the reference: what a model writes between its marks of reasoning."),
+    REASONING(how="Not in the reference: the text between the model's reasoning markers."),
     TOKEN_LOGPROBS(how="Not in the reference: with `logprobs` as an extra parameter.", test=_CURRENT),
     REFUSAL(how="Not in the reference.", test=_CURRENT),
     TOP_LOGPROBS(how="Not in the reference: with `top_logprobs` as an extra parameter."),

@@ -58,7 +58,7 @@ JSON_OBJECT = partial(
     fields="response_format response_format.type",
     when="json_object",
     body={"response_format": {"type": "json_object"}},
-    how="By a grammar: an object, unless cut off by length.",
+    how="Enforced by a grammar: an object, unless cut off by length.",
 )
 JSON_SCHEMA = partial(
     Request,
@@ -72,14 +72,14 @@ TOOL_CHOICE = partial(
     fields="tool_choice",
     when="none, auto, required",
     body={"tools": [TOOL], "tool_choice": "required"},
-    how="`required` holds for any model, by a grammar.",
+    how="`required` is enforced by a grammar, for any model.",
 )
 TOOL_CHOICE_BY_NAME = partial(
     Request,
     fields="tool_choice tool_choice.type tool_choice.function tool_choice.function.name",
     when="function",
     body={"tools": [TOOL], "tool_choice": NAMED_TOOL},
-    how="Holds for any model, by a grammar.",
+    how="Enforced by a grammar, for any model.",
 )
 SPECULATION = partial(
     Request,
@@ -103,7 +103,7 @@ TEXT = partial(
 REASONING = partial(
     Answer,
     fields="choices[].message.reasoning_content choices[].delta.reasoning_content",
-    how="What a model writes between its marks of reasoning.",
+    how="The text between the model's reasoning markers.",
     test="tests/integration/test_reasoning.py::test_the_model_server_and_azure_tell_it_too",
 )
 TOOL_CALLS = partial(
@@ -114,7 +114,7 @@ TOOL_CALLS = partial(
     "choices[].delta.tool_calls[].index choices[].delta.tool_calls[].id choices[].delta.tool_calls[].type "
     "choices[].delta.tool_calls[].function choices[].delta.tool_calls[].function.name "
     "choices[].delta.tool_calls[].function.arguments",
-    how="Arguments stream as they are made.",
+    how="Arguments are streamed as they are generated.",
 )
 REFUSAL = partial(Answer, fields="choices[].message.refusal choices[].delta.refusal choices[].logprobs.refusal")
 TOKEN_LOGPROBS = partial(

@@ -56,7 +56,7 @@ CHAT_ANSWERS = (
         test="tests/acceptance/test_openai_sdk.py::test_the_stream_helper",
     ),
     REASONING(
-        how="Not OpenAI's: what a model writes between its marks of reasoning, left out where there is none.",
+        how="Not OpenAI's: the text between the model's reasoning markers; omitted if there is none.",
         test="tests/integration/test_reasoning.py::test_it_streams_before_the_content",
     ),
     TOOL_CALLS(test="tests/integration/test_openai_routes.py::test_a_tool_call_streams"),
@@ -64,7 +64,7 @@ CHAT_ANSWERS = (
         fields="choices[].message.function_call choices[].message.function_call.name "
         "choices[].message.function_call.arguments choices[].delta.function_call "
         "choices[].delta.function_call.name choices[].delta.function_call.arguments",
-        how="To those who sent `functions`.",
+        how="If the request has `functions`.",
         test=_RENDER + "test_a_call_in_the_deprecated_form",
     ),
     Answer(
@@ -95,17 +95,17 @@ CHAT_ANSWERS = (
     OPTIONAL_USAGE(test=_A_COMPLETION),
     Answer(
         fields="service_tier",
-        how="To those who name one: the tier that was used.",
+        how="If the request names one: the tier that was used.",
         test=_RENDER + "test_the_tier_is_told_to_those_who_name_one",
     ),
     Answer(
         fields="obfuscation",
-        how="In streams, to those who ask for it.",
+        how="In streams, if requested.",
         test="tests/integration/test_openai_routes.py::test_obfuscation",
     ),
     Answer(
         fields="metadata",
-        how="In the stored completion that is read later, not in the answer itself.",
+        how="In the stored completion, not in the response itself.",
         test="tests/unit/test_stored.py::test_an_answer_is_kept_with_its_messages_and_metadata",
     ),
     Answer(
@@ -127,7 +127,7 @@ CHAT_ANSWERS = (
     ),
     Answer(fields=_moderation(), how="There is no moderation model.", test=_A_COMPLETION),
     ERROR(
-        how="Of every answer that is no completion; in a stream, an event before `[DONE]`.",
+        how="Of every error response; in a stream, an event before `[DONE]`.",
         test=_RENDER + "test_every_kind_of_problem_has_a_status_and_a_body",
     ),
 )

@@ -56,15 +56,15 @@ SAMPLING = (
     PENALTIES(test=_SDK + "test_penalties_change_the_text"),
     SEED(
         how=(
-            "Best effort: the same seed makes the same text under the same `system_fingerprint` while the request is "
-            "alone in its batch. Beside other requests, or other choices, rounding depends on the batch: with "
-            "`--precision exact` in the last digits only, so that few texts differ. After a worker's death a sampled "
-            "text may go on differently."
+            "Best effort: the same seed gives the same text under the same `system_fingerprint` while the request is "
+            "alone in its batch. With other requests or choices in the batch, rounding depends on the batch; with "
+            "`--precision exact` only in the last digits, so that few texts differ. A sampled text may continue "
+            "differently if its worker is lost."
         ),
         test="tests/acceptance/test_main_job.py::test_a_seed_repeats_a_sampled_text",
     ),
     STOP(
-        how="Up to 4. No part of one gets out.",
+        how="Up to 4. No part of a stop string is sent.",
         test="tests/acceptance/test_main_job.py::test_stop_strings_never_leak_in_part",
     ),
     MAX_COMPLETION_TOKENS(how="Left out: as long as the context allows.", test=_SERVED),
@@ -74,7 +74,7 @@ SAMPLING = (
     Request(
         fields="n",
         body={"n": 3},
-        how="So many generations that share the prompt, with seeds derived from the given one; streams too.",
+        how="That many choices from one prompt, with seeds derived from the given one; in streams too.",
         test="tests/acceptance/test_sampling.py::test_choices_stream_side_by_side_with_texts_of_their_own",
     ),
     LOGPROBS(test=_SDK + "test_log_probabilities_fit_the_text"),
@@ -83,7 +83,7 @@ SAMPLING = (
     Request(
         fields="reasoning_effort verbosity",
         body={"reasoning_effort": "low", "verbosity": "low"},
-        how="Given to the chat template; one that does not know them ignores them.",
+        how="Passed to the chat template, which may ignore them.",
         test=_PARSE + "test_fields",
     ),
 )
@@ -98,7 +98,9 @@ STRUCTURE = (
     ),
     JSON_OBJECT(test=_STRUCTURE + "test_json_mode_gives_an_object"),
     JSON_SCHEMA(
-        how="By a grammar, strict or not: valid, unless cut off by length. A schema that can't be held is refused.",
+        how="Enforced by a grammar, strict or not. The text is valid unless it is cut off by length, which "
+        "includes the first string longer than its `maxLength`. A schema that can't be enforced is refused; see "
+        "[json-schema](json-schema.md).",
         test=_STRUCTURE + "test_sixteen_schemas_at_once_all_hold",
     ),
 )
@@ -108,7 +110,9 @@ TOOLS = (
         fields="tools tools[].type tools[].function tools[].function.name tools[].function.description "
         "tools[].function.parameters tools[].function.strict",
         body={"tools": [_STRICT_TOOL]},
-        how="In the model's own format, found from its chat template; a grammar makes the arguments valid.",
+        how="In the model's own format, detected from its chat template. A grammar enforces the arguments' schema. "
+        "Unless the tool is `strict`, unsupported keywords and `maxLength` are ignored; see "
+        "[json-schema](json-schema.md).",
         test=_STRUCTURE + "test_a_named_tool_is_called_with_arguments_of_its_schema",
     ),
     Request(
@@ -121,7 +125,8 @@ TOOLS = (
     ),
     TOOL_CHOICE(test=_SDK + "test_a_tool_that_must_be_called"),
     TOOL_CHOICE_BY_NAME(
-        how="Called exactly once, by any model: a grammar holds it.", test=_SDK + "test_a_named_function_is_called_once"
+        how="Called exactly once: enforced by a grammar, for any model.",
+        test=_SDK + "test_a_named_function_is_called_once",
     ),
     Request(
         fields="tool_choice tool_choice.type tool_choice.allowed_tools tool_choice.allowed_tools.mode "
@@ -131,7 +136,7 @@ TOOLS = (
             "tools": [TOOL],
             "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED_TOOL]}},
         },
-        how="Only these are offered.",
+        how="Only these are offered to the model.",
         test=_PARSE + "test_fields",
     ),
     Request(
@@ -150,7 +155,7 @@ TOOLS = (
         fields="functions functions[].name functions[].description functions[].parameters function_call "
         "function_call.name",
         body={"functions": [FUNCTION], "function_call": {"name": "f"}},
-        how="As tools; the answer has the deprecated form.",
+        how="As tools; the response has the deprecated form.",
         test=_SDK + "test_a_function_that_must_be_called",
     ),
 )
@@ -160,13 +165,13 @@ DELIVERY = (
     Request(
         fields="stream_options stream_options.include_obfuscation",
         body={"stream": True, "stream_options": {"include_obfuscation": True}},
-        how="Chunks are filled up to multiples of 64 bytes. Off unless asked for.",
+        how="Chunks are padded to multiples of 64 bytes. Off by default.",
         test=_ROUTES + "test_obfuscation",
     ),
     Request(
         fields="store metadata",
         body={"store": True, "metadata": {"a": "b"}},
-        how="Kept for a while: read, list, update and delete under `/v1/chat/completions/{id}`. "
+        how="Stored for a limited time: read, list, update and delete under `/v1/chat/completions/{id}`. "
         "Finished even when its API replica dies; a client that leaves cancels it.",
         test=_ROUTES + "test_stored_completions",
     ),
@@ -174,14 +179,14 @@ DELIVERY = (
         fields="service_tier",
         when="auto, default, flex, priority, fast",
         body={"service_tier": "flex"},
-        how="Places in the queue.",
+        how="Selects the band of the queue.",
         test=_ROUTES + "test_waiting_requests_are_served_by_their_tier",
     ),
     Request(fields="service_tier", when="scale", body={"service_tier": "scale"}, test=_SOME_VALUES),
     Request(
         fields="user safety_identifier prompt_cache_key",
         body={"user": "u", "safety_identifier": "s", "prompt_cache_key": "k"},
-        how="Checked by the reference's rules; nothing depends on them.",
+        how="Validated by the reference's rules; otherwise unused.",
         test=_NEUTRAL,
     ),
     Request(

@@ -30,10 +30,10 @@ _REQUESTS = (
     Request(
         fields="best_of n",
         body={"n": 2, "best_of": 3},
-        how="The likeliest `n` of `best_of`, by the mean log probability of their tokens.",
+        how="The `n` most likely of `best_of`, by mean log probability per token.",
         test="tests/unit/test_answers.py::test_the_likeliest_of_each_prompt",
     ),
-    ECHO(how="The prompt stands before the text, in streams too."),
+    ECHO(how="The prompt precedes the text, in streams too."),
     Request(fields="echo", when="with logprobs", body={"echo": True, "logprobs": 0}, test=_REFUSED),
     Request(fields="logprobs", when="0", body={"logprobs": 0}, how="The chosen tokens' own.", test=_SDK),
     Request(

@@ -21,7 +21,7 @@ MESSAGES = (
     Request(
         fields="messages messages[].role messages[].content messages[].name",
         body={"messages": [{"role": "developer", "content": "Be kind.", "name": "ann"}, USER]},
-        how="All roles. A developer is a system where the chat template does not know it. "
+        how="All roles. `developer` becomes `system` if the chat template does not know it. "
         "Special tokens in a text stay text.",
         test="tests/unit/test_prompt_maker.py::test_special_texts_stay_text_in_every_field",
     ),
@@ -29,7 +29,7 @@ MESSAGES = (
         fields="messages[].content[].type messages[].content[].text",
         when="text",
         body=_parts({"type": "text", "text": "Hello"}),
-        how="Parts are joined to one text.",
+        how="Parts are joined into one text.",
         test=_PARSE + "test_fields",
     ),
     Request(
@@ -84,7 +84,7 @@ MESSAGES = (
                 {"role": "tool", "tool_call_id": "c", "content": "1"},
             ]
         },
-        how="Rendered by the chat template, in words where it knows no tools.",
+        how="Rendered by the chat template; as text if it does not support tools.",
         test="tests/acceptance/test_openai_sdk.py::test_a_tool_that_must_be_called",
     ),
     Request(
@@ -126,7 +126,7 @@ MESSAGES = (
     Request(
         fields="messages[].reasoning_content",
         body={"messages": [USER, {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm."}, USER]},
-        how="Not OpenAI's: earlier reasoning goes where the chat template looks for it.",
+        how="Not OpenAI's: earlier reasoning is passed to the chat template.",
         test=_PARSE + "test_calls_and_their_results",
     ),
 )

@@ -87,7 +87,7 @@ _GENERIC = (
     Request(
         fields="ignore_eos",
         body={"ignore_eos": True},
-        how="Goes on to the limit.",
+        how="Generation continues to the limit.",
         test=_MODEL + "test_ignoring_the_end_fills_the_limit",
     ),
     LOGPROBS(test=_MODEL + "test_log_probabilities_belong_to_the_text"),
@@ -109,20 +109,20 @@ _GENERIC = (
         fields="response_format response_format.type response_format.json_schema response_format.json_schema.schema",
         when="json_schema; also text, json_object",
         body={"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}},
-        how="By a grammar. A format that can't be held is refused, not ignored.",
+        how="Enforced by a grammar. A format that can't be enforced is refused, not ignored.",
         test=_UNIT + "test_openais_response_formats",
     ),
     Request(
         fields="response_format response_format.type response_format.value",
         when="const_string, regex, grammar, sequence, triggered_tags and XGrammar's others, or a whole structural_tag",
         body={"response_format": {"type": "const_string", "value": "Hello"}},
-        how="By a grammar.",
+        how="Enforced by a grammar.",
         test=_STRUCTURE + "test_structural_tags_hold",
     ),
     Request(
         fields="chat_template_kwargs",
         body={"chat_template_kwargs": {"enable_thinking": False}},
-        how="Given to the chat template. Names that the service gives itself are refused.",
+        how="Given to the chat template. Names that the service sets itself are refused.",
         test=_UNIT + "test_the_other_fields",
     ),
 )
@@ -155,7 +155,7 @@ _BEAMS = (
     Request(
         fields="length_penalty",
         body={"best_of": 3, "length_penalty": 0.5},
-        how="1 unless set; means nothing without a beam search.",
+        how="1 unless set; no effect without a beam search.",
         test="tests/acceptance/test_sampling.py::test_a_length_penalty_above_zero_makes_beams_longer",
     ),
     Request(
@@ -198,7 +198,7 @@ _LISTED = (
 MODEL_SERVER_ERROR = ERROR(
     how="The reference describes none; these are OpenAI's.", test=_ROUTES + "test_refusals_have_openais_form"
 )
-MODEL_SERVER_USAGE = USAGE(how="In streams, to those who ask for it.", test=_UNIT + "test_the_usage_is_three_numbers")
+MODEL_SERVER_USAGE = USAGE(how="In streams, if requested.", test=_UNIT + "test_the_usage_is_three_numbers")
 
 _ANSWERS = (
     Answer(

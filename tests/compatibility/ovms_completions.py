@@ -46,7 +46,7 @@ _PLAIN_REQUESTS = (
     ),
     Request(fields="logprobs", when="2 or more", body={"logprobs": 2}, test=_PLAIN_REFUSED),
     LOGIT_BIAS(),
-    ECHO(how="The prompt stands before the text."),
+    ECHO(how="The prompt precedes the text."),
     Request(
         fields="n best_of length_penalty",
         body={"n": 2, "best_of": 3, "length_penalty": 0.5},

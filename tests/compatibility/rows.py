@@ -14,10 +14,10 @@ PAGE_TESTS = "tests/unit/test_compatibility.py::"
 class Request:
     """Fields of a request, and a request that has all of them.
 
-    ``fields`` are paths, apart by spaces: ``messages[].role`` is in the body, ``?name`` in the query, ``name:`` among
-    the headers. ``body`` is laid over the interface's plain one. ``how`` tells what becomes of the fields; it is empty
-    where they are refused, because the refusal has its own words. ``when`` names the values that are meant, where not
-    all are. ``test`` is the pytest node of a test that shows it.
+    ``fields`` are space-separated paths: ``messages[].role`` is in the body, ``?name`` in the query, ``name:`` in the
+    headers. ``body`` is merged into the interface's plain one. ``how`` describes the effect of the fields; it is empty
+    if they are refused, because the refusal has its own message. ``when`` names the values that the row is about, if
+    not all. ``test`` is the pytest node of a test.
     """
 
     fields: str
@@ -36,7 +36,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Fields of an answer, as paths; ``how`` tells what they carry, or why they are never sent."""
+    """Fields of an answer, as paths; ``how`` describes their contents, or why they are never sent."""
 
     fields: str
     test: str

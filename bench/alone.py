@@ -1,4 +1,4 @@
-"""The engine alone as a process of its own, for measurements beside it."""
+"""The engine alone in its own process, as the reference for other measurements."""
 
 import json
 import subprocess

@@ -74,7 +74,7 @@ def plumbing(rows: Rows) -> Curves:
             ("store", "store µs/token"),
         )
     ]
-    return Curves("plumbing", "What a token costs beside the engine", "streams at once", "µs of CPU a token", lines)
+    return Curves("plumbing", "CPU cost of a token outside the engine", "streams at once", "µs of CPU a token", lines)
 
 
 def scale(rows: Rows) -> Curves:

@@ -44,7 +44,7 @@ LOADS = (0.25, 0.75)
 
 _SIMULATED = ("--engine", "simulated", "--model", "sim")
 _STATES = f"__keyspace@0__:{keys.STATE_PREFIX}"
-"""Channels on which the store tells of changes to the jobs' states: a claim is the first."""
+"""Keyspace notification channels of the jobs' state keys; the first change is the claim."""
 
 _ENDLESS = 1_000_000
 """Tokens of jobs that only hold their slots."""
@@ -95,7 +95,7 @@ def _watch_idle(fleet: Fleet, workers: int) -> dict[str, object]:
 
 
 class _Probe:
-    """Puts jobs into the queue in the place of an API replica, and hears what becomes of them."""
+    """Puts jobs into the queue like an API replica, and subscribes to their events."""
 
     def __init__(self, queue: JobQueue, pubsub: PubSub, replica: str) -> None:
         self._queue = queue

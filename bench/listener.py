@@ -1,4 +1,4 @@
-"""A subscriber that reads nothing of what it hears: what a replica or a worker is to the store, at next to no cost."""
+"""A subscriber that discards all messages: to the store it looks like a replica or a worker, at almost no cost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 @asynccontextmanager
 async def deaf(port: int, *channels: str) -> AsyncIterator[None]:
-    """Hear what is published on ``channels`` of the store on ``port``, and throw it away, within the block."""
+    """Subscribe to ``channels`` of the store on ``port`` and discard the messages, within the block."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"SUBSCRIBE %s\r\n" % " ".join(channels).encode())
     await reader.readline()

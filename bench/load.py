@@ -25,7 +25,7 @@ class Stream:
     first: float = 0.0
     ended: float = 0.0
     tokens: int = 0
-    """Generated tokens, from the usage at the end; 0 where the server tells none."""
+    """Generated tokens, from the usage at the end; 0 if the server reports none."""
     pieces: int = 0
     """Chunks with text."""
     arrivals: list[float] = field(default_factory=list)

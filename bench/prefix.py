@@ -1,4 +1,4 @@
-"""prefix: what long prompts that begin alike gain by going to the worker that has their beginning, on the real model.
+"""prefix: gain of prefix routing for long prompts with a shared prefix, on the real model.
 
 The same workers are sent as many groups of prompts with routing by prefix and without it in turns, and no two turns
 share a text.
@@ -56,7 +56,7 @@ class _Request:
 
 
 class Client:
-    """Puts jobs into the queue, and hears the frames of the answers, as an API replica does."""
+    """Puts jobs into the queue and subscribes to their frames, like an API replica."""
 
     def __init__(self, redis: ArqRedis, model: str) -> None:
         self._redis = redis
@@ -68,7 +68,7 @@ class Client:
         self._measured = Measured()
 
     async def listen(self) -> None:
-        """Hear frames until cancelled."""
+        """Receive frames until cancelled."""
         async with self._redis.pubsub(ignore_subscribe_messages=True) as pubsub:
             await pubsub.subscribe(keys.replica_channel(self._replica))
             while True:
@@ -82,14 +82,14 @@ class Client:
         queue = JobQueue(self._redis, self._model, prefix_routing=routing)
         dice = random.Random(seed)  # noqa: S311 - texts, no secrets
         numbers = list(itertools.islice(self._groups, GROUPS))
-        beginnings = {number: " ".join(dice.choices(VOCABULARY, k=_SHARED_WORDS)) for number in numbers}
+        prefixes = {number: " ".join(dice.choices(VOCABULARY, k=_SHARED_WORDS)) for number in numbers}
         order = [number for number in numbers for _ in range(REQUESTS)]
         dice.shuffle(order)
         slots = asyncio.Semaphore(CONCURRENCY)
 
         async def send(number: int, question: str) -> None:
             async with slots:
-                await self._ask(queue, number, beginnings[number], question)
+                await self._ask(queue, number, prefixes[number], question)
 
         await asyncio.gather(*(send(number, dice.choice(VOCABULARY)) for number in order))
         return self._measured

@@ -69,7 +69,7 @@ def counts(walked: Walk, alone: Walk) -> dict[str, float]:
 
 
 def complaints(found: dict[str, float], budget: dict[str, float]) -> list[str]:
-    """A sentence for each count that is over its budget, has none, or is gone."""
+    """Return a sentence for each count that exceeds its budget, has none, or no longer exists."""
     sentences = []
     for name, value in found.items():
         if name not in budget:
@@ -106,7 +106,7 @@ def _rounded_up(value: float) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Count; with ``--write``, write the budget too. Returns the exit code: 1 when a count is over its budget."""
+    """Count; with ``--write``, write the budget too. Returns the exit code: 1 if a count exceeds its budget."""
     if arguments not in ([], ["--write"]):
         print(f"'{' '.join(arguments)}' is not understood: give --write or nothing", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""Numbers as tables for people and as JSON for programs."""
+"""Results as human-readable tables and as JSON."""
 
 import json
 import platform

@@ -1,6 +1,6 @@
 """tuning: the pipeline's settings against each other, each in a process of its own, run in turns on the same prompts.
 
-``vinoqueue bench tuning`` tells what the defaults are worth on the machine at hand. A row's ratio is to the first one,
+``vinoqueue bench tuning`` measures what the defaults gain on this machine. A row's ratio is to the first one,
 which is the defaults.
 """
 
@@ -45,7 +45,7 @@ CANDIDATES: Mapping[str, Mapping[str, Any]] = {
 }
 
 _LOADED_AT_ONCE = 3
-"""Beside the first one; more would fill small hosts."""
+"""In addition to the first one; more would fill small hosts."""
 
 
 def run(folder: Path, *, runs: int = 5, candidates: Sequence[str] = tuple(CANDIDATES)) -> dict[str, Any]:

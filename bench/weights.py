@@ -28,7 +28,7 @@ FORMATS = (
 )
 _GGUF = "GGUF"
 _LOADED_AT_ONCE = 3
-"""Converted models in memory at a time, beside the GGUF file."""
+"""Maximum number of converted models in memory at a time, in addition to the GGUF file."""
 
 
 def run(folder: Path, *, runs: int = 5, formats: Sequence[Weights] = FORMATS) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Run:
 
 @dataclass
 class Contestant:
-    """What is measured: ``load`` asks for so many tokens to each of the prompts at once, and tells how it went."""
+    """What is measured: ``load`` requests the given number of tokens for all prompts at once and returns the result."""
 
     name: str
     load: Callable[[list[str], int], Run]

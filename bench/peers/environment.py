@@ -13,7 +13,7 @@ _LAST_LINES = 6
 
 
 class Unavailable(Exception):
-    """A peer can't be had, or does not run, on this machine; the message tells why, for people."""
+    """A peer can't be installed or run on this machine; the human-readable message gives the reason."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class LlamaCpp:
         )  # fmt: skip
 
     def _converted(self, model: Path) -> Path:
-        """The model's file in another form, made once and kept beside the server."""
+        """The model file in another format, converted once and stored in the server's folder."""
         made = ENVIRONMENT.folder / f"{model.name.removesuffix('.gguf')}-{self._weights}.gguf"
         if not made.exists():
             unfinished = made.with_suffix(".part")

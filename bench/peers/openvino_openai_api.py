@@ -46,7 +46,7 @@ class OpenVINOOpenAIAPI:
 
 
 def _converted(model: Path) -> Path:
-    """The model as OpenVINO IR, made once and kept beside the server."""
+    """The model as OpenVINO IR, converted once and stored in the server's folder."""
     made = ENVIRONMENT.folder / model.name.removesuffix(".gguf")
     if not (made / "tokenizer_config.json").exists():
         made.mkdir(exist_ok=True)

@@ -163,7 +163,7 @@ def test_a_prompt_longer_than_the_context_is_refused(real_fleet: Fleet, stream: 
 @pytest.mark.parametrize("streamed", [True, False])
 def test_a_client_that_goes_away_frees_the_engine(real_fleet: Fleet, streamed: bool) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", real_fleet.port)
-    # A story that ends by itself might do so before the worker has told that it is at it.
+    # A story that ends by itself might do so before the worker has reported that it is running.
     body = {"model": MODEL, "messages": chat("Tell me a very long story."), "max_tokens": 4000, "ignore_eos": True}
     body["stream"] = streamed
     connection.request("POST", "/v3/chat/completions", json.dumps(body), {"content-type": "application/json"})

@@ -55,8 +55,8 @@ def _faults_of(exchange: Exchange, expected: dict[str, str], scenario: Scenario)
         yield f"the beginning of its text differs from {_first_difference(exchange.text, whole)}"
     if exchange.after_end:
         yield "text came after its terminal event"
-    told = exchange.outcome == "failed" or (exchange.outcome == "refused" and exchange.status not in (429, 503))
-    if told and not _is_excused(exchange, scenario):
+    failed = exchange.outcome == "failed" or (exchange.outcome == "refused" and exchange.status not in (429, 503))
+    if failed and not _is_excused(exchange, scenario):
         yield f"ended with status {exchange.status} and {exchange.error}"
     again = exchange.outcome == "refused" and exchange.status in (429, 503)
     if again and not exchange.retry_after and not _is_excused(exchange, scenario):

@@ -1,4 +1,4 @@
-"""The faults: each is a function of a lab and a fault, and returns when it is over."""
+"""The faults: each is a function of a lab and a fault, and returns when the fault has ended."""
 
 import asyncio
 import os

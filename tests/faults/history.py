@@ -72,7 +72,7 @@ class History:
         return sum(one.outcome == outcome for one in self.exchanges)
 
     def write(self, path: Path) -> None:
-        """Write the history as JSON lines, for people."""
+        """Write the history as JSON lines."""
         lines: Iterable[object] = [
             *({"fault": what, "at": at} for at, what in self.faults),
             *(msgspec.to_builtins(one) for one in self.exchanges),

@@ -1,4 +1,4 @@
-"""How the processes of a run reach their store: directly, through proxies, over TLS, or as Sentinel tells."""
+"""How the processes of a run reach their store: directly, through proxies, over TLS, or through Sentinel."""
 
 import ssl
 import subprocess

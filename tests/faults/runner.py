@@ -61,7 +61,7 @@ class Result:
 async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
     """Run ``scenario`` with its data in ``folder``; the same ``seed`` sends the same requests.
 
-    When an invariant is broken, the history is in ``folder/history.jsonl``, the logs beside it.
+    When an invariant is broken, the history is in ``folder/history.jsonl``, the logs in the same folder.
     """
     lab = await asyncio.to_thread(Lab, scenario, folder)
     history = History()
@@ -102,7 +102,7 @@ async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
 
 
 async def _under_load(lab: Lab, clients: Clients, history: History) -> None:
-    """Run the clients to their end, and the faults beside them as long as there is load."""
+    """Run the clients to their end, and the faults at the same time, as long as there is load."""
     load = asyncio.create_task(clients.run())
     poison = [asyncio.create_task(clients.poison()) for _ in range(lab.scenario.poison)]
     faults = [asyncio.create_task(_inflict(lab, fault, history, load)) for fault in lab.scenario.faults]

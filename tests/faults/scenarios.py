@@ -64,11 +64,11 @@ class Scenario:
     broken_connections: bool = False
     """Whether clients may see connections that end early: their API replica was killed."""
     forgetful: bool = False
-    """Whether the store loses what it had, so that no journal tells what became of a request."""
+    """Whether the store loses its data, so that no journal shows what happened to a request."""
     poison: int = 0
-    """Clients beside the load that each send one request which kills every engine."""
+    """Number of additional clients that each send one request which kills every engine."""
     stuck: int = 0
-    """Clients beside the load that open a stream and never read."""
+    """Number of additional clients that open a stream and never read."""
     ballast: int = 0
     """Keys in another database of the store, so that it takes a while to load after a restart."""
     locked: float = 0.0
@@ -281,7 +281,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         link="sentinel",
         # A replica that joins is sent everything at once, not after the usual wait for others.
         store=("--appendonly", "yes", "--repl-diskless-sync-delay", "0"),
-        # Replication is asynchronous: what the replica had not received is lost, and its clients are told.
+        # Replication is asynchronous: what the replica had not received is lost, and its clients get an error.
         visible=("lost in an outage",),
     ),
     Scenario(name="store-tls", what="rediss:// with a private certificate authority", load=BURST, link="tls"),

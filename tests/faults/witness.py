@@ -31,7 +31,7 @@ class Attempts:
 
 
 class Witness(Attempts):
-    """Hears every frame that is published while it runs."""
+    """Records every frame that is published while it runs."""
 
     def __init__(self, lab: Lab) -> None:
         super().__init__()

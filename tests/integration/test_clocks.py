@@ -97,7 +97,7 @@ async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redi
         await eventually(relay.streams)
         (answer,) = relay.streams()
         await relay.recovered()
-        # The worker goes on: an answer that was timed out by the wrong clock is over by now.
+        # The worker goes on: a response that was timed out by the wrong clock has ended by now.
         for event in (Started("w1", 3, "fp"), Delta(0, (1,), "Hi"), Finished(1, "stop")):
             await awaitable(redis.rpush(keys.journal("job-a1"), encode_event(event)))
         relay.catch_up(answer)

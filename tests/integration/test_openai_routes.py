@@ -88,7 +88,7 @@ def test_log_probabilities_of_every_token(session_fleet: Fleet, text: str) -> No
     assert logprobs.content is not None
     assert b"".join(bytes(token.bytes or []) for token in logprobs.content).decode() == text
     assert whole.usage is not None
-    # The token that ends the text is counted, but not told.
+    # The token that ends the text is counted, but not sent.
     assert len(logprobs.content) == whole.usage.completion_tokens - 1
     streamed = b""
     for chunk in chunks(session_fleet, messages=said(text), logprobs=True):

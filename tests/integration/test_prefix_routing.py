@@ -1,4 +1,4 @@
-"""Requests whose prompts begin alike find the same worker, through the API and a real store."""
+"""Prefix routing through the API and a real store: prompts with a shared prefix go to the same worker."""
 
 import threading
 from collections.abc import Iterator

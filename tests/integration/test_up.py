@@ -198,7 +198,7 @@ def test_a_child_that_dies_is_started_again(up: Up, part: str) -> None:
     up.until_ready()
     before = up.child(f"cli.main {part}")
     os.kill(before, signal.SIGKILL)
-    up.until(lambda: "was killed by SIGKILL; it starts again" in up.output, "the death to be told")
+    up.until(lambda: "was killed by SIGKILL; it starts again" in up.output, "the death to be logged")
     up.until(lambda: up.pids(f"cli.main {part}") not in ([], [before]), "another process")
     command = re.findall(r"^ *(curl .*)$", up.output, re.MULTILINE)[0].replace("curl", "curl -sf")
     up.until(lambda: subprocess.run(["sh", "-c", command], capture_output=True).returncode == 0, "an answer")

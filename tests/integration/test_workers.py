@@ -90,7 +90,7 @@ def test_a_stream_survives_the_death_of_its_engine(small_fleet: Fleet) -> None:
     assert text_of(stream(small_fleet, content, 60)).count(" ") > 50
     small_fleet.until(
         lambda: [worker["engine_restarts"] for worker in small_fleet.workers("serving")] == [1],
-        "the restart to be told",
+        "the restart to be logged",
     )
 
 

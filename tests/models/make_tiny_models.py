@@ -1,7 +1,7 @@
-"""Makes the tiny models beside this file: random weights, and one vocabulary of each kind that models come with.
+"""Makes the tiny models in this folder: random weights, and one vocabulary of each kind that models come with.
 
-The tests load what is committed; only a change to the models needs this script. Its requirements are in the README.md
-beside it; the project's own environment does not have them::
+The tests load what is committed; only a change to the models needs this script. Its requirements are listed in
+README.md; the project's own environment does not have them::
 
     python tests/models/make_tiny_models.py [FOLDER]
 """

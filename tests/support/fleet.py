@@ -65,8 +65,8 @@ class Fleet:
     """One store with any number of workers and API replicas."""
 
     def __init__(self, folder: Path, *store_options: str, local: bool = False) -> None:
-        """``store_options`` are Valkey's own. With ``local``, all meet at its Unix socket, and store and replicas run
-        beside the engine, as under ``up``."""
+        """``store_options`` are Valkey's own. With ``local``, all connect to its Unix socket, and store and
+        replicas leave the first CPU to the engine, as under ``up``."""
         self.folder = folder
         self._cpus = beside_engine(own_cpus()) if local else frozenset[int]()
         self.store = Store(folder / "store", free_port(), *store_options)
@@ -115,7 +115,7 @@ class Fleet:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def worker(self, *arguments: str) -> Process:
-        """Start a worker, simulated unless told otherwise, and wait until it serves."""
+        """Start a worker, simulated by default, and wait until it serves."""
         before = len(self.workers("serving"))
         process = self.start("worker", *(arguments or SIMULATED))
         self.until(lambda: len(self.workers("serving")) > before, "the worker to serve")

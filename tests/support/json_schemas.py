@@ -177,7 +177,7 @@ def _unions(draw: st.DrawFn, inner: Cases) -> Case:
 
 @st.composite
 def _variants(draw: st.DrawFn, inner: Cases) -> Case:
-    """Draw objects that are told apart by a constant property."""
+    """Draw objects that a constant property distinguishes."""
     ones, others = draw(inner), draw(inner)
     options = [
         {"type": "object", "properties": {"kind": {"const": name}, "v": case.schema}, "required": ["kind", "v"]}

@@ -6,8 +6,10 @@ import pytest
 
 
 class WallClock:
-    """Stands still, at a whole second, until it is advanced. Replaces :func:`time.time`, which the simulated store uses
-    too: for leases, limits and expiring keys."""
+    """A clock that starts at a whole second and is advanced by hand.
+
+    Replaces :func:`time.time`, which the simulated store also uses: for leases, limits and expiring keys.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._now = float(int(time.time()))

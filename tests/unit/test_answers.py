@@ -47,7 +47,7 @@ def said(*texts: str, reason: FinishReason = "stop", started: Started = STARTED,
 
 
 def answered(*jobs: Sequence[Event]) -> ResponseStream:
-    """An answer whose jobs have told all their events, in turns."""
+    """A response whose jobs have published all their events, in turns."""
     answer = ResponseStream([f"job{number}" for number in range(len(jobs))], "m")
     for turn in range(max(map(len, jobs))):
         for choice, events in enumerate(jobs):
@@ -89,7 +89,7 @@ def reasons(chunks: Iterable[dict[str, Any]]) -> dict[int, str]:
 
 
 def told(chunks: Iterable[dict[str, Any]]) -> list[tuple[str, list[str]]]:
-    """Each chunk's text with the tokens beside it, for chunks that have tokens."""
+    """Each chunk's text and its tokens, for chunks that have tokens."""
     choices = [choice for chunk in chunks for choice in chunk["choices"] if choice["logprobs"]]
     return [
         (choice["delta"]["content"], [token["token"] for token in choice["logprobs"]["content"]]) for choice in choices

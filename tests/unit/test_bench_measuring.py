@@ -85,7 +85,7 @@ def test_usage_of_this_process_and_its_children() -> None:
     assert cpu_seconds(os.getpid()) >= before + 0.05
     assert resident(os.getpid()) > 1_000_000
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        # Other tests' fleets may be alive beside it.
+        # Other tests' fleets may be running at the same time.
         mine = family(os.getpid())
         assert (mine[0], mine.count(child.pid)) == (os.getpid(), 1)
         assert family(child.pid) == [child.pid]

@@ -1,4 +1,4 @@
-"""Other servers beside the bench: what keeps one from being measured is told, and costs the others nothing."""
+"""Peers of the benchmark: the reason why one can't be measured is reported, and the others are measured anyway."""
 
 import sys
 from pathlib import Path

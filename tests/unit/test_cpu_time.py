@@ -12,7 +12,7 @@ import pytest
 
 from worker.cpu_time import CpuTime
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="available on Linux only")
 
 
 @contextmanager

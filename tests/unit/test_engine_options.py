@@ -1,4 +1,4 @@
-"""What an engine is told at its start, as settings and the machine have it."""
+"""Options of the engine process, from settings and the machine."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def options(**settings: object) -> EngineOptions:
 
 
 def machine(folder: Path, *, free: int, limit: str = "max", used: int = 0) -> tuple[Path, Path]:
-    """The files in which a kernel tells of memory; ``free`` and ``used`` are in bytes."""
+    """The kernel's files about memory; ``free`` and ``used`` are in bytes."""
     meminfo = folder / "meminfo"
     meminfo.write_text(f"MemTotal: {64 * GB // 1024} kB\nMemFree: 1 kB\nMemAvailable: {free // 1024} kB\n")
     (folder / "memory.max").write_text(f"{limit}\n")

@@ -1,4 +1,4 @@
-"""Who runs on which CPU beside an engine that computes on CPUs."""
+"""Process placement: which process runs on which CPU when the engine computes on CPUs."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Digests of the beginnings of prompts."""
+"""Digests of prompt prefixes."""
 
 import msgspec
 
@@ -21,7 +21,7 @@ def digests(request: ChatRequest) -> list[str]:
 
 
 def shared(one: ChatRequest, other: ChatRequest) -> int:
-    """Of how many beginnings both have the same digest."""
+    """Return how many prefixes have the same digest in both."""
     return len(set(digests(one)) & set(digests(other)))
 
 

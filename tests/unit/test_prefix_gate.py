@@ -1,4 +1,4 @@
-"""Prompts that begin alike wait for the first of them."""
+"""The prefix gate: prompts with a shared prefix wait for the first of them."""
 
 import asyncio
 from collections.abc import Sized
@@ -80,7 +80,7 @@ async def test_a_conversation_waits_only_for_what_is_not_computed_yet() -> None:
     prefix_gate = PrefixGate()
     await prefix_gate.acquire(1, prompt(1))
     prefix_gate.release(1, computed=True)
-    # All begin alike, and what they go on with is new.
+    # All share a prefix and continue differently.
     await prefix_gate.acquire(2, prompt(2, tail=1000))
     await prefix_gate.acquire(3, prompt(3, tail=1000))
     same = start(prefix_gate, 4, prompt(3, tail=1000))

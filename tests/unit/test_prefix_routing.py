@@ -1,4 +1,4 @@
-"""Prompts that begin alike go to the same worker, when its load allows; and no job is ever left for it."""
+"""Prefix routing: prompts with a shared prefix go to the same worker if its load allows, and no job is left waiting."""
 
 import asyncio
 from collections import Counter
@@ -274,7 +274,7 @@ async def test_a_full_worker_that_is_woken_has_others_woken_instead(redis: ArqRe
         await put(queue, "a1", "a")
         consumer.wake()
         await asyncio.wait_for(began.wait(), 30)
-        # Its load is told too low, as where an answer has just ended while it claimed another.
+        # Its reported load is too low, as when a response has just ended while it claimed another job.
         await idle(queue)
         assert await put(queue, "a2", "a") == "w1"
         async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:

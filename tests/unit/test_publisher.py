@@ -21,7 +21,7 @@ PATIENCE = 10.0
 
 
 class HeldLine:
-    """Keeps what is sent, and answers when it is told to."""
+    """Records what is sent, and replies on request."""
 
     def __init__(self) -> None:
         self.sent: list[list[bytes]] = []
@@ -78,7 +78,7 @@ class HeldLine:
 
 
 class Rig:
-    """A publisher at work, with what it has told its worker."""
+    """A running publisher, with what it has reported to its worker."""
 
     def __init__(self) -> None:
         self.line = HeldLine()
@@ -196,7 +196,7 @@ async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_ag
     await eventually(lambda: len(rig.line.sent) == 2)
     rig.line.answer([1, 1])
     await eventually(lambda: len(rig.line.sent) == 3)
-    # A job that goes on is told as (id, attempt, event), one that ends as (id, attempt, 1, number of events, event).
+    # A running job is reported as (id, attempt, event), one that ends as (id, attempt, 1, number of events, event).
     endings = [command[-5:-1] == [b"a", b"1", b"1", b"1"] for command in rig.line.sent]
     assert endings == [False, False, True]
 

@@ -44,7 +44,7 @@ async def test_a_worker_takes_no_more_than_its_free_slots(queue: JobQueue) -> No
 async def test_workers_with_free_slots_share_the_queue(queue: JobQueue) -> None:
     await queue.claim("w1", used=0, slots=8)
     await queue.claim("w2", used=0, slots=8)
-    # Subscribed workers only count as free: these two have told their load by claiming.
+    # Subscribed workers only count as free: these two have reported their load by claiming.
     await queue.redis.zadd(keys.load("tiny"), {"w1": 0, "w2": 0})
     pairs = {f"j{number}": number for number in range(4)}
     await queue.redis.mset({keys.payload(name): b"payload" for name in pairs})

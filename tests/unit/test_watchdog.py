@@ -8,7 +8,7 @@ BOUND = 15.0
 
 
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that is advanced by hand."""
 
     def __init__(self) -> None:
         self.now = 1000.0

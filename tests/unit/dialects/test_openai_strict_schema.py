@@ -1,4 +1,4 @@
-"""The rules for schemas, told as the OpenAI service tells them."""
+"""The rules for strict schemas, with the messages of OpenAI's service."""
 
 from typing import Any
 

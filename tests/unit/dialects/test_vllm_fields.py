@@ -1,4 +1,4 @@
-"""vLLM's fields beside OpenAI's under ``/v1``: what they become, and what is refused."""
+"""vLLM's fields in OpenAI requests under ``/v1``: how they are parsed, and what is refused."""
 
 import json
 from typing import Any

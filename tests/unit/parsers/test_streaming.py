@@ -1,4 +1,4 @@
-"""What can be told is told at once."""
+"""Parsers emit text as soon as its meaning is certain."""
 
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, parser_for
 from shared.protocol.formats import OutputFormat

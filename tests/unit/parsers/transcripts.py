@@ -50,7 +50,7 @@ HERMES = (
         calls=(CODE,),
     ),
     Transcript(
-        name="arguments as a string, null or absent, fields beside them",
+        name="arguments as a string, null or absent, with other fields",
         tools="hermes",
         text='<tool_call>{"id": 7, "name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}</tool_call>'
         '<tool_call>{"type": "function", "name": "get_time", "arguments": null}</tool_call>'

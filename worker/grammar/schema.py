@@ -189,7 +189,9 @@ class SchemaCompiler:
         values = [value for value in values if kinds is None or kinds_of_value(value) & set(kinds)]
         others = set(schema) - {"const", "enum", "type"}
         if others and self._strict:
-            raise UnsupportedKeyword(f"{path}/{min(others)}", "beside 'enum' and 'const' only 'type' is supported")
+            raise UnsupportedKeyword(
+                f"{path}/{min(others)}", "only 'type' is supported together with 'enum' and 'const'"
+            )
         if not values:
             raise SchemaError(path, "no value is allowed")
         return self._rules.define(either([literal(msgspec.json.encode(value).decode()) for value in values]))
@@ -278,7 +280,7 @@ class SchemaCompiler:
             expression, keyword = f"^(?:{FORMATS[form]})$", "format"
         elif form is not None and self._strict:
             known = ", ".join(sorted(FORMATS))
-            reason = "not supported beside 'pattern'" if expression is not None else f"supported are {known}"
+            reason = "not supported together with 'pattern'" if expression is not None else f"supported are {known}"
             raise UnsupportedKeyword(f"{path}/format", f"'{form}': {reason}")
         if expression is None:
             return self._json.string(least, None if self._lengths else most)
@@ -291,7 +293,9 @@ class SchemaCompiler:
         too_long = most is not None and (content.most is None or content.most > most)
         if self._strict and (content.least < least or too_long):
             name = "maxLength" if too_long else "minLength"
-            raise UnsupportedKeyword(f"{path}/{name}", f"not supported beside '{keyword}', unless that implies it")
+            raise UnsupportedKeyword(
+                f"{path}/{name}", f"not supported together with '{keyword}', unless that implies it"
+            )
         return self._rules.define(sequence([literal('"'), content.text, literal('"')]))
 
     def _number(self, schema: Schema, path: str, *, whole: bool) -> str:

@@ -9,7 +9,7 @@ from worker.grammar.keywords import UnsupportedKeyword
 from worker.grammar.schema import SchemaCompiler
 
 _TEXT = '([^<] | "<" [^/])*'
-"""Text without the beginning of an end tag, which would close the parameter."""
+"""Text without the start of an end tag, which would close the parameter."""
 
 
 def xml_parameters(rules: Rules, schema: Mapping[str, Any]) -> str:

@@ -62,6 +62,7 @@ def test_calls_that_may_be_made_go_unguided() -> None:
         ('root ::= "\U00040000"', "grammar"),
         (r'root ::= "[^\x04]"', "grammar"),
         (r"a[\x04]", "regex"),
+        (r"root ::= [\u0004-\U00040000]", "grammar"),
         (json.dumps({"type": "const_string", "value": "\x04"}), "structural_tag"),
         (json.dumps({"type": "sequence", "elements": [{"type": "regex", "pattern": r"\x04"}]}), "structural_tag"),
     ],
@@ -78,6 +79,7 @@ def test_a_character_that_can_not_be_spelled_is_named(value: str, kind: Constrai
         (r'root ::= "\\u0004"', "grammar"),
         (r'root ::= [^"\\\x04]*', "grammar"),
         (r"[^\x04]+", "regex"),
+        (r"root ::= [\u0004-z\U00040000-\U0010ffff]", "grammar"),
         (json.dumps({"type": "grammar", "grammar": r'root ::= [^\x04] "\\u0004"'}), "structural_tag"),
     ],
 )

@@ -49,7 +49,7 @@ class GrammarOracle:
 
     def accepts(self, constraint: Constraint, text: str) -> bool:
         """Whether ``text`` is a complete text of the constraint's language."""
-        return self.nearest(constraint, text) == text
+        return self._generate(constraint, text, openvino_genai.GenerationConfig(do_sample=False), more=0) == text
 
     def nearest(self, constraint: Constraint, text: str) -> str | None:
         """Return ``text`` if the constraint accepts it, else a text with the same start; None if that has no end."""
@@ -67,10 +67,12 @@ class GrammarOracle:
         """Whether the vocabulary has tokens for all of ``text``."""
         return all(bytes([byte]) in self._tokens for byte in text.encode())
 
-    def _generate(self, constraint: Constraint, text: str, config: openvino_genai.GenerationConfig) -> str | None:
+    def _generate(
+        self, constraint: Constraint, text: str, config: openvino_genai.GenerationConfig, more: int = _MORE_TOKENS
+    ) -> str | None:
         wanted = [*self._spelled(text.encode()), self._end]
         config.structured_output_config = structure(constraint)
-        config.max_new_tokens = len(wanted) + _MORE_TOKENS
+        config.max_new_tokens = len(wanted) + more
         prompt = openvino.Tensor(numpy.array([wanted], numpy.int64))
         *tokens, last = self._pipeline.generate(prompt, config).tokens[0]
         return b"".join(self._pieces[token] for token in tokens).decode() if last == self._end else None

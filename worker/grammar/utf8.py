@@ -1,7 +1,7 @@
 """Splits ranges of characters so that XGrammar compiles them to exactly their UTF-8 sequences.
 
 XGrammar mistranslates a range whose ends differ in more than the last bytes: ``[\\u0800-\\ud7ff]`` lacks U+D000 to
-U+D7FF, most of the Korean syllables, and ``[ -\\u0800]`` allows overlong sequences. It is exact for a range that is the
+U+D7FF, which are Korean syllables, and ``[ -\\u0800]`` allows overlong sequences. It is exact for a range that is the
 product of one byte range for each position.
 """
 

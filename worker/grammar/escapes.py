@@ -1,4 +1,4 @@
-"""Rewrites grammars and regular expressions so that XGrammar reads them correctly.
+"""Rewrites grammars so that XGrammar reads them correctly.
 
 XGrammar prints control characters and U+007F to U+00FF as ``\\xNN``, and then parses every following hexadecimal digit
 as part of the escape: ``"ße"`` becomes U+0DFE. This happens whenever a grammar is compiled, however the character was
@@ -22,7 +22,6 @@ _UNIT = re.compile(
 _CODE = re.compile(r"\\[xuU]\{?([0-9a-fA-F]+)\}?")
 _SHORTHAND = re.compile(r"\\[dDsSwW]")
 _EBNF_PART = re.compile(r'#[^\n]*|"(?:[^"\\\n]|\\.)*"|\[(?:[^\]\\\n]|\\.)*\]', re.DOTALL)
-_REGEX_PART = re.compile(r"\\.|\[(?:[^\]\\]|\\.)*\]", re.DOTALL)
 
 
 class SpellingError(ValueError):
@@ -42,14 +41,6 @@ def is_readable(text: str) -> bool:
 def readable_grammar(ebnf: str) -> str:
     """Return a grammar with its literals, classes and alternatives rewritten. Raises :class:`SpellingError`."""
     return kept_apart(_EBNF_PART.sub(lambda part: _ebnf_part(part[0]), ebnf))
-
-
-def readable_regex(pattern: str) -> str:
-    """Return a regular expression with its classes rewritten. Raises :class:`SpellingError`.
-
-    Outside classes, XGrammar turns each character into its own literal, so nothing needs to be split.
-    """
-    return _REGEX_PART.sub(lambda part: _class(part[0]) if part[0].startswith("[") else part[0], pattern)
 
 
 def _ebnf_part(part: str) -> str:

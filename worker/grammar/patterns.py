@@ -1,16 +1,20 @@
-"""Compiler from regular expressions (ECMA-262, JSON Schema's ``pattern``) to grammars of JSON strings.
+"""Compiler from regular expressions (ECMA-262, JSON Schema's ``pattern``) to grammars of text or of JSON strings.
 
-Matched characters are escaped as in JSON: a quotation mark in the text is ``\\"`` in the output. Classes that differ
-between regular expression dialects (``\\w``, ``\\D`` ...) match only the characters that all dialects agree on.
+XGrammar's own compiler mixes alternatives (:mod:`worker.grammar.alternatives`) and misreads classes
+(:mod:`worker.grammar.utf8`). In JSON strings, matched characters are escaped: a quotation mark in the text is ``\\"``
+in the output. Classes that differ between regular expression dialects (``\\w``, ``\\D`` ...) match only the
+characters that all dialects agree on.
 """
 
 import re
+from collections.abc import Callable
 
 import msgspec
 
 from worker.grammar.ebnf import (
     LAST_CHARACTER,
     Ranges,
+    Rules,
     character_class,
     either,
     literal,
@@ -23,6 +27,7 @@ from worker.grammar.ebnf import (
 _MOST_DEPTH = 40
 _ESCAPED = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
 _UNWRITABLE: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0xDFFF))
+_UNTYPABLE: Ranges = ((0x00, 0x00), (0xD800, 0xDFFF))
 _EVERY: Ranges = ((0, LAST_CHARACTER),)
 _DIGITS: Ranges = ((0x30, 0x39),)
 _WORD: Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
@@ -36,7 +41,7 @@ _CLASSES = {
 _CONTROLS = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C, "v": 0x0B, "0": 0x00}
 _QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _BRACES = re.compile(r"\{([0-9]{1,6})(,?)([0-9]{0,6})\}")
-_GROUP = re.compile(r"\((?:\?:|\?<[A-Za-z_][A-Za-z0-9_]*>|(?!\?))")
+_GROUP = re.compile(r"\((?:\?:|\?P?<[A-Za-z_][A-Za-z0-9_]*>|(?!\?))")
 _HEXADECIMAL = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
 
 
@@ -57,14 +62,21 @@ def string_content(pattern: str, anything: str) -> Matched:
 
     ``anything`` is the expression for the text before and after an unanchored match. Raises :class:`PatternError`.
     """
-    return _Reader(pattern, anything).whole()
+    return _Reader(pattern, anything, _in_json).whole()
+
+
+def text_grammar(pattern: str) -> str:
+    """Return the grammar of the texts that ``pattern`` matches as a whole. Raises :class:`PatternError`."""
+    return Rules().text(_Reader(pattern, None, _in_text).whole().text)
 
 
 class _Reader:
-    def __init__(self, pattern: str, around: str) -> None:
+    def __init__(self, pattern: str, around: str | None, one_of: "Callable[[Ranges], Matched]") -> None:
+        """``around`` matches the text next to an unanchored match; ``None``: there is none."""
         self._pattern = pattern
         self._at = 0
         self._around = around
+        self._one_of = one_of
         self._depth = 0
 
     def whole(self) -> Matched:
@@ -77,7 +89,7 @@ class _Reader:
 
     def _anchored(self) -> Matched:
         """Read an alternative, with arbitrary text on each side that is not anchored."""
-        anywhere = Matched(self._around, 0, None)
+        anywhere = Matched('""', 0, 0) if self._around is None else Matched(self._around, 0, None)
         parts = [] if self._take("^") else [anywhere]
         parts.append(self._row())
         if not self._take("$"):
@@ -112,12 +124,12 @@ class _Reader:
             raise PatternError("nothing to repeat before '{'")
         self._at += 1
         if character == "[":
-            return _one_of(self._class())
+            return self._one_of(self._class())
         if character == ".":
-            return _one_of(without(_EVERY, _LINE_ENDS))
+            return self._one_of(without(_EVERY, _LINE_ENDS))
         if character == "\\":
-            return _one_of(self._escape())
-        return _one_of(_single(ord(character)))
+            return self._one_of(self._escape())
+        return self._one_of(_single(ord(character)))
 
     def _group(self) -> Matched:
         found = _GROUP.match(self._pattern, self._at)
@@ -212,14 +224,24 @@ def _single(point: int) -> Ranges:
     return ((point, point),)
 
 
-def _one_of(ranges: Ranges) -> Matched:
+def _in_text(ranges: Ranges) -> Matched:
+    """Return the expression for one character of ``ranges``."""
+    typable = without(ranges, _UNTYPABLE)
+    if not typable:
+        raise PatternError("a class has no character that a text can have")
+    return Matched(_plain(typable), 1, 1)
+
+
+def _plain(ranges: Ranges) -> str:
+    first, last = ranges[0]
+    return literal(chr(first)) if len(ranges) == 1 and first == last else character_class(ranges)
+
+
+def _in_json(ranges: Ranges) -> Matched:
     """Return the expression for one character of ``ranges``, escaped as in JSON."""
     options = []
-    plain = without(ranges, _UNWRITABLE)
-    if len(plain) == 1 and plain[0][0] == plain[0][1]:
-        options.append(literal(chr(plain[0][0])))
-    elif plain:
-        options.append(character_class(plain))
+    if plain := without(ranges, _UNWRITABLE):
+        options.append(_plain(plain))
     escaped = [sign for point, sign in _ESCAPED.items() if any(first <= point <= last for first, last in ranges)]
     if escaped:
         options.append(sequence([literal("\\"), character_class(united((ord(sign), ord(sign)) for sign in escaped))]))

@@ -9,9 +9,10 @@ from shared.protocol.formats import GUIDED, HARMONY_START, REASONING_FORMATS, TO
 from shared.protocol.request import ChatRequest, Constraint
 from worker.grammar import tags
 from worker.grammar.calls import bounded_arguments, callable_tools, json_array_calls, optional_calls, required_calls
-from worker.grammar.escapes import SpellingError, readable_grammar, readable_regex
+from worker.grammar.escapes import SpellingError, readable_grammar
 from worker.grammar.keywords import SchemaError
 from worker.grammar.lengths import Bounded, bounded_values
+from worker.grammar.patterns import PatternError, text_grammar
 from worker.grammar.plan import Plan
 from worker.grammar.schema import schema_grammar
 
@@ -92,8 +93,6 @@ def _with_constraint(plan: Plan, part: tags.Format) -> Plan:
     match part:
         case {"type": "grammar", "grammar": text}:
             constraint = Constraint(kind="grammar", value=text)
-        case {"type": "regex", "pattern": text}:
-            constraint = Constraint(kind="regex", value=text)
         case _:
             constraint = Constraint(kind="structural_tag", value=tags.written(part))
     return msgspec.structs.replace(plan, constraint=constraint)
@@ -111,14 +110,14 @@ def _content(constraint: Constraint) -> tags.Format:
             case "json_schema":
                 return tags.grammar(schema_grammar(constraint.value))
             case "regex":
-                return tags.regex(readable_regex(constraint.value))
+                return tags.grammar(text_grammar(constraint.value))
             case "grammar":
                 return tags.grammar(readable_grammar(constraint.value))
             case "structural_tag":
                 return tags.client_format(constraint.value)
     except SchemaError as error:
         raise _refused(error, constraint.param) from error
-    except SpellingError as error:
+    except (PatternError, SpellingError) as error:
         raise refuse(ProblemKind.INVALID, f"Invalid {constraint.param}: {error}.", param=constraint.param) from error
 
 

@@ -12,8 +12,9 @@ import msgspec
 from worker.grammar.alternatives import kept_apart
 from worker.grammar.ebnf import either as either_of
 from worker.grammar.ebnf import literal
-from worker.grammar.escapes import SpellingError, is_readable, readable_grammar, readable_regex
+from worker.grammar.escapes import SpellingError, is_readable, readable_grammar
 from worker.grammar.keywords import SchemaError
+from worker.grammar.patterns import PatternError, text_grammar
 from worker.grammar.schema import MOST_DEPTH, schema_grammar
 
 Format = dict[str, Any]
@@ -30,11 +31,6 @@ def const(text: str) -> Format:
 def grammar(ebnf: str) -> Format:
     """Text that matches an EBNF grammar."""
     return {"type": "grammar", "grammar": ebnf}
-
-
-def regex(pattern: str) -> Format:
-    """Text that matches a regular expression."""
-    return {"type": "regex", "pattern": pattern}
 
 
 def sequence(parts: Sequence[Format]) -> Format:
@@ -103,7 +99,7 @@ def _lowered(part: Any, path: str, depth: int) -> Any:
         case {"type": "grammar", "grammar": str(text)}:
             return {**part, "grammar": _readable(readable_grammar, text, path)}
         case {"type": "regex", "pattern": str(text)}:
-            return {**part, "pattern": _readable(readable_regex, text, path)}
+            return grammar(_readable(text_grammar, text, path))
     if "json_schema" in part and part.get("type") in ("json_schema", "qwen_xml_parameter"):
         ebnf = _schema(part["json_schema"], f"{path}/json_schema")
         return grammar(ebnf) if part["type"] == "json_schema" else dict(part)
@@ -123,7 +119,7 @@ def _is_text(part: Any) -> bool:
 def _readable(rewrite: Callable[[str], str], text: str, path: str) -> str:
     try:
         return rewrite(text)
-    except SpellingError as error:
+    except (PatternError, SpellingError) as error:
         raise SchemaError(path, str(error)) from error
 
 

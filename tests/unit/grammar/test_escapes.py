@@ -13,7 +13,8 @@ from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.grammar_oracle import Texts, tiny_oracle
 from worker.grammar.ebnf import character_class, literal, united, without
-from worker.grammar.escapes import SpellingError, chunks, readable_grammar, readable_regex
+from worker.grammar.escapes import SpellingError, chunks, readable_grammar
+from worker.grammar.patterns import text_grammar
 from worker.grammar.planner import make_plan
 from worker.grammar.schema import schema_grammar
 from worker.grammar.utf8 import utf8_ranges
@@ -69,7 +70,7 @@ def test_a_range_contains_exactly_its_characters(ends: list[int], others: list[s
     for constraint in (
         Constraint(kind="grammar", value=f"root ::= {character_class(((first, last),))}"),
         Constraint(kind="grammar", value=readable_grammar(f"root ::= [\\U{first:08x}-\\U{last:08x}]")),
-        Constraint(kind="regex", value=readable_regex(f"[{_in_class(first)}-{_in_class(last)}]")),
+        Constraint(kind="grammar", value=text_grammar(f"[{_in_class(first)}-{_in_class(last)}]")),
     ):
         accepted = [probe for probe in probes if tiny_oracle().accepts(constraint, probe)]
         assert accepted == [probe for probe in probes if first <= ord(probe) <= last]
@@ -92,6 +93,8 @@ def test_alternatives_with_common_ends_are_not_mixed(words: list[str], other: st
     for constraint in (
         Constraint(kind="grammar", value="root ::= " + " | ".join(f'"{word}"' for word in words)),
         Constraint(kind="structural_tag", value=json.dumps({"format": choice})),
+        Constraint(kind="regex", value=f"({'|'.join(words)})"),
+        Constraint(kind="structural_tag", value=json.dumps({"format": {"type": "regex", "pattern": "|".join(words)}})),
     ):
         plan = make_plan(_request(constraint), OutputFormat(), "")
         assert plan.constraint is not None
@@ -120,10 +123,6 @@ def test_the_parts_of_a_range_are_products_of_byte_ranges(first: int, last: int)
     assert united(parts) == without(((first, last),), ((0xD800, 0xDFFF),))
 
 
-def test_a_clients_regex_has_its_classes_ordered() -> None:
-    assert readable_regex(r"\[éa\] [éa]+ße[\wäöü0-9]") == r"\[éa\] [aé]+ße[\w0-9äöü]"
-
-
 def test_a_class_that_excludes_what_cannot_be_excluded_is_refused() -> None:
     with pytest.raises(SpellingError, match="excludes"):
         readable_grammar("root ::= [^é]")
@@ -132,7 +131,7 @@ def test_a_class_that_excludes_what_cannot_be_excluded_is_refused() -> None:
 @pytest.mark.parametrize(
     "constraint",
     [
-        Constraint(kind="regex", value="[^é]"),
+        Constraint(kind="regex", value="(?=a)a"),
         Constraint(kind="grammar", value="root ::= [^é]"),
         Constraint(
             kind="structural_tag",

@@ -1,6 +1,7 @@
 """Child processes: messages arrive whole and in order although all reads share one buffer, and ends are reported."""
 
 import asyncio
+import os
 from collections.abc import Callable
 
 import msgspec
@@ -100,3 +101,17 @@ async def test_a_child_that_was_not_started_has_ended() -> None:
             await child.loaded()
     await child.stop()
     assert child.pid is None
+
+
+@pytest.mark.parametrize("error", [OSError("no more processes"), asyncio.CancelledError()])
+async def test_a_start_that_fails_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    async def fails(*_: object, **__: object) -> None:
+        raise error
+
+    child = talker(lambda numbers: None)
+    before = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "create_subprocess_exec", fails)
+        with pytest.raises(type(error)):
+            await child.start()
+        assert set(os.listdir("/proc/self/fd")) == before

@@ -73,16 +73,20 @@ class ChildProcess(Generic[In, Out, Ready]):
     async def start(self) -> None:
         """Start the process. Raises :class:`OSError` when that fails."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, CHANNEL_VARIABLE: str(theirs.fileno())},
-                stdin=asyncio.subprocess.DEVNULL,
-            )
-        self._over.clear()
-        self._load_over.clear()
-        await asyncio.get_running_loop().create_connection(lambda: self._protocol, sock=ours)
+        try:
+            with theirs:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    pass_fds=[theirs.fileno()],
+                    env={**os.environ, CHANNEL_VARIABLE: str(theirs.fileno())},
+                    stdin=asyncio.subprocess.DEVNULL,
+                )
+            self._over.clear()
+            self._load_over.clear()
+            await asyncio.get_running_loop().create_connection(lambda: self._protocol, sock=ours)
+        except BaseException:
+            ours.close()
+            raise
 
     async def loaded(self) -> Ready:
         """Wait until the process has loaded; return its ``Ready`` message. Raises :class:`LoadError`, or

@@ -39,6 +39,27 @@ def cache_folder() -> Path:
     return user_cache() / "models"
 
 
+def cached_folder(name: str, make: Callable[[Path], Path]) -> Path:
+    """Return the entry ``name`` of the weight cache.
+
+    If there is none, ``make`` makes it in a scratch directory, which it gets, and returns its path there. Raises
+    :class:`OSError` if the cache can't be written, and what ``make`` raises.
+    """
+    folder = cache_folder() / name
+    if folder.is_dir():
+        with suppress(OSError):  # the cache may be read-only
+            os.utime(folder)
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # If several workers start at once, one makes it and the others wait.
+    with FileLock(folder.with_name(f"{name}.lock")):
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
+                make(Path(scratch)).rename(folder)
+            _tidy(folder.parent)
+    return folder
+
+
 def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]) -> Path:
     """Return the cached IR folder with int8 weights of the GGUF file at ``path``, converting it if necessary.
 
@@ -49,25 +70,18 @@ def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]
     identity = model_identity(path)
     parts = (identity, openvino.__version__, openvino_genai.__version__, str(context_length), _VERSION)
     name = f"{path.stem}-int8-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
-    folder = cache_folder() / name
-    if folder.is_dir():
-        with suppress(OSError):  # the cache may be read-only
-            os.utime(folder)
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    progress(f"making int8 weights of {path.name}, once")
-    # If several workers start at once, one converts and the others wait.
-    with FileLock(folder.with_name(f"{name}.lock")):
-        if not folder.is_dir():
-            with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
-                model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
-                original = bring(model, Path(scratch))
-                made = remake(original.folder, Weights(format="int8"), Path(scratch))
-                if model_identity(path) != identity:
-                    raise ModelError(f"{path} was changed while it was converted.")
-                made.rename(folder)
-            _tidy(folder.parent)
-    return folder
+
+    def make(scratch: Path) -> Path:
+        model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
+        original = bring(model, scratch)
+        made = remake(original.folder, Weights(format="int8"), scratch)
+        if model_identity(path) != identity:
+            raise ModelError(f"{path} was changed while it was converted.")
+        return made
+
+    if not (cache_folder() / name).is_dir():
+        progress(f"making int8 weights of {path.name}, once")
+    return cached_folder(name, make)
 
 
 def _tidy(cache: Path) -> None:

@@ -2,21 +2,17 @@
 
 import filecmp
 import hashlib
-import os
 import shutil
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import openvino
 import openvino_genai
-from filelock import FileLock
 
 from worker.engine.logits.graph import add_tap
 from worker.model.identity import model_identity
 from worker.model.local import LocalModel
-from worker.weights.cache import cache_folder
+from worker.weights.cache import cached_folder
 from worker.weights.original import MODEL_FILES, bring
 
 _VERSION = "1"
@@ -33,25 +29,18 @@ def tapped_folder(path: Path, context_length: int) -> Path:
     versions = (openvino.__version__, openvino_genai.__version__, _VERSION)
     parts = (model_identity(path), str(path.resolve()), str(context_length), *versions)
     name = f"{path.stem[:64]}-logits-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
-    folder = cache_folder() / name
-    if folder.is_dir():
-        with suppress(OSError):  # the cache may be read-only
-            os.utime(folder)
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # If several workers start at once, one makes it and the others wait.
-    with FileLock(folder.with_name(f"{name}.lock")):
-        if not folder.is_dir():
-            with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as scratch:
-                made = Path(scratch) / "made"
-                made.mkdir()
-                if path.is_dir():
-                    _make(path, made, _link)
-                else:
-                    model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
-                    _make(bring(model, Path(scratch)).folder, made, shutil.move)
-                made.rename(folder)
-    return folder
+
+    def make(scratch: Path) -> Path:
+        made = scratch / "made"
+        made.mkdir()
+        if path.is_dir():
+            _make(path, made, _link)
+        else:
+            model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
+            _make(bring(model, scratch).folder, made, shutil.move)
+        return made
+
+    return cached_folder(name, make)
 
 
 def _make(original: Path, made: Path, transfer: Callable[[Path, Path], object]) -> None:

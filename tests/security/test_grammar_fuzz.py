@@ -19,6 +19,7 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.security.effort import cases
+from tests.support.regexes import regexes
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.planner import make_plan
 from worker.grammar.process import MOST_SLOWDOWN, GrammarProcess
@@ -37,15 +38,7 @@ _strings = st.fixed_dictionaries(
 )
 _classes = st.sampled_from(["[a-z]", ".", "\\w", "[^,]", "é", "a", "[0-9]", " ", "(a|ab)"])
 _quantifiers = st.sampled_from(["", "*", "+", "?", "{2}", "{3,}", "{0,9}", "{0,200}", "{130,140}"])
-_regexes = st.recursive(
-    st.builds("{}{}".format, _classes, _quantifiers),
-    lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=3).map("".join),
-        st.lists(inner, min_size=2, max_size=3).map(lambda parts: f"({'|'.join(parts)})"),
-        st.builds("({}){}".format, inner, _quantifiers),
-    ),
-    max_leaves=5,
-)
+_regexes = regexes(_classes, _quantifiers, max_leaves=5)
 _schemas = st.recursive(
     _strings
     | st.sampled_from(

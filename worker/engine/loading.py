@@ -8,7 +8,7 @@ from typing import NamedTuple
 import openvino_genai
 
 from worker.engine.interface import EngineLoadError
-from worker.engine.logits.choice import tapped_model
+from worker.engine.logits.availability import tapped_model
 from worker.engine.logits.rows import RowLost
 from worker.engine.options import EngineOptions
 from worker.engine.pipeline import load_pipeline

@@ -8,21 +8,14 @@ from hypothesis import strategies as st
 
 from shared.protocol.request import Constraint
 from tests.support.grammar_oracle import tiny_oracle
+from tests.support.regexes import regexes
 from worker.grammar.patterns import PatternError, text_grammar
 
 _atoms = st.sampled_from(
     ["a", "b", "é", "한", "\\d", "\\.", '"', "\\\\", "[ab]", "[^a]", "[b-dé-ü]", ".", "(?:ab|a)", "{"]
 )
 _quantifiers = st.sampled_from(["", "", "", "?", "*", "+", "{2}", "{1,3}", "{2,}", "*?"])
-_patterns = st.recursive(
-    st.builds("{}{}".format, _atoms, _quantifiers),
-    lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=3).map("".join),
-        st.lists(inner, min_size=2, max_size=4).map(lambda parts: f"({'|'.join(parts)})"),
-        st.builds("({}){}".format, inner, _quantifiers),
-    ),
-    max_leaves=6,
-)
+_patterns = regexes(_atoms, _quantifiers, max_leaves=6)
 
 
 def accepted(pattern: str, text: str) -> bool:

@@ -10,7 +10,7 @@ from openvino import opset13 as opset
 
 from shared.runtime.settings import EngineSettings
 from worker.engine.interface import EngineLoadError
-from worker.engine.logits.choice import tapped_model
+from worker.engine.logits.availability import tapped_model
 from worker.engine.logits.folder import tapped_folder
 from worker.engine.logits.graph import NoTap, add_tap
 from worker.engine.options import EngineOptions

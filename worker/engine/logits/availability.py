@@ -1,4 +1,4 @@
-"""Chooses whether the engine loads its model with a logits tap."""
+"""Decides whether the engine loads its model with a logits tap."""
 
 import logging
 from pathlib import Path

@@ -1,16 +1,22 @@
 """Settings of all tests."""
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.security.effort import FACTOR
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadGroupScheduling
 
 # Machines differ in speed, and no test asserts times.
-settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# `make test` tries the same cases each time, `make faults` new ones.
+settings.register_profile(
+    "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=FACTOR not in os.environ
+)
 settings.load_profile("any-machine")
 
 

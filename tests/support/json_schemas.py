@@ -147,8 +147,11 @@ def _objects(draw: st.DrawFn, inner: Cases) -> Case:
     elif others == "any" and "" not in members:
         other = draw(inner)
         schema["additionalProperties"] = other.schema
-        values = st.builds(dict.__or__, values, st.dictionaries(st.sampled_from(_OTHER_NAMES), other.values))
-        schema |= draw(st.sampled_from([{}, {"maxProperties": len(members)}, {"minProperties": len(required)}]))
+        limits = draw(st.sampled_from([{}, {"maxProperties": len(members) + 1}, {"minProperties": len(required)}]))
+        schema |= limits
+        # Named properties count towards maxProperties even when they are omitted.
+        named = _some_members(members, list(members)) if "maxProperties" in limits else values
+        values = st.builds(dict.__or__, named, st.dictionaries(st.sampled_from(_OTHER_NAMES), other.values))
     return Case("object", schema, values)
 
 

@@ -21,6 +21,8 @@ _REMEMBERED = 60
 """Seconds for which an id stays in the index after its record has expired."""
 
 WorkerStatus = Literal["loading", "serving", "draining", "failing"]
+TEXT = "text"
+IMAGE = "image"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
@@ -61,6 +63,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the worker is doing or what went wrong, human-readable."""
     aliases: tuple[str, ...] = ()
     """Other names by which clients may request the model."""
+    modalities: tuple[str, ...] = (TEXT,)
+    """What prompts may contain: :data:`TEXT`, and :data:`IMAGE` for a vision-language model."""
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,6 +87,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     context_length: _Count
     fingerprint: str = ""
     aliases: tuple[str, ...] = ()
+    modalities: tuple[str, ...] = (TEXT,)
 
 
 _Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)
@@ -101,6 +106,7 @@ async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> No
             context_length=info.context_length,
             fingerprint=info.fingerprint,
             aliases=info.aliases,
+            modalities=info.modalities,
         )
         served = [info.model, msgspec.json.encode(model)]
     await _announce(redis, [keys.worker(info.id), keys.WORKERS, keys.MODELS], info, lease, served)

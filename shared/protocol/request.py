@@ -24,11 +24,28 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     arguments: str
 
 
+class Image(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An image in a message."""
+
+    at: int = 0
+    """Where it stands: an offset in the message's ``content``, in characters."""
+    part: int = 0
+    """Index of its content part in the request, for errors."""
+    low: bool = False
+    """Whether the client asks for low detail."""
+    url: str = ""
+    """The URL or data URL that the client sent. Empty in a job."""
+    digest: str = ""
+    """SHA-256 (hexadecimal) of the file, which is in the media store. Empty until the request is admitted."""
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message of the history, its content parts already flattened to plain text."""
+    """One message of the history, its content parts already flattened to plain text and the images in it."""
 
     role: Role
     content: str = ""
+    images: tuple[Image, ...] = ()
+    """In the order of their places in the content."""
     name: str | None = None
     reasoning: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()

@@ -12,6 +12,7 @@ JOURNAL_PREFIX = PREFIX + "journal:"
 WORKER_CHANNEL_PREFIX = PREFIX + "to-worker:"
 REPLICA_CHANNEL_PREFIX = PREFIX + "to-replica:"
 REPLICA_PREFIX = PREFIX + "replica:"
+MEDIA_PREFIX = PREFIX + "media:"
 
 WORKERS = PREFIX + "workers"
 """Sorted set of worker ids, scored by the Unix time (seconds) at which their lease ends."""
@@ -27,6 +28,13 @@ OUTBOX_OWNERS = PREFIX + "outbox-owners"
 
 API_KEYS = PREFIX + "keys"
 """Hash of API key id to the encoded record of the key, without its secret."""
+
+MEDIA_HOLDS = PREFIX + "media-holds"
+"""Sorted set of "DIGEST REQUEST" for the media files that requests need, scored by the time (ms) at which the hold
+expires."""
+
+MEDIA_SIZES = PREFIX + "media-sizes"
+"""Hash of the media store's bookkeeping: ``total`` bytes, and for each digest its ``bytes`` and its ``holds``."""
 
 DEAD_LETTERS = PREFIX + "dead-letters"
 """List of the newest payloads that no worker could read."""
@@ -113,6 +121,11 @@ def stored_index(key_id: str) -> str:
 def outbox(replica_id: str) -> str:
     """Hash with a TTL: the pending completions of an API replica (see :mod:`api.outbox`)."""
     return f"{PREFIX}outbox:{replica_id}"
+
+
+def media(digest: str) -> str:
+    """String with a TTL: the bytes of a file that clients sent (see :mod:`shared.protocol.media`)."""
+    return MEDIA_PREFIX + digest
 
 
 def worker(worker_id: str) -> str:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from hashlib import sha1
+from importlib.resources import files
 from typing import Any, Literal
 
 from redis.asyncio import Redis
@@ -61,6 +62,13 @@ class Script:
         except NoScriptError:
             await self._redis.execute_command("SCRIPT LOAD", self.text)
             return await self._redis.execute_command(*command)
+
+
+def text_with_prelude(package: str, name: str) -> str:
+    """Return the text of a script in ``package``: its flags, which must come first, ``prelude.lua``, and the body."""
+    folder = files(package)
+    flags, _, body = (folder / f"{name}.lua").read_text().partition("\n")
+    return f"{flags}\n{(folder / 'prelude.lua').read_text()}{body}"
 
 
 def digest_of(text: str) -> str:

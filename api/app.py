@@ -39,7 +39,7 @@ def create_app(parts: Context) -> Quart:
     """Construct the application for a replica's ``parts``."""
     app = _Application("vinoqueue", static_folder=None)
     app.extensions[EXTENSION] = parts
-    app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_body
+    app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_request_body
     # Prevents redirects of paths such as '/v1//models', which would contain the Host header.
     app.url_map.merge_slashes = False
     for routes in (chat, stored, models, azure, operations):

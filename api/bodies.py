@@ -1,13 +1,15 @@
 """Reading request bodies within limits."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import cast
 
 from quart import Request
 from quart.wrappers.request import Body
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.runtime.settings import ApiSettings
 
 
@@ -21,6 +23,9 @@ class _ReadBody:
         """Ignore the end of the body."""
 
 
+LARGE_BODIES = 8
+"""Maximum number of bodies larger than ``max_body`` that are read and parsed at a time."""
+
 _READ = cast(Body, _ReadBody())
 
 
@@ -29,6 +34,16 @@ async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
 
     Raises :class:`RequestRefused` when it is too large, too slow, compressed, or not declared as JSON. Browsers send
     other content types across origins without a preflight request, so accepting them would let web pages use the API.
+    """
+    async with media_body(request, settings, None) as body:
+        return body
+
+
+@asynccontextmanager
+async def media_body(request: Request, settings: ApiSettings, large: asyncio.Semaphore | None) -> AsyncIterator[bytes]:
+    """Read a body as :func:`read_json_body` does, but of at most ``max_media_body`` bytes if ``large`` is given.
+
+    A body larger than ``max_body`` occupies a place of ``large`` until the context ends, which bounds their memory.
     """
     if request.mimetype != "application/json":
         named = f"Unsupported content type '{request.mimetype[:100]}'" if request.mimetype else "No content type"
@@ -39,21 +54,29 @@ async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
             ProblemKind.UNSUPPORTED_MEDIA,
             f"Unsupported content encoding '{encoding[:100]}': send the body uncompressed.",
         )
-    limit = settings.max_body
-    parts: list[bytes] = []
-    size = 0
-    try:
-        # Quart's own timeout does not apply to reading a body in parts.
-        async with asyncio.timeout(settings.body_timeout):
-            async for part in request.body:
-                size += len(part)
-                if size > limit:
-                    raise RequestEntityTooLarge
-                parts.append(part)
-    except RequestEntityTooLarge as error:
-        message = f"The request body is larger than the maximum of {limit} bytes."
-        raise refuse(ProblemKind.TOO_LARGE, message) from error
-    except TimeoutError as error:
-        raise refuse(ProblemKind.TIMEOUT, "The request body was received too slowly.") from error
-    request.body = _READ
-    return b"".join(parts)
+    async with AsyncExitStack() as places:
+        limit = settings.max_body
+        parts: list[bytes] = []
+        size = 0
+        try:
+            # Quart's own timeout does not apply to reading a body in parts.
+            async with asyncio.timeout(settings.body_timeout):
+                async for part in request.body:
+                    size += len(part)
+                    if size > limit and large is not None and limit < settings.max_media_body:
+                        await places.enter_async_context(large)
+                        limit = settings.max_media_body
+                    if size > limit:
+                        raise RequestEntityTooLarge
+                    parts.append(part)
+        except RequestEntityTooLarge as error:
+            raise body_too_large(limit) from error
+        except TimeoutError as error:
+            raise refuse(ProblemKind.TIMEOUT, "The request body was received too slowly.") from error
+        request.body = _READ
+        yield b"".join(parts)
+
+
+def body_too_large(limit: int) -> RequestRefused:
+    """Return the refusal of a body of more than ``limit`` bytes."""
+    return refuse(ProblemKind.TOO_LARGE, f"The request body is larger than the maximum of {limit} bytes.")

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class ChatExchange:
-    """Owns everything that a chat request holds: its reservation, its jobs and their events, its pending completion.
+    """Owns everything that a chat request holds: its reservation, images, jobs and their events, pending completion.
 
     An async context manager. Entering it accepts the request, or raises :class:`RequestRefused` and holds nothing.
     Leaving it releases everything, however the request has ended: complete, failed, or left by its client.
@@ -28,6 +28,7 @@ class ChatExchange:
 
     # One instance per open stream.
     __slots__ = (
+        "_has_images",
         "_headers",
         "_key",
         "_messages",
@@ -63,6 +64,7 @@ class ChatExchange:
         self._headers = headers
         self._messages = messages
         self._pending: PendingCompletion | None = None
+        self._has_images = any(message.images for message in request.messages)
         self.id = uuid.uuid4().hex
         """The id of the response, without the dialect's prefix."""
         self.request = request
@@ -76,8 +78,11 @@ class ChatExchange:
     async def __aenter__(self) -> "ChatExchange":
         await self._admit()
         try:
+            if self._has_images:
+                await self._hold_media()
             await self._submit()
         except BaseException:
+            self._release_media()
             self._settle()
             raise
         try:
@@ -117,6 +122,11 @@ class ChatExchange:
         self.request = self._ticket.request
         self.headers = self._ticket.headers
 
+    async def _hold_media(self) -> None:
+        """Read the images and hold them in the media store, where workers find them."""
+        self._parts.models.check_modalities(self.request)
+        self.request = await self._parts.media.hold(self.id, self.request)
+
     async def _submit(self) -> None:
         """Queue the jobs."""
         ticket = self._ticket
@@ -150,7 +160,7 @@ class ChatExchange:
             # Another replica finishes, stores, charges and settles the request.
             steps: tuple[Callable[[], None], ...] = (self._close, self._record)
         else:
-            steps = (self._withdraw, self._close, self._record, self._charge, self._settle)
+            steps = (self._withdraw, self._close, self._release_media, self._record, self._charge, self._settle)
         for step in steps:
             try:
                 step()
@@ -165,6 +175,11 @@ class ChatExchange:
     def _close(self) -> None:
         """Close the response stream, which cancels unfinished jobs."""
         self._parts.streams.close(self.stream)
+
+    def _release_media(self) -> None:
+        """Let go of the images."""
+        if self._has_images:
+            self._parts.media.release(self.id, self.request)
 
     def _record(self) -> None:
         """Count the request in the metrics."""

@@ -14,6 +14,7 @@ from api.dialects.openai.stored import to_store
 from api.directory import Directory
 from api.draining import Draining
 from api.jobs.charges import TenantCharges
+from api.media.holds import MediaHolds
 from api.open_streams import OpenStreams
 from api.outbox import Outbox, PendingCompletion
 from api.response_stream import ResponseStream
@@ -47,6 +48,7 @@ class CompletionRecovery:
         directory: Directory,
         admission: Admission,
         charges: TenantCharges,
+        media: MediaHolds,
         *,
         replica: str,
         lease: float,
@@ -59,6 +61,7 @@ class CompletionRecovery:
         self._directory = directory
         self._admission = admission
         self._charges = charges
+        self._media = media
         self._replica = replica
         self._lease = lease
         self._active: set[str] = set()
@@ -152,6 +155,7 @@ class CompletionRecovery:
             self._streams.close(stream)
         if not self._draining.leaves(stream):
             await self._remove(pending.answer_id)
+            self._media.release(pending.answer_id, pending.request)
             self._settle(pending, recorder)
 
     async def _follow(self, pending: PendingCompletion, stream: ResponseStream, recorder: UsageRecorder) -> None:

@@ -1,5 +1,6 @@
 """The replica's parts that routes use, constructed once per process."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import cast
 
@@ -15,6 +16,8 @@ from api.jobs.charges import TenantCharges
 from api.jobs.reaper import Reaper
 from api.jobs.submission import Submission
 from api.keys import Keyring
+from api.media.download import Downloads
+from api.media.holds import MediaHolds
 from api.metrics import Metrics
 from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
@@ -41,6 +44,10 @@ class Context:
     keyring: Keyring
     admission: Admission
     draining: Draining
+    large_bodies: asyncio.Semaphore
+    """The places of large bodies (see :mod:`api.bodies`)."""
+    media: MediaHolds
+    downloads: Downloads
     streams: OpenStreams
     submission: Submission
     charges: TenantCharges

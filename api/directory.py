@@ -11,7 +11,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError, ResponseError
 
 from api.service_rate import ServiceRate
-from shared.protocol.registry import ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, survey
+from shared.protocol.registry import IMAGE, ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, survey
 from shared.redis import keys, outage
 from shared.redis.records import is_wrong_type, report_unreadable
 from shared.runtime.ticks import next_tick
@@ -63,6 +63,10 @@ class Fleet:
     def own_name(self, name: str) -> str:
         """Resolve an alias to the model's own name; return ``name`` itself if it is unknown."""
         return self.names.get(name, name)
+
+    def reads_images(self) -> bool:
+        """Return whether any served model reads images."""
+        return any(IMAGE in info.modalities for info in self.serving().values())
 
     def loading(self, model: str) -> bool:
         """Return whether a worker is loading ``model`` for the first time."""

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from api.admission import Admission
 from api.app import create_app
+from api.bodies import LARGE_BODIES
 from api.completion_recovery import CompletionRecovery
 from api.connection import Bounds, connection_type
 from api.connection_limits import ConnectionLimits, most_connections
@@ -31,6 +32,9 @@ from api.jobs.reaper import Reaper
 from api.jobs.submission import Submission
 from api.keys import KeyFileError, Keyring, NoKeysError
 from api.limits import Limiter
+from api.media.download import Downloads
+from api.media.holds import MediaHolds
+from api.media.loader import MediaLoader
 from api.metrics import Metrics
 from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
@@ -39,6 +43,7 @@ from api.relay import Relay
 from api.stored import CompletionStore
 from api.tune_gc import tune_gc
 from api.worker_watch import WorkerWatch
+from shared.protocol.media import MediaStore
 from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.redis import outage
 from shared.redis.client import connect, raw_connection
@@ -112,6 +117,20 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
     deadlines = Deadlines(
         queues, job_tasks, queue_timeout=settings.queue_timeout, request_timeout=settings.request_timeout
     )
+    downloads = Downloads(
+        domains=settings.media_domains.split(","),
+        private_addresses=settings.media_private_addresses,
+        redirects=settings.media_redirects,
+        timeout=settings.media_timeout,
+        limit=settings.max_image_bytes,
+    )
+    loader = MediaLoader(
+        downloads,
+        local_path=settings.allowed_local_media_path,
+        max_images=settings.max_images,
+        max_image_bytes=settings.max_image_bytes,
+    )
+    media = MediaHolds(loader, MediaStore(redis, limit=settings.max_media_bytes), job_tasks)
     draining = Draining(relay)
     streams = OpenStreams(relay, deadlines, JobCancellation(queues, job_tasks), draining)
     submission = Submission(
@@ -128,7 +147,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
     outbox = Outbox(redis, replica, longest=settings.request_timeout)
     stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
     completion_recovery = CompletionRecovery(
-        outbox, stored, streams, draining, directory, admission, charges, replica=replica, lease=settings.lease
+        outbox, stored, streams, draining, directory, admission, charges, media, replica=replica, lease=settings.lease
     )
     return Context(
         settings=settings,
@@ -141,6 +160,9 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
         keyring=keyring,
         admission=admission,
         draining=draining,
+        large_bodies=asyncio.Semaphore(LARGE_BODIES),
+        media=media,
+        downloads=downloads,
         streams=streams,
         submission=submission,
         charges=charges,
@@ -177,6 +199,7 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
         # Jobs that are not cancelled end when their worker finds that the replica has no subscription.
         await parts.job_tasks.finish(_JOBS_TIMEOUT)
         await parts.admission.aclose()
+        await parts.downloads.aclose()
         await cancel_all(tasks)
         await parts.relay.close_all()
         # If the store does not respond, the registry record expires on its own.
@@ -312,7 +335,7 @@ def _bounds(settings: ApiSettings) -> Bounds:
         answer_timeout=settings.request_timeout + settings.client_timeout,
         client_timeout=settings.client_timeout,
         keep_alive=KEEP_ALIVE,
-        max_body=settings.max_body,
+        max_body=settings.max_request_body,
     )
 
 

@@ -3,7 +3,9 @@
 from redis.exceptions import RedisError
 
 from api.directory import Directory
-from shared.protocol.errors import ProblemKind, refuse, store_unavailable
+from shared.protocol.errors import ProblemKind, modality_refused, refuse, store_unavailable
+from shared.protocol.registry import IMAGE
+from shared.protocol.request import ChatRequest
 
 RETRY_NO_WORKER = 5.0
 """``Retry-After`` in seconds while no worker can serve a request."""
@@ -31,6 +33,16 @@ class ModelLookup:
     async def require(self, name: str) -> None:
         """Raise :class:`RequestRefused` unless a worker serves the model or alias ``name``."""
         self.check(await self.own_name(name))
+
+    def check_modalities(self, request: ChatRequest) -> None:
+        """Raise :class:`RequestRefused` unless a known worker serves ``request.model``, and the model reads images if
+        there are any."""
+        self.check(request.model)
+        if IMAGE in self._directory.fleet.models[request.model].modalities:
+            return
+        for index, message in enumerate(request.messages):
+            for image in message.images:
+                raise modality_refused("image_url", index, image.part)
 
     def check(self, model: str) -> None:
         """Raise :class:`RequestRefused` unless a known worker serves ``model``, which must be the model's own name."""

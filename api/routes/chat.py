@@ -6,13 +6,14 @@ from quart import Blueprint, Response, request
 
 from api.answers.selection import check_size
 from api.answers.writing import collect, stream
-from api.bodies import read_json_body
+from api.bodies import body_too_large, media_body
 from api.chat_exchange import ChatExchange
 from api.connection_extension import connection_extension
-from api.context import context
+from api.context import Context, context
 from api.dialects.interface import Choice, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
-from api.http_exchange import current_exchange
+from api.http_exchange import HttpExchange, current_exchange
+from api.media.loader import images_of
 
 blueprint = Blueprint("chat", __name__)
 
@@ -32,21 +33,7 @@ STREAM_HEADERS = {
 async def chat_completions() -> Response:
     """Create a chat completion or a plain completion. The HTTP status is sent after the first event from a worker."""
     parts, exchange = context(), current_exchange()
-    body = await read_json_body(request, parts.settings)
-    try:
-        chat_request = exchange.dialect.parse(body)
-    except MessagesMissing as missing:
-        await parts.models.require(missing.model)
-        raise
-    check_size(chat_request, parts.settings.max_choices)
-    exchange.chat = chat = ChatExchange(
-        parts,
-        chat_request,
-        key=exchange.key,
-        headers=request.headers,
-        messages=sent_messages(body) if chat_request.store else b"",
-        began=exchange.began,
-    )
+    exchange.chat = chat = await _parsed(parts, exchange)
     # A streamed response outlives this function. The HTTP exchange does not.
     await exchange.enter(chat)
     started = await chat.stream.started()
@@ -61,6 +48,31 @@ async def chat_completions() -> Response:
         response = Response(whole, content_type="application/json")
     response.timeout = None
     return response
+
+
+async def _parsed(parts: Context, exchange: HttpExchange) -> ChatExchange:
+    """Read and parse the body. It may be large, so nothing refers to it afterwards."""
+    settings = parts.settings
+    large = parts.large_bodies if parts.directory.fleet.reads_images() else None
+    async with media_body(request, settings, large) as body:
+        try:
+            chat_request = exchange.dialect.parse(body)
+        except MessagesMissing as missing:
+            await parts.models.require(missing.model)
+            raise
+        # What is stored is kept for long, so it must be small.
+        if len(body) > settings.max_body and (chat_request.store or not images_of(chat_request)):
+            raise body_too_large(settings.max_body)
+        messages = sent_messages(body) if chat_request.store else b""
+    check_size(chat_request, settings.max_choices)
+    return ChatExchange(
+        parts,
+        chat_request,
+        key=exchange.key,
+        headers=request.headers,
+        messages=messages,
+        began=exchange.began,
+    )
 
 
 def _streamed(chat: ChatExchange, encoder: ResponseEncoder) -> AsyncIterator[bytes]:

@@ -11,6 +11,9 @@ BYTES_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
 """Tokens that a chat template adds per message."""
 
+TOKENS_PER_IMAGE = 256
+"""A picture of 450 by 450 pixels for Qwen2-VL, or one of any size for Gemma 3."""
+
 UNBOUNDED_ANSWER = 256
 """Tokens estimated for a choice without ``max_tokens``: a typical length in chats."""
 
@@ -25,6 +28,7 @@ def prompt_cost(request: ChatRequest) -> int:
     size += sum(_size(tool.description) + _size(tool.parameters) for tool in request.tools)
     size += sum(_size(prompt) for prompt in request.prompts if isinstance(prompt, str))
     ids = sum(len(prompt) for prompt in request.prompts if not isinstance(prompt, str))
+    ids += TOKENS_PER_IMAGE * sum(len(message.images) for message in request.messages)
     return max(1, min(LARGEST, size // BYTES_PER_TOKEN + ids + TOKENS_PER_MESSAGE * len(request.messages)))
 
 

@@ -74,6 +74,19 @@ def refuse(
     return RequestRefused(Problem(kind=kind, message=message, param=param, code=code, retry_after=retry_after))
 
 
+def modality_refused(part_type: str, message: int, part: int) -> RequestRefused:
+    """Return the :class:`RequestRefused` for a content part that the model can't read.
+
+    ``message`` and ``part`` are the indexes of the message and of the part in it. Message and path are the OpenAI
+    service's.
+    """
+    return refuse(
+        ProblemKind.MODALITY,
+        f"Invalid content type. {part_type} is only supported by certain models.",
+        param=f"messages.[{message}].content.[{part}].type",
+    )
+
+
 def store_unavailable() -> RequestRefused:
     """Return the :class:`RequestRefused` for an unreachable store."""
     return refuse(

@@ -11,6 +11,9 @@ save noticeable time, and end at 49,152, longer than most contexts."""
 
 _DIGEST_BYTES = 8
 
+_IMAGE_DIGESTS = 16
+"""How often an image's digest is repeated: an image is as much worth caching as 1,024 characters."""
+
 
 def prefix_digests(request: ChatRequest) -> str:
     """Return the concatenated digests of the prompt's prefixes, longest first; empty for a short prompt.
@@ -50,5 +53,7 @@ def _parts(request: ChatRequest) -> Iterator[str]:
             yield from (tool.name, tool.description or "", tool.parameters or "")
     for message in request.messages:
         yield from (message.role, message.reasoning or "", message.content)
+        for image in message.images:
+            yield image.digest * _IMAGE_DIGESTS
         for call in message.tool_calls:
             yield from (call.name, call.arguments)

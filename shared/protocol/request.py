@@ -16,6 +16,10 @@ Prompt = str | tuple[int, ...]
 """A plain completion's prompt: text, or token ids."""
 
 
+LOCAL = "file://"
+"""Prefix of the URL of a local file. Only dialects that serve local files make such URLs."""
+
+
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A call that the assistant made earlier in the conversation. ``arguments`` is JSON text."""
 
@@ -34,9 +38,13 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     low: bool = False
     """Whether the client asks for low detail."""
     url: str = ""
-    """The URL or data URL that the client sent. Empty in a job."""
+    """The URL or data URL that the client sent, or that of a local file. Empty in a job."""
     digest: str = ""
     """SHA-256 (hexadecimal) of the file, which is in the media store. Empty until the request is admitted."""
+
+    def param(self, message: int) -> str:
+        """Return the name of the image's content part for errors; ``message`` is the index of its message."""
+        return f"messages[{message}].content[{self.part}]"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -99,6 +99,33 @@ class ApiSettings(Settings):
     max_body: PositiveInt = Field(
         4 * 2**20, description="Maximum size of a request body in bytes; larger bodies get 413."
     )
+    max_media_body: PositiveInt = Field(
+        32 * 2**20, description="Maximum size of the body of a request with images, in bytes; larger bodies get 413."
+    )
+    max_images: PositiveInt = Field(16, description="Maximum number of images in a request; more get 400.")
+    max_image_bytes: PositiveInt = Field(
+        10 * 2**20, description="Maximum size of each image file in bytes; larger ones get 400."
+    )
+    max_media_bytes: PositiveInt = Field(
+        256 * 2**20,
+        description="Maximum size in bytes of the images that the store holds for unfinished requests; beyond it, new "
+        "ones get 429.",
+    )
+    media_domains: str = Field(
+        "",
+        description="Comma-separated hosts from which images are downloaded, such as 'example.org,*.example.com', or "
+        "'*' for any; empty disables downloads.",
+    )
+    media_private_addresses: bool = Field(
+        False, description="Download images from addresses that are not public, too, such as those of a local network."
+    )
+    media_redirects: NonNegativeInt = Field(
+        0, description="Maximum number of redirects to follow for an image; each must lead to an allowed host."
+    )
+    media_timeout: PositiveFloat = Field(5.0, description="Maximum time to download an image, in seconds.")
+    allowed_local_media_path: str = Field(
+        "", description="Folder of the images that /v3 requests may name by path; empty allows none."
+    )
     header_timeout: PositiveFloat = Field(
         15.0, description="Disconnect clients that take longer than this to send a request head, in seconds."
     )
@@ -149,6 +176,11 @@ class ApiSettings(Settings):
         "open until the first key is created.",
     )
     open_metrics: bool = Field(True, description="Serve /metrics without an API key, even where requests need one.")
+
+    @property
+    def max_request_body(self) -> int:
+        """Maximum size of any request body in bytes."""
+        return max(self.max_body, self.max_media_body)
 
 
 class EngineSettings(Settings):

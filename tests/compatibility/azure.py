@@ -3,6 +3,7 @@
 from api.dialects.azure import Azure
 from tests.compatibility.common import (
     CALL,
+    IMAGES,
     JSON_OBJECT,
     JSON_SCHEMA,
     MODEL,
@@ -101,13 +102,15 @@ _REFERENCE = (
                 }
             ]
         },
-        test=_MODALITY,
+        how=IMAGES,
+        test=_UNIT + "test_both_forms_of_image_url",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].content messages[].content[].detail",
         when="image",
         body={"messages": [{"role": "user", "content": [{"type": "image", "content": "AA==", "detail": "low"}]}]},
-        test=_MODALITY,
+        how="As `image_url`; `content` is a URL or base64.",
+        test=_UNIT + "test_both_forms_of_image_url",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].input_audio",

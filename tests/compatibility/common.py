@@ -16,6 +16,7 @@ _SCHEMA_FORMAT = {
     "json_schema": {"name": "s", "description": "It.", "schema": SCHEMA, "strict": True},
 }
 
+IMAGES = "By vision-language models: PNG, JPEG, WebP and still GIF in data URLs; `http(s)` with `--media-domains`."
 MODEL = partial(Request, fields="model", how="A name that a worker serves; else 404.")
 PENALTIES = partial(
     Request,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.compatibility.common import CALL, USER
+from tests.compatibility.common import CALL, IMAGES, USER
 from tests.compatibility.rows import Request
 
 _PARSE = "tests/unit/dialects/test_openai_parse.py::"
@@ -51,7 +51,8 @@ MESSAGES = (
         "messages[].content[].image_url.detail",
         when="image_url",
         body=_parts({"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}}),
-        test=_MODALITY,
+        how=IMAGES + " `low` limits the longest side to 512 pixels.",
+        test=_PARSE + "test_image_urls_keep_their_places_in_the_text",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].input_audio messages[].content[].input_audio.data "

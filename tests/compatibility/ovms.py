@@ -5,6 +5,7 @@ from tests.compatibility.common import (
     CALL,
     CONFIDENCE,
     ERROR,
+    IMAGES,
     LOGIT_BIAS,
     LOGPROBS,
     MAX_COMPLETION_TOKENS,
@@ -57,7 +58,8 @@ _MESSAGES = (
         fields="messages[].content[].type messages[].content[].image_url messages[].content[].image_url.url",
         when="image_url",
         body={"messages": [{"role": "user", "content": [_IMAGE]}]},
-        test=_REFUSED,
+        how=IMAGES + " Paths under `--allowed-local-media-path`, too.",
+        test=_UNIT + "test_the_three_forms_of_image_url",
     ),
 )
 

@@ -7,7 +7,7 @@ from azure.ai.inference.models import ChatRequestMessage
 from openai.types import Completion, CompletionChoice
 from pydantic import BaseModel
 
-ADDED = {"max_model_len", "reasoning_content"}
+ADDED = {"max_model_len", "input_modalities", "reasoning_content"}
 """Fields that the SDK does not have, but that other servers' clients know."""
 
 _Model = TypeVar("_Model", bound=BaseModel)

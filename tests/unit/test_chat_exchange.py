@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from arq.connections import ArqRedis
 from redis.exceptions import ConnectionError
@@ -18,10 +19,11 @@ from api.limits import Limiter
 from api.main import build
 from api.metrics import Metrics
 from api.outbox import Outbox
-from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused
+from shared.protocol.media import MediaStore
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import announce_worker
-from shared.protocol.request import ChatRequest, Message
+from shared.protocol.registry import IMAGE, TEXT, announce_worker
+from shared.protocol.request import ChatRequest, Image, Message
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from tests.support.jobs import WORKER
@@ -29,13 +31,13 @@ from tests.support.redis_types import awaitable
 
 PATIENCE = 3.0
 KEY = ApiKey(id="key-1", digest="0" * 64, concurrency=1, requests_per_minute=100)
-PHASES = [(Limiter, "reserve"), (JobQueue, "enqueue"), (Outbox, "add")]
+PHASES = [(Limiter, "reserve"), (MediaStore, "hold"), (JobQueue, "enqueue"), (Outbox, "add")]
 """The steps of the acceptance that wait for the store, in their order."""
 
 
 @pytest.fixture
 async def parts(redis: ArqRedis) -> AsyncIterator[Context]:
-    await announce_worker(redis, WORKER, lease=60)
+    await announce_worker(redis, msgspec.structs.replace(WORKER, modalities=(TEXT, IMAGE)), lease=60)
     await put_key(redis, KEY)
     parts = build(redis, ApiSettings(max_queue=2), "r")
     await parts.directory.refresh()
@@ -45,7 +47,7 @@ async def parts(redis: ArqRedis) -> AsyncIterator[Context]:
 
 
 def exchange_of(parts: Context, *, store: bool = True, n: int = 1) -> ChatExchange:
-    messages = (Message(role="user", content="hello"),)
+    messages = (Message(role="user", content="hello", images=(Image(url="data:image/png;base64,AAAA"),)),)
     request = ChatRequest(model=WORKER.model, messages=messages, store=store, n=n)
     return ChatExchange(parts, request, key=KEY, headers={}, messages=b"[]", began=time.monotonic())
 
@@ -63,6 +65,7 @@ async def assert_nothing_held(parts: Context) -> None:
     assert await redis.zcard(keys.admitted(KEY.id)) == 0
     assert await redis.zcard(keys.queue(WORKER.model)) == 0
     assert await awaitable(redis.hlen(keys.outbox("r"))) == 0
+    assert await redis.keys(keys.PREFIX + "media*") == []
 
 
 async def test_an_accepted_request_holds_its_place_until_it_ends(parts: Context) -> None:
@@ -71,6 +74,7 @@ async def test_an_accepted_request_holds_its_place_until_it_ends(parts: Context)
         assert await parts.redis.zcard(keys.admitted(KEY.id)) == 1
         assert await parts.redis.zcard(keys.queue(WORKER.model)) == 1
         assert await awaitable(parts.redis.hlen(keys.outbox("r"))) == 1
+        assert await parts.redis.zcard(keys.MEDIA_HOLDS) == 1
         assert "x-ratelimit-limit-requests" in exchange.headers
     await assert_nothing_held(parts)
     assert b'vinoqueue_requests_total{model="tiny",outcome="aborted"} 1.0' in parts.metrics.page()
@@ -95,6 +99,33 @@ async def test_a_request_that_the_queue_refuses_is_settled(parts: Context) -> No
     assert refusal.value.problem.kind is ProblemKind.QUEUE_FULL
     assert "x-ratelimit-limit-requests" in refused.headers
     assert not refused.accepted
+    await assert_nothing_held(parts)
+
+
+async def test_images_beyond_the_media_stores_limit_are_refused(parts: Context) -> None:
+    held = MediaStore(parts.redis, limit=parts.settings.max_media_bytes)
+    await held.hold("another", {"digest": bytes(parts.settings.max_media_bytes)})
+    with pytest.raises(RequestRefused) as refusal:
+        await exchange_of(parts).__aenter__()
+    assert refusal.value.problem.kind is ProblemKind.QUEUE_FULL
+    assert refusal.value.problem.retry_after
+    await held.release("another", ["digest"])
+    await assert_nothing_held(parts)
+
+
+@pytest.mark.parametrize("modalities", [(TEXT,), (TEXT, IMAGE)])
+async def test_a_model_that_reads_no_images_gets_none(redis: ArqRedis, modalities: tuple[str, ...]) -> None:
+    await announce_worker(redis, msgspec.structs.replace(WORKER, modalities=modalities), lease=60)
+    parts = build(redis, ApiSettings(), "r")
+    await parts.directory.refresh()
+    exchange = exchange_of(parts)
+    if IMAGE in modalities:
+        async with exchange:
+            pass
+    else:
+        with pytest.raises(RequestRefused) as refusal:
+            await exchange.__aenter__()
+        assert refusal.value.problem == modality_refused("image_url", 0, 0).problem
     await assert_nothing_held(parts)
 
 

@@ -83,7 +83,8 @@ _ERRORS = {
 def error_object(problem: Problem, body: Mapping[str, object]) -> dict[str, object]:
     """Return the error body for ``problem``. ``body`` is the request body as far as it could be parsed."""
     status, code = _status_and_code(problem)
-    error: dict[str, object] = {"error": _ERRORS[status], "message": problem.message, "status": status}
+    prefix = "Modality not supported by the model. " if problem.kind is ProblemKind.MODALITY else ""
+    error: dict[str, object] = {"error": _ERRORS[status], "message": prefix + problem.message, "status": status}
     if status in (401, 404, 429):
         return error
     error["code"] = code

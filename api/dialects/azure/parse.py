@@ -14,7 +14,7 @@ from api.dialects.azure.errors import INVALID_REQUEST
 from api.dialects.extended import EXTENSIONS, ExtendedChatRequest, translate_chat
 from api.dialects.interface import Lookup
 from api.dialects.openai.validation import listed, validate
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
 from shared.protocol.request import ChatRequest
 
 EXTRA_PARAMETERS_HEADER = "extra-parameters"
@@ -49,7 +49,9 @@ PASSED = EXTENSIONS | {
 }
 """Extra parameters that are passed through. The engine supports no others."""
 
-_MODALITIES = {"image": "Images", "image_url": "Images", "input_audio": "Audio", "audio_url": "Audio"}
+_AUDIO = ("input_audio", "audio_url")
+_IMAGE_DATA = "image"
+"""The reference's second type of image: a URL or plain base64."""
 
 
 class ExtraParameters(StrEnum):
@@ -114,12 +116,23 @@ def _message(index: int, message: object) -> object:
     if not isinstance(message, dict):
         return message
     content = message.get("content")
-    for place, part in enumerate(content if isinstance(content, list) else ()):
-        kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind in _MODALITIES:
-            raise refuse(
-                ProblemKind.MODALITY,
-                f"Modality not supported by the model. {_MODALITIES[kind]} can't be sent: only text is supported.",
-                param=f"messages[{index}].content[{place}].type",
-            )
-    return message | {"content": ""} if message.get("role") == "tool" and content is None else message
+    if message.get("role") == "tool" and content is None:
+        return message | {"content": ""}
+    if isinstance(content, list):
+        return message | {"content": [_part(index, place, part) for place, part in enumerate(content)]}
+    return message
+
+
+def _part(message: int, index: int, part: object) -> object:
+    """Return a content part in OpenAI's form."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(part, dict) or not isinstance(kind, str):
+        return part
+    if kind in _AUDIO:
+        raise modality_refused(kind, message, index)
+    data = part.get("content")
+    if kind != _IMAGE_DATA or not isinstance(data, str):
+        return part
+    url = data if data.startswith(("http:", "https:", "data:")) else f"data:;base64,{data}"
+    detail = {"detail": part["detail"]} if "detail" in part else {}
+    return {"type": "image_url", "image_url": {"url": url} | detail}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from api.dialects.openai.content import Content, RefusalPart, TextPart
+from api.dialects.openai.content import Content, ContentPart, ImagePart, RefusalPart, TextPart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, FunctionToolCall, Message, ToolMessage
 from shared.protocol import request as internal
 
@@ -32,26 +32,47 @@ def translate_messages(messages: Sequence[Message]) -> tuple[internal.Message, .
                 role="tool", content=message.content or "", name=message.name, tool_call_id=function_id
             )
         else:
-            said = internal.Message(role=message.role, content=flatten(message.content), name=message.name)
+            content, images = _flattened(message.content)
+            said = internal.Message(role=message.role, content=content, images=images, name=message.name)
         translated.append(said)
     return tuple(translated)
 
 
 def flatten(content: Content | None) -> str:
-    """Join the text parts of a message with line breaks.
+    """Join the text parts of a message, adjacent ones with line breaks.
 
     Text chat templates expect one string, and render a list as its Python repr. vLLM, llama.cpp's server and OpenVINO
     Model Server also join parts with a line break, so the prompt is the same on all of them.
     """
+    return _flattened(content)[0]
+
+
+def _flattened(content: Content | None) -> tuple[str, tuple[internal.Image, ...]]:
+    """Return the text of a message, and the images with their places in it."""
     if content is None or isinstance(content, str):
-        return content or ""
-    texts = []
-    for part in content:
-        if isinstance(part, TextPart):
-            texts.append(part.text)
-        elif isinstance(part, RefusalPart):
-            texts.append(part.refusal)
-    return "\n".join(texts)
+        return content or "", ()
+    texts: list[str] = []
+    images: list[internal.Image] = []
+    size, after_text = 0, False
+    for index, part in enumerate(content):
+        if isinstance(part, ImagePart):
+            low = part.image_url.detail == "low"
+            images.append(internal.Image(at=size, part=index, low=low, url=part.image_url.url))
+        text = _text(part)
+        if text is not None:
+            texts.append(f"\n{text}" if after_text else text)
+            size += len(texts[-1])
+        after_text = text is not None
+    return "".join(texts), tuple(images)
+
+
+def _text(part: ContentPart) -> str | None:
+    match part:
+        case TextPart():
+            return part.text
+        case RefusalPart():
+            return part.refusal
+    return None
 
 
 def _assistant(message: AssistantMessage, function_id: str) -> internal.Message:

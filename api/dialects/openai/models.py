@@ -26,4 +26,5 @@ def _model_object(model: ModelInfo) -> dict[str, object]:
         "created": model.created,
         "owned_by": OWNER,
         "max_model_len": model.context_length,
+        "input_modalities": model.modalities,
     }

@@ -6,13 +6,16 @@ Each rule is a function that raises. :func:`check` calls them in the order that 
 import re
 from collections.abc import Mapping
 
-from api.dialects.openai.content import PARTS_BY_ROLE
+from api.dialects.openai.content import PARTS_BY_ROLE, ImagePart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
 from api.dialects.openai.schema import ChatCompletionRequest, JsonSchemaResponse
 from api.dialects.openai.strict_schema import root_fault, strict_fault
 from api.dialects.openai.tools import CustomChoice, CustomTool, FunctionChoice, FunctionTool, Named, ToolReference
 from api.dialects.openai.validation import missing, wrong_value
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+
+_SCHEME = re.compile(r"(?!(?:https?|data):)([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+"""The scheme of a URL that no image can have."""
 
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")
 
@@ -163,6 +166,17 @@ def _parts_fit_roles(request: ChatCompletionRequest) -> None:
                 raise wrong_value(f"messages[{index}].content[{place}].type", part.type, allowed)
 
 
+def _images_have_urls(request: ChatCompletionRequest) -> None:
+    for index, message in enumerate(request.messages):
+        for place, part in enumerate(message.content if isinstance(message.content, list) else ()):
+            if isinstance(part, ImagePart) and (scheme := _SCHEME.match(part.image_url.url)):
+                raise refuse(
+                    ProblemKind.INVALID,
+                    f"Invalid image: the URL has the scheme '{scheme[1][:64]}': expected https, http or data.",
+                    param=f"messages[{index}].content[{place}]",
+                )
+
+
 def _assistants_say_something(request: ChatCompletionRequest) -> None:
     for index, message in enumerate(request.messages):
         if isinstance(message, AssistantMessage) and not (
@@ -234,6 +248,7 @@ _RULES = (
     _answer_follows_schema,
     _audio_output,
     _parts_fit_roles,
+    _images_have_urls,
     _assistants_say_something,
     _tool_results_answer_calls,
     _logit_bias,

@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from api.dialects.openai.content import RefusalPart, TextPart
+from api.dialects.openai.content import ImagePart, RefusalPart, TextPart
 from api.dialects.openai.messages import AssistantMessage, CustomToolCall, Message
 from api.dialects.openai.schema import ChatCompletionRequest, PromptCacheOptions
 from api.dialects.openai.tools import CustomTool
 from api.dialects.openai.validation import listed
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +110,12 @@ def _check_message(path: str, message: Message) -> None:
             if isinstance(call, CustomToolCall):
                 raise unsupported(f"{path}.tool_calls[{place}].type", _FUNCTIONS_ONLY)
     for place, part in enumerate(message.content if isinstance(message.content, list) else ()):
-        if isinstance(part, TextPart) and part.prompt_cache_breakpoint is not None:
+        if isinstance(part, TextPart | ImagePart) and part.prompt_cache_breakpoint is not None:
             raise unsupported(f"{path}.content[{place}].prompt_cache_breakpoint", _CACHED_ALWAYS)
 
 
 def _check_modality(index: int, message: Message) -> None:
-    """Refuse images and audio with the OpenAI service's message and path."""
+    """Refuse audio and files with the OpenAI service's message and path. Images depend on the model."""
     for place, part in enumerate(message.content if isinstance(message.content, list) else ()):
-        if not isinstance(part, TextPart | RefusalPart):
-            raise refuse(
-                ProblemKind.MODALITY,
-                f"Invalid content type. {part.type} is only supported by certain models.",
-                param=f"messages.[{index}].content.[{place}].type",
-            )
+        if not isinstance(part, TextPart | RefusalPart | ImagePart):
+            raise modality_refused(part.type, index, place)

@@ -19,7 +19,7 @@ from api.dialects.openai.body import decode_object
 from api.dialects.openai.extensions import invalid
 from api.dialects.openai.validation import validate
 from api.dialects.ovms.fields import CHAT, COMPLETION, served_fields
-from shared.protocol.request import ChatRequest, Constraint, Sampling
+from shared.protocol.request import LOCAL, ChatRequest, Constraint, Message, Sampling
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=40)
 """The reference's defaults, used if neither the client nor the model specifies a value."""
@@ -50,7 +50,11 @@ def parse_chat(body: bytes) -> ChatRequest:
     value = served_fields(decode_object(body), CHAT)
     structure = _take_structure(value)
     chat = translate_chat(validate(ModelServerChatRequest, value))
-    return msgspec.structs.replace(_finished(chat, value), constraint=structure or chat.constraint)
+    return msgspec.structs.replace(
+        _finished(chat, value),
+        constraint=structure or chat.constraint,
+        messages=tuple(map(_with_local_files, chat.messages)),
+    )
 
 
 def parse_completion(body: bytes) -> ChatRequest:
@@ -74,6 +78,17 @@ def _take_structure(value: dict[str, Any]) -> Constraint | None:
     del value["response_format"]
     whole = form if form["type"] == "structural_tag" else {"type": "structural_tag", "format": form}
     return Constraint(kind="structural_tag", value=json.dumps(whole, ensure_ascii=False))
+
+
+def _with_local_files(message: Message) -> Message:
+    """Return ``message`` with the paths of local images as URLs."""
+    if not message.images:
+        return message
+    images = tuple(
+        msgspec.structs.replace(image, url=f"{LOCAL}{image.url}") if image.url.startswith("/") else image
+        for image in message.images
+    )
+    return msgspec.structs.replace(message, images=images)
 
 
 def _finished(request: ChatRequest, value: dict[str, Any]) -> ChatRequest:

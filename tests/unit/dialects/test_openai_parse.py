@@ -9,7 +9,7 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsStr
 from api.dialects.openai.parse import DEFAULTS
 from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.unserved import NOT_SERVED, PARTLY_SERVED, NotServed, PartlyServed
-from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool, ToolCall
+from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tool, ToolCall
 from tests.unit.dialects.bodies import USER, body, error_of, parse
 
 SERVED = {
@@ -294,7 +294,6 @@ def test_what_is_not_served_inside_a_field_is_refused_by_path(fields: dict[str, 
 @pytest.mark.parametrize(
     "part",
     [
-        {"type": "image_url", "image_url": {"url": "https://example.org/cat.png", "detail": "low"}},
         {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
         {"type": "file", "file": {"file_id": "f"}},
     ],
@@ -303,6 +302,48 @@ def test_a_modality_that_the_model_lacks_is_named(part: dict[str, Any]) -> None:
     _, error = error_of(body(messages=[USER, {"role": "user", "content": [{"type": "text", "text": ""}, part]}]))
     assert error["message"] == f"Invalid content type. {part['type']} is only supported by certain models."
     assert error["param"] == "messages.[1].content.[1].type"
+
+
+def test_image_urls_keep_their_places_in_the_text() -> None:
+    def image(url: str, **options: str) -> dict[str, Any]:
+        return {"type": "image_url", "image_url": {"url": url, **options}}
+
+    def text(text: str) -> dict[str, Any]:
+        return {"type": "text", "text": text}
+
+    content = [
+        image("data:a", detail="low"),
+        text("One"),
+        text("two"),
+        image("https://b", detail="high"),
+        image("http://c", detail="auto"),
+        text("three"),
+        image("DATA:d", detail="original"),
+    ]
+    (message,) = parse(messages=[{"role": "user", "content": content}]).messages
+    assert message.content == "One\ntwothree"
+    assert message.images == (
+        Image(at=0, part=0, low=True, url="data:a"),
+        Image(at=7, part=3, url="https://b"),
+        Image(at=7, part=4, url="http://c"),
+        Image(at=12, part=6, url="DATA:d"),
+    )
+    assert [image.param(2) for image in message.images[:2]] == ["messages[2].content[0]", "messages[2].content[3]"]
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/a.png", "javascript:alert(1)", "blob:x", "FILE:/a"])
+def test_image_urls_have_schemes_that_are_served(url: str) -> None:
+    part = {"type": "image_url", "image_url": {"url": url}}
+    _, error = error_of(body(messages=[USER, {"role": "user", "content": [part]}]))
+    assert error["param"] == "messages[1].content[0]"
+    assert f"scheme '{url.partition(':')[0]}'" in str(error["message"])
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "assistant"])
+def test_only_users_send_an_image_url(role: str) -> None:
+    part = {"type": "image_url", "image_url": {"url": "data:,"}}
+    _, error = error_of(body(messages=[USER, {"role": role, "content": [part]}]))
+    assert error["param"] == "messages[1].content[0].type"
 
 
 def test_the_schema_has_every_field_of_the_sdk_and_each_is_served_or_listed() -> None:

@@ -21,7 +21,7 @@ from api.dialects.openai.obfuscated import BLOCK
 from api.dialects.openai.render import ChatResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken
-from shared.protocol.registry import ModelInfo
+from shared.protocol.registry import IMAGE, TEXT, ModelInfo
 from shared.protocol.request import ChatRequest, Tier
 from tests.support.sdk_types import checked
 
@@ -316,7 +316,7 @@ def test_a_request_that_would_do_harm_again_is_not_retried() -> None:
 
 
 def test_models() -> None:
-    models = [ModelInfo(name=name, created=5, context_length=8192) for name in ("b", "a/c")]
+    models = [ModelInfo(name=name, created=5, context_length=8192, modalities=(TEXT, IMAGE)) for name in ("b", "a/c")]
     page = checked(SyncPage[Model], render_models(models))
     assert [model.id for model in page.data] == ["b", "a/c"]
     assert page.object == "list"
@@ -324,3 +324,4 @@ def test_models() -> None:
     assert (one.id, one.object, one.created, one.owned_by) == ("a/c", "model", 5, "vinoqueue")
     # vLLM's addition: the context length in tokens.
     assert one.model_dump()["max_model_len"] == 8192
+    assert one.model_dump()["input_modalities"] == ["text", "image"]

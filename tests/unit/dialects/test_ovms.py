@@ -12,7 +12,7 @@ from api.dialects.ovms.fields import CHAT, UNSUPPORTED
 from api.dialects.ovms.parse import DEFAULTS, ModelServerChatRequest
 from api.dialects.ovms.render import ModelServerResponseEncoder
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
-from shared.protocol.request import ChatRequest, Constraint, Message, Sampling
+from shared.protocol.request import LOCAL, ChatRequest, Constraint, Image, Message, Sampling
 
 USER = {"role": "user", "content": "Hello"}
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -281,3 +281,22 @@ def test_a_plain_answer_has_the_references_form() -> None:
     assert event(answer.content(0, " upon"))["id"] == whole["id"] == "cmpl-0f"
     assert whole["usage"] == {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
     assert whole["choices"][0]["logprobs"]["token_logprobs"] == [-0.5]
+
+
+@pytest.mark.parametrize(
+    ("url", "internal"),
+    [
+        ("/images/zebra.jpeg", f"{LOCAL}/images/zebra.jpeg"),
+        ("http://host/zebra.jpeg", "http://host/zebra.jpeg"),
+        ("data:image/jpeg;base64,AAAA", "data:image/jpeg;base64,AAAA"),
+    ],
+)
+def test_the_three_forms_of_image_url(url: str, internal: str) -> None:
+    part = {"type": "image_url", "image_url": {"url": url}}
+    (message,) = parse(messages=[{"role": "user", "content": [part]}]).messages
+    assert message.images == (Image(url=internal),)
+
+
+def test_a_client_names_no_local_file_by_url() -> None:
+    part = {"type": "image_url", "image_url": {"url": f"{LOCAL}/images/zebra.jpeg"}}
+    assert problem_of(messages=[{"role": "user", "content": [part]}]).param == "messages[0].content[0]"

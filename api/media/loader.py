@@ -1,0 +1,94 @@
+"""Reads the images of a request from where its client points: data URLs, downloads and local files."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from api.media.data_url import MediaError, decode_data_url, is_data_url, too_large
+from api.media.download import Downloads
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.media import digest_of
+from shared.protocol.request import LOCAL, ChatRequest, Image
+
+
+class MediaLoader:
+    """Reads images within limits."""
+
+    def __init__(self, downloads: Downloads, *, local_path: str, max_images: int, max_image_bytes: int) -> None:
+        """``local_path`` is the folder of the local files that clients may name; empty allows none. ``max_images`` is
+        the maximum number of images in a request, ``max_image_bytes`` the maximum size of each."""
+        self._downloads = downloads
+        self._local_path = Path(local_path).resolve() if local_path else None
+        self._max_images = max_images
+        self._max_image_bytes = max_image_bytes
+
+    async def load(self, request: ChatRequest) -> tuple[ChatRequest, dict[str, bytes]]:
+        """Return the request with digests in place of URLs, and the files by digest.
+
+        Raises :class:`RequestRefused`, which names the content part.
+        """
+        images = images_of(request)
+        if len(images) > self._max_images:
+            raise _refusal(
+                *images[self._max_images], f"this request has {len(images)}, and the maximum is {self._max_images}"
+            )
+        urls = list(dict.fromkeys(image.url for _, image in images))
+        read = dict(zip(urls, await asyncio.gather(*map(self._read, urls)), strict=True))
+        digests: dict[str, str] = {}
+        files: dict[str, bytes] = {}
+        for message, image in images:
+            file = read[image.url]
+            if isinstance(file, MediaError):
+                raise _refusal(message, image, str(file))
+            if image.url not in digests:
+                digests[image.url] = await asyncio.to_thread(digest_of, file)
+            files[digests[image.url]] = file
+        return _with_digests(request, digests), files
+
+    async def _read(self, url: str) -> bytes | MediaError:
+        """Return the file, or the reason why it can't be read: one failure must not interrupt the others."""
+        try:
+            if is_data_url(url):
+                return await asyncio.to_thread(decode_data_url, url, self._max_image_bytes)
+            if url.startswith(LOCAL):
+                return await asyncio.to_thread(self._read_local, url[len(LOCAL) :])
+            return await self._downloads.download(url)
+        except MediaError as error:
+            return error
+
+    def _read_local(self, name: str) -> bytes:
+        if self._local_path is None:
+            raise MediaError("local files are not served here: see --allowed-local-media-path")
+        missing = MediaError("there is no such file under --allowed-local-media-path")
+        try:
+            path = Path(name).resolve(strict=True)
+            if not path.is_relative_to(self._local_path) or not path.is_file():
+                raise missing
+            if path.stat().st_size > self._max_image_bytes:
+                raise too_large(self._max_image_bytes)
+            return path.read_bytes()
+        except (OSError, ValueError, RuntimeError):
+            raise missing from None
+
+
+def images_of(request: ChatRequest) -> list[tuple[int, Image]]:
+    """Return the images of ``request`` with the indexes of their messages, in order."""
+    return [(index, image) for index, message in enumerate(request.messages) for image in message.images]
+
+
+def _with_digests(request: ChatRequest, digests: dict[str, str]) -> ChatRequest:
+    messages = tuple(
+        msgspec.structs.replace(
+            message,
+            images=tuple(msgspec.structs.replace(image, url="", digest=digests[image.url]) for image in message.images),
+        )
+        if message.images
+        else message
+        for message in request.messages
+    )
+    return msgspec.structs.replace(request, messages=messages)
+
+
+def _refusal(message: int, image: Image, reason: str) -> RequestRefused:
+    return refuse(ProblemKind.INVALID, f"Invalid image: {reason}.", param=image.param(message))

@@ -1,0 +1,254 @@
+"""Downloads of images: which hosts and addresses are asked, and what is accepted from them."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from api.media import download
+from api.media.data_url import MediaError
+from api.media.download import Downloads
+
+PNG = b"\x89PNG..."
+LIMIT = 1000
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: image/png\r\ncontent-length: %d\r\n\r\n%b"
+OK = ANSWER % (len(PNG), PNG)
+
+
+class Site:
+    """A web server on this machine: the reply to each path, and the requests that it got."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.replies: dict[str, bytes] = {}
+        self.asked: list[str] = []
+
+    def url(self, path: str, host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        running.asked.append(head)
+        reply = running.replies.get(head.split()[1])
+        if reply is None:
+            await reader.read()
+        else:
+            writer.write(reply)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1")
+    async with server:
+        running = Site(server.sockets[0].getsockname()[1])
+        yield running
+
+
+@asynccontextmanager
+async def downloads(**options: Any) -> AsyncIterator[Callable[[str], Any]]:
+    defaults: dict[str, Any] = {
+        "domains": ["*"],
+        "private_addresses": True,
+        "redirects": 0,
+        "timeout": 60.0,
+        "limit": LIMIT,
+    }
+    opened = Downloads(**(defaults | options))
+    try:
+        yield opened.download
+    finally:
+        await opened.aclose()
+
+
+async def reason(url: str, **options: Any) -> str:
+    """Return why the file at ``url`` is not downloaded."""
+    async with downloads(**options) as load:
+        with pytest.raises(MediaError) as error:
+            await load(url)
+    return str(error.value)
+
+
+def redirect(url: str) -> bytes:
+    return f"HTTP/1.1 302 Found\r\nlocation: {url}\r\ncontent-length: 0\r\n\r\n".encode()
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
+    """The addresses of each host, for one look-up after another; the last ones stay."""
+    known: dict[str, list[list[str]]] = {}
+
+    async def getaddrinfo(_: Any, host: str, port: int, **__: Any) -> list[Any]:
+        host = host.lower()
+        if host not in known:
+            raise socket.gaierror
+        found = known[host].pop(0) if len(known[host]) > 1 else known[host][0]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    return known
+
+
+async def test_a_file_is_downloaded(site: Site) -> None:
+    site.replies["/a.png?size=1"] = OK
+    async with downloads() as load:
+        assert await load(site.url("/a.png?size=1")) == PNG
+    assert "accept-encoding: identity" in site.asked[0].lower()
+
+
+@pytest.mark.parametrize(
+    ("domains", "host", "allowed"),
+    [
+        ("", "example.org", False),
+        ("example.org", "example.org", True),
+        ("example.org", "EXAMPLE.org.", True),
+        ("example.org", "www.example.org", False),
+        ("example.org", "evilexample.org", False),
+        ("example.org", "example.org.evil.com", False),
+        ("*.example.org", "www.example.org", True),
+        ("*.example.org", "example.org", False),
+        ("*.example.org", "evilexample.org", False),
+        ("other.net,*.example.org", "a.b.example.org", True),
+        ("*", "anything.at.all", True),
+    ],
+)
+async def test_only_allowed_hosts_are_asked(
+    site: Site, names: dict[str, list[list[str]]], domains: str, host: str, allowed: bool
+) -> None:
+    names[host.lower()] = [["127.0.0.1"]]
+    site.replies["/"] = OK
+    async with downloads(domains=domains.split(",")) as load:
+        if allowed:
+            assert await load(site.url("/", host)) == PNG
+        else:
+            with pytest.raises(MediaError, match="--media-domains"):
+                await load(site.url("/", host))
+    assert bool(site.asked) == allowed
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.0.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "fe80::1%eth0",
+        "fc00::1",
+        "ff02::1",
+        "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1",
+        "2002:7f00:1::",
+        "64:ff9b::7f00:1",
+        "64:ff9b::a9fe:a9fe",
+    ],
+)
+async def test_addresses_that_are_not_public_are_not_asked(names: dict[str, list[list[str]]], address: str) -> None:
+    names["example.org"] = [["93.184.216.34", address]]
+    assert "not public" in await reason("http://example.org/a.png", private_addresses=False)
+
+
+async def test_the_address_that_was_checked_is_asked(
+    site: Site, names: dict[str, list[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server that answers differently the second time does not matter: there is no second time."""
+    monkeypatch.setattr(download, "_is_public", lambda address: address == "127.0.0.1")
+    names["example.org"] = [["127.0.0.1"], ["10.0.0.1"]]
+    site.replies["/"] = OK
+    async with downloads(private_addresses=False) as load:
+        assert await load(site.url("/", "example.org")) == PNG
+    assert len(names["example.org"]) == 1
+
+
+async def test_every_address_of_a_host_is_tried(site: Site, names: dict[str, list[list[str]]]) -> None:
+    names["example.org"] = [["127.0.0.2", "127.0.0.1"]]
+    site.replies["/"] = OK
+    async with downloads() as load:
+        assert await load(site.url("/", "example.org")) == PNG
+
+
+async def test_redirects_are_followed_as_far_as_allowed(site: Site) -> None:
+    site.replies |= {"/a": redirect("/b"), "/b": redirect(site.url("/c")), "/c": OK}
+    assert "redirects are not followed" in await reason(site.url("/a"))
+    assert "more than 1 times" in await reason(site.url("/a"), redirects=1)
+    async with downloads(redirects=2) as load:
+        assert await load(site.url("/a")) == PNG
+
+
+@pytest.mark.parametrize(
+    ("place", "part"),
+    [
+        ("http://internal/", "'internal' is not among"),
+        ("file:///etc/passwd", "scheme 'file'"),
+        ("ftp://127.0.0.1/", "scheme 'ftp'"),
+        ("//user:password@127.0.0.1/", "user name"),
+        ("", "nowhere"),
+    ],
+)
+async def test_redirects_pass_the_same_checks(site: Site, place: str, part: str) -> None:
+    site.replies["/"] = redirect(place)
+    assert part in await reason(site.url("/"), redirects=5, domains=["127.0.0.1"])
+
+
+async def test_a_redirect_to_a_private_address_is_not_followed(
+    site: Site, names: dict[str, list[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "_is_public", lambda address: address == "127.0.0.1")
+    names |= {"example.org": [["127.0.0.1"]], "metadata": [["169.254.169.254"]]}
+    site.replies["/"] = redirect("http://metadata/latest")
+    assert "not public" in await reason(site.url("/", "example.org"), private_addresses=False, redirects=5)
+
+
+@pytest.mark.parametrize(
+    ("reply", "part"),
+    [
+        (ANSWER % (LIMIT + 1, bytes(LIMIT + 1)), "maximum of 1000 bytes"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + bytes(10 * LIMIT), "maximum of 1000 bytes"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "empty file"),
+        (b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "status 404"),
+        (b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 1\r\n\r\nx", "content type 'text/html'"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx", "can't be reached (RemoteProtocolError)"),
+        (b"SSH-2.0\r\n", "can't be reached (RemoteProtocolError)"),
+        (b"", "can't be reached (RemoteProtocolError)"),
+    ],
+)
+async def test_what_is_wrong_with_a_response_is_said(site: Site, reply: bytes, part: str) -> None:
+    site.replies["/"] = reply
+    assert part in await reason(site.url("/"))
+
+
+async def test_a_slow_response_is_given_up(site: Site) -> None:
+    assert "within 0.1 s" in await reason(site.url("/silent"), timeout=0.1)
+
+
+async def test_a_host_without_a_server_can_not_be_reached() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    assert "can't be reached" in await reason(f"http://127.0.0.1:{port}/")
+
+
+@pytest.mark.parametrize(
+    ("url", "part"),
+    [
+        ("a.png", "scheme ''"),
+        ("http:///a.png", "malformed"),
+        ("http://host:99999/a.png", "malformed"),
+        ("http://[::1/a.png", "malformed"),
+        ("http://host/a b.png", "malformed"),
+        ("http://host/\r\nx-injected: 1", "malformed"),
+        ("http://größe/a.png", "malformed"),
+        ("http://user:password@host/a.png", "user name"),
+    ],
+)
+async def test_what_is_wrong_with_a_url_is_said(url: str, part: str) -> None:
+    assert part in await reason(url)

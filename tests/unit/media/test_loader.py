@@ -1,0 +1,110 @@
+"""The loader of a request's images: files by digest, and errors that name the content part."""
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.media.data_url import MediaError
+from api.media.download import Downloads
+from api.media.loader import MediaLoader, images_of
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.request import LOCAL, ChatRequest, Image, Message
+
+CAT, DOG = b"cat", b"dog"
+
+
+class FakeDownloads(Downloads):
+    """Files by URL instead of the network."""
+
+    def __init__(self, **files: bytes) -> None:
+        self._files = {f"https://host/{name}": file for name, file in files.items()}
+
+    async def download(self, url: str) -> bytes:
+        if url not in self._files:
+            raise MediaError("the URL responded with status 404")
+        return self._files[url]
+
+
+def loader(local_path: Path | str = "", **options: Any) -> MediaLoader:
+    limits = {"max_images": 3, "max_image_bytes": 10} | options
+    return MediaLoader(FakeDownloads(cat=CAT, dog=DOG), local_path=str(local_path), **limits)
+
+
+def request_with(*messages: tuple[str, ...]) -> ChatRequest:
+    return ChatRequest(
+        model="m",
+        messages=tuple(
+            Message(
+                role="user",
+                content="Look:",
+                images=tuple(Image(at=5, part=part + 1, url=url) for part, url in enumerate(urls)),
+            )
+            for urls in messages
+        ),
+    )
+
+
+def data_url(file: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(file).decode()
+
+
+async def problem_of(request: ChatRequest, by: MediaLoader) -> Problem:
+    with pytest.raises(RequestRefused) as refusal:
+        await by.load(request)
+    return refusal.value.problem
+
+
+async def test_urls_become_digests() -> None:
+    request = request_with((data_url(CAT), "https://host/dog"), (), ("https://host/cat",))
+    loaded, files = await loader().load(request)
+    cat, dog = (hashlib.sha256(file).hexdigest() for file in (CAT, DOG))
+    assert files == {cat: CAT, dog: DOG}
+    assert [(index, image) for index, image in images_of(loaded)] == [
+        (0, Image(at=5, part=1, digest=cat)),
+        (0, Image(at=5, part=2, digest=dog)),
+        (2, Image(at=5, part=1, digest=cat)),
+    ]
+    assert [message.content for message in loaded.messages] == ["Look:"] * 3
+
+
+async def test_the_first_image_that_can_not_be_read_is_named() -> None:
+    request = request_with((data_url(CAT),), (data_url(DOG), "https://host/none"), ("data:,",))
+    problem = await problem_of(request, loader(max_images=9))
+    assert (problem.kind, problem.param) == (ProblemKind.INVALID, "messages[1].content[2]")
+    assert problem.message == "Invalid image: the URL responded with status 404."
+
+
+async def test_images_beyond_the_limits_are_named() -> None:
+    problem = await problem_of(request_with((data_url(CAT),) * 2, (data_url(DOG),) * 2), loader())
+    assert problem.param == "messages[1].content[2]"
+    assert "this request has 4, and the maximum is 3" in problem.message
+    problem = await problem_of(request_with((data_url(CAT), data_url(bytes(11)))), loader())
+    assert problem.param == "messages[0].content[2]"
+    assert "maximum of 10 bytes" in problem.message
+
+
+async def test_local_files_are_read_below_the_folder_only(tmp_path: Path) -> None:
+    folder = tmp_path / "media"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "cat.png").write_bytes(CAT)
+    (folder / "large.png").write_bytes(bytes(11))
+    (tmp_path / "secret.png").write_bytes(DOG)
+    (folder / "link.png").symlink_to(tmp_path / "secret.png")
+    (folder / "inside.png").symlink_to(folder / "sub" / "cat.png")
+    by = loader(folder)
+    for name in ("sub/cat.png", "inside.png", "sub/../sub/cat.png"):
+        _, files = await by.load(request_with((f"{LOCAL}{folder}/{name}",)))
+        assert list(files.values()) == [CAT]
+    for name in ("../secret.png", "link.png", "missing.png", "sub", "a\0b", "sub/cat.png/x"):
+        assert "no such file" in (await problem_of(request_with((f"{LOCAL}{folder}/{name}",)), by)).message
+    assert "no such file" in (await problem_of(request_with((f"{LOCAL}{tmp_path}/secret.png",)), by)).message
+    assert "maximum of 10 bytes" in (await problem_of(request_with((f"{LOCAL}{folder}/large.png",)), by)).message
+
+
+async def test_local_files_need_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "cat.png").write_bytes(CAT)
+    problem = await problem_of(request_with((f"{LOCAL}{tmp_path}/cat.png",)), loader())
+    assert "--allowed-local-media-path" in problem.message

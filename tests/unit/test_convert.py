@@ -16,6 +16,7 @@ from worker.convert import conversion
 from worker.convert.conversion import convert
 from worker.convert.perplexity import perplexity
 from worker.model.local import ModelError
+from worker.model.vision import VISION_FILES
 from worker.weights.activations import fast_properties
 from worker.weights.compression import PER_CHANNEL, DamagedModel, Weights, compress
 from worker.weights.merge import merge_products
@@ -293,3 +294,12 @@ def test_the_command_tells_what_was_wrong_with_the_source(tmp_path: Path) -> Non
     outcome = CliRunner().invoke(main, ["model", "convert", "no-such", str(tmp_path / "new"), "--weights", "f16"])
     assert outcome.exit_code == 1
     assert "'no-such' was not found" in outcome.output
+
+
+def test_a_vision_language_model_is_not_converted(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name in (*VISION_FILES, "openvino_tokenizer.xml", "openvino_detokenizer.xml"):
+        (folder / name).touch()
+    with pytest.raises(ModelError, match="only text models are converted"):
+        convert(str(folder), tmp_path / "result", Weights(format="f16"), max_perplexity_ratio=2, max_context=512)

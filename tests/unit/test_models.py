@@ -10,6 +10,7 @@ import pytest
 from tests.support.gguf_files import gguf_bytes
 from worker.model import local
 from worker.model.local import ModelError, resolve
+from worker.model.vision import sees_images
 
 IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
 
@@ -88,10 +89,20 @@ def test_a_folder_of_gguf_files_says_to_name_one(tmp_path: Path) -> None:
         resolve(str(tmp_path))
 
 
-def test_a_vision_model_says_so(tmp_path: Path) -> None:
-    (tmp_path / "openvino_language_model.xml").touch()
-    with pytest.raises(ModelError, match="images"):
-        resolve(str(tmp_path))
+def test_a_vision_language_model_has_other_files(tmp_path: Path) -> None:
+    config = {"text_config": {"max_position_embeddings": 4096}}
+    folder = _ir_folder(tmp_path / "vision", config=config)
+    for name in ("openvino_model.xml", "openvino_model.bin"):
+        (folder / name).unlink()
+    for part in ("language", "text_embeddings", "vision_embeddings"):
+        for suffix in ("xml", "bin"):
+            (folder / f"openvino_{part}_model.{suffix}").touch()
+    assert not sees_images(_ir_folder(tmp_path / "text"))
+    assert sees_images(folder)
+    assert resolve(str(folder)).context_length == 4096
+    (folder / "openvino_text_embeddings_model.bin").unlink()
+    with pytest.raises(ModelError, match=r"openvino_text_embeddings_model\.bin missing.*optimum-cli"):
+        resolve(str(folder))
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

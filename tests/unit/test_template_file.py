@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.engine.openvino import _fingerprint
+from worker.engine.fingerprint import fingerprint_of
 from worker.engine.options import EngineOptions
 from worker.model.source import ModelError
 from worker.prompt.template_file import read_template
@@ -44,7 +44,7 @@ def test_a_template_is_part_of_the_fingerprint(tmp_path: Path, monkeypatch: pyte
         options = EngineOptions.from_settings(
             EngineSettings(), path=str(model), context_length=64, chat_template=template
         )
-        return _fingerprint(
+        return fingerprint_of(
             model, msgspec.json.decode(msgspec.json.encode(options), type=EngineOptions), converted=False
         )
 

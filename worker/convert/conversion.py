@@ -15,6 +15,7 @@ from worker.engine.options import EngineOptions
 from worker.engine.pipeline import load_pipeline
 from worker.model.files import model_bytes
 from worker.model.local import ModelError, resolve
+from worker.model.vision import sees_images
 from worker.weights.compression import Weights, check_tools
 from worker.weights.folder import remake
 from worker.weights.original import MODEL_FILES, bring
@@ -62,6 +63,11 @@ def convert(
     check_tools(weights)
     _check_place(folder, replace)
     model = resolve(source, max_context=max_context, to_serve=False)
+    if sees_images(model.path):
+        raise ModelError(
+            f"{model.path} takes images; only text models are converted. Export it with the weights it is to have: "
+            "optimum-cli export openvino --model ID --weight-format int8 FOLDER"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     # On the same file system as the destination, so that the result can be renamed.
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:

@@ -19,10 +19,13 @@ from openvino import opset13 as opset
 
 from shared.protocol.formats import MARKERS
 from worker.engine.interface import EngineLoadError
+from worker.engine.spelled_tokens import accept_spelled
 from worker.engine.text import Vocabulary
 from worker.engine.tokenizer_vocabulary import read_vocabulary
+from worker.model.vision import sees_images
 
 _FILE = "openvino_detokenizer.xml"
+_TOKENIZER_FILE = "openvino_tokenizer.xml"
 _VOCABULARY = "VocabDecoder"
 _JOINING = "FuzeRagged"
 _BEGINS, _ENDS, _CHARACTERS, _SKIPPED = 1, 2, 3, 4
@@ -32,6 +35,7 @@ _BEGINS, _ENDS, _CHARACTERS, _SKIPPED = 1, 2, 3, 4
 def open_tokenizer(path: Path) -> tuple[openvino_genai.Tokenizer, Vocabulary]:
     """Return the tokenizer of the GGUF file or IR folder at ``path`` for a pipeline, and its vocabulary.
 
+    That of a vision-language model takes spelled tokens (:mod:`worker.engine.spelled_tokens`).
     Raises :class:`EngineLoadError` when the vocabulary can't be read, :class:`RuntimeError` when OpenVINO fails.
     """
     tokenizer = openvino_genai.Tokenizer(str(path))
@@ -57,13 +61,29 @@ def read_pieces(path: Path, tokenizer: openvino_genai.Tokenizer) -> list[bytes]:
     count = len(vocabulary.input_value(_BEGINS).get_node().get_data())
     every = numpy.arange(count, dtype=numpy.int64)[None]
     spelled = openvino.Model(texts, model.get_parameters(), "vocabulary")
-    begins, ends, characters = _core().compile_model(spelled, "CPU")(every).values()
+    begins, ends, characters = tokenizer_core().compile_model(spelled, "CPU")(every).values()
     data = characters.tobytes()
     return [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
 
 def _rewritten(folder: Path, vocabulary: Vocabulary) -> openvino_genai.Tokenizer:
     """Return the tokenizer of an IR folder with the bytes of ``vocabulary`` in its detokenizer."""
+    rewritten = {_FILE: _rewritten_detokenizer(folder, vocabulary)}
+    if sees_images(folder):
+        rewritten[_TOKENIZER_FILE] = tokenizer_core().read_model(folder / _TOKENIZER_FILE)
+        accept_spelled(rewritten[_TOKENIZER_FILE], len(vocabulary))
+    # GenAI reads the tokenizer's settings from several files in the same folder.
+    with tempfile.TemporaryDirectory() as scratch:
+        for file in folder.iterdir():
+            (Path(scratch) / file.name).symlink_to(file.absolute())
+        for name, model in rewritten.items():
+            for file in (Path(scratch) / name, (Path(scratch) / name).with_suffix(".bin")):
+                file.unlink(missing_ok=True)
+            openvino.save_model(model, Path(scratch) / name, compress_to_fp16=False)
+        return openvino_genai.Tokenizer(scratch)
+
+
+def _rewritten_detokenizer(folder: Path, vocabulary: Vocabulary) -> openvino.Model:
     model = _read(folder)
     node, last = _vocabulary(folder, model)
     if last is not node:
@@ -76,14 +96,7 @@ def _rewritten(folder: Path, vocabulary: Vocabulary) -> openvino_genai.Tokenizer
     node.input(_BEGINS).replace_source_output(_constant(bounds[:-1]))
     node.input(_ENDS).replace_source_output(_constant(bounds[1:]))
     node.input(_CHARACTERS).replace_source_output(_constant(numpy.frombuffer(b"".join(pieces), numpy.uint8)))
-    # GenAI reads the tokenizer's settings from several files in the same folder.
-    with tempfile.TemporaryDirectory() as scratch:
-        for file in folder.iterdir():
-            (Path(scratch) / file.name).symlink_to(file.absolute())
-        for file in (Path(scratch) / _FILE, (Path(scratch) / _FILE).with_suffix(".bin")):
-            file.unlink(missing_ok=True)
-        openvino.save_model(model, Path(scratch) / _FILE, compress_to_fp16=False)
-        return openvino_genai.Tokenizer(scratch)
+    return model
 
 
 def _for_grammars(vocabulary: Vocabulary, token: int) -> bytes:
@@ -104,11 +117,12 @@ def _vocabulary(folder: Path, model: openvino.Model) -> tuple[openvino.Node, ope
 
 
 def _read(folder: Path) -> openvino.Model:
-    return _core().read_model(folder / _FILE)
+    return tokenizer_core().read_model(folder / _FILE)
 
 
 @cache
-def _core() -> openvino.Core:
+def tokenizer_core() -> openvino.Core:
+    """Return the core that reads and compiles tokenizers."""
     core = openvino.Core()
     # Not imported: the package also loads its converters, which takes longer than reading a vocabulary.
     package = find_spec("openvino_tokenizers")

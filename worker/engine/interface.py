@@ -19,10 +19,20 @@ StopReason = Literal["stop", "length", "exhausted", "cancelled"]
 """``exhausted``: the KV cache was too small for the sequence."""
 
 
+class PlacedImage(msgspec.Struct, frozen=True, array_like=True):
+    """A decoded image in a prompt: ``at`` is the number of tokens before it, ``pixels`` are rows of RGB bytes."""
+
+    at: int
+    width: int
+    height: int
+    pixels: bytes
+
+
 class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A sequence to generate.
 
     - ``prompt``: token ids.
+    - ``images``: the images in the prompt, in the order of their places.
     - ``generated``: token ids that an earlier attempt published. Generation continues after them, and positions
       include them.
     - ``sampling``: complete, with the model's defaults; the seed is always set. A beam search (``beams`` above 1)
@@ -34,6 +44,7 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     number: int
     prompt: tuple[int, ...]
+    images: tuple[PlacedImage, ...] = ()
     sampling: Sampling
     generated: tuple[int, ...] = ()
     constraint: Constraint | None = None
@@ -61,6 +72,8 @@ class Output(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True):
     reason: StopReason | None = None
     alternatives: tuple[Alternative, ...] = ()
     """The texts of a beam search, best first. A beam search has a single output, at its end, with no delta."""
+    prompt_tokens: int = 0
+    """In the last output of a prompt with images: the number of its tokens, images included. 0: those of the text."""
 
 
 StepOutput = Output[Delta | None]

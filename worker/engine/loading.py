@@ -12,10 +12,13 @@ from worker.engine.logits.availability import tapped_model
 from worker.engine.logits.rows import RowLost
 from worker.engine.options import EngineOptions
 from worker.engine.pipeline import load_pipeline
+from worker.engine.served_weights import serving_path
 from worker.engine.speculation import speculation_of
 from worker.engine.text import Vocabulary
 from worker.engine.warm_up import warm_up
 from worker.model.files import model_bytes
+from worker.model.local import ModelError
+from worker.model.vision import sees_images
 
 logger = logging.getLogger(__name__)
 
@@ -23,14 +26,23 @@ WARM_UP_ID = 0
 """Id of the warm-up's request."""
 
 
+def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
+    """Return the path of the weights to load. Raises :class:`EngineLoadError`."""
+    try:
+        return serving_path(options, progress)
+    except (ModelError, OSError, RuntimeError) as error:
+        raise EngineLoadError(f"int8 weights of {options.path} can't be made: {error}") from error
+
+
 class Loaded(NamedTuple):
     """A pipeline that is ready. ``cache_tokens`` is the KV cache's capacity, ``logits_width`` the number of logits
-    per token; 0 if they can't be read."""
+    per token; 0 if they can't be read. ``sees_images`` is set for a vision-language model."""
 
     pipeline: openvino_genai.ContinuousBatchingPipeline
     vocabulary: Vocabulary
     cache_tokens: int
     logits_width: int
+    sees_images: bool
 
 
 def load(options: EngineOptions, served: Path, progress: Callable[[str], None]) -> Loaded:
@@ -38,6 +50,8 @@ def load(options: EngineOptions, served: Path, progress: Callable[[str], None]) 
 
     If the logits tap does not pass its test, the model is loaded without one, unless ``options.logits`` is on.
     """
+    if sees_images(served) and speculation_of(options) != "none":
+        raise EngineLoadError("speculative decoding can't be combined with a vision-language model")
     progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
     tapped = tapped_model(options, served)
     if tapped is not None:
@@ -54,5 +68,8 @@ def _load(options: EngineOptions, served: Path, tapped: Path | None, progress: C
     pipeline, vocabulary = load_pipeline(options, served, tapped)
     progress("warming up")
     speculation = speculation_of(options)
-    cache_tokens, width = warm_up(pipeline, WARM_UP_ID, len(vocabulary), speculation, tapped=tapped is not None)
-    return Loaded(pipeline, vocabulary, cache_tokens, width)
+    with_images = sees_images(served)
+    cache_tokens, width = warm_up(
+        pipeline, WARM_UP_ID, vocabulary, speculation, tapped=tapped is not None, sees_images=with_images
+    )
+    return Loaded(pipeline, vocabulary, cache_tokens, width, with_images)

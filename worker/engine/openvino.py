@@ -1,6 +1,5 @@
 """The OpenVINO engine: drives OpenVINO GenAI's ``ContinuousBatchingPipeline`` step by step."""
 
-import hashlib
 import itertools
 import logging
 import threading
@@ -9,7 +8,6 @@ from collections.abc import Callable
 from collections.abc import Sequence as Series
 from pathlib import Path
 
-import numpy
 import openvino
 import openvino_genai
 
@@ -18,9 +16,11 @@ from shared.protocol.events import TopToken
 from worker.defaults import stated_fields
 from worker.devices import device_kind, is_missing
 from worker.engine.beams import Beam, rank
+from worker.engine.fingerprint import fingerprint_of
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
 from worker.engine.huge_pages import use_huge_pages
+from worker.engine.images import ImageArrivals, PromptCounts
 from worker.engine.interface import (
     EngineInfo,
     EngineLoadError,
@@ -31,23 +31,22 @@ from worker.engine.interface import (
     StepOutput,
     StopReason,
 )
-from worker.engine.loading import WARM_UP_ID, load
+from worker.engine.loading import WARM_UP_ID, load, served_path
 from worker.engine.logits.checks import check_logits
 from worker.engine.logits.operation import LogitsTap
 from worker.engine.logits.rows import RowAssigner, RowLost, RowReader, needs_rows, read_rows, with_salt
 from worker.engine.options import EngineOptions
-from worker.engine.pipeline import device_properties
+from worker.engine.prompts import add_prompt, refusal_of
 from worker.engine.recovery import Recovery, Running, last_line
-from worker.engine.served_weights import serving_path
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import check_speculation, speculation_of
-from worker.model.identity import model_identity
-from worker.model.local import ModelError
 
 logger = logging.getLogger(__name__)
 
 _CLEARING_STEPS = 2
 """Steps after a sequence's end until it is freed (next step) and the metrics show it (the one after)."""
+
+_UNLIMITED = 2**64 - 1
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
 _NO_REASON = openvino_genai.GenerationFinishReason.NONE
@@ -86,9 +85,11 @@ class OpenVINOEngine:
         self._computed_at: float | None = None
         """End of the last step (``time.perf_counter``), or None if the engine has been idle since."""
         self._speculation = speculation_of(options)
-        served = _serving_path(options, progress)
+        served = served_path(options, progress)
         loaded = load(options, served, progress)
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
+        self._sees_images = loaded.sees_images
+        self._arrivals, self._prompt_counts = ImageArrivals(), PromptCounts()
         LogitsTap.listener = RowAssigner(self._running).on_logits
         self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
         defaults = self._pipeline.get_config()
@@ -96,7 +97,7 @@ class OpenVINOEngine:
         self._end_tokens = frozenset({end, *defaults.stop_token_ids})
         self._context_length = options.context_length
         progress("hashing the model")
-        fingerprint = _fingerprint(path, options, converted=served != path)
+        fingerprint = fingerprint_of(path, options, converted=served != path)
         if device_kind(options.device) == "CPU":
             # Takes about a second. Safe while the engine runs: virtual addresses do not change.
             threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
@@ -122,6 +123,8 @@ class OpenVINOEngine:
             self._complete.append(generation)
         elif self._recovery.under_way:
             self._recovery.suspect(generation)
+        elif sequence.images:
+            self._arrivals.add(generation)
         else:
             self._start(generation)
 
@@ -131,6 +134,7 @@ class OpenVINOEngine:
         if running is not None:
             self._drop(running)
         self._recovery.cancel(number)
+        self._arrivals.cancel(number)
         self._complete = [complete for complete in self._complete if complete.sequence.number != number]
 
     def step(self) -> list[StepOutput]:
@@ -141,6 +145,8 @@ class OpenVINOEngine:
         outputs = [generation.take((), (), generation.complete) for generation in self._complete]
         self._complete.clear()
         self._recovery.try_next()
+        if not self._recovery.under_way:
+            self._arrivals.start_one(self._restart, hurry=not self._running)
         began = time.perf_counter()
         if self._computed_at is not None:
             self._between += began - self._computed_at
@@ -158,7 +164,7 @@ class OpenVINOEngine:
         self._steps += 1
         if self._clearing:
             self._clearing -= 1
-        outputs += self._read()
+        outputs += self._prompt_counts.counted() + self._read()
         self._recovery.judge()
         self._computed_at = ended if self.busy() else None
         return outputs
@@ -170,7 +176,14 @@ class OpenVINOEngine:
 
     def busy(self) -> bool:
         """Whether a step has work to do."""
-        return bool(self._running or self._complete or self._clearing or self._recovery.under_way)
+        return bool(
+            self._running
+            or self._complete
+            or self._clearing
+            or self._recovery.under_way
+            or self._arrivals.waiting
+            or self._prompt_counts.waiting
+        )
 
     def gauges(self) -> Gauges:
         """Return the pipeline's metrics, with the steps and tokens counted here."""
@@ -224,20 +237,24 @@ class OpenVINOEngine:
         """
         sequence = generation.sequence
         tokens = tuple(generation.tokens)
-        done: tuple[int, ...] = () if repeat and _is_stateful(generation) else tokens
+        stateful = _is_stateful(generation, sees_images=self._sees_images)
+        done: tuple[int, ...] = () if repeat and stateful else tokens
         repeated = len(tokens) - len(done)
         config = configure(
             sequence, self._pipeline.get_config(), done=len(done), max_new_tokens=generation.remaining + repeated
         )
         apply_speculation(config, sequence.sampling, self._speculation)
+        if sequence.images and sequence.sampling.beams == 1:
+            # Only the pipeline knows how many tokens an image has, so it limits the length to the context.
+            config.max_length, config.max_new_tokens = self._context_length, _UNLIMITED
         request_id, given, reader = next(self._request_ids), sequence.prompt + done, None
         if self._logits_width and needs_rows(sequence.sampling):
             reader = RowReader(sequence.sampling)
             given = with_salt(given, request_id, self._logits_width, sequence.sampling)
         try:
-            handle = self._pipeline.add_request(request_id, _tensor(given), config)
+            handle = add_prompt(self._pipeline, request_id, given, config, sequence.images, spelled=self._sees_images)
         except Exception as error:
-            raise _refusal(ProblemKind.INVALID, f"The engine refuses the request: {last_line(error)}") from error
+            raise refusal_of(last_line(error), self._context_length) from error
         running = Running(generation, handle, given, repeated, reader)
         self._running[sequence.number] = running
         return running
@@ -291,11 +308,20 @@ class OpenVINOEngine:
                     continue
             output = running.generation.take(tokens, logprobs, reason, top)
             self._tokens += len(output.delta.tokens) if output.delta else 0
-            outputs.append(output)
-            if output.reason is not None:
-                del self._running[number]
-                self._drop(running)
+            if output.reason is None:
+                outputs.append(output)
+            else:
+                outputs += self._end(running, output)
         return outputs
+
+    def _end(self, running: Running, output: StepOutput) -> list[StepOutput]:
+        """Drop a sequence that has ended; return its last output, unless that waits for the number of prompt tokens."""
+        del self._running[output.number]
+        self._drop(running)
+        if not running.generation.sequence.images:
+            return [output]
+        self._prompt_counts.add(running.handle, output)
+        return []
 
     def _lose(self, number: int, running: Running, error: RowLost) -> None:
         """End a sequence whose log probabilities, and perhaps biases, are not known to be right."""
@@ -323,9 +349,7 @@ class OpenVINOEngine:
             return []
         else:
             output = running.generation.take((), (), "exhausted")
-        del self._running[number]
-        self._drop(running)
-        return [output]
+        return self._end(running, output)
 
     def _repeats(self, running: Running, tokens: list[int], logprobs: list[float]) -> bool:
         """Remove the leading tokens that repeat known ones; return whether new tokens are left.
@@ -355,35 +379,12 @@ class OpenVINOEngine:
         self._refused.append(Refused(generation.sequence.number, Problem(kind=kind, message=message)))
 
 
-def _serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
-    try:
-        return serving_path(options, progress)
-    except (ModelError, OSError, RuntimeError) as error:
-        raise EngineLoadError(f"int8 weights of {options.path} can't be made: {error}") from error
-
-
-def _fingerprint(path: Path, options: EngineOptions, *, converted: bool) -> str:
-    parts = (
-        openvino.__version__,
-        openvino_genai.__version__,
-        model_identity(path),
-        options.device,
-        options.precision,
-        str(sorted(device_properties(path, options).items())),
-        "int8" if converted else "original",
-        options.chat_template,
-    )
-    return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
-
-
-def _is_stateful(generation: Generation) -> bool:
+def _is_stateful(generation: Generation, *, sees_images: bool) -> bool:
     """Return whether the pipeline can continue the sequence correctly only if it generated the tokens itself."""
     sampling = generation.sequence.sampling
-    return bool(generation.held or sampling.frequency_penalty or sampling.presence_penalty)
-
-
-def _tensor(tokens: tuple[int, ...]) -> openvino.Tensor:
-    return openvino.Tensor(numpy.array([tokens], dtype=numpy.int64))
+    # A vision-language model's pipeline does not know the prompt's tokens, so a repetition penalty ignores them.
+    penalty = sees_images and sampling.repetition_penalty not in (None, 1)
+    return bool(generation.held or sampling.frequency_penalty or sampling.presence_penalty or penalty)
 
 
 def _refusal(kind: ProblemKind, message: str, param: str | None = None) -> EngineRefusal:

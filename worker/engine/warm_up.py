@@ -1,16 +1,19 @@
 """The first request of a loaded pipeline: measures its KV cache, and tests its logits tap."""
 
-import numpy
-import openvino
 import openvino_genai
 
 from shared.protocol.request import Sampling
-from worker.engine.interface import EngineLoadError
+from worker.engine.interface import EngineLoadError, PlacedImage
 from worker.engine.logits.operation import LogitsTap
 from worker.engine.logits.rows import RowAssigner, RowReader
+from worker.engine.prompts import add_prompt
 from worker.engine.recovery import last_line
 from worker.engine.speculation import Speculation
 from worker.engine.speculation import apply as apply_speculation
+from worker.engine.text import Vocabulary
+
+_SIDE = 224
+_IMAGE = PlacedImage(0, _SIDE, _SIDE, bytes(3 * _SIDE * _SIDE))
 
 _TOKENS = 256
 """A whole number of KV blocks for every block size in use (16, 32, 64, 128, 256)."""
@@ -30,15 +33,17 @@ class _FirstSequence:
 def warm_up(
     pipeline: openvino_genai.ContinuousBatchingPipeline,
     request_id: int,
-    vocabulary_size: int,
+    vocabulary: Vocabulary,
     speculation: Speculation,
     *,
     tapped: bool,
+    sees_images: bool,
 ) -> tuple[int, int]:
     """Run one request; return the capacity of the KV cache in tokens at its current size, and the number of logits per
     token (0 without a tap).
 
-    It generates two tokens, because prefill and decode use different kernels and weight layouts. Raises
+    It generates two tokens, because prefill and decode use different kernels and weight layouts, and encodes an image
+    if the model ``sees_images``. Raises
     :class:`EngineLoadError` when the cache is too small, or the model's logits are not finite, and
     :class:`~worker.engine.logits.rows.RowLost` when ``tapped`` is set and the tap does not see the rows of both tokens.
     """
@@ -49,11 +54,12 @@ def warm_up(
     config.ignore_eos = True
     apply_speculation(config, Sampling(), speculation)
     # The last generated token is never cached; the prompt and the first one fill whole blocks.
-    prompt = [index % vocabulary_size for index in range(_TOKENS - 1)]
+    ordinary = [token for token in range(len(vocabulary)) if token not in vocabulary.special]
+    prompt = [ordinary[index % len(ordinary)] for index in range(_TOKENS - 1)]
     sequence = _FirstSequence(prompt)
     assigner = RowAssigner({request_id: sequence})
     LogitsTap.listener = assigner.on_logits
-    handle = pipeline.add_request(request_id, openvino.Tensor(numpy.array([prompt], numpy.int64)), config)
+    handle = add_prompt(pipeline, request_id, prompt, config, spelled=sees_images)
     try:
         while pipeline.has_non_finished_requests():
             pipeline.step()
@@ -72,4 +78,18 @@ def warm_up(
     share: float = pipeline.get_metrics().max_cache_usage / 100
     if handle.get_status() != openvino_genai.GenerationStatus.FINISHED or not share:
         raise EngineLoadError(f"the KV cache can't hold {_TOKENS} tokens: give the worker a larger --cache-size")
+    if sees_images:
+        _see(pipeline, request_id, prompt[:1])
     return round(_TOKENS / share), assigner.width
+
+
+def _see(pipeline: openvino_genai.ContinuousBatchingPipeline, request_id: int, prompt: list[int]) -> None:
+    """Run a request with an image. Raises :class:`EngineLoadError` when the model can't encode it."""
+    config = pipeline.get_config()
+    config.max_new_tokens = 1
+    try:
+        add_prompt(pipeline, request_id, prompt, config, [_IMAGE], spelled=True)
+        while pipeline.has_non_finished_requests():
+            pipeline.step()
+    except RuntimeError as error:
+        raise EngineLoadError(f"the model can't encode an image: {last_line(error)}") from error

@@ -11,9 +11,11 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from worker.model.source import ModelError
+from worker.model.vision import LANGUAGE_MODEL
 
-_IR_MODEL = "openvino_model.xml"
-_IR_PATTERNS = ["openvino_*.xml", "openvino_*.bin", "*.json", "*.jinja"]
+_IR_MODELS = {"openvino_model.xml", LANGUAGE_MODEL}
+"""An IR folder has one of these, depending on whether it takes images."""
+_IR_PATTERNS = ["openvino_*.xml", "openvino_*.bin", "*.json", "*.jinja", "*.npy"]
 _MAIN = "main"
 _LISTING_TIMEOUT = 30.0
 """Timeout in seconds for listing the files of a repository."""
@@ -98,7 +100,7 @@ def cached_models() -> list[tuple[CachedSource, Path]]:
         for snapshot in repository.revisions:
             revision = None if _MAIN in snapshot.refs else min(snapshot.refs, default=snapshot.commit_hash)
             names = _relative_files(snapshot.snapshot_path)
-            if _IR_MODEL in names:
+            if _IR_MODELS.intersection(names):
                 found.append((CachedSource(repository.repo_id, revision, None), snapshot.snapshot_path))
             found += [
                 (CachedSource(repository.repo_id, revision, name), snapshot.snapshot_path / name)
@@ -115,13 +117,14 @@ def _choose(label: str, names: Iterable[str], file: str | None) -> str | None:
         if file not in available:
             raise ModelError(f"{label} has no file '{file}'. Its GGUF files: {', '.join(ggufs) or 'none'}.")
         return file
-    if _IR_MODEL in available:
+    if _IR_MODELS & available:
         return None
     if len(ggufs) > 1:
         raise ModelError(f"{label} holds several GGUF files; name one as {label}:FILE. Files: {', '.join(ggufs)}.")
     if not ggufs:
         raise ModelError(
-            f"{label} holds neither {_IR_MODEL} nor a GGUF file. Choose a repository with an OpenVINO or GGUF export."
+            f"{label} holds neither openvino_model.xml nor a GGUF file. Choose a repository with an OpenVINO or GGUF "
+            "export."
         )
     return ggufs[0]
 

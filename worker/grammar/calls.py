@@ -11,7 +11,8 @@ from worker.grammar import tags
 from worker.grammar.ebnf import Rules, either, literal, sequence
 from worker.grammar.json_text import JsonRules
 from worker.grammar.keywords import SchemaError, UnsupportedKeyword
-from worker.grammar.lengths import Bounded, bounded_values
+from worker.grammar.lengths import Bounded
+from worker.grammar.limits import bounded_values, with_length_limits
 from worker.grammar.schema import SchemaCompiler, decoded
 from worker.grammar.xml_calls import xml_parameters
 
@@ -80,7 +81,7 @@ def json_array_calls(tools: Sequence[CallableTool], *, parallel: bool) -> str:
 
 
 def bounded_arguments(shape: CallShape | None, tools: Sequence[CallableTool]) -> tuple[Bounded, ...]:
-    """Return the arguments with ``maxLength`` strings. Without a ``shape``, the calls are a JSON list.
+    """Return the arguments with strings of limited length. Without a ``shape``, the calls are a JSON list.
 
     The limits apply to strict tools only, because an argument that is too long ends the job.
     """
@@ -112,6 +113,8 @@ def arguments(rules: Rules, one: CallableTool) -> str:
             raise SchemaError("", "the parameters are described by an object")
         # Arguments are always an object, even if the schema does not say so.
         schema.setdefault("type", "object")
+        if one.tool.strict:
+            schema = with_length_limits(schema)
         return SchemaCompiler(rules, schema, strict=one.tool.strict).compile()
     except SchemaError as error:
         if isinstance(error, UnsupportedKeyword) and not one.tool.strict:

@@ -27,11 +27,6 @@ class Bounded(msgspec.Struct, frozen=True, array_like=True):
     schema: str
 
 
-def bounded_values(begins: Iterable[str], schema: str) -> tuple[Bounded, ...]:
-    """Return the values to check, one for each of ``begins``; empty if ``schema`` limits no string."""
-    return tuple(Bounded(begin, schema) for begin in begins) if "maxLength" in schema else ()
-
-
 class _Frame:
     """An open object or array and the schemas that apply to it."""
 

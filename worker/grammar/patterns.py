@@ -41,6 +41,8 @@ _CLASSES = {
 _CONTROLS = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C, "v": 0x0B, "0": 0x00}
 _QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _BRACES = re.compile(r"\{([0-9]{1,6})(,?)([0-9]{0,6})\}")
+_COUNTED = ((16, 128), (128, 8), (LAST_CHARACTER + 1, 4))
+"""How many repetitions of a class with at most so many characters a grammar counts."""
 _GROUP = re.compile(r"\((?:\?:|\?P?<[A-Za-z_][A-Za-z0-9_]*>|(?!\?))")
 _HEXADECIMAL = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
 
@@ -50,11 +52,18 @@ class PatternError(ValueError):
 
 
 class Matched(msgspec.Struct, frozen=True):
-    """An expression ``text`` whose matches have ``least`` to ``most`` characters (None: unlimited)."""
+    """An expression ``text`` whose matches have ``least`` to ``most`` characters (None: unlimited).
+
+    If it is one character that is either ``plain`` or an ``escape``, these are the two expressions.
+    ``characters`` is the size of the largest class in it.
+    """
 
     text: str
     least: int
     most: int | None
+    plain: str = ""
+    escape: str = ""
+    characters: int = 1
 
 
 def string_content(pattern: str, anything: str) -> Matched:
@@ -68,6 +77,18 @@ def string_content(pattern: str, anything: str) -> Matched:
 def text_grammar(pattern: str) -> str:
     """Return the grammar of the texts that ``pattern`` matches as a whole. Raises :class:`PatternError`."""
     return Rules().text(_Reader(pattern, None, _in_text).whole().text)
+
+
+def without_upper_limit(pattern: str) -> tuple[str, int] | None:
+    """Return an equivalent pattern without its upper limit, and the maximum length of a match that replaces the limit.
+
+    There is one for a pattern of a whole text in which a single part has a variable length, ``{least,most}`` times
+    something of fixed length. None if the pattern is another, or its repetitions are few enough for a grammar.
+    """
+    try:
+        return _Reader(pattern, None, _in_json).upper_limit()
+    except PatternError:
+        return None
 
 
 class _Reader:
@@ -86,6 +107,29 @@ class _Reader:
         if self._at < len(self._pattern):
             raise PatternError(f"')' at character {self._at} closes no group")
         return _any_of(options)
+
+    def upper_limit(self) -> tuple[str, int] | None:
+        """Implement :func:`without_upper_limit`."""
+        if not self._take("^"):
+            return None
+        length = 0
+        found: re.Match[str] | None = None
+        while self._peek() not in ("", "|", ")", "$"):
+            atom = self._atom()
+            braces = _BRACES.match(self._pattern, self._at)
+            part = self._quantified(atom)
+            if part.least == part.most:
+                length += part.least
+            elif found or not braces or not braces[3] or atom.least != atom.most:
+                return None
+            else:
+                found, most = braces, int(braces[3])
+                length += most * atom.least
+                if most <= _most_counted(atom):
+                    return None
+        if found is None or self._pattern[self._at :] != "$":
+            return None
+        return f"{self._pattern[: found.start()]}{{{found[1]},}}{self._pattern[found.end() :]}", length
 
     def _anchored(self) -> Matched:
         """Read an alternative, with arbitrary text on each side that is not anchored."""
@@ -143,7 +187,7 @@ class _Reader:
         if not self._take(")"):
             raise PatternError("a group is not closed")
         self._depth -= 1
-        return Matched(f"({inner.text})", inner.least, inner.most)
+        return Matched(f"({inner.text})", inner.least, inner.most, characters=inner.characters)
 
     def _quantified(self, atom: Matched) -> Matched:
         bounds = _QUANTIFIERS.get(self._peek())
@@ -164,7 +208,8 @@ class _Reader:
         longest = 0 if most == 0 or atom.most == 0 else None
         if most and atom.most:
             longest = most * atom.most
-        return Matched(repeated(atom.text, least, most), least * atom.least, longest)
+        text = _unlimited(atom, least) if atom.escape and most is None else repeated(atom.text, least, most)
+        return Matched(text, least * atom.least, longest, characters=atom.characters)
 
     def _class(self) -> Ranges:
         negated = self._take("^")
@@ -229,7 +274,7 @@ def _in_text(ranges: Ranges) -> Matched:
     typable = without(ranges, _UNTYPABLE)
     if not typable:
         raise PatternError("a class has no character that a text can have")
-    return Matched(_plain(typable), 1, 1)
+    return Matched(_plain(typable), 1, 1, characters=_size(typable))
 
 
 def _plain(ranges: Ranges) -> str:
@@ -247,18 +292,49 @@ def _in_json(ranges: Ranges) -> Matched:
         options.append(sequence([literal("\\"), character_class(united((ord(sign), ord(sign)) for sign in escaped))]))
     if not options:
         raise PatternError("a class has no character that JSON can write")
-    return Matched(either(options), 1, 1)
+    plain_text, escape = options if len(options) > 1 else ("", "")
+    return Matched(either(options), 1, 1, plain_text, escape, _size(ranges))
+
+
+def _unlimited(atom: Matched, least: int) -> str:
+    """Return ``least`` or more characters in a form in which XGrammar scans few tokens for each of them.
+
+    A rule for one character would make it scan its whole vocabulary (:mod:`worker.grammar.json_text`). So the first
+    ``least - 1`` characters are not escaped.
+    """
+    escapes = f"({atom.escape} {atom.plain}*)*"
+    if not least:
+        return f"{atom.plain}* {escapes}"
+    first = either([f"{atom.plain} {atom.plain}*", f"{atom.escape} {atom.plain}*"])
+    return sequence([*[atom.plain] * (least - 1), first, escapes])
+
+
+def _most_counted(atom: Matched) -> int:
+    """Return how many repetitions of ``atom`` a grammar can count. Each of a large class takes 10 ms to compile."""
+    return next(most for size, most in _COUNTED if atom.characters <= size)
+
+
+def _size(ranges: Ranges) -> int:
+    return sum(last - first + 1 for first, last in ranges)
 
 
 def _row_of(parts: list[Matched]) -> Matched:
     longest: int | None = 0
     for part in parts:
         longest = None if longest is None or part.most is None else longest + part.most
-    return Matched(sequence(part.text for part in parts), sum(part.least for part in parts), longest)
+    largest = max((part.characters for part in parts), default=1)
+    return Matched(
+        sequence(part.text for part in parts), sum(part.least for part in parts), longest, characters=largest
+    )
 
 
 def _any_of(options: list[Matched]) -> Matched:
     longest: int | None = 0
     for option in options:
         longest = None if longest is None or option.most is None else max(longest, option.most)
-    return Matched(either([option.text for option in options]), min(option.least for option in options), longest)
+    return Matched(
+        either([option.text for option in options]),
+        min(option.least for option in options),
+        longest,
+        characters=max(option.characters for option in options),
+    )

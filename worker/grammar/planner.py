@@ -11,7 +11,8 @@ from worker.grammar import tags
 from worker.grammar.calls import bounded_arguments, callable_tools, json_array_calls, optional_calls, required_calls
 from worker.grammar.escapes import SpellingError, readable_grammar
 from worker.grammar.keywords import SchemaError
-from worker.grammar.lengths import Bounded, bounded_values
+from worker.grammar.lengths import Bounded
+from worker.grammar.limits import bounded_values
 from worker.grammar.patterns import PatternError, text_grammar
 from worker.grammar.plan import Plan
 from worker.grammar.schema import schema_grammar

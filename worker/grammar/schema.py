@@ -16,6 +16,7 @@ from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
 from worker.grammar.formats import FORMATS
 from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules
 from worker.grammar.keywords import SchemaError, UnsupportedKeyword
+from worker.grammar.limits import with_length_limits
 from worker.grammar.merging import Schema, merged, same
 from worker.grammar.numbers import integer_range, number_range
 from worker.grammar.objects import Member, object_of
@@ -48,7 +49,10 @@ def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True) -> s
     expensive. With ``strict=False``, keywords that a grammar can't enforce are ignored. Raises :class:`SchemaError`.
     """
     rules = Rules()
-    return rules.text(SchemaCompiler(rules, decoded(text), strict=strict, lengths=lengths).compile())
+    document = decoded(text)
+    if strict and lengths:
+        document = with_length_limits(document)
+    return rules.text(SchemaCompiler(rules, document, strict=strict, lengths=lengths).compile())
 
 
 def decoded(text: str) -> Any:
@@ -290,7 +294,7 @@ class SchemaCompiler:
             if self._strict:
                 raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
             return self._json.string(least)
-        too_long = most is not None and (content.most is None or content.most > most)
+        too_long = not self._lengths and most is not None and (content.most is None or content.most > most)
         if self._strict and (content.least < least or too_long):
             name = "maxLength" if too_long else "minLength"
             raise UnsupportedKeyword(

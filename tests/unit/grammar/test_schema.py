@@ -128,7 +128,7 @@ def test_a_schema_that_need_not_be_strict_is_held_without_them(keyword: str) -> 
         ({"type": "string", "minLength": 3, "maxLength": 2}, "/maxLength", "less than"),
         ({"type": "string", "pattern": "("}, "/pattern", "not closed"),
         ({"type": "string", "pattern": "(?=a)"}, "/pattern", "look ahead"),
-        ({"type": "string", "pattern": "a", "maxLength": 3}, "/maxLength", "pattern"),
+        ({"type": "string", "pattern": "a", "minLength": 3}, "/minLength", "pattern"),
         ({"type": "string", "format": "colour"}, "/format", "date-time"),
         ({"type": "string", "format": []}, "/format", "text"),
         ({"type": "integer", "minimum": 5, "maximum": 4}, "", "no number"),
@@ -196,3 +196,11 @@ _values = st.recursive(
 def test_no_schema_however_odd_fails_in_another_way(schema: Any, strict: bool) -> None:
     with suppress(SchemaError):
         assert schema_grammar(json.dumps(schema), strict=strict).startswith("root ::= ")
+
+
+def test_a_grammar_that_counts_refuses_a_limit_that_the_pattern_does_not_imply() -> None:
+    schema = json.dumps({"type": "string", "pattern": "^[a-z]+$", "maxLength": 3})
+    with pytest.raises(SchemaError) as refusal:
+        schema_grammar(schema, lengths=False)
+    assert refusal.value.path == "/maxLength"
+    assert '"abc"' in Texts(schema_grammar(schema))

@@ -1,0 +1,101 @@
+"""Upper limits of patterns that become a ``maxLength``, and that both together allow the same texts as before."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.protocol.formats import OutputFormat
+from shared.protocol.request import ChatRequest, Constraint, Message, Tool
+from tests.support.grammar_oracle import Texts
+from worker.grammar.lengths import LengthWatch
+from worker.grammar.limits import with_length_limits
+from worker.grammar.patterns import without_upper_limit
+from worker.grammar.plan import Plan
+from worker.grammar.planner import make_plan
+
+LONG = {"type": "string", "pattern": "^[a-z]{1,64}$"}
+OPEN = {"type": "string", "pattern": "^[a-z]{1,}$", "maxLength": 64}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("^[a-z]{1,64}$", ("^[a-z]{1,}$", 64)),
+        ("^.{0,200}$", ("^.{0,}$", 200)),
+        ("^[a-z][a-z0-9_]{0,62}$", ("^[a-z][a-z0-9_]{0,}$", 63)),
+        (r"^id-[0-9]{4}\.(?:[a-z]!){2,20}?x{3}$", (r"^id-[0-9]{4}\.(?:[a-z]!){2,}?x{3}$", 51)),
+        ("^[0-9a-f]{1,64}$", None),
+        ("^[0-9]{1,1000}$", ("^[0-9]{1,}$", 1000)),
+        ("^[a-z]{1,8}$", None),
+        ("^[a-z]{64}$", None),
+        ("^[a-z]{1,}$", None),
+        ("[a-z]{1,64}", None),
+        ("^[a-z]{1,64}", None),
+        ("^[a-z]{1,64}$|^b$", None),
+        ("^a?[a-z]{1,64}$", None),
+        ("^(a|bc){1,200}$", None),
+        ("^(", None),
+    ],
+)
+def test_the_only_variable_part_of_a_pattern_gives_its_limit(pattern: str, expected: tuple[str, int] | None) -> None:
+    assert without_upper_limit(pattern) == expected
+
+
+@given(st.data(), st.sampled_from(["^[a-z]{2,12}$", "^a[^b]{0,9}c$", "^(?:[a-z]b){1,9}a$"]))
+def test_a_text_matches_as_before(data: st.DataObject, pattern: str) -> None:
+    found = without_upper_limit(pattern)
+    assert found is not None
+    text = data.draw(st.from_regex(pattern, fullmatch=True) | st.from_regex(found[0], fullmatch=True))
+    assert bool(re.fullmatch(pattern, text)) == (bool(re.fullmatch(found[0], text)) and len(text) <= found[1])
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (LONG | {"maxLength": 10}, OPEN | {"maxLength": 10}),
+        (LONG | {"maxLength": 100}, OPEN),
+        ({"properties": {"pattern": LONG, "const": LONG}}, {"properties": {"pattern": OPEN, "const": OPEN}}),
+        ({"items": LONG, "$defs": {"a": LONG}}, {"items": OPEN, "$defs": {"a": OPEN}}),
+        ({"anyOf": [LONG, True], "items": [LONG]}, {"anyOf": [OPEN, True], "items": [OPEN]}),
+        ({"additionalProperties": LONG}, {"additionalProperties": OPEN}),
+        ({"enum": [LONG], "default": LONG}, {"enum": [LONG], "default": LONG}),
+        (LONG | {"maxLength": "many"}, LONG | {"maxLength": "many"}),
+    ],
+)
+def test_only_schemas_change(schema: Any, expected: Any) -> None:
+    assert with_length_limits(schema) == expected
+
+
+def _plan(**fields: Any) -> Plan:
+    request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), **fields)
+    return make_plan(request, OutputFormat(), "")
+
+
+def test_a_match_that_is_too_long_is_noticed() -> None:
+    plan = _plan(constraint=Constraint(kind="json_schema", value=json.dumps(LONG)))
+    assert plan.constraint is not None
+    texts = Texts(plan.constraint.value)
+    assert [text for text in ("a", "a" * 64, "a" * 65, "", "A") if f'"{text}"' in texts] == ["a", "a" * 64, "a" * 65]
+    assert not LengthWatch(plan.bounded).exceeds(f'"{"a" * 64}"')
+    assert LengthWatch(plan.bounded).exceeds(f'"{"a" * 65}')
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_grammar_counts_where_nothing_else_does(strict: bool) -> None:
+    """The engine's process does not watch the arguments of tools that are not strict."""
+    schema = {"type": "object", "properties": {"a": LONG | {"pattern": "^[a-z]{1,9}$"}}, "required": ["a"]}
+    plan = _plan(tools=(Tool(name="f", parameters=json.dumps(schema), strict=strict),), tool_choice="required")
+    assert plan.constraint is not None
+    text = f'[{{"name": "f", "arguments": {{"a":"{"a" * 10}"}}}}]'
+    assert (text in Texts(plan.constraint.value)) == strict
+    assert LengthWatch(plan.bounded).exceeds(text) == strict
+
+
+def test_a_schema_that_cannot_be_read_has_no_limits() -> None:
+    broken = (Tool(name="f", parameters='{"pattern": "^[a-z]{1,64}$"', strict=True),)
+    with pytest.raises(Exception, match="can't be read as JSON"):
+        _plan(tools=broken, tool_choice="required")

@@ -1,0 +1,47 @@
+"""Length limits of strings that the engine's process enforces instead of the grammar (:mod:`worker.grammar.lengths`).
+
+These are ``maxLength`` and the upper limits of patterns such as ``^[a-z]{1,64}$``, which become a ``maxLength``.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from worker.grammar.lengths import Bounded
+from worker.grammar.patterns import without_upper_limit
+
+_BY_NAME = frozenset({"properties", "$defs", "definitions"})
+_LISTED = frozenset({"items", "prefixItems", "allOf", "anyOf", "oneOf"})
+_SINGLE = frozenset({"items", "additionalItems", "additionalProperties"})
+_MOST_DEPTH = 64
+"""Nesting depth beyond which patterns stay as they are; deeper schemas are refused."""
+
+
+def bounded_values(begins: Iterable[str], schema: str) -> tuple[Bounded, ...]:
+    """Return the values to check, one for each of ``begins``; empty if ``schema`` limits no string."""
+    if "pattern" in schema:
+        try:
+            schema = msgspec.json.encode(with_length_limits(msgspec.json.decode(schema))).decode()
+        except (msgspec.DecodeError, RecursionError):
+            return ()  # It is refused when its grammar is made.
+    return tuple(Bounded(begin, schema) for begin in begins) if "maxLength" in schema else ()
+
+
+def with_length_limits(schema: Any, depth: int = 0) -> Any:
+    """Return an equivalent schema in which the upper limits of patterns are ``maxLength``."""
+    if not isinstance(schema, Mapping) or depth > _MOST_DEPTH:
+        return schema
+    result = dict(schema)
+    for keyword, value in schema.items():
+        if keyword in _BY_NAME and isinstance(value, Mapping):
+            result[keyword] = {name: with_length_limits(part, depth + 1) for name, part in value.items()}
+        elif keyword in _LISTED and isinstance(value, list):
+            result[keyword] = [with_length_limits(part, depth + 1) for part in value]
+        elif keyword in _SINGLE:
+            result[keyword] = with_length_limits(value, depth + 1)
+    pattern, most = result.get("pattern"), result.get("maxLength")
+    if isinstance(pattern, str) and isinstance(most, int | None) and (limited := without_upper_limit(pattern)):
+        result["pattern"], limit = limited
+        result["maxLength"] = limit if most is None else min(most, limit)
+    return result

@@ -6,13 +6,13 @@ import os
 import signal
 import uuid
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.queue import Emitter, JobQueue
-from shared.protocol.request import Constraint, Sampling
+from shared.protocol.request import Constraint
 from shared.redis.client import connect, raw_connection
 from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
@@ -32,8 +32,7 @@ from worker.grammar.process import GrammarProcess
 from worker.heartbeat import Heartbeat
 from worker.job_releaser import JobReleaser
 from worker.job_runner import JobRunner
-from worker.model.local import LocalModel, ModelError, resolve
-from worker.model.source import check_name
+from worker.model.source import ModelError
 from worker.output_processor import OutputProcessor
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import PromptOptions
@@ -43,6 +42,7 @@ from worker.prompt.template_file import read_template
 from worker.publisher import Publisher
 from worker.quarantine import Quarantine
 from worker.registry_record import RegistryRecord
+from worker.served_model import ServedModel, find_model, served_names
 
 logger = logging.getLogger(__name__)
 
@@ -65,14 +65,15 @@ class _Worker:
 
     def __init__(
         self,
+        worker: str,
         settings: WorkerSettings,
         redis: ArqRedis,
-        model: "_ServedModel",
+        model: ServedModel,
         names: tuple[str, ...],
         cpus: frozenset[int],
     ) -> None:
-        """``names`` are the names under which ``model`` is served; the first one names its queue. ``cpus`` are the CPUs
-        that the engine may use.
+        """``worker`` is this worker's id. ``names`` are the names under which ``model`` is served; the first one names
+        its queue. ``cpus`` are the CPUs that the engine may use.
 
         Raises :class:`ModelError` when the chat template named in the settings can't be read.
         """
@@ -81,7 +82,7 @@ class _Worker:
             settings, path=model.path, context_length=model.context_length, cpus=cpus, chat_template=template
         )
         openvino = settings.engine == "openvino"
-        self.id = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+        self.id = worker
         self.settings = settings
         self.queue = JobQueue(redis, names[0], lease_ms=int(settings.lease * 1000))
         self.jobs = jobs = ActiveJobs()
@@ -223,34 +224,14 @@ async def _serve(settings: WorkerSettings) -> int:
     cpus = own_cpus()
     if computes_on_cpus(settings):
         run_on(beside_engine(cpus))
-    model = await _find_model(settings)
-    names = tuple(map(check_name, settings.served_names)) or (model.name,)
+    names = served_names(settings)
+    name = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     redis = connect(settings.redis_url)
     try:
-        worker = _Worker(settings, redis, model, names, cpus)
-        logger.info("worker %s serves %s on %s", worker.id, ", ".join(names), settings.device)
+        model = await find_model(settings, redis, name, names)
+        worker = _Worker(name, settings, redis, model, names, cpus)
+        logger.info("worker %s serves %s on %s", name, ", ".join(names), settings.device)
         await worker.run(stopping)
     finally:
         await redis.aclose(close_connection_pool=True)
     return 0
-
-
-class _ServedModel(NamedTuple):
-    """The model to serve.
-
-    ``path`` is a file or folder, or a simulated engine's directives. ``context_length`` is in tokens.
-    """
-
-    name: str
-    path: str
-    context_length: int
-    sampling: Sampling = Sampling()
-
-
-async def _find_model(settings: WorkerSettings) -> _ServedModel:
-    """Return the model named in the settings, downloading it in a thread if necessary."""
-    if settings.engine == "simulated":
-        name, _, faults = settings.model.partition("=")
-        return _ServedModel(check_name(name), faults, settings.sim_context)
-    model: LocalModel = await asyncio.to_thread(resolve, settings.model, max_context=settings.max_context)
-    return _ServedModel(model.name, str(model.path), model.context_length, model.sampling)

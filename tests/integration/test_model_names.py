@@ -1,7 +1,8 @@
 """A model under several names, and a model that is being loaded, as clients see them."""
 
 import json
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -61,10 +62,30 @@ def test_a_key_for_one_name_opens_the_model(empty_fleet: Fleet, allowed: str) ->
     assert empty_fleet.request("POST", "/v1/chat/completions", body, headers)[0] == 200
 
 
-def test_a_model_that_is_being_loaded_is_unavailable_and_not_unknown(empty_fleet: Fleet) -> None:
-    empty_fleet.start(
+def _load_slowly(fleet: Fleet, silent: socket.socket) -> None:
+    fleet.start(
         "worker", "--engine", "simulated", "--model", "sim", "--sim-load", "3600", "--served-model-name", "sim", "alias"
     )
+
+
+def _download_slowly(fleet: Fleet, silent: socket.socket) -> None:
+    port = silent.getsockname()[1]
+    fleet.start(
+        "worker", "--model", "org/name", "--served-model-name", "sim", "alias",
+        HF_ENDPOINT=f"http://127.0.0.1:{port}", HF_HOME=str(fleet.folder), HF_HUB_OFFLINE="0",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("start", [_load_slowly, _download_slowly])
+def test_a_model_that_is_being_loaded_is_unavailable_and_not_unknown(
+    empty_fleet: Fleet, start: Callable[[Fleet, socket.socket], None]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        start(empty_fleet, silent)
+        _check_unavailable(empty_fleet)
+
+
+def _check_unavailable(empty_fleet: Fleet) -> None:
     empty_fleet.api()
     empty_fleet.until(lambda: empty_fleet.workers("loading"), "the worker to load its model")
     client = empty_fleet.client()

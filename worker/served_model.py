@@ -1,0 +1,78 @@
+"""Finds the model to serve, which may take a long download. Meanwhile, the registry says that it is loading."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
+
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError
+
+from shared.protocol.queue import JobQueue
+from shared.protocol.request import Sampling
+from shared.runtime.settings import WorkerSettings
+from shared.runtime.tasks import cancel_all
+from worker.active_jobs import ActiveJobs
+from worker.current_engine import CurrentEngine
+from worker.heartbeat import Heartbeat
+from worker.model.local import LocalModel, resolve
+from worker.model.source import check_name, parse_source
+from worker.registry_record import RegistryRecord
+
+
+class ServedModel(NamedTuple):
+    """The model to serve.
+
+    ``path`` is a file or folder, or a simulated engine's directives. ``context_length`` is in tokens.
+    """
+
+    path: str
+    context_length: int
+    sampling: Sampling = Sampling()
+
+
+def served_names(settings: WorkerSettings) -> tuple[str, ...]:
+    """Return the names under which the model is served; the first one names its queue.
+
+    Raises :class:`ModelError` for a name that clients can't send, or an unknown form of model source.
+    """
+    names = tuple(map(check_name, settings.served_names))
+    if names:
+        return names
+    if settings.engine == "simulated":
+        return (check_name(settings.model.partition("=")[0]),)
+    return (parse_source(settings.model).name,)
+
+
+async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, names: tuple[str, ...]) -> ServedModel:
+    """Return the model named in the settings, downloading it in a thread if necessary.
+
+    Until then, a record in the registry says that ``worker`` loads the model, so that clients are told to try again.
+    Raises :class:`ModelError` when there is no such model.
+    """
+    if settings.engine == "simulated":
+        return ServedModel(settings.model.partition("=")[2], settings.sim_context)
+    async with _announced(settings, redis, worker, names):
+        model: LocalModel = await asyncio.to_thread(resolve, settings.model, max_context=settings.max_context)
+    return ServedModel(str(model.path), model.context_length, model.sampling)
+
+
+@asynccontextmanager
+async def _announced(
+    settings: WorkerSettings, redis: ArqRedis, worker: str, names: tuple[str, ...]
+) -> AsyncIterator[None]:
+    """Keep the worker's registry record during the block, and until its lease expires unless the block fails."""
+    jobs, engine = ActiveJobs(), CurrentEngine(slots=0)
+    engine.stage = "looking for the model's files"
+    record = RegistryRecord(worker, names, settings, engine, jobs)
+    queue = JobQueue(redis, names[0], lease_ms=int(settings.lease * 1000))
+    heartbeat = Heartbeat(queue, worker, jobs, record.current, lease=settings.lease)
+    beating = asyncio.create_task(heartbeat.run(), name="heartbeat")
+    try:
+        yield
+    except BaseException:
+        await cancel_all({beating})
+        with suppress(RedisError, OSError):
+            await heartbeat.withdraw()
+        raise
+    await cancel_all({beating})

@@ -6,7 +6,7 @@ Syntax: https://xgrammar.mlc.ai/docs/using_xgrammar/ebnf_guided_generation.html
 from collections.abc import Iterable, Sequence
 
 from worker.grammar.alternatives import kept_apart
-from worker.grammar.escapes import chunks
+from worker.grammar.escapes import chunks, is_swallowing
 from worker.grammar.utf8 import utf8_ranges
 
 LAST_CHARACTER = 0x10FFFF
@@ -25,7 +25,9 @@ def literal(text: str) -> str:
 def character_class(ranges: Ranges) -> str:
     """Return an expression that matches one character of ``ranges``, which must not be empty."""
     exact = (part for first, last in ranges for part in utf8_ranges(first, last))
-    parts = (_code(first) if first == last else f"{_code(first)}-{_code(last)}" for first, last in exact)
+    # What XGrammar prints as \xNN comes last, where no digit can follow it; first of these, what begins with a digit.
+    ordered = sorted(exact, key=lambda part: (is_swallowing(chr(part[1])), not 0x20 <= part[0] <= 0x7F))
+    parts = (_code(first) if first == last else f"{_code(first)}-{_code(last)}" for first, last in ordered)
     return f"[{''.join(parts)}]"
 
 

@@ -9,7 +9,7 @@ from shared.protocol.formats import GUIDED, HARMONY_START, REASONING_FORMATS, TO
 from shared.protocol.request import ChatRequest, Constraint
 from worker.grammar import tags
 from worker.grammar.calls import bounded_arguments, callable_tools, json_array_calls, optional_calls, required_calls
-from worker.grammar.escapes import SpellingError, readable_grammar
+from worker.grammar.client_ebnf import readable_grammar
 from worker.grammar.keywords import SchemaError
 from worker.grammar.lengths import Bounded
 from worker.grammar.limits import bounded_values
@@ -118,7 +118,7 @@ def _content(constraint: Constraint) -> tags.Format:
                 return tags.client_format(constraint.value)
     except SchemaError as error:
         raise _refused(error, constraint.param) from error
-    except (PatternError, SpellingError) as error:
+    except PatternError as error:
         raise refuse(ProblemKind.INVALID, f"Invalid {constraint.param}: {error}.", param=constraint.param) from error
 
 

@@ -4,15 +4,16 @@ Reference: https://xgrammar.mlc.ai/docs/structural_tag/structural_tag_api.html. 
 :mod:`worker.grammar.schema`, because XGrammar's own JSON grammars allow unlimited whitespace.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from worker.grammar.alternatives import kept_apart
+from worker.grammar.client_ebnf import readable_grammar
 from worker.grammar.ebnf import either as either_of
 from worker.grammar.ebnf import literal
-from worker.grammar.escapes import SpellingError, is_readable, readable_grammar
+from worker.grammar.escapes import is_readable
 from worker.grammar.keywords import SchemaError
 from worker.grammar.patterns import PatternError, text_grammar
 from worker.grammar.schema import MOST_DEPTH, schema_grammar
@@ -97,9 +98,9 @@ def _lowered(part: Any, path: str, depth: int) -> Any:
         case {"type": "or", "elements": [_, *_] as options} if all(map(_is_text, options)):
             return grammar(kept_apart(f"root ::= {either_of([literal(option['value']) for option in options])}\n"))
         case {"type": "grammar", "grammar": str(text)}:
-            return {**part, "grammar": _readable(readable_grammar, text, path)}
+            return {**part, "grammar": readable_grammar(text)}
         case {"type": "regex", "pattern": str(text)}:
-            return grammar(_readable(text_grammar, text, path))
+            return grammar(_regex(text, path))
     if "json_schema" in part and part.get("type") in ("json_schema", "qwen_xml_parameter"):
         ebnf = _schema(part["json_schema"], f"{path}/json_schema")
         return grammar(ebnf) if part["type"] == "json_schema" else dict(part)
@@ -116,10 +117,10 @@ def _is_text(part: Any) -> bool:
     return False
 
 
-def _readable(rewrite: Callable[[str], str], text: str, path: str) -> str:
+def _regex(pattern: str, path: str) -> str:
     try:
-        return rewrite(text)
-    except (PatternError, SpellingError) as error:
+        return text_grammar(pattern)
+    except PatternError as error:
         raise SchemaError(path, str(error)) from error
 
 

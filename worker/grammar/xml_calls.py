@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
+from worker.grammar.ebnf import LAST_CHARACTER, Rules, character_class, either, literal, repeated, sequence, without
 from worker.grammar.json_text import JsonRules
 from worker.grammar.keywords import UnsupportedKeyword
 from worker.grammar.schema import SchemaCompiler
 
-_TEXT = '([^<] | "<" [^/])*'
-"""Text without the start of an end tag, which would close the parameter."""
+_EVERY = ((1, LAST_CHARACTER),)
+_NO_TAG = character_class(without(_EVERY, ((0x3C, 0x3C),)))
+_NO_END = character_class(without(_EVERY, ((0x2F, 0x2F), (0x3C, 0x3C))))
+_TEXT = f'{_NO_TAG}* ("<"+ {_NO_END} {_NO_TAG}*)*'
+"""Text without ``</``, the start of an end tag, which would close the parameter."""
 
 
 def xml_parameters(rules: Rules, schema: Mapping[str, Any]) -> str:

@@ -12,8 +12,9 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.support.grammar_oracle import Texts, tiny_oracle
+from worker.grammar.client_ebnf import readable_grammar
 from worker.grammar.ebnf import character_class, literal, united, without
-from worker.grammar.escapes import SpellingError, chunks, readable_grammar
+from worker.grammar.escapes import chunks
 from worker.grammar.patterns import text_grammar
 from worker.grammar.planner import make_plan
 from worker.grammar.schema import schema_grammar
@@ -45,9 +46,9 @@ def test_chunks_are_the_text_and_none_is_misread(text: str) -> None:
         ('root ::= "gr\\u00f6\\u00dfe"*', 'root ::= ("gr\\u00f6\\u00df" "e")*'),
         ('root ::= "\\xdf\\u0065"', 'root ::= ("\\xdf" "\\u0065")'),
         ('root ::= "é\\"a" # "éa"', 'root ::= "é\\"a" # "éa"'),
-        ("root ::= [ßa-f]", "root ::= [a-fß]"),
-        ("root ::= [à-ÿ\\-0-9\\]]", "root ::= [\\-0-9\\]à-ÿ]"),
-        ("root ::= [a-zß-]", "root ::= [a-z\\-ß]"),
+        ("root ::= [ßa-f]", "root ::= [a-f\\u00df]"),
+        ("root ::= [à-ÿ\\-0-9\\]]", "root ::= [\\u002d0-9\\u005d\\u00e0-\\u00ff]"),
+        ("root ::= [a-zß-]", "root ::= [\\u002da-z\\u00df]"),
     ],
 )
 def test_a_clients_grammar_is_split_and_ordered(written: str, read: str) -> None:
@@ -123,16 +124,46 @@ def test_the_parts_of_a_range_are_products_of_byte_ranges(first: int, last: int)
     assert united(parts) == without(((first, last),), ((0xD800, 0xDFFF),))
 
 
-def test_a_class_that_excludes_what_cannot_be_excluded_is_refused() -> None:
-    with pytest.raises(SpellingError, match="excludes"):
-        readable_grammar("root ::= [^é]")
+@pytest.mark.parametrize(
+    ("excluded", "inside"),
+    [
+        ("a", "a"),
+        ("é", "é"),
+        ("가-힣", "가한힣"),
+        ("\\n\\]\\-^", "\n]-^"),
+        (" -/", " !/"),
+        ("\\x20-\\x2f\\x7f", "\x7f"),
+        ("\\x61\\u00df-\\u00ff", "aßÿ"),
+        ("\U00010000-\U0010ffff", "😀"),
+        ("\\x01-\U0010fffe", "a é"),
+    ],
+)
+def test_a_negated_class_matches_all_other_characters_and_no_other_bytes(excluded: str, inside: str) -> None:
+    texts = Texts(readable_grammar(f"root ::= [^{excluded}]"))
+    probes = f"\tab 09é!ß한😀\U0010ffff\u0100z{inside}"
+    pattern = re.compile(f"[^{excluded}]")
+    assert [text for text in probes if text in texts] == [text for text in probes if pattern.match(text)]
+    texts = Texts(readable_grammar(f"root ::= [{excluded}]"))
+    assert [text for text in probes if text in texts] == [text for text in probes if not pattern.match(text)]
+    constraint = Constraint(kind="grammar", value=readable_grammar(f"root ::= [^{excluded}] [^{excluded}]*"))
+    for seed in range(10):
+        text = tiny_oracle().random(constraint, seed)  # raises an error if it is not UTF-8
+        assert text is None or pattern.match(text)
+
+
+@pytest.mark.parametrize("part", ["[^\\q]", "[^\\d]", "[^z-a]", "[^\\x00-\U0010ffff]"])
+def test_a_negated_class_that_xgrammar_cannot_parse_stays_for_it_to_name(part: str) -> None:
+    assert readable_grammar(f"root ::= {part}") == f"root ::= {part}"
 
 
 @pytest.mark.parametrize(
     "constraint",
     [
         Constraint(kind="regex", value="(?=a)a"),
-        Constraint(kind="grammar", value="root ::= [^é]"),
+        Constraint(
+            kind="structural_tag",
+            value='{"type":"structural_tag","format":{"type":"regex","pattern":"(?=a)a"}}',
+        ),
         Constraint(
             kind="structural_tag",
             value='{"type":"structural_tag","format":{"type":"tag","begin":"<ße>","content":{"type":"any_text"},'

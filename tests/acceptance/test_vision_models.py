@@ -1,0 +1,73 @@
+"""Vision-language models of two architectures in the engine, with OpenVINO GenAI's own pipeline as the oracle."""
+
+from collections.abc import Sequence as Several
+from functools import cache
+from pathlib import Path
+
+import openvino
+import openvino_genai
+
+from shared.protocol.request import Sampling
+from tests.support.engine_driver import options
+from tests.support.pictures import Pixels, picture
+from worker.engine.interface import PlacedImage, Sequence
+from worker.engine.openvino import OpenVINOEngine
+
+MODELS = Path(__file__).parents[1] / "models"
+EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f16"}
+IMAGE = "\0"
+"""Where an image stands in a prompt of these tests."""
+TOKENS = 24
+LLAVA = [
+    ("USER: \0\nWhat colour is the circle?\nASSISTANT: ", [picture(1).pixels()]),
+    ("USER: \0\nWhat colour is the circle?\nASSISTANT: ", [picture(2).pixels()]),
+    ("USER: \0\nWhat colour is the circle?\nASSISTANT: ", [picture(3).pixels(300, 500)]),
+    ("USER: Which of these, \0\nor \0\nhas a circle?\nASSISTANT: ", [picture(4).pixels(), picture(5).pixels()]),
+    ("USER: Which of these, \0\nor \0\nhas a circle?\nASSISTANT: ", [picture(5).pixels(), picture(4).pixels()]),
+    ("USER: What colour is the circle?\nASSISTANT: ", []),
+]
+
+
+@cache
+def tokenizer(model: str) -> openvino_genai.Tokenizer:
+    return openvino_genai.Tokenizer(str(MODELS / model))
+
+
+def engine_texts(model: str, prompts: Several[tuple[str, Several[Pixels]]]) -> list[str]:
+    """The texts that our engine makes of all prompts in one batch."""
+    engine = OpenVINOEngine(options(str(MODELS / model)), lambda stage: None)
+    for number, (prompt, images) in enumerate(prompts, 1):
+        tokens: list[int] = []
+        placed = []
+        for index, part in enumerate(prompt.split(IMAGE)):
+            if index:
+                pixels = images[index - 1]
+                height, width, _ = pixels.shape
+                placed.append(PlacedImage(at=len(tokens), pixels=pixels.tobytes(), height=height, width=width))
+            tokens += map(int, tokenizer(model).encode(part, add_special_tokens=False).input_ids.data[0])
+        sampling = Sampling(temperature=0.0, seed=1, max_tokens=TOKENS)
+        engine.add(Sequence(number=number, prompt=tuple(tokens), sampling=sampling, images=tuple(placed)))
+    texts = [""] * len(prompts)
+    while engine.busy():
+        for output in engine.step():
+            texts[output.number - 1] += output.delta.text if output.delta else ""
+    return texts
+
+
+def pipeline_texts(model: str, prompts: Several[tuple[str, Several[Pixels]]]) -> list[str]:
+    """The texts that OpenVINO GenAI's pipeline makes of the prompts, one after the other."""
+    pipeline = openvino_genai.VLMPipeline(str(MODELS / model), "CPU", **EXACT)
+    config = openvino_genai.GenerationConfig(max_new_tokens=TOKENS, do_sample=False, apply_chat_template=False)
+    texts = []
+    for prompt, images in prompts:
+        for index in range(len(images)):
+            prompt = prompt.replace(IMAGE, f"<ov_genai_image_{index}>", 1)
+        tensors = [openvino.Tensor(pixels[None]) for pixels in images]
+        texts.append(pipeline.generate(prompt, images=tensors, generation_config=config).texts[0])
+    return texts
+
+
+def test_a_batch_of_llava_prompts_equals_the_pipeline_alone() -> None:
+    texts = engine_texts("llava-random", LLAVA)
+    assert texts == pipeline_texts("llava-random", LLAVA)
+    assert len(set(texts)) == len(texts)  # each picture counts, and their order too

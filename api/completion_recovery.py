@@ -145,6 +145,7 @@ class CompletionRecovery:
             queue_timeout=pending.queue_timeout,
         )
         recorder.stream = stream
+        reservation = await self._admission.adopt(pending.tenant, *pending.reserved) if pending.reserved else None
         try:
             await self._follow(pending, stream, recorder)
         except RequestRefused as refusal:
@@ -156,7 +157,10 @@ class CompletionRecovery:
         if not self._draining.leaves(stream):
             await self._remove(pending.answer_id)
             self._media.release(pending.answer_id, pending.request)
-            self._settle(pending, recorder)
+            if pending.tenant:
+                self._charges.charge(pending.request, pending.tenant, recorder)
+            if reservation is not None:
+                self._admission.settle(reservation, pending.request, recorder)
 
     async def _follow(self, pending: PendingCompletion, stream: ResponseStream, recorder: UsageRecorder) -> None:
         """Read ``stream`` to its end and store the response. Raises :class:`RequestRefused` when the request fails."""
@@ -171,13 +175,6 @@ class CompletionRecovery:
             if await self.store(pending, document):
                 return
             await asyncio.sleep(_RETRY)
-
-    def _settle(self, pending: PendingCompletion, recorder: UsageRecorder) -> None:
-        """Charge the request's usage and settle its reservation in place of its own replica."""
-        if pending.tenant:
-            self._charges.charge(pending.request, pending.tenant, recorder)
-        if pending.reserved is not None:
-            self._admission.settle_for(pending.tenant, *pending.reserved, pending.request, recorder)
 
     async def _remove(self, answer_id: str) -> None:
         """Remove a pending completion from the outbox. Retries, or another replica would resume it."""

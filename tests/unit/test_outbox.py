@@ -239,6 +239,35 @@ async def test_a_taken_over_request_is_settled_once(redis: ArqRedis, heir: Repli
     assert counts["tokens"].remaining == 1000 - 6
 
 
+@pytest.mark.usefixtures("wall_clock")
+async def test_a_taken_over_request_keeps_its_concurrency_place_until_it_ends(redis: ArqRedis, heir: Replica) -> None:
+    key = ApiKey(id="key-1", digest="0" * 64, concurrency=1)
+    await put_key(redis, key)
+    await heir.parts.keyring.refresh()
+    reservation = Reservation(key, "r1 gone", 0)
+    assert (await heir.limiter.reserve(reservation))[0] is None
+    await redis.set(keys.payload("job-a1"), b"?")
+    await write_journal(redis, "job-a1", ANSWER[:2])
+    await outbox(redis, "gone").add(promised(tenant="key-1", reserved=("r1 gone", 0)))
+
+    async def places() -> list[bytes]:
+        return list(await redis.zrange(keys.admitted("key-1"), 0, -1))
+
+    async def adopted() -> bool:
+        return await places() == [b"r1 heir"]
+
+    async def freed() -> bool:
+        return await places() == []
+
+    await eventually(adopted)
+    assert (await heir.limiter.reserve(Reservation(key, "r2 heir", 0)))[0] is not None
+    await heir.parts.relay.recovered()
+    (answer,) = heir.parts.relay.streams()
+    await write_journal(redis, "job-a1", ANSWER[2:])
+    heir.parts.relay.catch_up(answer)
+    await eventually(freed)
+
+
 def exchange_of(replica: Replica, key: ApiKey | None = None) -> ChatExchange:
     return ChatExchange(
         replica.parts, promised().request, key=key, headers={}, messages=MESSAGES, began=time.monotonic()

@@ -70,7 +70,6 @@ class Relay:
         """Stop routing events to ``stream``."""
         for job in stream.jobs:
             self._choices.pop(job, None)
-        stream.bypass = None
         if not self._choices:
             self._empty.set()
 

@@ -13,6 +13,9 @@ _MERGE_FROM = 64
 Batch = list[tuple[int, Event]]
 """Events, each with the index of its choice."""
 
+Bypass = Callable[[int, Event], bool]
+"""Takes a choice and its event. Returns whether the event is fully handled."""
+
 
 class ResponseStream:
     """The events of one request, from all of its choices, in order for each choice."""
@@ -26,13 +29,11 @@ class ResponseStream:
         self._arrived = asyncio.Event()
         self._merge_at = _MERGE_FROM
         self._unfinished = len(jobs)
-        self._waiting = False
+        self._bypass: Bypass | None = None
+        """The consumer's, while it waits."""
         self._cancel = cancel
         self.ended: list[str] = []
         """Jobs whose choices :meth:`end` ended early."""
-        self.bypass: Callable[[int, Event], bool] | None = None
-        """Called with a choice and its event while the consumer of :meth:`batches` waits. Returns whether the event is
-        fully handled; the consumer's task is then not woken."""
         self.arriving = False
         """Whether the jobs are still being enqueued. A missing payload does not mean a lost job until then."""
         self.abandoned = False
@@ -51,7 +52,7 @@ class ResponseStream:
 
     def put(self, choice: int, event: Event, *, last: bool) -> None:
         """Add an event; called by the choice's :class:`ChoiceStream`. Merges deltas when the consumer is slow."""
-        if self._waiting and not self._events and self.bypass is not None and self.bypass(choice, event):
+        if self._bypass is not None and not self._events and self._bypass(choice, event):
             return
         self._events.append((choice, event))
         if len(self._events) >= self._merge_at:
@@ -100,21 +101,22 @@ class ResponseStream:
             )
         return event
 
-    async def batches(self) -> AsyncIterator[Batch]:
+    async def batches(self, bypass: Bypass | None = None) -> AsyncIterator[Batch]:
         """Yield the events that arrived since the last batch, until every choice has ended.
 
-        A slow consumer gets few large batches, a fast one many small ones.
+        A slow consumer gets few large batches, a fast one many small ones. While the consumer waits, events go to
+        ``bypass`` first; its task is not woken for those that ``bypass`` handles.
         """
         while True:
             if not self._events:
                 if self._unfinished == 0:
                     return
                 self._arrived.clear()
-                self._waiting = True
+                self._bypass = bypass
                 try:
                     await self._arrived.wait()
                 finally:
-                    self._waiting = False
+                    self._bypass = None
             batch, self._events = self._events, []
             yield batch
 

@@ -110,7 +110,7 @@ class JobRunner:
         await self._prefix_gate.acquire(active.number, prepared.tokens)
         engine = await self._engine.wait()
         if generated or claim.lost_workers or claim.crashes:
-            logger.info("request %s goes on here after %d tokens", job.id, len(generated))
+            logger.info("request %s continues here after %d tokens", job.id, len(generated))
         sequence = self._sequence(active, prepared, generated, engine.info)
         active.opening = encode_event(self._started(prepared, engine.info))
         active.engine = engine.process
@@ -204,6 +204,5 @@ def _published(claim: Claim) -> tuple[int, ...]:
         report_unreadable(keys.journal(claim.job), error)
         raise refuse(
             ProblemKind.LOST,
-            "The answer can't go on: its journal in the store behind this service is damaged. "
-            "Please send the request again.",
+            "The response cannot be continued: its journal in the store is damaged. Please send the request again.",
         ) from None

@@ -28,20 +28,20 @@ class PrefixGate:
         self._computing: dict[bytes, int] = {}
         self._blocks: dict[int, list[bytes]] = {}
         self._computed: OrderedDict[bytes, None] = OrderedDict()
-        self._waiting: dict[int, tuple[int, asyncio.Future[bool]]] = {}
+        self._waiting: dict[int, tuple[int, asyncio.Future[None]]] = {}
 
     async def acquire(self, number: int, tokens: Sequence[int]) -> None:
         """Wait while another sequence computes a prefix of the prompt ``tokens`` of sequence ``number``.
 
-        It does not wait for a prompt of which the shared prefix is less than half. :meth:`release` must follow.
+        It does not wait for a prompt of which the shared prefix is less than half. :meth:`release` must follow, also
+        after a cancellation.
         """
         blocks = _digests(tokens) if self._caching else []
         while first := self._first(blocks):
             turn = asyncio.get_running_loop().create_future()
             self._waiting[number] = (first, turn)
             try:
-                if not await turn:
-                    return
+                await turn
             finally:
                 del self._waiting[number]
         self._blocks[number] = blocks
@@ -50,10 +50,7 @@ class PrefixGate:
                 self._computing[block] = number
 
     def release(self, number: int, *, computed: bool) -> None:
-        """Let the sequences that wait for sequence ``number`` go on.
-
-        ``computed``: whether it got its first token. A sequence that is itself waiting stops waiting.
-        """
+        """Wake the sequences that wait for sequence ``number``. ``computed``: whether it got its first token."""
         for block in self._blocks.pop(number, ()):
             if self._computing.get(block) == number:
                 del self._computing[block]
@@ -62,9 +59,9 @@ class PrefixGate:
                 self._computed.move_to_end(block)
         for block in list(islice(self._computed, max(0, len(self._computed) - _MAX_COMPUTED))):
             del self._computed[block]
-        for waiting, (first, future) in self._waiting.items():
-            if (first == number or waiting == number) and not future.done():
-                future.set_result(waiting != number)
+        for first, turn in self._waiting.values():
+            if first == number and not turn.done():
+                turn.set_result(None)
 
     def forget(self) -> None:
         """Assume an empty prefix cache: the engine was replaced."""

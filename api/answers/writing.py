@@ -40,9 +40,8 @@ async def stream(
     ]
     whole: list[Choice] = []
     unfinished = len(response.jobs)
-    if write is not None and on_whole is None:
-        response.bypass = _bypass(readers, encoder, recorder, write)
-    async for batch in response.batches():
+    bypass = _bypass(readers, encoder, recorder, write) if write is not None and on_whole is None else None
+    async for batch in response.batches(bypass):
         pieces: list[bytes] = []
         for choice, event in batch:
             match event:

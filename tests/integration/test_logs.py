@@ -119,4 +119,4 @@ def test_a_workers_death_and_the_takeover_are_told_once(empty_fleet: Fleet) -> N
     everything = fleet.logs()
     assert len(re.findall(r"WARNING .*worker \S+ of model sim is gone", everything)) == 1
     assert len(re.findall(r"WARNING .*1 requests lost their worker and wait for another: \S+", everything)) == 1
-    assert len(re.findall(r"INFO .*request \S+ goes on here after \d+ tokens", everything)) == 1
+    assert len(re.findall(r"INFO .*request \S+ continues here after \d+ tokens", everything)) == 1

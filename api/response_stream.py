@@ -5,7 +5,16 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
-from shared.protocol.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started
+from shared.protocol.events import (
+    Alternatives,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    PromptLogprobs,
+    Rejected,
+    Started,
+)
 
 _MERGE_FROM = 64
 """Number of buffered events from which deltas are merged."""
@@ -135,6 +144,7 @@ def _merged(events: Batch) -> Batch:
                 before.text + event.text,
                 before.logprobs + event.logprobs,
                 before.pieces + event.pieces,
+                before.top + event.top,
             )
             merged[at] = (choice, joined)
         else:
@@ -149,7 +159,7 @@ class ChoiceStream:
     When events are missing, later ones are held back until :meth:`fill` supplies the journal.
     """
 
-    __slots__ = ("_held", "attempt", "choice", "ended", "job", "last_event", "position", "response")
+    __slots__ = ("_held", "_scored", "attempt", "choice", "ended", "job", "last_event", "position", "response")
 
     def __init__(self, job: str, choice: int, response: ResponseStream) -> None:
         self.job = job
@@ -160,6 +170,8 @@ class ChoiceStream:
         self.last_event = time.monotonic()
         self.response = response
         self._held: list[tuple[int, Event]] | None = None
+        self._scored = False
+        """Whether the prompt's log probabilities were accepted."""
 
     def take(self, attempt: int, event: Event) -> bool:
         """Accept an event from the channel. Returns False when events before it are missing.
@@ -241,6 +253,10 @@ class ChoiceStream:
                     self.response.put(self.choice, event, last=False)
             case Started():
                 if new_to_client:
+                    self.response.put(self.choice, event, last=False)
+            case PromptLogprobs():
+                if not self._scored:
+                    self._scored = True
                     self.response.put(self.choice, event, last=False)
             case Finished() | Failed() | Rejected() | Alternatives():
                 self.ended = True

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
-from shared.protocol.events import Started, encode_event
+from shared.protocol.events import PromptLogprobs, Started, encode_event
 from shared.protocol.queue import Claim
 from shared.protocol.request import Constraint, Job, Sampling
 from shared.redis import keys
@@ -103,15 +103,20 @@ class JobRunner:
         prepared = await self._prompts.of(job)
         if prepared.plan.constraint is not None:
             await self._check_grammar(prepared.plan.constraint, prepared.plan.param)
-        generated = _published(claim)
+        generated, scored = _published(claim)
         if self._quarantine.concerns(claim.crashes, claim.lost_workers):
             await self._quarantine.begin(job.id, len(generated))
             active.quarantined = True
-        await self._prefix_gate.acquire(active.number, prepared.tokens)
+        scores = not scored and _scores_prompt(job)
+        # A prompt whose log probabilities are asked for is computed without the prefix cache.
+        await self._prefix_gate.acquire(active.number, () if scores else prepared.tokens)
         engine = await self._engine.wait()
         if generated or claim.lost_workers or claim.crashes:
             logger.info("request %s continues here after %d tokens", job.id, len(generated))
         sequence = self._sequence(active, prepared, generated, engine.info)
+        if not scores:
+            sampling = msgspec.structs.replace(sequence.sampling, prompt_scoring=None)
+            sequence = msgspec.structs.replace(sequence, sampling=sampling)
         active.opening = encode_event(self._started(prepared, engine.info))
         active.engine = engine.process
         engine.process.add(sequence)
@@ -196,10 +201,19 @@ class JobRunner:
             active.engine.cancel(active.number)
 
 
-def _published(claim: Claim) -> tuple[int, ...]:
-    """Return the tokens that earlier attempts published. Raises :class:`RequestRefused` for a damaged journal."""
+def _scores_prompt(job: Job) -> bool:
+    """Return whether the job reports its prompt's log probabilities. A chat reports them for its first choice only."""
+    return job.request.sampling.prompt_scoring is not None and (job.choice == 0 or bool(job.request.prompts))
+
+
+def _published(claim: Claim) -> tuple[tuple[int, ...], bool]:
+    """Return the tokens that earlier attempts published, and whether they published the prompt's log probabilities.
+
+    Raises :class:`RequestRefused` for a damaged journal.
+    """
     try:
-        return generated_tokens(claim.history())
+        history = claim.history()
+        return generated_tokens(history), any(isinstance(event, PromptLogprobs) for event in history)
     except UNREADABLE as error:
         report_unreadable(keys.journal(claim.job), error)
         raise refuse(

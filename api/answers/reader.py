@@ -10,7 +10,7 @@ from api.answers.selection import needs_logprobs
 from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Call, Choice, TokenLogprob
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Parser, Part, Reasoning, parser_for
-from shared.protocol.events import Delta, FinishReason, Started
+from shared.protocol.events import Delta, FinishReason, PromptLogprobs, Started
 from shared.protocol.formats import GUIDED, OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest
 
@@ -124,6 +124,7 @@ class ChoiceBuilder:
         self._reasoning: list[str] = []
         self._calls: list[tuple[str, str, list[str]]] = []
         self._logprobs: list[TokenLogprob] | None = [] if logprobs else None
+        self.prompt: PromptLogprobs | None = None
 
     def add(self, part: Part, logprobs: Sequence[TokenLogprob]) -> None:
         """Append one part."""
@@ -156,6 +157,7 @@ class ChoiceBuilder:
                 Call(id=call_id, name=name, arguments="".join(arguments)) for call_id, name, arguments in self._calls
             ),
             logprobs=None if self._logprobs is None else tuple(self._logprobs),
+            prompt=self.prompt,
         )
 
 

@@ -9,7 +9,16 @@ from api.dialects.interface import Choice, ResponseEncoder
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Reasoning
 from api.response_stream import ResponseStream
 from shared.protocol.errors import RequestRefused
-from shared.protocol.events import Alternatives, Delta, Event, Failed, Finished, Rejected, Started
+from shared.protocol.events import (
+    Alternatives,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    PromptLogprobs,
+    Rejected,
+    Started,
+)
 from shared.protocol.request import ChatRequest
 
 OnWhole = Callable[[list[Choice]], Awaitable[None]]
@@ -62,6 +71,8 @@ async def stream(
                     recorder.started(choice // jobs_per_prompt(request), event)
                     readers[choice] = ChoiceReader(request, event, recorder)
                     pieces.append(encoder.opening(choice))
+                case PromptLogprobs():
+                    pieces.append(encoder.prompt(choice, event))
                 case Finished():
                     rest, reason = readers[choice].finish(event.reason)
                     _write(encoder, choice, rest, pieces)
@@ -122,6 +133,8 @@ async def collect(response: ResponseStream, request: ChatRequest, recorder: Usag
                 case Started():
                     recorder.started(job // jobs_per_prompt(request), event)
                     readers[job] = ChoiceReader(request, event, recorder)
+                case PromptLogprobs():
+                    builders[job].prompt = event
                 case Finished():
                     rest, recorder.outcome = readers[job].finish(event.reason)
                     _build(builders[job], rest)

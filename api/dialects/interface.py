@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from shared.protocol.errors import Problem, RequestRefused
-from shared.protocol.events import FinishReason, TopToken
+from shared.protocol.events import FinishReason, PromptLogprobs, TopToken
 from shared.protocol.request import ChatRequest
 
 
@@ -48,6 +48,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     calls: tuple[Call, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt: PromptLogprobs | None = None
+    """The log probabilities of the prompt, if the request asked for them."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,15 +82,19 @@ class Lookup(Protocol):
 class ResponseEncoder(Protocol):
     """Encodes the response to one accepted request.
 
-    Order of a stream: for each choice one ``opening``, any number of ``content``, ``reasoning``, ``call`` and
-    ``arguments``, and one ``closing`` (choices may interleave); then ``usage`` once; then ``done``. Nothing follows
-    ``failure``. Each method returns the bytes to send: one or more whole server-sent events, or nothing.
+    Order of a stream: for each choice one ``opening``, perhaps ``prompt``, any number of ``content``, ``reasoning``,
+    ``call`` and ``arguments``, and one ``closing`` (choices may interleave); then ``usage`` once; then ``done``.
+    Nothing follows ``failure``. Each method returns the bytes to send: one or more whole server-sent events, or
+    nothing.
     """
 
     done: bytes
 
     def opening(self, choice: int) -> bytes:
         """Encode the first event of a choice, sent as soon as a worker has started the job."""
+
+    def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
+        """Encode the log probabilities of a choice's prompt, which the request asked for."""
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a text delta of a choice, with its tokens if the request asked for log probabilities."""

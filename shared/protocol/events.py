@@ -1,7 +1,7 @@
 """Events of a job, published by workers for API replicas, and the frames that carry them.
 
-Order for one attempt: ``Started``, any number of ``Delta``, then ``Finished`` or ``Failed``; or
-``Rejected`` alone. Positions count generated tokens from 0, so that receivers detect gaps and repeats.
+Order for one attempt: ``Started``, perhaps ``PromptLogprobs``, any number of ``Delta``, then ``Finished`` or
+``Failed``; or ``Rejected`` alone. Positions count generated tokens from 0, so that receivers detect gaps and repeats.
 Events are encoded as arrays without field names, because they are written and read once per token.
 """
 
@@ -92,7 +92,28 @@ class Alternatives(msgspec.Struct, frozen=True, array_like=True, tag=6):
     items: tuple[Alternative, ...]
 
 
-Event = Started | Rejected | Delta | Finished | Failed | Alternatives
+class RankedToken(msgspec.Struct, frozen=True, array_like=True):
+    """A token, its bytes, its log probability, and its rank among all tokens at its position, from 1."""
+
+    token: int
+    piece: bytes
+    logprob: float
+    rank: int
+
+
+class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """The log probabilities of the prompt. A job publishes them once, before its first delta.
+
+    ``first`` is the first token and its bytes; it has no log probability. ``rest`` are the others. ``top`` runs
+    parallel to ``rest``: the most likely tokens at each position, likeliest first.
+    """
+
+    first: tuple[int, bytes]
+    rest: tuple[RankedToken, ...]
+    top: tuple[tuple[RankedToken, ...], ...]
+
+
+Event = Started | Rejected | Delta | Finished | Failed | Alternatives | PromptLogprobs
 TERMINAL = (Finished, Failed, Rejected, Alternatives)
 
 

@@ -82,6 +82,17 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     param: str = "response_format"
 
 
+class PromptScoring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Asks for the log probabilities of the prompt's tokens.
+
+    ``top`` is the number of most likely tokens to return at each position. ``param`` names the field of the request
+    that asked for them.
+    """
+
+    top: int = 0
+    param: str = "prompt_logprobs"
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sampling parameters and stop conditions. ``None`` means the model's default, or else the dialect's."""
 
@@ -103,6 +114,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: bool = False
     top_logprobs: int = 0
     """Number of most likely tokens to return at each position."""
+    prompt_scoring: PromptScoring | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Pairs of a token id and the bias that is added to its logit."""
     beams: int = 1
@@ -129,6 +141,9 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     n: int = 1
     best_of: int = 1
     echo: bool = False
+    prompt_logprobs: int | None = None
+    """Number of most likely tokens at each position of the prompt in vLLM's ``prompt_logprobs``; None: no such field.
+    """
     stream: bool = False
     include_usage: bool = False
     obfuscate: bool = False

@@ -12,19 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-import openvino
 import openvino_genai
 import pytest
-from numpy.typing import NDArray
 
 from shared.protocol.events import Delta
 from shared.protocol.request import Constraint, Sampling
 from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
 from tests.support.engine_outputs import news_of, tokens_of
+from tests.support.logits_reference import Reference
 from worker.engine.interface import EngineRefusal, Sequence
 from worker.engine.logits.operation import LogitsTap
 from worker.engine.openvino import OpenVINOEngine
-from worker.engine.pipeline import EXACT
 from worker.model.local import LocalModel, default_model
 from worker.weights.original import bring
 
@@ -44,38 +42,10 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-class Reference:
-    """The model without a tap or a pipeline."""
-
-    def __init__(self, folder: Path) -> None:
-        model = LocalModel(name="default", path=default_model(), kind="gguf", context_length=CONTEXT)
-        core = openvino.Core()
-        compiled = core.compile_model(core.read_model(bring(model, folder).folder / "openvino_model.xml"), "CPU", EXACT)
-        self._request = compiled.create_infer_request()
-
-    def logprobs(self, tokens: tuple[int, ...]) -> NDArray[numpy.float64]:
-        """The log probabilities [position, vocabulary] of the token after each position."""
-        self._request.reset_state()
-        count = len(tokens)
-        result = self._request.infer(
-            {
-                "input_ids": numpy.array([tokens], numpy.int64),
-                "attention_mask": numpy.ones((1, count), numpy.int64),
-                "position_ids": numpy.arange(count, dtype=numpy.int64)[None],
-                "beam_idx": numpy.zeros(1, numpy.int32),
-            }
-        )
-        logits = result[0][0].astype(numpy.float64)
-        highest = logits.max(1, keepdims=True)
-        logprobs: NDArray[numpy.float64] = (
-            logits - highest - numpy.log(numpy.exp(logits - highest).sum(1, keepdims=True))
-        )
-        return logprobs
-
-
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    return Reference(tmp_path_factory.mktemp("reference"))
+    model = LocalModel(name="default", path=default_model(), kind="gguf", context_length=CONTEXT)
+    return Reference(bring(model, tmp_path_factory.mktemp("reference")).folder)
 
 
 def check(bench: Bench, reference: Reference, sequence: Sequence, deltas: list[Delta]) -> None:

@@ -164,6 +164,14 @@ _REFERENCE = (
 
 _EXTRAS = (
     Request(
+        fields="extra-parameters: prompt_logprobs",
+        when="pass-through",
+        body={"prompt_logprobs": 1},
+        headers=_PASS,
+        how="vLLM's, as under `/v1`.",
+        test="tests/acceptance/test_scoring.py::test_prompt_logprobs_in_the_form_of_vllm",
+    ),
+    Request(
         fields="extra-parameters: assistant_confidence_threshold best_of chat_template_kwargs ignore_eos "
         "include_stop_str_in_output length_penalty logit_bias logprobs max_ngram_size min_p min_tokens "
         "n parallel_tool_calls reasoning_effort repetition_penalty skip_special_tokens stop_token_ids "

@@ -34,7 +34,14 @@ _REQUESTS = (
         test="tests/unit/test_answers.py::test_the_likeliest_of_each_prompt",
     ),
     ECHO(how="The prompt precedes the text, in streams too."),
-    Request(fields="echo", when="with logprobs", body={"echo": True, "logprobs": 0}, test=_REFUSED),
+    Request(
+        fields="echo",
+        when="with logprobs",
+        body={"echo": True, "logprobs": 1, "max_tokens": 0},
+        how="The prompt's log probabilities too, null for its first token. `max_tokens` may be 0; needs `--logits`.",
+        test="tests/acceptance/test_scoring.py::test_what_an_evaluation_harness_sends",
+    ),
+    Request(fields="max_tokens", when="0 without echo", body={"max_tokens": 0}, test=_REFUSED),
     Request(fields="logprobs", when="0", body={"logprobs": 0}, how="The chosen tokens' own.", test=_SDK),
     Request(
         fields="logprobs",

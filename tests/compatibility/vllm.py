@@ -9,6 +9,12 @@ _NOTE = "vLLM's, in `extra_body`. "
 
 VLLM_FIELDS = (
     Request(
+        fields="prompt_logprobs",
+        body={"prompt_logprobs": 1},
+        how=_NOTE + "0 to 20, in vLLM's form, not in streams; needs `--logits`.",
+        test="tests/acceptance/test_scoring.py::test_prompt_logprobs_in_the_form_of_vllm",
+    ),
+    Request(
         fields="top_k min_p repetition_penalty",
         body={"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1},
         how=_NOTE + "By the engine; `top_k` 0 or -1 is off.",

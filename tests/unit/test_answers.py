@@ -25,8 +25,11 @@ from shared.protocol.events import (
     Failed,
     Finished,
     FinishReason,
+    PromptLogprobs,
+    RankedToken,
     Rejected,
     Started,
+    TopToken,
 )
 from shared.protocol.request import ChatRequest, Message, Prompt, Sampling, Tool
 
@@ -386,3 +389,38 @@ def test_a_request_for_too_many_texts_is_refused(fields: dict[str, Any], param: 
         check_size(asked(**fields), 4)
     assert refused.value.problem.param == param
     check_size(asked(**fields), 6)
+
+
+PROMPT = PromptLogprobs((1, b"a"), (RankedToken(2, b"b", -0.5, 1),), ((),))
+
+
+async def test_each_choice_has_the_log_probabilities_of_its_prompt() -> None:
+    started, *rest = said("x")
+    choices = await collect(answered([started, PROMPT, *rest], said("y")), asked(prompts=("ab", "c")), UsageRecorder())
+    assert [choice.prompt for choice in choices] == [PROMPT, None]
+
+
+async def test_the_log_probabilities_of_a_prompt_come_once_after_a_migration() -> None:
+    """The second attempt may compute them again, if the first died before its next event."""
+    answer = ResponseStream(["job"], "m")
+    (choice,) = answer.choices
+    for attempt, event in ((1, STARTED), (1, PROMPT), (2, STARTED), (2, PROMPT), (2, Finished(0, "length"))):
+        assert choice.take(attempt, event)
+    assert [event async for batch in answer.batches() for _, event in batch] == [
+        STARTED,
+        PROMPT,
+        Finished(0, "length"),
+    ]
+
+
+async def test_the_most_likely_tokens_survive_a_slow_consumer() -> None:
+    """Many waiting deltas are merged into one."""
+    answer = ResponseStream(["job"], "m")
+    (choice,) = answer.choices
+    choice.take(1, STARTED)
+    for at in range(100):
+        choice.take(1, Delta(at, (at,), "x", (-0.5,), (b"x",), ((TopToken(b"x", -0.5), TopToken(b"y", -float(at))),)))
+    choice.take(1, Finished(100, "stop"))
+    (found,) = await collect(answer, asked(sampling=Sampling(logprobs=True, top_logprobs=2)), UsageRecorder())
+    assert found.logprobs is not None
+    assert [token.top[1].logprob for token in found.logprobs] == [-float(at) for at in range(100)]

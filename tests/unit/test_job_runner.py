@@ -1,16 +1,16 @@
 """One job from its claim to its end, and jobs that are stopped in each phase."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, cast
 
 import msgspec
 import pytest
 
 from shared.protocol.errors import Problem, ProblemKind
-from shared.protocol.events import Delta, Event, Failed, Finished, Rejected, Started
+from shared.protocol.events import Delta, Event, Failed, Finished, PromptLogprobs, Rejected, Started, encode_event
 from shared.protocol.queue import Claim, Lease
-from shared.protocol.request import ChatRequest, Constraint, Job, Message, Sampling
+from shared.protocol.request import ChatRequest, Constraint, Job, Message, PromptScoring, Sampling
 from shared.runtime.tasks import cancel_all
 from worker.active_jobs import ActiveJobs
 from worker.current_engine import CurrentEngine, LoadedEngine
@@ -30,6 +30,9 @@ PATIENCE = 10.0
 PROMPT = tuple(range(512))
 INFO = EngineInfo(context_length=4096, cache_tokens=8192, slots=4, fingerprint="fp", device="CPU", load_seconds=0.1)
 GAUGES = Gauges(1, 1, 0.0, 0, 1, 1)
+
+
+HELLO = ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),))
 
 
 class Engine:
@@ -130,10 +133,20 @@ class Rig:
     def load(self) -> None:
         self.current.set(LoadedEngine(cast(EngineProcess, self.engine), INFO))
 
-    def start(self, job: str, *, attempt: int = 1, crashes: int = 0, lost_workers: int = 0) -> asyncio.Task[None]:
-        request = ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),))
-        claim = Claim(job, attempt, b"", crashes=crashes, lost_workers=lost_workers)
-        task = asyncio.create_task(self.runner.run(claim, Job(id=job, reply_to="api-1", request=request)))
+    def start(
+        self,
+        job: str,
+        *,
+        attempt: int = 1,
+        crashes: int = 0,
+        lost_workers: int = 0,
+        request: ChatRequest = HELLO,
+        choice: int = 0,
+        history: Iterable[Event] = (),
+    ) -> asyncio.Task[None]:
+        claim = Claim(job, attempt, b"", tuple(map(encode_event, history)), crashes=crashes, lost_workers=lost_workers)
+        own = Job(id=job, reply_to="api-1", request=request, choice=choice)
+        task = asyncio.create_task(self.runner.run(claim, own))
         self.tasks[job] = task
         return task
 
@@ -192,6 +205,36 @@ async def test_a_refusal_of_the_engine_rejects_a_job_that_has_not_started_and_fa
     assert [await over(task) for task in tasks] == [False, False]
     assert rig.published.record["a"][-1] == Failed(problem)
     assert rig.published.record["b"][-1] == Rejected(problem)
+
+
+async def test_the_log_probabilities_of_a_prompt_are_asked_for_once(rig: Rig) -> None:
+    """Not again by a later attempt; for the first choice of a chat only, but for each choice of a completion."""
+    rig.load()
+    scoring = PromptScoring(top=2)
+    chat = msgspec.structs.replace(HELLO, sampling=Sampling(prompt_scoring=scoring))
+    plain = msgspec.structs.replace(chat, messages=(), prompts=("hello",))
+    scored = PromptLogprobs((1, b"a"), (), ())
+    rig.start("chat", request=chat)
+    rig.start("second choice", request=chat, choice=1)
+    rig.start("completion", request=plain, choice=1)
+    rig.start("again", request=plain, attempt=2, history=[Started("w", 1, "fp")])
+    await settle()
+    (second,) = (one.number for one in rig.engine.added if one.sampling.prompt_scoring is None)
+    rig.step(Output(second, 1, Delta(0, (7,), "x")))  # its prompt is in the prefix cache now
+    rig.start("known", request=plain, attempt=2, history=[Started("w", 1, "fp"), scored, Delta(0, (7,), "x")])
+    await settle()
+    found = {rig.jobs.by_number[one.number].job.id: one.sampling.prompt_scoring for one in rig.engine.added}
+    assert found == {"chat": scoring, "second choice": None, "completion": scoring, "again": scoring, "known": None}
+
+
+async def test_prompts_with_log_probabilities_do_not_wait_for_each_other(rig: Rig) -> None:
+    """The prefix cache is of no use to them."""
+    rig.load()
+    request = msgspec.structs.replace(HELLO, sampling=Sampling(prompt_scoring=PromptScoring()))
+    for job in ("a", "b"):
+        rig.start(job, request=request)
+    await settle()
+    assert len(rig.engine.added) == 2
 
 
 async def test_a_claim_that_arrives_between_two_engines_waits_for_the_next(rig: Rig) -> None:

@@ -42,6 +42,11 @@ def check_beams(sequence: Sequence) -> None:
         raise _refusal("best_of", f"Invalid 'best_of': expected 1 to {MOST_BEAMS} beams, but got {sampling.beams}.")
     if sequence.constraint is not None:
         raise _refusal("best_of", "Beam search can't be combined with structured output or forced tool calls.")
+    if sampling.prompt_scoring is not None:
+        raise _refusal(
+            sampling.prompt_scoring.param,
+            "Log probabilities of the prompt are not supported with beam search ('best_of' above 1).",
+        )
     for field in ("top_logprobs", "logit_bias"):
         if getattr(sampling, field):
             raise _refusal(field, f"'{field}' is not supported with beam search ('best_of' above 1).")

@@ -102,14 +102,15 @@ def serve(engine: Engine, channel: Channel) -> NoReturn:
         if not engine.busy():
             continue
         at_rest = False
-        outputs = engine.step()
+        new = engine.step()
+        outputs = (*engine.prompts(), *new)
         for refused in engine.refused():
             channel.send(refused)
         now = time.monotonic()
         if outputs or now - last_report > _REPORT_INTERVAL:
             if now - gauged_at > _GAUGES_MAX_AGE:
                 gauges, gauged_at = engine.gauges(), now
-            channel.send(Stepped(tuple(outputs), gauges))
+            channel.send(Stepped(outputs, gauges))
             last_report = now
 
 

@@ -26,6 +26,8 @@ class Generation:
         self.tokens: list[int] = []
         self.complete: StopReason | None = None
         """Why the sequence has ended, or None. A resumed sequence may be complete from the start."""
+        self.scoring = sampling.prompt_scoring
+        """What is still to be found out about the prompt's log probabilities, or None."""
         self._limit = limit
         self._min_tokens = sampling.min_tokens or 0
         self._stop_tokens = frozenset(sampling.stop_token_ids)
@@ -58,6 +60,16 @@ class Generation:
     @property
     def _constrained_from_start(self) -> bool:
         return self.sequence.constraint is not None and not self.sequence.free_until
+
+    def is_stateful(self, *, sees_images: bool) -> bool:
+        """Return whether the pipeline can continue the sequence correctly only if it generated the tokens itself.
+
+        ``sees_images``: the pipeline is that of a vision-language model.
+        """
+        sampling = self.sequence.sampling
+        # A vision-language model's pipeline does not know the prompt's tokens, so a repetition penalty ignores them.
+        penalty = sees_images and sampling.repetition_penalty not in (None, 1)
+        return bool(self.held or sampling.frequency_penalty or sampling.presence_penalty or penalty)
 
     def take(
         self,

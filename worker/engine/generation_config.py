@@ -23,7 +23,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("presence_penalty", -2.0, 2.0),
     ("repetition_penalty", 0.0, 100.0),
     ("min_tokens", 0, 2**31 - 1),
-    ("max_tokens", 1, 2**63 - 1),
+    ("max_tokens", 0, 2**63 - 1),
     ("seed", 0, 2**64 - 1),
 )
 """Sampling fields with their minimum and maximum, both inclusive except as below."""
@@ -75,6 +75,21 @@ def configure(
     if sequence.constraint is not None:
         config.structured_output_config = structure(sequence.constraint)
     return config
+
+
+def score_prompt(config: openvino_genai.GenerationConfig) -> bool:
+    """Have the pipeline compute logits for each token of the prompt; return whether its new tokens can be used.
+
+    The pipeline can do that only without a repetition penalty, and only if it also samples a token.
+    """
+    config.echo = True
+    config.logprobs = 1
+    config.max_new_tokens = max(1, config.max_new_tokens)
+    if config.repetition_penalty == 1.0:
+        return True
+    config.repetition_penalty = 1.0
+    config.min_new_tokens, config.max_new_tokens = 0, 1
+    return False
 
 
 def check(sequence: Sequence) -> None:

@@ -10,7 +10,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from shared.protocol.errors import Problem
-from shared.protocol.events import Alternative, Delta
+from shared.protocol.events import Alternative, Delta, PromptLogprobs
 from shared.protocol.request import Constraint, Sampling
 from worker.grammar.lengths import Bounded
 from worker.subprocess.messages import LoadFailed
@@ -54,8 +54,9 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alternatives: int = 1
 
 
-DeltaT = TypeVar("DeltaT")
-"""A sequence's new output: a :class:`~shared.protocol.events.Delta` or ``None`` in the engine process. The supervisor
+DeltaT = TypeVar("DeltaT", covariant=True)
+"""A sequence's new output: a :class:`~shared.protocol.events.Delta`, ``None`` or its prompt's log probabilities in the
+engine process. The supervisor
 forwards its encoding without decoding it."""
 
 
@@ -78,6 +79,9 @@ class Output(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True):
 
 StepOutput = Output[Delta | None]
 """An output in the engine process."""
+
+PromptOutput = Output[PromptLogprobs]
+"""The log probabilities of a sequence's prompt, in the engine process. ``end`` is 0."""
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,6 +151,12 @@ class Engine(Protocol):
         Raises :class:`EngineBroken` when no sequence can continue.
         """
 
+    def prompts(self) -> list[PromptOutput]:
+        """Return and clear the log probabilities of prompts that the last step has completed.
+
+        They precede the outputs of that step.
+        """
+
     def refused(self) -> list["Refused"]:
         """Return and clear the sequences that were removed because they made a step fail."""
 
@@ -208,7 +218,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 Report = Loading | Ready | LoadFailed | Stepped[DeltaT] | Refused
 
-EngineReport = Report[Delta | None]
+EngineReport = Report[Delta | PromptLogprobs | None]
 """A report in the engine process."""
 
 RawEngineReport = Report[msgspec.Raw]

@@ -9,7 +9,7 @@ import openvino_genai
 
 from worker.engine.interface import EngineLoadError
 from worker.engine.logits.availability import tapped_model
-from worker.engine.logits.rows import RowLost
+from worker.engine.logits.matching import RowLost
 from worker.engine.options import EngineOptions
 from worker.engine.pipeline import load_pipeline
 from worker.engine.served_weights import serving_path
@@ -60,7 +60,7 @@ def load(options: EngineOptions, served: Path, progress: Callable[[str], None]) 
         except (EngineLoadError, RowLost) as error:
             if options.logits == "on":
                 raise EngineLoadError(f"the model can't be loaded with access to its logits: {error}") from error
-            logger.warning("top_logprobs and logit_bias are not served: %s", error)
+            logger.warning("fields that need logits are not served: %s", error)
     return _load(options, served, None, progress)
 
 

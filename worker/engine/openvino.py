@@ -26,6 +26,8 @@ from worker.engine.interface import (
     EngineLoadError,
     EngineRefusal,
     Gauges,
+    Output,
+    PromptOutput,
     Refused,
     Sequence,
     StepOutput,
@@ -33,11 +35,14 @@ from worker.engine.interface import (
 )
 from worker.engine.loading import WARM_UP_ID, load, served_path
 from worker.engine.logits.checks import check_logits
+from worker.engine.logits.matching import RowLost
 from worker.engine.logits.operation import LogitsTap
-from worker.engine.logits.rows import RowAssigner, RowLost, RowReader, needs_rows, read_rows, with_salt
+from worker.engine.logits.readers import new_request_id, readers_of
+from worker.engine.logits.rows import RowAssigner, read_rows
 from worker.engine.options import EngineOptions
 from worker.engine.prompts import add_prompt, refusal_of
-from worker.engine.recovery import Recovery, Running, last_line
+from worker.engine.recovery import Recovery, last_line
+from worker.engine.running import NO_REASON, Running
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import check_speculation, speculation_of
 
@@ -49,7 +54,6 @@ _CLEARING_STEPS = 2
 _UNLIMITED = 2**64 - 1
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
-_NO_REASON = openvino_genai.GenerationFinishReason.NONE
 _LENGTH = openvino_genai.GenerationFinishReason.LENGTH
 
 
@@ -75,6 +79,7 @@ class OpenVINOEngine:
         self._running: dict[int, Running] = {}
         self._complete: list[Generation] = []
         self._refused: list[Refused] = []
+        self._prompts: list[PromptOutput] = []
         self._request_ids = itertools.count(WARM_UP_ID + 1)
         self._clearing = 0
         self._steps = 0
@@ -119,7 +124,7 @@ class OpenVINOEngine:
         check_logits(sequence.sampling, len(self._vocabulary), tapped=self._logits_width > 0)
         check_speculation(sequence.sampling, self._speculation)
         generation = self._generation(sequence)
-        if generation.complete is not None:
+        if generation.complete is not None and generation.scoring is None:
             self._complete.append(generation)
         elif self._recovery.under_way:
             self._recovery.suspect(generation)
@@ -168,6 +173,11 @@ class OpenVINOEngine:
         self._recovery.judge()
         self._computed_at = ended if self.busy() else None
         return outputs
+
+    def prompts(self) -> list[PromptOutput]:
+        """Return and clear the log probabilities of prompts that the last step has completed."""
+        prompts, self._prompts = self._prompts, []
+        return prompts
 
     def refused(self) -> list[Refused]:
         """Return and clear the sequences that were removed because they made a step fail."""
@@ -237,7 +247,7 @@ class OpenVINOEngine:
         """
         sequence = generation.sequence
         tokens = tuple(generation.tokens)
-        stateful = _is_stateful(generation, sees_images=self._sees_images)
+        stateful = generation.is_stateful(sees_images=self._sees_images)
         done: tuple[int, ...] = () if repeat and stateful else tokens
         repeated = len(tokens) - len(done)
         config = configure(
@@ -247,15 +257,16 @@ class OpenVINOEngine:
         if sequence.images and sequence.sampling.beams == 1:
             # Only the pipeline knows how many tokens an image has, so it limits the length to the context.
             config.max_length, config.max_new_tokens = self._context_length, _UNLIMITED
-        request_id, given, reader = next(self._request_ids), sequence.prompt + done, None
-        if self._logits_width and needs_rows(sequence.sampling):
-            reader = RowReader(sequence.sampling)
-            given = with_salt(given, request_id, self._logits_width, sequence.sampling)
+        width, used = self._logits_width, (running.request_id for running in self._running.values())
+        number, given = new_request_id(self._request_ids, used, width), sequence.prompt + done
+        readers = readers_of(sequence.sampling, generation.scoring, given, config, number=number, width=width)
         try:
-            handle = add_prompt(self._pipeline, request_id, given, config, sequence.images, spelled=self._sees_images)
+            handle = add_prompt(
+                self._pipeline, number, readers.given, config, sequence.images, spelled=self._sees_images
+            )
         except Exception as error:
             raise refusal_of(last_line(error), self._context_length) from error
-        running = Running(generation, handle, given, repeated, reader)
+        running = Running(generation, handle, number, readers, repeated)
         self._running[sequence.number] = running
         return running
 
@@ -279,19 +290,11 @@ class OpenVINOEngine:
             if running.beams > 1:
                 outputs += self._read_beams(number, running)
                 continue
-            tokens: list[int] = []
-            logprobs: list[float] = []
-            finish = _NO_REASON
-            while handle.can_read():  # otherwise read() blocks, and with it the process
-                for chunk in handle.read().values():
-                    tokens += chunk.generated_ids
-                    if running.logprobs:
-                        logprobs += chunk.generated_log_probs
-                    finish = chunk.finish_reason
+            tokens, logprobs, finish = running.read()
             reason: StopReason | None = None
             if tokens:
                 running.proven = True
-                if finish != _NO_REASON:
+                if finish != NO_REASON:
                     reason = "length" if finish == _LENGTH else "stop"
             elif handle.get_status() == _RUNNING:
                 continue
@@ -303,8 +306,14 @@ class OpenVINOEngine:
             if running.reader is not None and tokens:
                 try:
                     logprobs, top = read_rows(running.reader, tokens, logprobs, self._vocabulary.piece)
+                    self._read_prompt(number, running)
                 except RowLost as error:
                     self._lose(number, running, error)
+                    continue
+                if not running.usable and running.generation.complete is None:
+                    del self._running[number]
+                    self._drop(running)
+                    self._restart(running.generation)
                     continue
             output = running.generation.take(tokens, logprobs, reason, top)
             self._tokens += len(output.delta.tokens) if output.delta else 0
@@ -322,6 +331,12 @@ class OpenVINOEngine:
             return [output]
         self._prompt_counts.add(running.handle, output)
         return []
+
+    def _read_prompt(self, number: int, running: Running) -> None:
+        """Report the log probabilities of a sequence's prompt, once. Raises :class:`RowLost` if some are missing."""
+        if running.prompt is not None and running.generation.scoring is not None:
+            self._prompts.append(Output(number, 0, running.prompt.result(self._vocabulary.piece)))
+            running.generation.scoring = None
 
     def _lose(self, number: int, running: Running, error: RowLost) -> None:
         """End a sequence whose log probabilities, and perhaps biases, are not known to be right."""
@@ -377,14 +392,6 @@ class OpenVINOEngine:
 
     def _refuse(self, generation: Generation, kind: ProblemKind, message: str) -> None:
         self._refused.append(Refused(generation.sequence.number, Problem(kind=kind, message=message)))
-
-
-def _is_stateful(generation: Generation, *, sees_images: bool) -> bool:
-    """Return whether the pipeline can continue the sequence correctly only if it generated the tokens itself."""
-    sampling = generation.sequence.sampling
-    # A vision-language model's pipeline does not know the prompt's tokens, so a repetition penalty ignores them.
-    penalty = sees_images and sampling.repetition_penalty not in (None, 1)
-    return bool(generation.held or sampling.frequency_penalty or sampling.presence_penalty or penalty)
 
 
 def _refusal(kind: ProblemKind, message: str, param: str | None = None) -> EngineRefusal:

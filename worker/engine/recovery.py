@@ -3,49 +3,13 @@
 from collections.abc import Callable
 
 import openvino_genai
-from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.protocol.errors import ProblemKind
 from worker.engine.generation import Generation
 from worker.engine.interface import EngineBroken
-from worker.engine.logits.rows import RowReader
+from worker.engine.running import Running
 
 _MOST_STEPS = 100
-
-
-class Running:
-    """A sequence in the pipeline. Dropping the last reference to ``handle`` cancels it there."""
-
-    __slots__ = ("beams", "generation", "given", "handle", "logprobs", "proven", "reader", "repeated")
-
-    def __init__(
-        self,
-        generation: Generation,
-        handle: GenerationHandle,
-        given: tuple[int, ...],
-        repeated: int = 0,
-        reader: RowReader | None = None,
-    ) -> None:
-        sampling = generation.sequence.sampling
-        self.generation = generation
-        self.handle = handle
-        self.beams = sampling.beams
-        self.logprobs = sampling.logprobs or reader is not None
-        self.given = given
-        """The token ids that the pipeline was given."""
-        self.reader = reader
-        self.proven = False
-        """Whether it has generated a token. Until then it is a suspect when a step throws."""
-        self.repeated = repeated
-        """Number of known tokens that the pipeline still has to generate again."""
-
-    def last(self) -> tuple[int, int]:
-        """Return the last token of the sequence in the pipeline, and its position."""
-        tokens = self.generation.tokens
-        length = len(self.generation.sequence.prompt) + len(tokens) - self.repeated
-        if length == len(self.given):
-            return self.given[-1], length - 1
-        return tokens[len(tokens) - self.repeated - 1], length - 1
 
 
 class Recovery:

@@ -16,6 +16,7 @@ from worker.engine.interface import (
     EngineLoadError,
     EngineRefusal,
     Gauges,
+    PromptOutput,
     Refused,
     Sequence,
     StepOutput,
@@ -108,6 +109,10 @@ class SimulatedEngine:
                 del self._running[output.number]
         self._steps += 1
         return outputs
+
+    def prompts(self) -> list[PromptOutput]:
+        """Return nothing: this engine has no log probabilities of prompts."""
+        return []
 
     def refused(self) -> list[Refused]:
         """Return nothing: this engine refuses sequences only when they are added."""

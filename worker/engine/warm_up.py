@@ -25,6 +25,10 @@ class _FirstSequence:
     def __init__(self, prompt: list[int]) -> None:
         self.tokens = prompt
         self.reader = RowReader(Sampling(top_logprobs=1))
+        self.prompt = None
+
+    def token_at(self, position: int) -> int:
+        return self.tokens[position]
 
     def last(self) -> tuple[int, int]:
         return self.tokens[-1], len(self.tokens) - 1
@@ -45,7 +49,8 @@ def warm_up(
     It generates two tokens, because prefill and decode use different kernels and weight layouts, and encodes an image
     if the model ``sees_images``. Raises
     :class:`EngineLoadError` when the cache is too small, or the model's logits are not finite, and
-    :class:`~worker.engine.logits.rows.RowLost` when ``tapped`` is set and the tap does not see the rows of both tokens.
+    :class:`~worker.engine.logits.matching.RowLost` when ``tapped`` is set and the tap does not see the rows
+    of both tokens.
     """
     config = pipeline.get_config()
     config.do_sample = False

@@ -57,8 +57,8 @@ def _check(request: CompletionRequest) -> None:
         raise switched_off("stream_options", "stream")
     if request.stream_options is not None and request.stream_options.include_obfuscation:
         raise unsupported("stream_options.include_obfuscation", "It is supported for chat completions only.")
-    if request.max_tokens == 0:
-        raise unsupported("max_tokens", "It must be at least 1.")
+    if request.max_tokens == 0 and not request.echo:
+        raise unsupported("max_tokens", "It must be at least 1, unless 'echo' is true.")
     n = request.n or 1
     if request.best_of is not None and request.best_of < n:
         message = (
@@ -70,12 +70,9 @@ def _check(request: CompletionRequest) -> None:
     if request.stream and (request.best_of or n) > n:
         message = "Invalid value for 'best_of': results can't be streamed when 'best_of' is greater than 'n'."
         raise refuse(ProblemKind.INVALID, message, param="best_of")
-    if request.echo and request.logprobs is not None:
-        raise unsupported(
-            "echo", "It can't be combined with 'logprobs', because prompt log probabilities are not available."
-        )
-    if request.echo and isinstance(request.prompt, list) and not isinstance(request.prompt[0], str):
-        raise unsupported("echo", "It is supported for text prompts only, not for token ids.")
+    token_ids = isinstance(request.prompt, list) and not isinstance(request.prompt[0], str)
+    if request.echo and token_ids and request.logprobs is None:
+        raise unsupported("echo", "With token ids, it is supported together with 'logprobs' only.")
     check_logit_bias(request.logit_bias)
 
 

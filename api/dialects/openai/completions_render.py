@@ -1,15 +1,16 @@
 """Response encoder for ``text_completion`` objects and chunks."""
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
+from api.dialects.openai.prompt_logprobs import prompt_pieces, scored_tokens, vllm_form
 from api.dialects.openai.render import detailed_usage
 from shared.protocol.errors import Problem
-from shared.protocol.events import FinishReason
+from shared.protocol.events import FinishReason, PromptLogprobs
 from shared.protocol.request import ChatRequest
 
 _encode = msgspec.json.Encoder().encode
@@ -34,9 +35,18 @@ class CompletionResponseEncoder:
         self._offsets: dict[int, _Offsets] = {}
 
     def opening(self, choice: int) -> bytes:
-        """Encode the prompt if ``echo`` is set, else nothing: completions have no role."""
-        repeated = self._repeated(choice)
-        return self.content(choice, repeated) if repeated else b""
+        """Encode the prompt if ``echo`` is set, else nothing: completions have no role.
+
+        With log probabilities, :meth:`prompt` does.
+        """
+        repeated = self._repeated(choice, None)
+        return self.content(choice, repeated) if repeated and self._request.sampling.prompt_scoring is None else b""
+
+    def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
+        """Encode the prompt with its log probabilities."""
+        text = self._repeated(choice, prompt)
+        self._offsets[choice] = _Offsets(len(text))
+        return self._chunk(choice, text, self._echoed(prompt, text), None)
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a chunk with a text delta."""
@@ -73,16 +83,23 @@ class CompletionResponseEncoder:
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """Encode the ``text_completion`` object."""
-        rendered = [
-            {
-                "index": choice.index,
-                "text": self._repeated(choice.index) + choice.text,
-                "logprobs": None if choice.logprobs is None else logprobs_object(choice.logprobs, _Offsets()),
-                "finish_reason": _word(choice.reason),
-            }
-            for choice in choices
-        ]
+        rendered = [self._choice_object(choice) for choice in choices]
         return _encode(self._identity | {"choices": rendered, "usage": self._usage_object(usage)})
+
+    def _choice_object(self, choice: Choice) -> dict[str, object]:
+        repeated = self._repeated(choice.index, choice.prompt)
+        logprobs = None if choice.logprobs is None else logprobs_object(choice.logprobs, _Offsets(len(repeated)))
+        if logprobs is not None and choice.prompt is not None and self._request.echo:
+            logprobs = _joined(self._echoed(choice.prompt, repeated), logprobs)
+        body: dict[str, object] = {
+            "index": choice.index,
+            "text": repeated + choice.text,
+            "logprobs": logprobs,
+            "finish_reason": _word(choice.reason),
+        }
+        if choice.prompt is not None and self._request.prompt_logprobs is not None:
+            body["prompt_logprobs"] = vllm_form(choice.prompt, self._request.prompt_logprobs)
+        return body
 
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
         """Return the fields that the response and each of its chunks share."""
@@ -97,12 +114,33 @@ class CompletionResponseEncoder:
     def _usage_object(self, usage: Usage) -> dict[str, object]:
         return detailed_usage(usage)
 
-    def _repeated(self, choice: int) -> str:
-        """Return the part of the prompt that precedes the text of a choice."""
+    def _repeated(self, choice: int, scored: PromptLogprobs | None) -> str:
+        """Return the part of the prompt that precedes the text of a choice: a prompt of token ids if it is ``scored``,
+        because only workers know the texts of tokens."""
+        if not self._request.echo:
+            return ""
         prompt = self._request.prompts[choice // self._request.n]
-        return prompt if self._request.echo and isinstance(prompt, str) else ""
+        if isinstance(prompt, str):
+            return prompt
+        return b"".join(prompt_pieces(scored)).decode(errors="ignore") if scored is not None else ""
 
-    def _chunk(self, choice: int, text: str, logprobs: dict[str, object] | None, reason: str | None) -> bytes:
+    def _echoed(self, prompt: PromptLogprobs, text: str) -> dict[str, list[object] | None]:
+        """Return the ``logprobs`` object of a prompt, which begins with a token without a log probability.
+
+        Tokens that precede ``text``, such as one for the beginning of a text, have the offset 0.
+        """
+        pieces = prompt_pieces(prompt)
+        whole = b"".join(pieces).decode(errors="replace")
+        before = len(whole) - len(text) if whole.endswith(text) else 0
+        tokens = scored_tokens(prompt, self._request.sampling.top_logprobs)
+        return {
+            "tokens": [_shown(piece) for piece in pieces],
+            "token_logprobs": [None, *(token.logprob for token in tokens)],
+            "top_logprobs": [None, *map(_most_likely, tokens)] if self._request.sampling.top_logprobs else None,
+            "text_offset": [max(0, offset - before) for offset in _Offsets().of(pieces)],
+        }
+
+    def _chunk(self, choice: int, text: str, logprobs: Mapping[str, object] | None, reason: str | None) -> bytes:
         body = {"index": choice, "text": text, "logprobs": logprobs, "finish_reason": reason}
         return self._event_head + _encode(body) + self._event_tail
 
@@ -110,20 +148,20 @@ class CompletionResponseEncoder:
 class _Offsets:
     """Computes the character offset of each token; a token inside a character has the offset of that character."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: int = 0) -> None:
         self._decoder = _Utf8Decoder("replace")
-        self._characters = 0
+        self._characters = start
 
-    def of(self, tokens: Sequence[TokenLogprob]) -> list[int]:
+    def of(self, pieces: Iterable[bytes]) -> list[int]:
         """Return the offsets of the next tokens."""
         offsets = []
-        for token in tokens:
+        for piece in pieces:
             offsets.append(self._characters)
-            self._characters += len(self._decoder.decode(token.piece))
+            self._characters += len(self._decoder.decode(piece))
         return offsets
 
 
-def logprobs_object(tokens: Sequence[TokenLogprob], offsets: _Offsets) -> dict[str, object]:
+def logprobs_object(tokens: Sequence[TokenLogprob], offsets: _Offsets) -> dict[str, list[object] | None]:
     """Return the ``logprobs`` object of a choice.
 
     The most likely tokens at each position include the sampled one, which may thus be one more than asked for.
@@ -132,8 +170,15 @@ def logprobs_object(tokens: Sequence[TokenLogprob], offsets: _Offsets) -> dict[s
         "tokens": [_shown(token.piece) for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],
         "top_logprobs": [_most_likely(token) for token in tokens] if any(token.top for token in tokens) else None,
-        "text_offset": offsets.of(tokens),
+        "text_offset": [*offsets.of(token.piece for token in tokens)],
     }
+
+
+def _joined(
+    prompt: dict[str, list[object] | None], text: dict[str, list[object] | None]
+) -> dict[str, list[object] | None]:
+    """Return the ``logprobs`` object of a prompt and the text after it."""
+    return {field: None if values is None else [*values, *(text[field] or ())] for field, values in prompt.items()}
 
 
 def _most_likely(token: TokenLogprob) -> dict[str, float]:

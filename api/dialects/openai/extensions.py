@@ -16,7 +16,7 @@ from api.dialects.openai.fields import OBJECT, STRING, Items, NonEmptyText, Stri
 from api.dialects.openai.schema import MAX_COUNT, ChatCompletionRequest
 from api.dialects.openai.toolset import json_text
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest, Constraint
+from shared.protocol.request import ChatRequest, Constraint, PromptScoring
 
 NATIVE_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
 """Variables that the worker passes to chat templates itself. ``chat_template_kwargs`` can't set them."""
@@ -36,6 +36,7 @@ class SamplingFields(Strict):
     include_stop_str_in_output: bool | None = None
     min_p: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     repetition_penalty: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
     skip_special_tokens: bool | None = None
     stop_token_ids: Annotated[Items[Annotated[int, Field(ge=0, le=MAX_COUNT)]], Field(max_length=64)] | None = None
@@ -85,6 +86,8 @@ def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedComp
     Raises :class:`RequestRefused` for a broken rule.
     """
     chat = fields if isinstance(fields, ServedChatRequest) else None
+    if fields.prompt_logprobs is not None and request.stream:
+        raise invalid("prompt_logprobs", "they are not available when 'stream' is true")
     return msgspec.structs.replace(
         request,
         sampling=msgspec.structs.replace(
@@ -97,7 +100,9 @@ def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedComp
             include_stop=bool(fields.include_stop_str_in_output),
             ignore_eos=bool(fields.ignore_eos),
             skip_special_tokens=fields.skip_special_tokens is not False,
+            prompt_scoring=_prompt_scoring(fields, request),
         ),
+        prompt_logprobs=fields.prompt_logprobs,
         constraint=_constraint(fields, request.constraint),
         template_kwargs=_template_kwargs(chat, request.template_kwargs) if chat else request.template_kwargs,
     )
@@ -106,6 +111,14 @@ def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedComp
 def invalid(field: str, why: str) -> RequestRefused:
     """Return the refusal of a field's value."""
     return refuse(ProblemKind.INVALID, f"Invalid '{field}': {why}.", param=field, code="invalid_value")
+
+
+def _prompt_scoring(fields: SamplingFields, request: ChatRequest) -> PromptScoring | None:
+    """Return how the prompt is scored: for ``prompt_logprobs``, or for ``echo`` with ``logprobs``, or for both."""
+    wanted = [] if fields.prompt_logprobs is None else [PromptScoring(top=fields.prompt_logprobs)]
+    if request.echo and request.sampling.logprobs:
+        wanted.append(PromptScoring(top=request.sampling.top_logprobs, param="echo"))
+    return max(wanted, key=lambda scoring: scoring.top, default=None)
 
 
 def _min_tokens(fields: SamplingFields, max_tokens: int | None) -> int | None:

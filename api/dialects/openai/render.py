@@ -10,8 +10,9 @@ import msgspec
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
+from api.dialects.openai.prompt_logprobs import vllm_form
 from shared.protocol.errors import Problem
-from shared.protocol.events import FinishReason
+from shared.protocol.events import FinishReason, PromptLogprobs
 from shared.protocol.request import ChatRequest
 
 _FINISH_REASON: dict[FinishReason, str] = {
@@ -36,6 +37,7 @@ class ChatResponseEncoder:
         self._identity = self._identify(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
         self._include_usage = request.include_usage
         self._functions_form = request.functions_form
+        self._prompt_logprobs = request.prompt_logprobs
         # By the reference, with include_usage every chunk except the last has a usage field that is null.
         self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.include_usage else b"")
         self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._event_tail
@@ -60,6 +62,10 @@ class ChatResponseEncoder:
         """Encode the first chunk of a choice, with the role."""
         head = self._heads[choice] = self._event_head + b'{"index":%d,"delta":{"content":' % choice
         return head + b'"","role":"assistant","refusal":null' + self._delta_tail
+
+    def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
+        """Nothing: the log probabilities of prompts are not streamed."""
+        return b""
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a chunk with a text delta. Raises :class:`KeyError` for a choice that was not opened."""
@@ -117,7 +123,14 @@ class ChatResponseEncoder:
             {"object": "chat.completion"}
             | self._identity
             | {"choices": [self._choice_object(choice) for choice in choices], "usage": self._usage_object(usage)}
+            | self._prompt_fields(choices)
         )
+
+    def _prompt_fields(self, choices: Sequence[Choice]) -> dict[str, object]:
+        """Return vLLM's ``prompt_logprobs``, if the request asked for them. One choice has them."""
+        prompt = next((choice.prompt for choice in choices if choice.prompt is not None), None)
+        count = self._prompt_logprobs
+        return {} if prompt is None or count is None else {"prompt_logprobs": vllm_form(prompt, count)}
 
     def _choice_object(self, choice: Choice) -> dict[str, object]:
         message: dict[str, object] = {

@@ -16,8 +16,8 @@ from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.parse import DEFAULTS
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
-from shared.protocol.events import TopToken
-from shared.protocol.request import ChatRequest, Sampling, decode_request, encode_request
+from shared.protocol.events import PromptLogprobs, RankedToken, TopToken
+from shared.protocol.request import ChatRequest, PromptScoring, Sampling, decode_request, encode_request
 from tests.support.sdk_types import CompletionChunk, checked
 
 DIALECT = OpenAICompletions()
@@ -114,7 +114,8 @@ def test_the_forms_of_prompts(prompt: Any, prompts: tuple[Any, ...]) -> None:
         ({"stream_options": {}}, "stream_options", None),
         ({"messages": []}, None, None),
         ({"max_tokens": 0}, "max_tokens", "unsupported_parameter"),
-        ({"echo": True, "logprobs": 0}, "echo", "unsupported_parameter"),
+        ({"stream": True, "prompt_logprobs": 0}, "prompt_logprobs", "invalid_value"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs", "integer_above_max_value"),
         ({"echo": True, "prompt": [1]}, "echo", "unsupported_parameter"),
         (
             {"stream": True, "stream_options": {"include_obfuscation": True}},
@@ -135,6 +136,16 @@ def test_fields_that_need_logits() -> None:
     sampling = parse(logprobs=5, logit_bias={"5": -100, "7": 2}).sampling
     assert (sampling.logprobs, sampling.top_logprobs, sampling.logit_bias) == (True, 5, ((5, -100.0), (7, 2.0)))
     assert (parse(logprobs=0).sampling.logprobs, parse(logprobs=0).sampling.top_logprobs) == (True, 0)
+
+
+def test_prompts_are_scored_for_echo_and_for_the_field_of_vllm() -> None:
+    assert parse(logprobs=2).sampling.prompt_scoring is None
+    assert parse(echo=True).sampling.prompt_scoring is None
+    assert parse(echo=True, logprobs=0).sampling.prompt_scoring == PromptScoring(param="echo")
+    assert parse(prompt_logprobs=3).sampling.prompt_scoring == PromptScoring(top=3)
+    both = parse(echo=True, logprobs=4, prompt_logprobs=3, prompt=[1, 2], max_tokens=0)
+    assert both.sampling.prompt_scoring == PromptScoring(top=4, param="echo")
+    assert (both.prompt_logprobs, both.sampling.max_tokens) == (3, 0)
 
 
 def test_a_prompt_is_required() -> None:
@@ -257,6 +268,80 @@ def test_log_probabilities_tell_where_tokens_begin() -> None:
         assert part is not None
         offsets += part.text_offset or []
     assert offsets == [0, 2, 2, 3]
+
+
+SCORED = PromptLogprobs(
+    first=(0, b"<s>"),
+    rest=(RankedToken(5, b"On", -0.5, 1), RankedToken(7, b"c\xc3", -2.5, 3), RankedToken(8, b"\xa9", -0.1, 1)),
+    top=(
+        (RankedToken(5, b"On", -0.5, 1), RankedToken(6, b"In", -1.0, 2)),
+        (RankedToken(5, b"On", -0.4, 1), RankedToken(6, b"In", -1.5, 2)),
+        (RankedToken(8, b"\xa9", -0.1, 1), RankedToken(6, b"In", -1.25, 2)),
+    ),
+)
+"""A prompt that begins with a token that the client has not sent."""
+
+ECHOED: dict[str, list[Any]] = {
+    "tokens": ["<s>", "On", "bytes:\\x63\\xc3", "bytes:\\xa9"],
+    "token_logprobs": [None, -0.5, -2.5, -0.1],
+    "top_logprobs": [
+        None,
+        {"On": -0.5, "In": -1.0},
+        {"On": -0.4, "In": -1.5, "bytes:\\x63\\xc3": -2.5},
+        {"bytes:\\xa9": -0.1, "In": -1.25},
+    ],
+    "text_offset": [0, 0, 2, 3],
+}
+
+
+def test_an_echoed_prompt_has_its_log_probabilities() -> None:
+    """OpenAI's form: null for the first token, offsets in the whole text."""
+    sampling = Sampling(logprobs=True, top_logprobs=2, prompt_scoring=PromptScoring(top=2, param="echo"))
+    answer = rendering(prompts=("Oncé",), echo=True, sampling=sampling)
+    own = TokenLogprob(b"!", -0.25, (TopToken(b"!", -0.25), TopToken(b"?", -3.0)))
+    choice = Choice(index=0, text="!", reason="length", logprobs=(own,), prompt=SCORED)
+    (whole,) = json.loads(answer.completion([choice], USAGE))["choices"]
+    assert whole["text"] == "Oncé!"
+    assert "prompt_logprobs" not in whole
+    assert whole["logprobs"] == {
+        "tokens": [*ECHOED["tokens"], "!"],
+        "token_logprobs": [*ECHOED["token_logprobs"], -0.25],
+        "top_logprobs": [*ECHOED["top_logprobs"], {"!": -0.25, "?": -3.0}],
+        "text_offset": [*ECHOED["text_offset"], 4],
+    }
+    assert answer.opening(0) == b""
+    first, second = (
+        json.loads(event.removeprefix(b"data: "))["choices"][0]
+        for event in (answer.prompt(0, SCORED), answer.content(0, "!", [own]))
+    )
+    assert (first["text"], first["logprobs"]) == ("Oncé", ECHOED)
+    assert second["logprobs"]["text_offset"] == [4]
+
+
+def test_an_echoed_prompt_of_token_ids_is_shown_as_text() -> None:
+    sampling = Sampling(logprobs=True, prompt_scoring=PromptScoring(param="echo"))
+    answer = rendering(prompts=((0, 5, 7, 8),), echo=True, sampling=sampling)
+    choice = Choice(index=0, text="!", reason="length", logprobs=(TokenLogprob(b"!", -0.25),), prompt=SCORED)
+    (whole,) = json.loads(answer.completion([choice], USAGE))["choices"]
+    assert whole["text"] == "<s>Oncé!"
+    assert whole["logprobs"]["top_logprobs"] is None
+    assert whole["logprobs"]["text_offset"] == [0, 3, 5, 6, 7]
+
+
+def test_prompt_log_probabilities_in_the_form_of_vllm() -> None:
+    sampling = Sampling(prompt_scoring=PromptScoring(top=2))
+    choice = Choice(index=0, text="!", reason="length", prompt=SCORED)
+    (whole,) = json.loads(rendering(prompt_logprobs=1, sampling=sampling).completion([choice], USAGE))["choices"]
+    assert (whole["text"], whole["logprobs"]) == ("!", None)
+    assert whole["prompt_logprobs"] == [
+        None,
+        {"5": {"logprob": -0.5, "rank": 1, "decoded_token": "On"}},
+        {
+            "7": {"logprob": -2.5, "rank": 3, "decoded_token": "c\ufffd"},
+            "5": {"logprob": -0.4, "rank": 1, "decoded_token": "On"},
+        },
+        {"8": {"logprob": -0.1, "rank": 1, "decoded_token": "\ufffd"}},
+    ]
 
 
 def test_a_failure_ends_the_stream() -> None:

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from shared.protocol.request import Sampling
+from worker.engine.logits.matching import RowLost
 from worker.engine.logits.operation import Logits
-from worker.engine.logits.rows import RowAssigner, RowLost, RowReader, needs_rows, read_rows, with_salt
+from worker.engine.logits.readers import new_request_id, with_salt
+from worker.engine.logits.rows import RowAssigner, RowReader, needs_rows, read_rows
 from worker.engine.logits.topk import log_normalizer, top
 
 WIDTH = 8
@@ -20,6 +22,10 @@ class InPipeline:
     def __init__(self, token: int, position: int, sampling: Sampling | None = None) -> None:
         self._last = (token, position)
         self.reader = RowReader(sampling) if sampling else None
+        self.prompt = None
+
+    def token_at(self, position: int) -> int:
+        raise NotImplementedError
 
     def last(self) -> tuple[int, int]:
         return self._last
@@ -128,6 +134,15 @@ def test_a_salt_marks_the_last_token_and_vanishes_modulo_the_width() -> None:
     assert all(tokens[:-1] == (1, 2) and tokens[-1] % WIDTH == 3 and WIDTH < tokens[-1] < 2**31 for tokens in salted)
     assert len(set(salted)) == 1000
     assert with_salt((1, 2), 7, WIDTH, Sampling(repetition_penalty=1.1)) == (1, 2)
+    assert with_salt((1, 2), 7, WIDTH, WISH, scored=True) == (1 + 8 * WIDTH, 2)
+
+
+def test_two_sequences_never_have_the_same_salt() -> None:
+    width = 2**31 // 11
+    ids = iter(range(5, 100))
+    assert new_request_id(ids, [], width) == 5
+    assert new_request_id(ids, [16, 7, 8], width) == 9  # 6, 7 and 8 have the salts of 16, 7 and 8
+    assert new_request_id(ids, [10], 0) == 10
 
 
 @settings(deadline=None)

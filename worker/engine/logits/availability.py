@@ -29,7 +29,7 @@ def tapped_model(options: EngineOptions, served: Path) -> Path | None:
             return tapped_folder(served, options.context_length)
         except (ModelError, NoTap, OSError, RuntimeError) as error:
             obstacle = str(error)
-            logger.warning("top_logprobs and logit_bias are not served: %s", obstacle)
+            logger.warning("fields that need logits are not served: %s", obstacle)
     if options.logits == "on":
         raise EngineLoadError(f"--logits on is not possible: {obstacle}")
     return None

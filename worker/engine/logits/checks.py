@@ -8,18 +8,17 @@ from worker.engine.interface import EngineRefusal
 def check_logits(sampling: Sampling, vocabulary_size: int, *, tapped: bool) -> None:
     """Raise :class:`EngineRefusal` for fields that need logits if the model is not ``tapped``, and for unknown ids."""
     if not tapped:
+        if sampling.prompt_scoring is not None:
+            raise _no_logits(sampling.prompt_scoring.param, "log probabilities of the prompt are")
         for field in ("top_logprobs", "logit_bias"):
             if getattr(sampling, field):
-                raise EngineRefusal(
-                    Problem(
-                        kind=ProblemKind.INVALID,
-                        message=f"Unsupported parameter: '{field}' is not supported with this model. "
-                        "Its worker has no access to logits.",
-                        param=field,
-                        code="unsupported_parameter",
-                    )
-                )
+                raise _no_logits(field, f"'{field}' is")
     for token, _ in sampling.logit_bias:
         if not 0 <= token < vocabulary_size:
             message = f"Invalid 'logit_bias': the model has no token {token}; ids go from 0 to {vocabulary_size - 1}."
             raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message=message, param="logit_bias"))
+
+
+def _no_logits(param: str, what: str) -> EngineRefusal:
+    message = f"Unsupported parameter: {what} not supported with this model. Its worker has no access to logits."
+    return EngineRefusal(Problem(kind=ProblemKind.INVALID, message=message, param=param, code="unsupported_parameter"))

@@ -2,10 +2,10 @@
 
 A row does not say which sequence it belongs to. It carries the token that it was computed from and that token's
 position, and rows come in the order in which sequences were added to the pipeline. A sequence's first row is marked by
-a salted token: its last prompt token plus a multiple of the number of logits, which the graph removes again.
+a salted token: a prompt token plus a multiple of the number of logits, which the graph removes again. It is the last
+token, or the first one if the sequence has a row for each token of its prompt.
 """
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -13,19 +13,14 @@ import numpy
 
 from shared.protocol.events import TopToken
 from shared.protocol.request import Sampling
+from worker.engine.logits.matching import Known, RowLost, StepRows
 from worker.engine.logits.operation import Ids, Logits
+from worker.engine.logits.prompt import PromptReader
 from worker.engine.logits.topk import Row, log_normalizer, top
 
 _TOLERANCE = 0.01
 """Maximum difference between the pipeline's log probability of a token and that of its row. The pipeline's sums are in
 f32; measured differences are below 0.001."""
-
-_MOST_ID = 2**31
-"""Salted token ids are below this."""
-
-
-class RowLost(Exception):
-    """No row, or another sequence's row, was found for a token. Its log probabilities are unknown."""
 
 
 class TokenLogprobs(NamedTuple):
@@ -83,14 +78,18 @@ class RowReader:
         return TokenLogprobs(logprob, tuple((int(one), float(row[one]) - normalizer) for one in ids))
 
 
-class InPipeline(Protocol):
-    """A sequence in the pipeline. ``reader`` is None if it does not need its rows."""
+class InPipeline(Known, Protocol):
+    """A sequence in the pipeline.
+
+    ``reader`` is None if it does not need its rows. ``prompt`` is set if it has a row for each token of its prompt, and
+    ``reader`` is then set too.
+    """
 
     @property
     def reader(self) -> RowReader | None: ...
 
-    def last(self) -> tuple[int, int]:
-        """Return its last token, as the pipeline was given it, and that token's position."""
+    @property
+    def prompt(self) -> PromptReader | None: ...
 
 
 class RowAssigner:
@@ -107,19 +106,14 @@ class RowAssigner:
         if not any(sequence.reader for sequence in self._sequences.values()):
             return None
         self.width = logits.shape[1]
-        rows: defaultdict[tuple[int, int], deque[int]] = defaultdict(deque)
-        for row, key in enumerate(zip(tokens.tolist(), positions.tolist(), strict=True)):
-            rows[key].append(row)
+        rows = StepRows(tokens, positions)
         bias: Logits | None = None
         for sequence in self._sequences.values():
             reader = sequence.reader
             if reader is not None:
                 reader.forget()
-            own = rows.get(sequence.last())
-            if not own:
-                continue
-            row = own.popleft()
-            if reader is None:
+            row = _take_row(sequence, rows, logits)
+            if reader is None or row is None:
                 continue
             reader.keep(logits[row])
             if reader.has_bias:
@@ -129,20 +123,21 @@ class RowAssigner:
         return bias
 
 
+def _take_row(sequence: InPipeline, rows: StepRows, logits: Logits) -> int | None:
+    """Return the row of the sequence's next token; hand those of its prompt to its prompt reader."""
+    if sequence.prompt is None:
+        return rows.take(sequence.last())
+    last = sequence.last()[1]
+    run = rows.take_run(sequence, last if sequence.prompt.complete else sequence.prompt.expected)
+    if not run:
+        return None
+    sequence.prompt.keep(rows.position(run.start), logits[run.start : run.stop])
+    return run[-1] if rows.position(run[-1]) == last else None
+
+
 def needs_rows(sampling: Sampling) -> bool:
     """Return whether a sequence needs its rows of logits."""
     return bool(sampling.top_logprobs or sampling.logit_bias)
-
-
-def with_salt(tokens: tuple[int, ...], number: int, width: int, sampling: Sampling) -> tuple[int, ...]:
-    """Return ``tokens`` with a salted last one, which depends on ``number``. A row has ``width`` logits.
-
-    A repetition penalty rules that out: the pipeline looks up the logits of all prompt tokens.
-    """
-    if sampling.repetition_penalty not in (None, 1.0):
-        return tokens
-    salt = 1 + number % (_MOST_ID // width - 1)
-    return (*tokens[:-1], tokens[-1] + salt * width)
 
 
 def read_rows(

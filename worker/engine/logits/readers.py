@@ -1,0 +1,78 @@
+"""What a new sequence needs to get its rows of logits: readers, and a salt in its prompt."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import openvino_genai
+
+from shared.protocol.request import PromptScoring, Sampling
+from worker.engine.generation_config import score_prompt
+from worker.engine.logits.prompt import PromptReader
+from worker.engine.logits.rows import RowReader, needs_rows
+
+_MOST_ID = 2**31
+"""Salted token ids are below this."""
+
+
+class Readers(NamedTuple):
+    """The prompt ``given`` to the pipeline, and the readers of a sequence's rows.
+
+    With a reader of the ``prompt``, the pipeline repeats the prompt before the first new token. ``usable`` is False if
+    the new tokens can't be used, because they are sampled without a penalty.
+    """
+
+    given: tuple[int, ...]
+    reader: RowReader | None = None
+    prompt: PromptReader | None = None
+    usable: bool = True
+
+
+def readers_of(
+    sampling: Sampling,
+    scoring: PromptScoring | None,
+    given: tuple[int, ...],
+    config: openvino_genai.GenerationConfig,
+    *,
+    number: int,
+    width: int,
+) -> Readers:
+    """Return the readers of a sequence with the request id ``number``; change its ``config`` if its prompt is scored.
+
+    A row has ``width`` logits; 0 if they can't be read.
+    """
+    if scoring is not None:
+        prompt = PromptReader(given, scoring.top)
+        salted = with_salt(given, number, width, sampling, scored=True)
+        return Readers(salted, RowReader(sampling), prompt, usable=score_prompt(config))
+    if width and needs_rows(sampling):
+        return Readers(with_salt(given, number, width, sampling), RowReader(sampling))
+    return Readers(given)
+
+
+def new_request_id(ids: Iterator[int], used: Iterable[int], width: int) -> int:
+    """Return the next of ``ids`` whose salt differs from those of the request ids in ``used``."""
+    if not width:
+        return next(ids)
+    taken = {number % salts(width) for number in used}
+    return next(number for number in ids if number % salts(width) not in taken)
+
+
+def salts(width: int) -> int:
+    """Return the number of different salts for token ids. A row has ``width`` logits."""
+    return _MOST_ID // width - 1
+
+
+def with_salt(
+    tokens: tuple[int, ...], number: int, width: int, sampling: Sampling, *, scored: bool = False
+) -> tuple[int, ...]:
+    """Return ``tokens`` with the last one salted, or the first one if the prompt is ``scored``.
+
+    The salt depends on ``number``; a row has ``width`` logits.
+    With a repetition penalty, the last one can't be salted: the pipeline looks up the logits of all prompt tokens.
+    """
+    salt = (1 + number % salts(width)) * width
+    if scored:
+        return (tokens[0] + salt, *tokens[1:])
+    if sampling.repetition_penalty not in (None, 1.0):
+        return tokens
+    return (*tokens[:-1], tokens[-1] + salt)

@@ -1,0 +1,83 @@
+"""A sequence in the pipeline."""
+
+import openvino_genai
+from openvino_genai.py_openvino_genai import GenerationHandle
+
+from worker.engine.generation import Generation
+from worker.engine.logits.readers import Readers
+
+NO_REASON = openvino_genai.GenerationFinishReason.NONE
+
+New = tuple[list[int], list[float], openvino_genai.GenerationFinishReason]
+"""New tokens, their log probabilities if the request has any, and why the sequence ended."""
+
+
+class Running:
+    """A sequence in the pipeline. Dropping the last reference to ``handle`` cancels it there."""
+
+    __slots__ = (
+        "_echoes",
+        "beams",
+        "generation",
+        "given",
+        "handle",
+        "logprobs",
+        "prompt",
+        "proven",
+        "reader",
+        "repeated",
+        "request_id",
+        "usable",
+    )
+
+    def __init__(
+        self,
+        generation: Generation,
+        handle: GenerationHandle,
+        request_id: int,
+        readers: Readers,
+        repeated: int = 0,
+    ) -> None:
+        sampling = generation.sequence.sampling
+        self.generation = generation
+        self.handle = handle
+        self.request_id = request_id
+        self.beams = sampling.beams
+        self.given, self.reader, self.prompt, self.usable = readers
+        self.logprobs = sampling.logprobs or self.reader is not None
+        self.proven = False
+        """Whether it has generated a token. Until then it is a suspect when a step throws."""
+        self.repeated = repeated
+        """Number of known tokens that the pipeline still has to generate again."""
+        self._echoes = self.prompt is not None
+
+    def token_at(self, position: int) -> int:
+        """Return the token at ``position``, as the pipeline was given it."""
+        if position < len(self.given):
+            return self.given[position]
+        return self.generation.tokens[position - len(self.generation.sequence.prompt)]
+
+    def last(self) -> tuple[int, int]:
+        """Return the last token of the sequence in the pipeline, and its position."""
+        generation = self.generation
+        position = len(generation.sequence.prompt) + len(generation.tokens) - self.repeated - 1
+        return self.token_at(position), position
+
+    def read(self) -> New:
+        """Return what is new. Hot path: called once per sequence and step."""
+        handle = self.handle
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        finish = NO_REASON
+        while handle.can_read():  # otherwise read() blocks, and with it the process
+            for chunk in handle.read().values():
+                tokens += chunk.generated_ids
+                if self.logprobs:
+                    logprobs += chunk.generated_log_probs
+                finish = chunk.finish_reason
+        if self._echoes and tokens:
+            self._echoes = False
+            del tokens[: len(self.given)]
+            # There may be more or fewer of the prompt's, after a preemption.
+            del logprobs[: len(logprobs) - len(tokens)]
+        return tokens, logprobs, finish

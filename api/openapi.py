@@ -11,6 +11,7 @@ from api.dialects.azure import parse as azure
 from api.dialects.azure.addressing import DEPLOYMENT_HEADER
 from api.dialects.extended import ExtendedChatRequest
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
+from api.dialects.openai.tokens_parse import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
 from shared.runtime.version import VERSION
@@ -25,6 +26,8 @@ _ERRORS = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
 _BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("ChatCompletionRequest", ServedChatRequest, frozenset(ServedChatRequest.model_fields)),
     ("CompletionRequest", ServedCompletionRequest, frozenset(ServedCompletionRequest.model_fields)),
+    ("TokenizeRequest", TokenizeRequest, frozenset(TokenizeRequest.model_fields)),
+    ("DetokenizeRequest", DetokenizeRequest, frozenset(DetokenizeRequest.model_fields)),
     ("ModelServerChatRequest", ModelServerChatRequest, model_server.CHAT),
     ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),
     ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),
@@ -95,6 +98,12 @@ def _paths() -> dict[str, Any]:
             "parameters": [_in_path("completion"), *_PAGE_PARAMETERS],
         },
         "/v1/completions": {"post": _completion("createCompletion", "CompletionRequest", _ERRORS)},
+        "/tokenize": {
+            "post": _operation("tokenize", "List the tokens of a prompt.", body="TokenizeRequest", errors=_ERRORS)
+        },
+        "/detokenize": {
+            "post": _operation("detokenize", "Return the text of tokens.", body="DetokenizeRequest", errors=_ERRORS)
+        },
         "/v1/models": {"get": _operation("listModels", "List the served models.", errors=(401,))},
         "/v1/models/{model}": {
             "get": _operation("retrieveModel", "Describe a model.", errors=(401, 404, 503)),

@@ -14,6 +14,7 @@ from shared.protocol.events import (
     PromptLogprobs,
     Rejected,
     Started,
+    Tokenized,
 )
 
 _MERGE_FROM = 64
@@ -171,7 +172,7 @@ class ChoiceStream:
         self.response = response
         self._held: list[tuple[int, Event]] | None = None
         self._scored = False
-        """Whether the prompt's log probabilities were accepted."""
+        """Whether the prompt's log probabilities or tokens were accepted."""
 
     def take(self, attempt: int, event: Event) -> bool:
         """Accept an event from the channel. Returns False when events before it are missing.
@@ -254,7 +255,7 @@ class ChoiceStream:
             case Started():
                 if new_to_client:
                     self.response.put(self.choice, event, last=False)
-            case PromptLogprobs():
+            case PromptLogprobs() | Tokenized():
                 if not self._scored:
                     self._scored = True
                     self.response.put(self.choice, event, last=False)

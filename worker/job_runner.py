@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
-from shared.protocol.events import PromptLogprobs, Started, encode_event
+from shared.protocol.events import Finished, PromptLogprobs, Started, Tokenized, encode_event
 from shared.protocol.queue import Claim
 from shared.protocol.request import Constraint, Job, Sampling
 from shared.redis import keys
@@ -101,6 +101,9 @@ class JobRunner:
             return
         self._refuse_poison(job, claim)
         prepared = await self._prompts.of(job)
+        if job.request.tokenization is not None:
+            await self._report_tokens(active, prepared)
+            return
         if prepared.plan.constraint is not None:
             await self._check_grammar(prepared.plan.constraint, prepared.plan.param)
         generated, scored = _published(claim)
@@ -121,6 +124,16 @@ class JobRunner:
         active.engine = engine.process
         engine.process.add(sequence)
         await active.ended.wait()
+
+    async def _report_tokens(self, active: ActiveJob, prepared: Prepared) -> None:
+        """Publish the prompt's tokens, which is all that the request asks for."""
+        engine = (await self._engine.wait()).info
+        started = Started(worker=self._worker, prompt_tokens=0, fingerprint=engine.fingerprint)
+        context = min(engine.context_length, engine.cache_tokens)
+        tokenized = Tokenized(prepared.tokens, prepared.strings, prepared.text, context)
+        for event in (started, tokenized):
+            self._publisher.add(active.lease, encode_event(event))
+        self._publisher.end_soon(active.lease, Finished(0, "stop"))
 
     def _refuse_poison(self, job: Job, claim: Claim) -> None:
         """Raise :class:`RequestRefused` for a job that keeps crashing engines or losing workers."""

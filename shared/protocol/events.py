@@ -1,7 +1,8 @@
 """Events of a job, published by workers for API replicas, and the frames that carry them.
 
 Order for one attempt: ``Started``, perhaps ``PromptLogprobs``, any number of ``Delta``, then ``Finished`` or
-``Failed``; or ``Rejected`` alone. Positions count generated tokens from 0, so that receivers detect gaps and repeats.
+``Failed``; or ``Rejected`` alone. A request for tokens has ``Started``, ``Tokenized`` and ``Finished``. Positions count
+generated tokens from 0, so that receivers detect gaps and repeats.
 Events are encoded as arrays without field names, because they are written and read once per token.
 """
 
@@ -113,7 +114,16 @@ class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True, tag=7):
     top: tuple[tuple[RankedToken, ...], ...]
 
 
-Event = Started | Rejected | Delta | Finished | Failed | Alternatives | PromptLogprobs
+class Tokenized(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """The tokens of a prompt, with the ``strings`` of each or the ``text`` of all where the request asked for them."""
+
+    tokens: tuple[int, ...]
+    strings: tuple[str, ...]
+    text: str
+    context_length: int
+
+
+Event = Started | Rejected | Delta | Finished | Failed | Alternatives | PromptLogprobs | Tokenized
 TERMINAL = (Finished, Failed, Rejected, Alternatives)
 
 

@@ -125,6 +125,19 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_ngram_size: int | None = None
 
 
+class Tokenization(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Asks for the tokens of the prompt, or for the text of a prompt of token ids, instead of an answer."""
+
+    add_special_tokens: bool = True
+    """Whether the prompt begins with the tokens that the model's tokenizer puts before each text, such as BOS."""
+    add_generation_prompt: bool = True
+    """Whether messages are followed by the beginning of an answer."""
+    strings: bool = False
+    """Whether the text of each token is returned."""
+    text: bool = False
+    """Whether the text of all tokens is returned."""
+
+
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A parsed request. Either ``messages`` or ``prompts`` (plain completions) are given.
 
@@ -138,6 +151,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     sampling: Sampling = Sampling()
     defaults: Sampling = Sampling()
     """The dialect's defaults for fields of ``sampling`` that neither the client nor the model sets."""
+    tokenization: Tokenization | None = None
     n: int = 1
     best_of: int = 1
     echo: bool = False

@@ -125,3 +125,28 @@ def test_a_prompt_alone(running: Fleet) -> None:
     """Without log probabilities it is not even computed."""
     (choice,) = ask(running, prompt="Hello", echo=True, max_tokens=0)["choices"]
     assert (choice["text"], choice["finish_reason"]) == ("Hello", "length")
+
+
+def test_tokens_of_texts_and_messages(running: Fleet) -> None:
+    """vLLM's /tokenize and /detokenize, by the model's own tokenizer."""
+
+    def post(path: str, **fields: Any) -> Any:
+        status, _, body = running.request("POST", path, json.dumps({"model": "tiny", **fields}))
+        assert status == 200, body
+        return json.loads(body)
+
+    text = "The quick brown fox. <|im_end|>"
+    tokenizer = openvino_genai.Tokenizer(str(TINY))
+    ids = [int(token) for token in tokenizer.encode(text, add_special_tokens=True).input_ids.data[0]]
+    found = post("/tokenize", prompt=text, return_token_strs=True)
+    assert found["tokens"] == ids
+    assert "".join(found["token_strs"]) == text
+    assert post("/detokenize", tokens=ids) == {"prompt": text}
+    messages = [{"role": "user", "content": "Hi"}]
+    whole, part = (post("/tokenize", messages=messages, add_generation_prompt=more)["tokens"] for more in (True, False))
+    assert whole[: len(part)] == part
+    assert post("/detokenize", tokens=whole[len(part) :])["prompt"].startswith("<|im_start|>assistant")
+    chat = ask(running, "chat/completions", messages=messages, max_tokens=1)
+    assert chat["usage"]["prompt_tokens"] == len(whole)
+    status, _, body = running.request("POST", "/detokenize", json.dumps({"model": "tiny", "tokens": [10**6]}))
+    assert (status, json.loads(body)["error"]["param"]) == (400, "tokens")

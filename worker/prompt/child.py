@@ -51,6 +51,11 @@ def _load(options: PromptOptions) -> PromptMaker:
 def _answer(maker: PromptMaker, message: Prepare, most_schema_bytes: int) -> PromptReply:
     try:
         check_size(message.request, most_schema_bytes)
+        wanted = message.request.tokenization
+        if wanted is not None:
+            tokens = maker.prepare(message.request)
+            strings = tuple(map(maker.text_of_token, tokens)) if wanted.strings else ()
+            return Prepared(message.number, tokens, strings=strings, text=maker.decode(tokens) if wanted.text else "")
         plan = maker.plan(message.request)
         return Prepared(message.number, maker.prepare(message.request), plan)
     except RequestRefused as refusal:

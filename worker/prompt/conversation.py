@@ -65,7 +65,7 @@ def template_variables(request: ChatRequest, form: Form, clean: Clean) -> dict[s
         "messages": [_message(message, form, clean) for message in request.messages],
         "tools": [_tool(tool, index, clean) for index, tool in enumerate(shown)] or None,
         "documents": extra.get("documents"),
-        "add_generation_prompt": True,
+        "add_generation_prompt": request.tokenization is None or request.tokenization.add_generation_prompt,
     }
 
 

@@ -37,11 +37,16 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The prompt's token ids, and the plan for the output."""
+    """The prompt's token ids, and the plan for the output.
+
+    If the request is for tokens instead, ``strings`` are the texts of each and ``text`` is that of all, as it asks.
+    """
 
     number: int
     tokens: tuple[int, ...]
     plan: Plan = Plan()
+    strings: tuple[str, ...] = ()
+    text: str = ""
 
 
 class PromptRefused(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -1,6 +1,6 @@
 """Prompt makers: convert a request's messages or plain prompt to token ids that fit the context."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -16,6 +16,9 @@ from worker.prompt.specials import SpecialTexts
 from worker.prompt.spelled_tools import SPELLED_FORMAT, knows_tools, spelled_out
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 from worker.prompt.tokenize import Encoder, RawEncode
+
+Decode = Callable[[tuple[int, ...]], str]
+"""A tokenizer's decoding, with special tokens."""
 
 _COUNTED = 1 << 18
 """Maximum number of tokens to which an overlong prompt is counted exactly, which takes about 0.1 s."""
@@ -33,6 +36,12 @@ class PromptMaker(Protocol):
     def plan(self, request: ChatRequest) -> Plan:
         """Return the plan for the output. Raises :class:`RequestRefused` when the output format is unsupported."""
 
+    def text_of_token(self, token: int) -> str:
+        """Return the text of a token of a prepared prompt."""
+
+    def decode(self, tokens: tuple[int, ...]) -> str:
+        """Return the text of the tokens of a prepared prompt, with special tokens."""
+
 
 class TemplatePromptMaker:
     """Renders messages with a model's chat template and encodes them with its tokenizer."""
@@ -41,6 +50,8 @@ class TemplatePromptMaker:
         self,
         *,
         encode: RawEncode,
+        decode: Decode = lambda tokens: "",
+        pieces: Sequence[bytes] = (),
         template: ChatTemplate | None,
         special_texts: SpecialTexts,
         opening: tuple[int, ...],
@@ -49,11 +60,15 @@ class TemplatePromptMaker:
         special_ids: Mapping[str, int] | None = None,
         missing_bytes: frozenset[int] = frozenset(),
     ) -> None:
-        """``template`` is None for a model without one. ``opening`` are the ids at the start of every plain prompt.
+        """``decode`` returns the text of token ids, ``pieces`` are the bytes of each token.
+
+        ``template`` is None for a model without one. ``opening`` are the ids at the start of every plain prompt.
 
         ``special_ids`` maps special texts to token ids. ``missing_bytes`` are the bytes without a token of their own.
         """
         self._encoder = Encoder(encode, special_texts)
+        self._decode = decode
+        self._token_pieces = pieces
         self._template = template
         self._form = learn_form(template) if template else None
         self._specials = special_texts
@@ -68,6 +83,14 @@ class TemplatePromptMaker:
             self._output = detect(template.source)
         if self._spells_tools:
             self._output = msgspec.structs.replace(self._output, tools=SPELLED_FORMAT)
+
+    def text_of_token(self, token: int) -> str:
+        """Return the text of a token."""
+        return self._token_pieces[token].decode(errors="replace")
+
+    def decode(self, tokens: tuple[int, ...]) -> str:
+        """Return the text of tokens, with special tokens."""
+        return self._decode(tokens) if tokens else ""
 
     def plan(self, request: ChatRequest) -> Plan:
         """Return the constraint and the output format, which follow from the request and the chat template."""
@@ -92,14 +115,21 @@ class TemplatePromptMaker:
         fill-in-the-middle prompts require: it has no roles that a client could forge.
         """
         if isinstance(request.prompt, tuple):
-            ids, whole = self._checked_ids(request.prompt), True
+            field = "prompt" if request.tokenization is None else "tokens"
+            ids, whole = self._checked_ids(request.prompt, field), True
+            if request.tokenization is not None:
+                return tuple(ids)
         else:
             most = max(_COUNTED, 2 * self._context_length)
             if request.prompt is None:
                 ids, whole = self._encoder.encode(self._render(request), most=most)
             else:
                 ids, whole = self._encoder.encode([request.prompt], most=most)
-                ids = [*self._opening, *ids]
+            wanted = request.tokenization
+            opens = request.prompt is not None if wanted is None else wanted.add_special_tokens
+            ids = [*self._opening, *ids] if opens else ids
+            if wanted is not None and whole:
+                return tuple(ids)
         check_length(request, len(ids), whole=whole, context_length=self._context_length)
         return tuple(ids)
 
@@ -147,14 +177,14 @@ class TemplatePromptMaker:
         # Cutting at the ends of texts changes some ordinary tokens, so it is done only if it disarms something.
         return apart if self._specials.count(apart) < self._specials.count(pieces) else pieces
 
-    def _checked_ids(self, ids: tuple[int, ...]) -> list[int]:
+    def _checked_ids(self, ids: tuple[int, ...], param: str) -> list[int]:
         for value in ids:
             if not 0 <= value < self._vocabulary_size:
                 raise refuse(
                     ProblemKind.INVALID,
-                    f"Invalid 'prompt': token id {value} is not in the model's vocabulary. "
+                    f"Invalid '{param}': token id {value} is not in the model's vocabulary. "
                     f"Expected ids from 0 to {self._vocabulary_size - 1}.",
-                    param="prompt",
+                    param=param,
                 )
         return list(ids)
 

@@ -45,6 +45,8 @@ def load_prompt_maker(path: str, *, context_length: int, chat_template: str = ""
         template = ChatTemplate(source, bos_token=tokenizer.get_bos_token(), eos_token=tokenizer.get_eos_token())
     return TemplatePromptMaker(
         encode=encode,
+        decode=lambda tokens: str(tokenizer.decode(list(tokens), skip_special_tokens=False)),
+        pieces=pieces,
         template=template,
         special_texts=SpecialTexts(special_texts.values()),
         opening=_opening(tokenizer),

@@ -4,7 +4,7 @@ import msgspec
 
 from shared.protocol.formats import OutputFormat, ReasoningFormatName
 from shared.protocol.request import ChatRequest
-from worker.engine.simulated_vocabulary import encode
+from worker.engine.simulated_vocabulary import decode, encode
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.prompt.maker import check_length
@@ -26,8 +26,17 @@ class SimulatedPromptMaker:
         else:
             lines = [f"{message.role}: {message.content}\n" for message in request.messages]
             ids = encode("".join(lines) + "assistant:")
-        check_length(request, len(ids), whole=True, context_length=self._context_length)
+        if request.tokenization is None:
+            check_length(request, len(ids), whole=True, context_length=self._context_length)
         return ids
+
+    def text_of_token(self, token: int) -> str:
+        """Return the text of a token."""
+        return decode((token,))
+
+    def decode(self, tokens: tuple[int, ...]) -> str:
+        """Return the text of tokens."""
+        return decode(tokens)
 
     def plan(self, request: ChatRequest) -> Plan:
         """Return the plan of a model with hermes tool calls, and with reasoning if the client requests it.

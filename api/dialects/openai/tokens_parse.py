@@ -1,0 +1,67 @@
+"""Parser of bodies of vLLM's ``/tokenize`` and ``/detokenize``."""
+
+from typing import Any
+
+import msgspec
+
+from api.dialects.openai.body import decode_object
+from api.dialects.openai.completions_schema import Token
+from api.dialects.openai.extensions import ServedChatRequest, invalid
+from api.dialects.openai.fields import Items, NonEmptyText, Strict
+from api.dialects.openai.parse import translate
+from api.dialects.openai.validation import missing, validate
+from shared.protocol.request import ChatRequest, Sampling, Tokenization
+
+_NOTHING = Sampling(max_tokens=0)
+_CHAT = ("messages", "tools", "chat_template_kwargs")
+
+
+class TokenizeRequest(Strict):
+    """The body of ``POST /tokenize``: a prompt, or messages as in chats."""
+
+    model: NonEmptyText
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(Strict):
+    """The body of ``POST /detokenize``."""
+
+    model: NonEmptyText
+    tokens: Items[Token]
+
+
+def parse_tokenize(body: bytes) -> ChatRequest:
+    """Parse the body of a request for tokens. Raises :class:`RequestRefused` and no other exception."""
+    value = decode_object(body)
+    request = validate(TokenizeRequest, value)
+    if request.prompt is None and request.messages is None:
+        raise missing("prompt")
+    if request.prompt is not None:
+        for field in (*_CHAT, "add_generation_prompt"):
+            if getattr(request, field) is not None:
+                raise invalid(field, "it can't be combined with 'prompt'")
+        plain = ChatRequest(model=request.model, prompts=(request.prompt,))
+    else:
+        chat = {"model": request.model} | {field: value[field] for field in _CHAT if value.get(field) is not None}
+        plain = translate(validate(ServedChatRequest, chat))
+    # As in vLLM: chat templates write the special tokens themselves.
+    special = request.prompt is not None if request.add_special_tokens is None else request.add_special_tokens
+    wanted = Tokenization(
+        add_special_tokens=special,
+        add_generation_prompt=request.add_generation_prompt is not False,
+        strings=bool(request.return_token_strs),
+    )
+    return msgspec.structs.replace(plain, sampling=_NOTHING, tokenization=wanted)
+
+
+def parse_detokenize(body: bytes) -> ChatRequest:
+    """Parse the body of a request for a text. Raises :class:`RequestRefused` and no other exception."""
+    request = validate(DetokenizeRequest, decode_object(body))
+    wanted = Tokenization(text=True)
+    return ChatRequest(model=request.model, prompts=(tuple(request.tokens),), sampling=_NOTHING, tokenization=wanted)

@@ -1,0 +1,64 @@
+"""vLLM's routes for tokens: the tokens of a text or of messages, and the text of tokens."""
+
+import msgspec
+from quart import Blueprint, Response, request
+
+from api.bodies import read_json_body
+from api.chat_exchange import ChatExchange
+from api.context import context
+from api.dialects.openai.tokens_parse import parse_detokenize, parse_tokenize
+from api.http_exchange import current_exchange
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.events import Failed, Rejected, Tokenized
+from shared.protocol.request import ChatRequest
+
+blueprint = Blueprint("tokens", __name__)
+
+
+@blueprint.post("/tokenize")
+async def tokenize() -> Response:
+    """Return the tokens of a prompt or of messages. A worker of the model computes them, like an answer."""
+    asked = parse_tokenize(await read_json_body(request, context().settings))
+    found = await _tokenized(asked)
+    strings = found.strings if asked.tokenization is not None and asked.tokenization.strings else None
+    return _json(
+        {
+            "count": len(found.tokens),
+            "max_model_len": found.context_length,
+            "tokens": found.tokens,
+            "token_strs": strings,
+        }
+    )
+
+
+@blueprint.post("/detokenize")
+async def detokenize() -> Response:
+    """Return the text of tokens."""
+    asked = parse_detokenize(await read_json_body(request, context().settings))
+    return _json({"prompt": (await _tokenized(asked)).text})
+
+
+async def _tokenized(asked: ChatRequest) -> Tokenized:
+    """Have a worker tokenize a prompt, within the limits of the client's key."""
+    exchange = current_exchange()
+    exchange.chat = chat = ChatExchange(
+        context(), asked, key=exchange.key, headers=request.headers, messages=b"", began=exchange.began
+    )
+    await exchange.enter(chat)
+    found: Tokenized | None = None
+    async for batch in chat.stream.batches():
+        for _, event in batch:
+            match event:
+                case Tokenized():
+                    found = event
+                    chat.recorder.outcome = "stop"
+                case Failed() | Rejected():
+                    chat.recorder.outcome = event.problem.kind
+                    raise RequestRefused(event.problem)
+    if found is None:
+        raise refuse(ProblemKind.LOST, "The worker sent no tokens. Please send the request again.")
+    return found
+
+
+def _json(body: dict[str, object]) -> Response:
+    return Response(msgspec.json.encode(body), content_type="application/json")

@@ -1,0 +1,74 @@
+"""vLLM's /tokenize and /detokenize, with a simulated worker."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.fleet import Fleet
+
+
+def post(fleet: Fleet, path: str, headers: dict[str, str] | None = None, **fields: Any) -> tuple[int, dict[str, Any]]:
+    sent = {"content-type": "application/json", **(headers or {})}
+    status, _, body = fleet.request("POST", path, json.dumps({"model": "sim", **fields}), sent)
+    return status, json.loads(body)
+
+
+def test_a_text_becomes_tokens_and_a_text_again(session_fleet: Fleet) -> None:
+    text = "the quick red fox, é!"
+    status, found = post(session_fleet, "/tokenize", prompt=text)
+    assert (status, found["count"], found["token_strs"]) == (200, len(found["tokens"]), None)
+    assert found["max_model_len"] > 0
+    assert post(session_fleet, "/detokenize", tokens=found["tokens"]) == (200, {"prompt": text})
+    _, shown = post(session_fleet, "/tokenize", prompt="the red", return_token_strs=True)
+    assert shown["token_strs"] == ["t", "h", "e", " red"]
+
+
+def test_an_empty_text_has_no_tokens(session_fleet: Fleet) -> None:
+    status, found = post(session_fleet, "/tokenize", prompt="")
+    assert (status, found["count"], found["tokens"]) == (200, 0, [])
+    assert post(session_fleet, "/detokenize", tokens=[]) == (200, {"prompt": ""})
+
+
+def test_a_prompt_may_be_longer_than_the_context(session_fleet: Fleet) -> None:
+    _, short = post(session_fleet, "/tokenize", prompt="x")
+    status, found = post(session_fleet, "/tokenize", prompt="x" * (short["max_model_len"] + 1))
+    assert (status, found["count"]) == (200, short["max_model_len"] + 1)
+
+
+def test_messages_have_as_many_tokens_as_an_answer_counts(session_fleet: Fleet) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    _, found = post(session_fleet, "/tokenize", messages=messages)
+    _, answer = post(session_fleet, "/v1/chat/completions", messages=messages, max_tokens=1)
+    assert found["count"] == answer["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status", "param"),
+    [
+        ("/tokenize", {}, 400, "prompt"),
+        ("/tokenize", {"prompt": "a", "messages": []}, 400, "messages"),
+        ("/tokenize", {"prompt": "a", "add_generation_prompt": True}, 400, "add_generation_prompt"),
+        ("/tokenize", {"prompt": 5}, 400, "prompt"),
+        ("/tokenize", {"messages": [{"role": "nobody", "content": "a"}]}, 400, "messages[0].role"),
+        ("/tokenize", {"prompt": "a", "temperature": 1}, 400, None),
+        ("/tokenize", {"prompt": "a", "model": "unknown"}, 404, None),
+        ("/detokenize", {}, 400, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, 400, "tokens[0]"),
+        ("/detokenize", {"tokens": "a"}, 400, "tokens"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_is_named(
+    session_fleet: Fleet, path: str, fields: dict[str, Any], status: int, param: str | None
+) -> None:
+    found, body = post(session_fleet, path, **fields)
+    assert (found, body["error"]["param"]) == (status, param)
+
+
+def test_keys_and_their_limits_apply(small_fleet: Fleet) -> None:
+    key = small_fleet.key("create", "--name", "team", "--requests-per-minute", "2").split()[-1]
+    small_fleet.until(lambda: post(small_fleet, "/tokenize", prompt="a")[0] == 401, "keys to be required")
+    header = {"authorization": f"Bearer {key}"}
+    statuses = [post(small_fleet, "/tokenize", header, prompt="a")[0] for _ in range(3)]
+    assert statuses == [200, 200, 429]

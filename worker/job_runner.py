@@ -120,7 +120,7 @@ class JobRunner:
         if not scores:
             sampling = msgspec.structs.replace(sequence.sampling, prompt_scoring=None)
             sequence = msgspec.structs.replace(sequence, sampling=sampling)
-        active.opening = encode_event(self._started(prepared, engine.info))
+        active.opening = encode_event(self._started(job, prepared, engine.info))
         active.engine = engine.process
         engine.process.add(sequence)
         await active.ended.wait()
@@ -161,11 +161,12 @@ class JobRunner:
             constraint=plan.constraint,
             shown_tokens=plan.shown_tokens,
             free_until=plan.free_until,
+            banned=prepared.banned,
             bounded=plan.bounded,
             alternatives=active.job.request.n,
         )
 
-    def _started(self, prepared: Prepared, engine: EngineInfo) -> Started:
+    def _started(self, job: Job, prepared: Prepared, engine: EngineInfo) -> Started:
         return Started(
             worker=self._worker,
             prompt_tokens=len(prepared.tokens),
@@ -173,6 +174,7 @@ class JobRunner:
             tools=prepared.plan.tools,
             reasoning=prepared.plan.reasoning,
             in_reasoning=prepared.plan.in_reasoning,
+            prompt_token_ids=prepared.tokens if job.request.return_token_ids else (),
         )
 
     def _complete(self, job: Job, prompt_tokens: int, engine: EngineInfo) -> Sampling:

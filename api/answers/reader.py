@@ -125,6 +125,8 @@ class ChoiceBuilder:
         self._calls: list[tuple[str, str, list[str]]] = []
         self._logprobs: list[TokenLogprob] | None = [] if logprobs else None
         self.prompt: PromptLogprobs | None = None
+        self.tokens: list[int] = []
+        self.prompt_tokens: tuple[int, ...] = ()
 
     def add(self, part: Part, logprobs: Sequence[TokenLogprob]) -> None:
         """Append one part."""
@@ -158,6 +160,8 @@ class ChoiceBuilder:
             ),
             logprobs=None if self._logprobs is None else tuple(self._logprobs),
             prompt=self.prompt,
+            tokens=tuple(self.tokens),
+            prompt_tokens=self.prompt_tokens,
         )
 
 

@@ -49,7 +49,9 @@ async def stream(
     ]
     whole: list[Choice] = []
     unfinished = len(response.jobs)
-    bypass = _bypass(readers, encoder, recorder, write) if write is not None and on_whole is None else None
+    bypass = None
+    if write is not None and on_whole is None and not request.return_token_ids:
+        bypass = _bypass(readers, encoder, recorder, write)
     async for batch in response.batches(bypass):
         pieces: list[bytes] = []
         for choice, event in batch:
@@ -57,6 +59,10 @@ async def stream(
                 case Delta():
                     recorder.delta(event)
                     reader = readers[choice]
+                    if request.return_token_ids:
+                        pieces.append(encoder.token_ids(choice, event.tokens))
+                        if on_whole is not None:
+                            builders[choice].tokens += event.tokens
                     if reader.plain and on_whole is None:
                         if event.text:
                             pieces.append(encoder.content(choice, event.text))
@@ -71,6 +77,10 @@ async def stream(
                     recorder.started(choice // jobs_per_prompt(request), event)
                     readers[choice] = ChoiceReader(request, event, recorder)
                     pieces.append(encoder.opening(choice))
+                    if request.return_token_ids:
+                        pieces.append(encoder.token_ids(choice, (), event.prompt_token_ids))
+                        if on_whole is not None:
+                            builders[choice].prompt_tokens = event.prompt_token_ids
                 case PromptLogprobs():
                     pieces.append(encoder.prompt(choice, event))
                 case Finished():
@@ -124,6 +134,8 @@ async def collect(response: ResponseStream, request: ChatRequest, recorder: Usag
                 case Delta():
                     recorder.delta(event)
                     reader = readers[job]
+                    if request.return_token_ids:
+                        builders[job].tokens += event.tokens
                     if reader.plain:
                         builders[job].add_text(event.text)
                     else:
@@ -133,6 +145,7 @@ async def collect(response: ResponseStream, request: ChatRequest, recorder: Usag
                 case Started():
                     recorder.started(job // jobs_per_prompt(request), event)
                     readers[job] = ChoiceReader(request, event, recorder)
+                    builders[job].prompt_tokens = event.prompt_token_ids
                 case PromptLogprobs():
                     builders[job].prompt = event
                 case Finished():
@@ -143,6 +156,7 @@ async def collect(response: ResponseStream, request: ChatRequest, recorder: Usag
                     for rank, item in enumerate(event.items):
                         recorder.generated(len(item.tokens))
                         builder = ChoiceBuilder(job * request.n + rank, logprobs=logprobs)
+                        builder.tokens, builder.prompt_tokens = [*item.tokens], builders[job].prompt_tokens
                         own = readers[job].anew()
                         _build(builder, own.read(Delta(0, item.tokens, item.text, item.logprobs, item.pieces)))
                         rest, recorder.outcome = own.finish(item.reason)

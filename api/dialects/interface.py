@@ -50,6 +50,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: tuple[TokenLogprob, ...] | None = None
     prompt: PromptLogprobs | None = None
     """The log probabilities of the prompt, if the request asked for them."""
+    tokens: tuple[int, ...] = ()
+    """The generated tokens."""
+    prompt_tokens: tuple[int, ...] = ()
+    """The prompt's tokens, if the request asked for token ids."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,9 @@ class ResponseEncoder(Protocol):
 
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
         """Encode the log probabilities of a choice's prompt, which the request asked for."""
+
+    def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
+        """Encode new tokens of a choice, or those of its prompt, if the request asked for token ids."""
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a text delta of a choice, with its tokens if the request asked for log probabilities."""

@@ -31,6 +31,8 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
     tools: str = ""
     reasoning: str = ""
     in_reasoning: bool = False
+    prompt_token_ids: tuple[int, ...] = ()
+    """The prompt's tokens, if the request asks for token ids."""
 
 
 class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -117,6 +117,10 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt_scoring: PromptScoring | None = None
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Pairs of a token id and the bias that is added to its logit."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """The only tokens that may be generated, if there are any."""
+    bad_words: tuple[str, ...] = ()
+    """Texts that must not be generated, each in the tokens that the tokenizer makes of it."""
     beams: int = 1
     """Number of beams; 1 means no beam search."""
     length_penalty: float | None = None
@@ -155,6 +159,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     n: int = 1
     best_of: int = 1
     echo: bool = False
+    return_token_ids: bool = False
     prompt_logprobs: int | None = None
     """Number of most likely tokens at each position of the prompt in vLLM's ``prompt_logprobs``; None: no such field.
     """

@@ -150,3 +150,69 @@ def test_tokens_of_texts_and_messages(running: Fleet) -> None:
     assert chat["usage"]["prompt_tokens"] == len(whole)
     status, _, body = running.request("POST", "/detokenize", json.dumps({"model": "tiny", "tokens": [10**6]}))
     assert (status, json.loads(body)["error"]["param"]) == (400, "tokens")
+
+
+def test_tokens_that_may_and_may_not_be_generated(running: Fleet) -> None:
+    fields: dict[str, Any] = {"temperature": 0, "max_tokens": 24, "ignore_eos": True, "return_token_ids": True}
+    question: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
+
+    def generated(path: str, **more: Any) -> list[int]:
+        tokens: list[int] = ask(running, path, **fields, **more)["choices"][0]["token_ids"]
+        assert len(tokens) == 24
+        return tokens
+
+    for path, prompt in (("completions", {"prompt": "Hello"}), ("chat/completions", question)):
+        free = generated(path, **prompt)
+        allowed = [64, 65, 66, 300]
+        assert set(generated(path, **prompt, allowed_token_ids=allowed)) <= set(allowed)
+        assert free[0] not in generated(
+            path, **prompt, allowed_token_ids=[*allowed, free[0]], logit_bias={free[0]: -100}
+        )
+    letters = [64, 65]  # "a" and "b" in this vocabulary
+    words = {token: ask_token(running, token) for token in letters}
+    plain = generated("completions", prompt="Hello", allowed_token_ids=letters, logit_bias={64: 50})
+    assert set(plain) == {64}
+    once = generated(
+        "completions", prompt="Hello", allowed_token_ids=letters, bad_words=[words[64]], logit_bias={64: 50}
+    )
+    assert set(once) == {65}
+    twice = generated(
+        "completions", prompt="Hello", allowed_token_ids=letters, bad_words=[2 * words[64]], logit_bias={64: 50}
+    )
+    assert twice == [64, 65] * 12
+
+
+def ask_token(fleet: Fleet, token: int) -> str:
+    """The text of a token, of which the tokenizer makes the same token."""
+    body = json.dumps({"model": "tiny", "tokens": [token]})
+    text: str = json.loads(fleet.request("POST", "/detokenize", body)[2])["prompt"]
+    for count in (1, 2):
+        body = json.dumps({"model": "tiny", "prompt": text * count})
+        assert json.loads(fleet.request("POST", "/tokenize", body)[2])["tokens"] == [token] * count
+    return text
+
+
+def test_token_ids_are_returned_whole_and_streamed(running: Fleet) -> None:
+    fields: dict[str, Any] = {"temperature": 0, "max_tokens": 6, "return_token_ids": True}
+    messages = [{"role": "user", "content": "Hi"}]
+    prompt = json.loads(running.request("POST", "/tokenize", json.dumps({"model": "tiny", "messages": messages}))[2])
+    whole = ask(running, "chat/completions", messages=messages, **fields)
+    assert whole["prompt_token_ids"] == prompt["tokens"]
+    tokens = whole["choices"][0]["token_ids"]
+    assert len(tokens) == whole["usage"]["completion_tokens"]
+    body = json.dumps({"model": "tiny", "messages": messages, "stream": True, **fields})
+    raw = running.request("POST", "/v1/chat/completions", body)[2].decode()
+    events = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith("data: {")]
+    assert [event["prompt_token_ids"] for event in events if "prompt_token_ids" in event] == [prompt["tokens"]]
+    choices = [event["choices"][0] for event in events]
+    assert [token for choice in choices for token in choice.get("token_ids", ())] == tokens
+    assert (
+        "".join(choice["delta"].get("content") or "" for choice in choices) == whole["choices"][0]["message"]["content"]
+    )
+    (plain,) = ask(running, prompt=[1, 2, 3], **fields)["choices"]
+    assert plain["prompt_token_ids"] == [1, 2, 3]
+    body = json.dumps({"model": "tiny", "prompt": [1, 2, 3], "stream": True, **fields})
+    raw = running.request("POST", "/v1/completions", body)[2].decode()
+    choices = [json.loads(line[6:])["choices"][0] for line in raw.splitlines() if line.startswith("data: {")]
+    assert [token for choice in choices for token in choice.get("token_ids", ())] == plain["token_ids"]
+    assert [choice["prompt_token_ids"] for choice in choices if "prompt_token_ids" in choice] == [[1, 2, 3]]

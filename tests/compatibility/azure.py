@@ -7,10 +7,12 @@ from tests.compatibility.common import (
     JSON_OBJECT,
     JSON_SCHEMA,
     MODEL,
+    PROMPT_LOGPROBS,
     REASONING,
     REFUSAL,
     SEED,
     TEXT,
+    TOKEN_IDS,
     TOKEN_LOGPROBS,
     TOOL,
     TOOL_CALLS,
@@ -164,9 +166,9 @@ _REFERENCE = (
 
 _EXTRAS = (
     Request(
-        fields="extra-parameters: prompt_logprobs",
+        fields="extra-parameters: allowed_token_ids bad_words prompt_logprobs return_token_ids",
         when="pass-through",
-        body={"prompt_logprobs": 1},
+        body={"allowed_token_ids": [1], "bad_words": ["a"], "prompt_logprobs": 1, "return_token_ids": True},
         headers=_PASS,
         how="vLLM's, as under `/v1`.",
         test="tests/acceptance/test_scoring.py::test_prompt_logprobs_in_the_form_of_vllm",
@@ -246,6 +248,8 @@ _ANSWERS = (
     TOKEN_LOGPROBS(how="Not in the reference: with `logprobs` as an extra parameter.", test=_CURRENT),
     REFUSAL(how="Not in the reference.", test=_CURRENT),
     TOP_LOGPROBS(how="Not in the reference: with `top_logprobs` as an extra parameter."),
+    PROMPT_LOGPROBS(fields="prompt_logprobs"),
+    TOKEN_IDS(fields="choices[].token_ids prompt_token_ids"),
     Answer(
         fields="error message status",
         how="Of every error; all there is in a 401, 404 and 429. The code is in the header `x-ms-error-code` too.",

@@ -139,6 +139,16 @@ PLAIN_LOGPROBS = partial(
 PLAIN_TOP_LOGPROBS = partial(
     Answer, fields="choices[].logprobs.top_logprobs", how="The most likely tokens, and the chosen one."
 )
+PROMPT_LOGPROBS = partial(
+    Answer,
+    how="vLLM's: null for the first token, for each of the others `logprob`, `rank` and `decoded_token` by token id.",
+    test="tests/acceptance/test_scoring.py::test_prompt_logprobs_in_the_form_of_vllm",
+)
+TOKEN_IDS = partial(
+    Answer,
+    how="vLLM's, if the request has `return_token_ids`.",
+    test="tests/acceptance/test_scoring.py::test_token_ids_are_returned_whole_and_streamed",
+)
 USAGE = partial(Answer, fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens")
 DETAILED_USAGE = partial(
     Answer,

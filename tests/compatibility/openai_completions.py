@@ -10,7 +10,9 @@ from tests.compatibility.common import (
     OPTIONAL_USAGE,
     PLAIN_LOGPROBS,
     PLAIN_TOP_LOGPROBS,
+    PROMPT_LOGPROBS,
     STREAM,
+    TOKEN_IDS,
     USAGE_OF_OTHER_KINDS,
 )
 from tests.compatibility.rows import Answer, Interface, Request
@@ -77,6 +79,8 @@ _ANSWERS = (
     ),
     PLAIN_LOGPROBS(test=_UNIT + "test_log_probabilities_tell_where_tokens_begin"),
     PLAIN_TOP_LOGPROBS(test=_UNIT + "test_the_most_likely_tokens_include_the_sampled_one"),
+    PROMPT_LOGPROBS(fields="choices[].prompt_logprobs"),
+    TOKEN_IDS(fields="choices[].token_ids choices[].prompt_token_ids"),
     DETAILED_USAGE(how="Every prompt counts once.", test="tests/unit/test_answers.py::test_every_prompt_counts_once"),
     USAGE_OF_OTHER_KINDS(how="There is only text."),
     OPTIONAL_USAGE(test=_UNIT + "test_a_completion"),

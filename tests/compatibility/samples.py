@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from api.dialects.interface import Call, Choice, ResponseEncoder, TokenLogprob, Usage
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.events import PromptLogprobs
 from shared.protocol.request import ChatRequest
 from tests.compatibility.paths import inside
 from tests.compatibility.rows import Interface
@@ -46,6 +47,9 @@ def _choice(request: ChatRequest) -> Choice:
         reasoning="Hm.",
         calls=(Call(id="c", name="f", arguments="{}"),) if request.tools else (),
         logprobs=_TOKENS if request.sampling.logprobs else None,
+        prompt=PromptLogprobs((1, b"H"), (), ()) if request.sampling.prompt_scoring else None,
+        tokens=(1, 2),
+        prompt_tokens=(1,),
     )
 
 

@@ -21,6 +21,18 @@ VLLM_FIELDS = (
         test=_SDK + "test_sampling",
     ),
     Request(
+        fields="allowed_token_ids bad_words",
+        body={"allowed_token_ids": [1, 2], "bad_words": ["a word"]},
+        how=_NOTE + "Masked before sampling, but a grammar is followed; needs `--logits`.",
+        test="tests/acceptance/test_scoring.py::test_tokens_that_may_and_may_not_be_generated",
+    ),
+    Request(
+        fields="return_token_ids",
+        body={"return_token_ids": True},
+        how=_NOTE + "`token_ids` and `prompt_token_ids`, in streams in chunks of their own.",
+        test="tests/acceptance/test_scoring.py::test_token_ids_are_returned_whole_and_streamed",
+    ),
+    Request(
         fields="min_tokens ignore_eos stop_token_ids",
         body={"min_tokens": 1, "ignore_eos": True, "stop_token_ids": [1]},
         how=_NOTE + "When an answer ends.",

@@ -47,7 +47,7 @@ def check_beams(sequence: Sequence) -> None:
             sampling.prompt_scoring.param,
             "Log probabilities of the prompt are not supported with beam search ('best_of' above 1).",
         )
-    for field in ("top_logprobs", "logit_bias"):
+    for field in ("top_logprobs", "logit_bias", "allowed_token_ids", "bad_words"):
         if getattr(sampling, field):
             raise _refusal(field, f"'{field}' is not supported with beam search ('best_of' above 1).")
     penalties = {

@@ -39,6 +39,7 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
       returns its best ``alternatives`` texts and is never resumed.
     - ``shown_tokens``: special tokens that stay in the text when special tokens are skipped.
     - ``free_until``: the constraint applies from the first of these texts on; without any, from the start.
+    - ``banned``: sequences of tokens that must not be generated.
     - ``bounded``: values whose strings have a maximum length. A longer string ends the sequence.
     """
 
@@ -50,6 +51,7 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     constraint: Constraint | None = None
     shown_tokens: tuple[int, ...] = ()
     free_until: tuple[str, ...] = ()
+    banned: tuple[tuple[int, ...], ...] = ()
     bounded: tuple[Bounded, ...] = ()
     alternatives: int = 1
 

@@ -259,7 +259,7 @@ class OpenVINOEngine:
             config.max_length, config.max_new_tokens = self._context_length, _UNLIMITED
         width, used = self._logits_width, (running.request_id for running in self._running.values())
         number, given = new_request_id(self._request_ids, used, width), sequence.prompt + done
-        readers = readers_of(sequence.sampling, generation.scoring, given, config, number=number, width=width)
+        readers = readers_of(sequence, generation.scoring, given, config, number=number, width=width)
         try:
             handle = add_prompt(
                 self._pipeline, number, readers.given, config, sequence.images, spelled=self._sees_images

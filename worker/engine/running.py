@@ -1,5 +1,7 @@
 """A sequence in the pipeline."""
 
+from collections.abc import Sequence
+
 import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationHandle
 
@@ -62,6 +64,11 @@ class Running:
         generation = self.generation
         position = len(generation.sequence.prompt) + len(generation.tokens) - self.repeated - 1
         return self.token_at(position), position
+
+    def generated(self, most: int) -> Sequence[int]:
+        """Return the last tokens that the pipeline has generated or continues, at most ``most``."""
+        end = len(self.generation.tokens) - self.repeated
+        return self.generation.tokens[max(0, end - most) : end]
 
     def read(self) -> New:
         """Return what is new. Hot path: called once per sequence and step."""

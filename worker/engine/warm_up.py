@@ -30,6 +30,9 @@ class _FirstSequence:
     def token_at(self, position: int) -> int:
         return self.tokens[position]
 
+    def generated(self, most: int) -> list[int]:
+        return []
+
     def last(self) -> tuple[int, int]:
         return self.tokens[-1], len(self.tokens) - 1
 

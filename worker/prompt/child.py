@@ -57,7 +57,8 @@ def _answer(maker: PromptMaker, message: Prepare, most_schema_bytes: int) -> Pro
             strings = tuple(map(maker.text_of_token, tokens)) if wanted.strings else ()
             return Prepared(message.number, tokens, strings=strings, text=maker.decode(tokens) if wanted.text else "")
         plan = maker.plan(message.request)
-        return Prepared(message.number, maker.prepare(message.request), plan)
+        banned = maker.spellings(message.request.sampling.bad_words)
+        return Prepared(message.number, maker.prepare(message.request), plan, banned=banned)
     except RequestRefused as refusal:
         return PromptRefused(message.number, refusal.problem)
     except Exception as error:

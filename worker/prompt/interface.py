@@ -47,6 +47,8 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
     plan: Plan = Plan()
     strings: tuple[str, ...] = ()
     text: str = ""
+    banned: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens that must not be generated: the request's ``bad_words``."""
 
 
 class PromptRefused(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -36,6 +36,9 @@ class PromptMaker(Protocol):
     def plan(self, request: ChatRequest) -> Plan:
         """Return the plan for the output. Raises :class:`RequestRefused` when the output format is unsupported."""
 
+    def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Return the tokens of each word, at the beginning of a text and after a space."""
+
     def text_of_token(self, token: int) -> str:
         """Return the text of a token of a prepared prompt."""
 
@@ -67,7 +70,7 @@ class TemplatePromptMaker:
         ``special_ids`` maps special texts to token ids. ``missing_bytes`` are the bytes without a token of their own.
         """
         self._encoder = Encoder(encode, special_texts)
-        self._decode = decode
+        self._encode, self._decode = encode, decode
         self._token_pieces = pieces
         self._template = template
         self._form = learn_form(template) if template else None
@@ -83,6 +86,16 @@ class TemplatePromptMaker:
             self._output = detect(template.source)
         if self._spells_tools:
             self._output = msgspec.structs.replace(self._output, tools=SPELLED_FORMAT)
+
+    def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Return the tokens of each word, also after a space if that is a token of the word, as vLLM bans them."""
+        found: dict[tuple[int, ...], None] = {}
+        for word in words:
+            bare, spaced = (tuple(ids) for ids in self._encode([word.lstrip(), f" {word.lstrip()}"]))
+            found |= dict.fromkeys([bare] if bare else [])
+            if bare and spaced and spaced[0] != bare[0] and len(spaced) == len(bare):
+                found[spaced] = None
+        return tuple(found)
 
     def text_of_token(self, token: int) -> str:
         """Return the text of a token."""

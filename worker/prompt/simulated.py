@@ -1,5 +1,7 @@
 """The prompt maker of the simulated engine: messages as plain lines, in the simulated vocabulary."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from shared.protocol.formats import OutputFormat, ReasoningFormatName
@@ -29,6 +31,10 @@ class SimulatedPromptMaker:
         if request.tokenization is None:
             check_length(request, len(ids), whole=True, context_length=self._context_length)
         return ids
+
+    def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Return the tokens of each word."""
+        return tuple(map(encode, words))
 
     def text_of_token(self, token: int) -> str:
         """Return the text of a token."""

@@ -48,6 +48,11 @@ class CompletionResponseEncoder:
         self._offsets[choice] = _Offsets(len(text))
         return self._chunk(choice, text, self._echoed(prompt, text), None)
 
+    def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
+        """Encode a chunk with token ids only, in vLLM's fields."""
+        body = {"index": choice, "text": "", "logprobs": None, "finish_reason": None, "token_ids": tokens}
+        return self._event_head + _encode(body | ({"prompt_token_ids": prompt} if prompt else {})) + self._event_tail
+
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a chunk with a text delta."""
         if logprobs:
@@ -99,6 +104,8 @@ class CompletionResponseEncoder:
         }
         if choice.prompt is not None and self._request.prompt_logprobs is not None:
             body["prompt_logprobs"] = vllm_form(choice.prompt, self._request.prompt_logprobs)
+        if self._request.return_token_ids:
+            body |= {"token_ids": choice.tokens, "prompt_token_ids": choice.prompt_tokens}
         return body
 
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:

@@ -29,17 +29,23 @@ Schema = Annotated[
 Choices = Annotated[Items[NonEmptyText], Field(min_length=1)]
 
 
+TokenId = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+
+
 class SamplingFields(Strict):
     """Sampling parameters and stop conditions, with the names of vLLM and OpenVINO Model Server."""
 
+    allowed_token_ids: Annotated[Items[TokenId], Field(min_length=1)] | None = None
+    bad_words: Annotated[Items[NonEmptyText], Field(max_length=64)] | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     min_p: Annotated[float, Field(ge=0.0, lt=1.0)] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
     prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    return_token_ids: bool | None = None
     repetition_penalty: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
     skip_special_tokens: bool | None = None
-    stop_token_ids: Annotated[Items[Annotated[int, Field(ge=0, le=MAX_COUNT)]], Field(max_length=64)] | None = None
+    stop_token_ids: Annotated[Items[TokenId], Field(max_length=64)] | None = None
     top_k: Annotated[int, Field(ge=-1, le=MAX_COUNT)] | None = None
 
 
@@ -100,9 +106,12 @@ def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedComp
             include_stop=bool(fields.include_stop_str_in_output),
             ignore_eos=bool(fields.ignore_eos),
             skip_special_tokens=fields.skip_special_tokens is not False,
+            allowed_token_ids=tuple(fields.allowed_token_ids or ()),
+            bad_words=tuple(fields.bad_words or ()),
             prompt_scoring=_prompt_scoring(fields, request),
         ),
         prompt_logprobs=fields.prompt_logprobs,
+        return_token_ids=bool(fields.return_token_ids),
         constraint=_constraint(fields, request.constraint),
         template_kwargs=_template_kwargs(chat, request.template_kwargs) if chat else request.template_kwargs,
     )

@@ -38,6 +38,7 @@ class ChatResponseEncoder:
         self._include_usage = request.include_usage
         self._functions_form = request.functions_form
         self._prompt_logprobs = request.prompt_logprobs
+        self._return_token_ids = request.return_token_ids
         # By the reference, with include_usage every chunk except the last has a usage field that is null.
         self._event_tail = b"]%s}\n\n" % (b',"usage":null' if request.include_usage else b"")
         self._delta_tail = b'},"logprobs":null,"finish_reason":null}' + self._event_tail
@@ -66,6 +67,12 @@ class ChatResponseEncoder:
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
         """Nothing: the log probabilities of prompts are not streamed."""
         return b""
+
+    def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
+        """Encode a chunk with token ids only, in vLLM's fields."""
+        body = {"index": choice, "delta": {}, "logprobs": None, "finish_reason": None, "token_ids": tokens}
+        field = b',"prompt_token_ids":' + _encode(prompt) if prompt else b""
+        return self._event_head + _encode(body) + b"]" + field + self._event_tail[1:]
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a chunk with a text delta. Raises :class:`KeyError` for a choice that was not opened."""
@@ -127,7 +134,12 @@ class ChatResponseEncoder:
         )
 
     def _prompt_fields(self, choices: Sequence[Choice]) -> dict[str, object]:
-        """Return vLLM's ``prompt_logprobs``, if the request asked for them. One choice has them."""
+        """Return vLLM's ``prompt_logprobs`` and ``prompt_token_ids``, as the request asked for them."""
+        if self._return_token_ids:
+            return {"prompt_token_ids": choices[0].prompt_tokens} | self._prompt_logprobs_field(choices)
+        return self._prompt_logprobs_field(choices)
+
+    def _prompt_logprobs_field(self, choices: Sequence[Choice]) -> dict[str, object]:
         prompt = next((choice.prompt for choice in choices if choice.prompt is not None), None)
         count = self._prompt_logprobs
         return {} if prompt is None or count is None else {"prompt_logprobs": vllm_form(prompt, count)}
@@ -154,7 +166,7 @@ class ChatResponseEncoder:
             "message": message,
             "logprobs": None if choice.logprobs is None else logprobs_object(choice.logprobs),
             "finish_reason": self._word(choice.reason),
-        }
+        } | ({"token_ids": choice.tokens} if self._return_token_ids else {})
 
     def _usage_object(self, usage: Usage) -> dict[str, object]:
         return detailed_usage(usage)

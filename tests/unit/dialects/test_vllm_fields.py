@@ -46,6 +46,8 @@ def refusal(dialect: Dialect, **fields: Any) -> Problem:
         ("skip_special_tokens", False, "skip_special_tokens", False),
         ("skip_special_tokens", True, "skip_special_tokens", True),
         ("min_tokens", 3, "min_tokens", 3),
+        ("allowed_token_ids", [5, 7], "allowed_token_ids", (5, 7)),
+        ("bad_words", ["a", "b c"], "bad_words", ("a", "b c")),
     ],
 )
 def test_sampling(dialect: Dialect, field: str, value: Any, attribute: str, expected: Any) -> None:

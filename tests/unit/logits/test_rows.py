@@ -23,9 +23,13 @@ class InPipeline:
         self._last = (token, position)
         self.reader = RowReader(sampling) if sampling else None
         self.prompt = None
+        self.output: tuple[int, ...] = ()
 
     def token_at(self, position: int) -> int:
         raise NotImplementedError
+
+    def generated(self, most: int) -> tuple[int, ...]:
+        return self.output[-most:] if most else ()
 
     def last(self) -> tuple[int, int]:
         return self._last

@@ -7,6 +7,7 @@ import openvino_genai
 
 from shared.protocol.request import PromptScoring, Sampling
 from worker.engine.generation_config import score_prompt
+from worker.engine.interface import Sequence
 from worker.engine.logits.prompt import PromptReader
 from worker.engine.logits.rows import RowReader, needs_rows
 
@@ -28,7 +29,7 @@ class Readers(NamedTuple):
 
 
 def readers_of(
-    sampling: Sampling,
+    sequence: Sequence,
     scoring: PromptScoring | None,
     given: tuple[int, ...],
     config: openvino_genai.GenerationConfig,
@@ -40,12 +41,13 @@ def readers_of(
 
     A row has ``width`` logits; 0 if they can't be read.
     """
+    sampling = sequence.sampling
     if scoring is not None:
         prompt = PromptReader(given, scoring.top)
         salted = with_salt(given, number, width, sampling, scored=True)
-        return Readers(salted, RowReader(sampling), prompt, usable=score_prompt(config))
+        return Readers(salted, RowReader(sampling, sequence.banned), prompt, usable=score_prompt(config))
     if width and needs_rows(sampling):
-        return Readers(with_salt(given, number, width, sampling), RowReader(sampling))
+        return Readers(with_salt(given, number, width, sampling), RowReader(sampling, sequence.banned))
     return Readers(given)
 
 

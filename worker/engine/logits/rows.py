@@ -6,13 +6,14 @@ a salted token: a prompt token plus a multiple of the number of logits, which th
 token, or the first one if the sequence has a row for each token of its prompt.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy
 
 from shared.protocol.events import TopToken
 from shared.protocol.request import Sampling
+from worker.engine.logits.bias import Bias
 from worker.engine.logits.matching import Known, RowLost, StepRows
 from worker.engine.logits.operation import Ids, Logits
 from worker.engine.logits.prompt import PromptReader
@@ -33,20 +34,11 @@ class TokenLogprobs(NamedTuple):
 class RowReader:
     """The rows of one sequence that needs them: keeps the latest one until its token is read."""
 
-    def __init__(self, sampling: Sampling) -> None:
+    def __init__(self, sampling: Sampling, banned: Sequence[tuple[int, ...]] = ()) -> None:
+        """``banned`` are sequences of tokens that must not be generated."""
         self._top = sampling.top_logprobs
-        self._biased = numpy.array([token for token, _ in sampling.logit_bias], numpy.int64)
-        self._biases = numpy.array([bias for _, bias in sampling.logit_bias], numpy.float32)
+        self.bias = Bias(sampling, banned)
         self._row: Row | None = None
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether a bias is added to the sequence's logits."""
-        return bool(self._biased.size)
-
-    def add_bias(self, bias: Row) -> None:
-        """Write the sequence's bias into ``bias``, a row of zeros."""
-        bias[self._biased] = self._biases
 
     def keep(self, row: Row) -> None:
         """Copy the row that the next token is sampled from."""
@@ -68,9 +60,9 @@ class RowReader:
         normalizer = log_normalizer(row)
         logprob = float(row[token]) - normalizer
         expected = logprob
-        if self.has_bias:
+        if self.bias:
             biased = row.copy()
-            biased[self._biased] += self._biases
+            self.bias.add_to(biased)
             expected = float(biased[token]) - log_normalizer(biased)
         if not abs(expected - reported) <= _TOLERANCE:
             raise RowLost(f"the row gives a log probability of {expected:.4f}, and the pipeline {reported:.4f}")
@@ -90,6 +82,9 @@ class InPipeline(Known, Protocol):
 
     @property
     def prompt(self) -> PromptReader | None: ...
+
+    def generated(self, most: int) -> Sequence[int]:
+        """Return its last generated tokens, at most ``most``."""
 
 
 class RowAssigner:
@@ -116,10 +111,11 @@ class RowAssigner:
             if reader is None or row is None:
                 continue
             reader.keep(logits[row])
-            if reader.has_bias:
+            if reader.bias:
                 if bias is None:
                     bias = numpy.zeros(logits.shape, numpy.float32)
-                reader.add_bias(bias[row])
+                reader.bias.prepare(sequence.generated(reader.bias.longest))
+                reader.bias.add_to(bias[row])
         return bias
 
 
@@ -137,7 +133,7 @@ def _take_row(sequence: InPipeline, rows: StepRows, logits: Logits) -> int | Non
 
 def needs_rows(sampling: Sampling) -> bool:
     """Return whether a sequence needs its rows of logits."""
-    return bool(sampling.top_logprobs or sampling.logit_bias)
+    return bool(sampling.top_logprobs or sampling.logit_bias or sampling.allowed_token_ids or sampling.bad_words)
 
 
 def read_rows(

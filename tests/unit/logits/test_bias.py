@@ -1,0 +1,41 @@
+"""Biases and masks of a sequence's logits."""
+
+import numpy
+
+from shared.protocol.request import Sampling
+from worker.engine.logits.bias import Bias
+
+
+def added(bias: Bias, generated: tuple[int, ...] = (), width: int = 6) -> list[float]:
+    row = numpy.zeros(width, numpy.float32)
+    bias.prepare(generated)
+    bias.add_to(row)
+    return [-numpy.inf if value < -1e8 else float(value) for value in row]
+
+
+INF = float("inf")
+
+
+def test_there_is_none_without_a_wish() -> None:
+    assert not Bias(Sampling())
+    assert Bias(Sampling(), [(1,)])
+    assert Bias(Sampling(allowed_token_ids=(1,)))
+
+
+def test_only_allowed_tokens_are_left_with_their_biases() -> None:
+    assert added(Bias(Sampling(allowed_token_ids=(1, 3), logit_bias=((3, 2.5), (4, 100.0))))) == [
+        -INF, 0, -INF, 2.5, -INF, -INF,
+    ]  # fmt: skip
+
+
+def test_a_word_of_one_token_is_always_masked() -> None:
+    assert added(Bias(Sampling(logit_bias=((2, 100.0),)), [(2,)])) == [0, 0, -INF, 0, 0, 0]
+
+
+def test_the_last_token_of_a_word_is_masked_after_the_others() -> None:
+    bias = Bias(Sampling(), [(1, 2, 3), (2, 4)])
+    assert bias.longest == 2
+    assert added(bias) == [0] * 6
+    assert added(bias, (2,)) == [0, 0, 0, 0, -INF, 0]
+    assert added(bias, (1, 2)) == [0, 0, 0, -INF, -INF, 0]
+    assert added(bias, (2, 1)) == [0] * 6

@@ -30,6 +30,7 @@ from shared.redis.client import connect, raw_connection
 from shared.runtime.settings import EngineSettings
 from shared.runtime.tasks import cancel_all
 from tests.support.fleet import free_port
+from tests.support.prompts import no_files
 from tests.support.store import Store
 from worker.active_jobs import ActiveJobs
 from worker.current_engine import CurrentEngine, LoadedEngine
@@ -40,6 +41,7 @@ from worker.engine.simulated import SimulatedEngine
 from worker.job_runner import JobRunner
 from worker.output_processor import OutputProcessor
 from worker.prefix_gate import PrefixGate
+from worker.prompt.files import RequestFiles
 from worker.prompt.interface import Prepared
 from worker.prompt.interface import PromptReply as PromptAnswer
 from worker.prompt.prefetch import Prompts
@@ -122,7 +124,7 @@ async def _walk(store: Store, streams: int) -> Walk:
             active_jobs,
             current,
             publisher,
-            Prompts(cast(PromptProcess, _Prompts())),
+            Prompts(cast(PromptProcess, _Prompts()), RequestFiles(no_files)),
             _accept_grammar,
             prefix_gate=gate,
             quarantine=quarantine,
@@ -233,7 +235,7 @@ class _Prompts:
 
     def call(self, request: ChatRequest) -> asyncio.Future[PromptAnswer]:
         answer: asyncio.Future[PromptAnswer] = asyncio.get_running_loop().create_future()
-        answer.set_result(Prepared(0, self._maker.prepare(request), self._maker.plan(request)))
+        answer.set_result(Prepared(0, self._maker.prepare(request).tokens, self._maker.plan(request)))
         return answer
 
     async def prepared(self, asked: Awaitable[PromptAnswer]) -> Prepared:

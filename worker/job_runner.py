@@ -156,6 +156,7 @@ class JobRunner:
         return Sequence(
             number=active.number,
             prompt=prepared.tokens,
+            images=prepared.images,
             generated=generated,
             sampling=self._complete(active.job, len(prepared.tokens), engine),
             constraint=plan.constraint,

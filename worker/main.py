@@ -11,6 +11,7 @@ from typing import Any
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from shared.protocol.media import MediaStore
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.request import Constraint
 from shared.redis.client import connect, raw_connection
@@ -35,6 +36,7 @@ from worker.job_runner import JobRunner
 from worker.model.source import ModelError
 from worker.output_processor import OutputProcessor
 from worker.prefix_gate import PrefixGate
+from worker.prompt.files import RequestFiles
 from worker.prompt.interface import PromptOptions
 from worker.prompt.prefetch import Prompts
 from worker.prompt.process import PromptError, PromptProcess
@@ -103,6 +105,8 @@ class _Worker:
                 context_length=model.context_length,
                 schema_bytes=settings.schema_bytes,
                 chat_template=template,
+                file_pixels=settings.max_image_pixels,
+                image_pixels=settings.image_pixels,
             )
         )
         self.grammars = (
@@ -113,7 +117,7 @@ class _Worker:
             jobs,
             engine,
             self.publisher,
-            Prompts(self.prompts),
+            Prompts(self.prompts, RequestFiles(MediaStore(redis).fetch)),
             self.grammars.check if self.grammars is not None else _accept_grammar,
             prefix_gate=self.prefix_gate,
             quarantine=quarantine,
@@ -129,7 +133,7 @@ class _Worker:
             poll=settings.poll,
             prefetch=runner.prefetch,
         )
-        self.record = RegistryRecord(self.id, names, settings, engine, jobs)
+        self.record = RegistryRecord(self.id, names, settings, engine, jobs, modalities=model.modalities)
         self.heartbeat = Heartbeat(self.queue, self.id, jobs, self.record.current, lease=settings.lease)
         self.control_channel = ControlChannel(
             raw_connection(settings.redis_url), self.id, on_wake=self.consumer.wake, on_cancel=jobs.cancel

@@ -67,9 +67,9 @@ class OutputProcessor:
 
 def _terminal_event(output: Output[msgspec.Raw]) -> Finished | Failed | Alternatives:
     if output.alternatives:
-        return Alternatives(output.alternatives)
+        return Alternatives(output.alternatives, output.prompt_tokens)
     if output.reason in _REASONS:
-        return Finished(output.end, _REASONS[output.reason])
+        return Finished(output.end, _REASONS[output.reason], output.prompt_tokens)
     return Failed(
         Problem(
             kind=ProblemKind.CACHE_EXHAUSTED,

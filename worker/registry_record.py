@@ -4,7 +4,7 @@ import os
 import time
 from collections import deque
 
-from shared.protocol.registry import WorkerInfo
+from shared.protocol.registry import TEXT, WorkerInfo
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.version import VERSION
 from worker.active_jobs import ActiveJobs
@@ -18,14 +18,25 @@ class RegistryRecord:
     """Assembles the worker's registry record from the state of its engine and its jobs."""
 
     def __init__(
-        self, worker: str, names: tuple[str, ...], settings: WorkerSettings, engine: CurrentEngine, jobs: ActiveJobs
+        self,
+        worker: str,
+        names: tuple[str, ...],
+        settings: WorkerSettings,
+        engine: CurrentEngine,
+        jobs: ActiveJobs,
+        *,
+        modalities: tuple[str, ...] = (TEXT,),
     ) -> None:
-        """``worker`` is this worker's id. ``names`` are the model's names, first the one that names its queue."""
+        """``worker`` is this worker's id. ``names`` are the model's names, first the one that names its queue.
+
+        ``modalities`` are what prompts may contain.
+        """
         self._worker = worker
         self._names = names
         self._settings = settings
         self._engine = engine
         self._jobs = jobs
+        self._modalities = modalities
         self._started = time.time()
         self._rate = _TokenRate()
         self.draining = False
@@ -58,6 +69,7 @@ class RegistryRecord:
             version=VERSION,
             detail=self._engine.stage,
             aliases=self._names[1:],
+            modalities=self._modalities,
         )
 
 

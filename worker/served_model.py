@@ -9,14 +9,17 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.queue import JobQueue
+from shared.protocol.registry import IMAGE, TEXT
 from shared.protocol.request import Sampling
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all
 from worker.active_jobs import ActiveJobs
 from worker.current_engine import CurrentEngine
+from worker.engine.directives import parse
 from worker.heartbeat import Heartbeat
 from worker.model.local import LocalModel, resolve
 from worker.model.source import check_name, parse_source
+from worker.model.vision import sees_images
 from worker.registry_record import RegistryRecord
 
 
@@ -29,6 +32,7 @@ class ServedModel(NamedTuple):
     path: str
     context_length: int
     sampling: Sampling = Sampling()
+    modalities: tuple[str, ...] = (TEXT,)
 
 
 def served_names(settings: WorkerSettings) -> tuple[str, ...]:
@@ -51,10 +55,16 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
     Raises :class:`ModelError` when there is no such model.
     """
     if settings.engine == "simulated":
-        return ServedModel(settings.model.partition("=")[2], settings.sim_context)
+        path = settings.model.partition("=")[2]
+        return ServedModel(path, settings.sim_context, modalities=_modalities(images=parse(path).see_images))
     async with _announced(settings, redis, worker, names):
         model: LocalModel = await asyncio.to_thread(resolve, settings.model, max_context=settings.max_context)
-    return ServedModel(str(model.path), model.context_length, model.sampling)
+    modalities = _modalities(images=sees_images(model.path))
+    return ServedModel(str(model.path), model.context_length, model.sampling, modalities)
+
+
+def _modalities(*, images: bool) -> tuple[str, ...]:
+    return (TEXT, IMAGE) if images else (TEXT,)
 
 
 @asynccontextmanager

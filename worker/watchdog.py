@@ -38,7 +38,8 @@ class Watchdog:
     """Measures how long the engine has been silent, and how long it may be.
 
     The timeout is ten times the longest step of the last ten minutes, but at least 3 s and at most ``bound`` seconds.
-    It is ``bound`` before the first step, and during a prefill that is longer than any of the last ten minutes. Time
+    It is ``bound`` before the first step, and during a prefill that is longer than any of the last ten minutes. Images
+    extend it by the time that encoding them may take. Time
     spent waiting for a CPU is not silence: on an overloaded machine, the engine is slow, not hung.
     """
 
@@ -54,14 +55,18 @@ class Watchdog:
         self._clock = clock
         self.cpu_time = cpu_time
         self._running: set[int] = set()
+        self._encoding: dict[int, float] = {}
+        """Seconds that encoding the images of sequences without output may take."""
         self._prefilling: dict[int, tuple[int, float]] = {}
         """Sequences without output: their prompt tokens, and the silence in seconds when they were added."""
         self._minutes: deque[_Minute] = deque()
         self._silence = 0.0
         self._checked_at = clock()
 
-    def add(self, number: int, tokens: int) -> None:
-        """Record a new sequence with a prompt of ``tokens`` tokens."""
+    def add(self, number: int, tokens: int, encoding: float = 0.0) -> None:
+        """Record a new sequence with a prompt of ``tokens`` tokens. ``encoding``: seconds that its images may take."""
+        if encoding:
+            self._encoding[number] = encoding
         self._prefilling[number] = (tokens, self.silence())
         self._running.add(number)
 
@@ -69,6 +74,7 @@ class Watchdog:
         """Record the end of a sequence."""
         self._running.discard(number)
         self._prefilling.pop(number, None)
+        self._encoding.pop(number, None)
 
     @property
     def busy(self) -> bool:
@@ -84,6 +90,7 @@ class Watchdog:
         if self._prefilling:
             for number in numbers:
                 minute.prompt = max(minute.prompt, self._prefilling.pop(number, (0, 0.0))[0])
+                self._encoding.pop(number, None)
             self._prefilling = {number: (tokens, 0.0) for number, (tokens, _) in self._prefilling.items()}
 
     def silence(self) -> float:
@@ -101,6 +108,9 @@ class Watchdog:
     @property
     def timeout(self) -> float:
         """The current timeout in seconds."""
+        return self._step_timeout() + max(self._encoding.values(), default=0.0)
+
+    def _step_timeout(self) -> float:
         oldest = self._minute_number() - MEMORY
         minutes = [minute for minute in self._minutes if minute.number > oldest]
         longest_prompt = max((minute.prompt for minute in minutes), default=0)

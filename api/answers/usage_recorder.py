@@ -4,7 +4,7 @@ import time
 
 from api.dialects.interface import Usage
 from api.response_stream import ResponseStream
-from shared.protocol.events import Delta, Started
+from shared.protocol.events import Alternatives, Delta, Finished, Started
 
 
 class UsageRecorder:
@@ -24,13 +24,21 @@ class UsageRecorder:
         """The response stream, set when the jobs are submitted."""
         self.prompts: tuple[int, ...] = ()
         """Indexes of the prompts whose tokens are counted."""
+        self._without_images: dict[int, int] = {}
+        """Number of tokens of each prompt that is counted without its images."""
 
     def started(self, prompt: int, event: Started) -> None:
         """Count the tokens of the prompt with index ``prompt``, once for all of its choices."""
         if prompt not in self.prompts:
             self.prompts += (prompt,)
+            self._without_images[prompt] = event.prompt_tokens
             self.prompt_tokens += event.prompt_tokens
             self.cached_tokens += event.cached_tokens
+
+    def finished(self, prompt: int, event: Finished | Alternatives) -> None:
+        """Count the tokens of the images in the prompt with index ``prompt``, once for all of its choices."""
+        if event.prompt_tokens:
+            self.prompt_tokens += event.prompt_tokens - self._without_images.pop(prompt, event.prompt_tokens)
 
     def delta(self, event: Delta) -> None:
         """Count new tokens. Runs once per token."""

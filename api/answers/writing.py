@@ -84,6 +84,7 @@ async def stream(
                 case PromptLogprobs():
                     pieces.append(encoder.prompt(choice, event))
                 case Finished():
+                    recorder.finished(choice // jobs_per_prompt(request), event)
                     rest, reason = readers[choice].finish(event.reason)
                     _write(encoder, choice, rest, pieces)
                     recorder.outcome = reason
@@ -149,10 +150,12 @@ async def collect(response: ResponseStream, request: ChatRequest, recorder: Usag
                 case PromptLogprobs():
                     builders[job].prompt = event
                 case Finished():
+                    recorder.finished(job // jobs_per_prompt(request), event)
                     rest, recorder.outcome = readers[job].finish(event.reason)
                     _build(builders[job], rest)
                     choices[job] = builders[job].choice(recorder.outcome)
                 case Alternatives():
+                    recorder.finished(job // jobs_per_prompt(request), event)
                     for rank, item in enumerate(event.items):
                         recorder.generated(len(item.tokens))
                         builder = ChoiceBuilder(job * request.n + rank, logprobs=logprobs)

@@ -66,10 +66,14 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """The job has finished. ``position`` is the number of generated tokens."""
+    """The job has finished. ``position`` is the number of generated tokens.
+
+    ``prompt_tokens`` is the number with images, or 0: the number in :class:`Started` is right.
+    """
 
     position: int
     reason: FinishReason
+    prompt_tokens: int = 0
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -90,9 +94,13 @@ class Alternative(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Alternatives(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """A beam search has finished: one text per choice of the request, best first."""
+    """A beam search has finished: one text per choice of the request, best first.
+
+    ``prompt_tokens`` is as in :class:`Finished`.
+    """
 
     items: tuple[Alternative, ...]
+    prompt_tokens: int = 0
 
 
 class RankedToken(msgspec.Struct, frozen=True, array_like=True):

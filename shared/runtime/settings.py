@@ -280,6 +280,14 @@ class WorkerSettings(EngineSettings):
         "", description="Name of the worker in status and logs; empty derives one from host and process id."
     )
     node: str = Field(default_factory=socket.gethostname, description="Host name to advertise in the registry.")
+    image_pixels: PositiveInt = Field(
+        2**20,
+        description="Maximum number of pixels that the model gets for all images of a request; larger images are made "
+        "smaller, because running requests wait while images are encoded.",
+    )
+    max_image_pixels: PositiveInt = Field(
+        64 * 2**20, description="Maximum number of pixels in an image file; larger ones get 400."
+    )
     schema_bytes: PositiveInt = Field(
         65_536, description="Maximum size of a JSON schema or grammar in a request, in bytes; larger ones get 400."
     )

@@ -89,7 +89,7 @@ def test_prompts_are_those_of_the_tokenizers_own_template(
 ) -> None:
     history = [{"role": role, "content": content} for role, content in conversation]
     rendered = tokenizer.apply_chat_template(history, add_generation_prompt=True)
-    assert list(maker.prepare(_request(conversation))) == encode(rendered)
+    assert list(maker.prepare(_request(conversation)).tokens) == encode(rendered)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -100,7 +100,7 @@ def test_texts_longer_than_a_piece_have_the_tokens_of_the_whole(
     expected = encode(text)
     assert len(text.encode()) > 7_168
     assert len(expected) < 8_192
-    assert list(maker.prepare(ChatRequest(model="m", prompts=(text,)))) == expected
+    assert list(maker.prepare(ChatRequest(model="m", prompts=(text,))).tokens) == expected
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_texts_longer_than_a_piece_have_the_tokens_of_the_whole(
 def test_texts_longer_than_the_tokenizers_limit_lose_nothing(
     roomy_maker: TemplatePromptMaker, text_of: Callable[[Sequence[int]], str], text: str
 ) -> None:
-    ids = roomy_maker.prepare(ChatRequest(model="m", prompts=(text,)))
+    ids = roomy_maker.prepare(ChatRequest(model="m", prompts=(text,))).tokens
     assert text_of(ids) == text
 
 
@@ -129,8 +129,8 @@ FORGERIES = [
 def test_special_tokens_can_not_be_forged(
     maker: TemplatePromptMaker, tokenizer: Any, text_of: Callable[[Sequence[int]], str], role: str, forgery: str
 ) -> None:
-    ids = maker.prepare(_request([("system", "x"), (role, forgery)]))
-    harmless = maker.prepare(_request([("system", "x"), (role, "harmless")]))
+    ids = maker.prepare(_request([("system", "x"), (role, forgery)])).tokens
+    harmless = maker.prepare(_request([("system", "x"), (role, "harmless")])).tokens
     assert sum(number <= 16 for number in ids) == sum(number <= 16 for number in harmless)
     assert text_of(ids) == tokenizer.apply_chat_template(
         [{"role": "system", "content": "x"}, {"role": role, "content": forgery}], add_generation_prompt=True
@@ -150,15 +150,15 @@ def test_a_prompt_of_60000_words_is_refused_with_its_exact_count(maker: Template
 
 
 def test_prompt_and_answer_must_fit_together(maker: TemplatePromptMaker) -> None:
-    length = len(maker.prepare(_request([("user", "hi")])))
+    length = len(maker.prepare(_request([("user", "hi")])).tokens)
     room = 8192 - length
-    assert len(maker.prepare(_request([("user", "hi")], sampling=Sampling(max_tokens=room)))) == length
+    assert len(maker.prepare(_request([("user", "hi")], sampling=Sampling(max_tokens=room))).tokens) == length
     with pytest.raises(RequestRefused, match=f"requested 8193 tokens \\({length} in the messages, {room + 1} in the"):
         maker.prepare(_request([("user", "hi")], sampling=Sampling(max_tokens=room + 1)))
 
 
 def test_ids_outside_the_vocabulary_are_refused(maker: TemplatePromptMaker) -> None:
-    assert maker.prepare(ChatRequest(model="m", prompts=((0, 49_151),))) == (0, 49_151)
+    assert maker.prepare(ChatRequest(model="m", prompts=((0, 49_151),))).tokens == (0, 49_151)
     with pytest.raises(RequestRefused, match="49151"):
         maker.prepare(ChatRequest(model="m", prompts=((49_152,),)))
 

@@ -129,6 +129,20 @@ async def test_every_prompt_counts_once() -> None:
     assert (tally.usage().prompt_tokens, tally.usage().completion_tokens) == (10, 4)
 
 
+async def test_images_count_once_for_all_choices_of_a_prompt() -> None:
+    finished = Finished(1, "stop", 21)
+    jobs = [[*said("a")[:-1], finished], [*said("b")[:-1], finished], [*said("c")[:-1], Finished(1, "stop", 30)]]
+    tally = UsageRecorder()
+    await whole(asked(n=2), *jobs[:2], tally=tally)
+    assert tally.usage().prompt_tokens == 21
+    chunks = await streamed(asked(n=2, include_usage=True, stream=True), *jobs[:2])
+    assert chunks[-1]["usage"]["prompt_tokens"] == 21
+    tally = UsageRecorder()
+    beams = Alternatives((Alternative((1,), "a", "stop", 0.0),), 21)
+    await whole(asked(sampling=Sampling(beams=2)), [said("a")[0], beams], tally=tally)
+    assert tally.usage().prompt_tokens == 21
+
+
 async def test_tokens_are_told_with_their_text() -> None:
     events: list[Event] = [
         STARTED,

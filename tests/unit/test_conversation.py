@@ -23,7 +23,7 @@ def _template(source: str) -> ChatTemplate:
 
 
 def _variables(form: Form | None = None, **request: Any) -> dict[str, Any]:
-    return template_variables(ChatRequest(model="m", **request), form or Form(), lambda text: text)
+    return template_variables(ChatRequest(model="m", **request), form or Form(), lambda text: text, str)
 
 
 def test_a_whole_history_in_the_usual_form() -> None:
@@ -140,5 +140,29 @@ def test_every_text_of_a_client_is_cleaned() -> None:
         template_kwargs='{"ek": "ev"}',
     )
     seen: list[str] = []
-    template_variables(request, Form(), lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
+    template_variables(request, Form(), lambda text: seen.append(text) or text, str)  # type: ignore[func-returns-value]
     assert {"c", "n", "r", "i", "f", "k", "v", "t", "tn", "td", "pk", "pv", "s", "ek", "ev"} <= set(seen)
+
+
+PARTS = "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        (ANY_CONTENT.replace("{ARGUMENTS}", EITHER), False),
+        ("{% for m in messages %}{{ m.role }}{% endfor %}", False),
+        (PARTS, True),
+        ("{% for m in messages %}{{ m.content if m.content is string else m.content[0].text }}{% endfor %}", False),
+        ("{% if messages[0].content is string %}{{ raise_exception('parts only') }}{% endif %}" + PARTS, True),
+    ],
+)
+def test_the_form_of_content_is_learnt_from_the_template(source: str, parts: bool) -> None:
+    form = learn_form(_template(source))
+    assert form.parts is parts
+    content = _variables(form, messages=(Message(role="user", content="x"),))["messages"][0]["content"]
+    assert content == ([{"type": "text", "text": "x"}] if parts else "x")
+
+
+def test_system_messages_are_seen_in_templates_of_parts() -> None:
+    assert learn_form(_template(PARTS)).system

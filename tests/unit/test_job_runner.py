@@ -12,6 +12,7 @@ from shared.protocol.events import Delta, Event, Failed, Finished, PromptLogprob
 from shared.protocol.queue import Claim, Lease
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, PromptScoring, Sampling
 from shared.runtime.tasks import cancel_all
+from tests.support.prompts import no_files
 from worker.active_jobs import ActiveJobs
 from worker.current_engine import CurrentEngine, LoadedEngine
 from worker.engine.interface import EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
@@ -20,6 +21,7 @@ from worker.grammar.plan import Plan
 from worker.job_runner import JobRunner
 from worker.output_processor import OutputProcessor
 from worker.prefix_gate import PrefixGate
+from worker.prompt.files import RequestFiles
 from worker.prompt.interface import Prepared, PromptReply
 from worker.prompt.prefetch import Prompts
 from worker.prompt.process import PromptProcess
@@ -115,7 +117,7 @@ class Rig:
             self.jobs,
             self.current,
             publisher,
-            Prompts(cast(PromptProcess, self.prompts)),
+            Prompts(cast(PromptProcess, self.prompts), RequestFiles(no_files)),
             self._check,
             prefix_gate=self.gate,
             quarantine=self.quarantine,

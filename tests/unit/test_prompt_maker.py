@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
-from shared.protocol.request import ChatRequest, Message, Sampling, Tool, ToolCall
+from shared.protocol.request import ChatRequest, Image, Message, Role, Sampling, Tool, ToolCall
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.template import ChatTemplate
@@ -83,7 +83,7 @@ def test_a_template_without_tools_gets_them_in_words_and_calls_are_read_all_the_
     plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     maker, tokenizer = _maker(plain)
     request = _request(messages=_user("Hi"), tools=(Tool(name="find_city"),))
-    assert "find_city" in tokenizer.text(maker.prepare(request))
+    assert "find_city" in tokenizer.text(maker.prepare(request).tokens)
     assert maker.plan(request).tools == "hermes"
     assert maker.plan(_request(messages=_user("Hi"))).tools == ""
 
@@ -112,7 +112,7 @@ def test_markers_that_are_special_tokens_stay_in_the_text() -> None:
 
 def test_harmless_messages_are_encoded_as_the_rendered_text_is() -> None:
     maker, tokenizer = _maker()
-    ids = maker.prepare(_request(messages=_user("Hello there, you.")))
+    ids = maker.prepare(_request(messages=_user("Hello there, you."))).tokens
     expected = "<|im_start|>user\nHello there, you.<|im_end|>\n<|im_start|>assistant\n"
     assert list(ids) == tokenizer.encode(expected)
 
@@ -129,7 +129,7 @@ def test_harmless_messages_are_encoded_as_the_rendered_text_is() -> None:
 )
 def test_special_texts_of_users_stay_text(text: str) -> None:
     maker, tokenizer = _maker()
-    ids = maker.prepare(_request(messages=_user(text)))
+    ids = maker.prepare(_request(messages=_user(text))).tokens
     assert _special_count(ids) == 3
     assert tokenizer.text(ids) == f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
 
@@ -148,7 +148,7 @@ def test_special_texts_stay_text_in_every_field() -> None:
         ),
         tools=(Tool(name=forged, description=forged, parameters='{"<|im_end|>": {"title": "<|im_end|>"}}'),),
     )
-    ids = maker.prepare(request)
+    ids = maker.prepare(request).tokens
     assert _special_count(ids) == 7
     assert tokenizer.text(ids).count(forged) == 3 + 2 + 4 + 1 + 4
 
@@ -159,25 +159,25 @@ def test_special_texts_stay_text_in_every_field() -> None:
 )
 def test_special_texts_do_not_arise_where_texts_meet(name: str, content: str) -> None:
     maker, tokenizer = _maker()
-    ids = maker.prepare(_request(messages=(Message(role="user", content=content, name=name),)))
+    ids = maker.prepare(_request(messages=(Message(role="user", content=content, name=name),))).tokens
     assert _special_count(ids) == 3
     assert tokenizer.text(ids).startswith(f"<|im_start|>user\n{name}{content}<|im_end|>")
 
 
 def test_special_texts_do_not_arise_between_template_and_text() -> None:
     maker, _ = _maker("{{ '<|' + messages[0].content + '|>' }}</s>")
-    assert _special_count(maker.prepare(_request(messages=_user("im_end")))) == 1
+    assert _special_count(maker.prepare(_request(messages=_user("im_end"))).tokens) == 1
 
 
 def test_text_that_only_could_be_part_of_a_special_text_is_encoded_as_ever() -> None:
     maker, tokenizer = _maker()
-    ids = maker.prepare(_request(messages=_user("> quoted <")))
+    ids = maker.prepare(_request(messages=_user("> quoted <"))).tokens
     assert list(ids) == tokenizer.encode("<|im_start|>user\n> quoted <<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_text_that_makes_no_special_text_is_not_cut_off_from_its_neighbours() -> None:
     maker, tokenizer = _maker("{{ 'week' + messages[0].content }}")
-    assert list(maker.prepare(_request(messages=_user("end")))) == tokenizer.encode("weekend")
+    assert list(maker.prepare(_request(messages=_user("end"))).tokens) == tokenizer.encode("weekend")
 
 
 def test_the_templates_message_reaches_the_client_unmarked() -> None:
@@ -192,13 +192,13 @@ def test_a_model_without_template_refuses_messages_and_serves_prompts() -> None:
     maker, tokenizer = _maker(None)
     with pytest.raises(RequestRefused, match="no chat template"):
         maker.prepare(_request(messages=_user("x")))
-    assert maker.prepare(_request(prompts=("Once",))) == (3, *tokenizer.encode("Once"))
+    assert maker.prepare(_request(prompts=("Once",))).tokens == (3, *tokenizer.encode("Once"))
 
 
 def test_plain_prompts_may_hold_special_texts_and_ids() -> None:
     maker, _ = _maker()
-    assert maker.prepare(_request(prompts=("<|x|>",))) == (3, 2)
-    assert maker.prepare(_request(prompts=((5, 6, 7),))) == (5, 6, 7)
+    assert maker.prepare(_request(prompts=("<|x|>",))).tokens == (3, 2)
+    assert maker.prepare(_request(prompts=((5, 6, 7),))).tokens == (5, 6, 7)
 
 
 @pytest.mark.parametrize("ids", [(-1,), (1, 1000)])
@@ -251,7 +251,7 @@ def test_prompts_that_do_not_fit_are_refused_in_openais_words(request_: ChatRequ
 
 def test_a_prompt_that_just_fits_is_served() -> None:
     maker, _ = _maker(context_length=16)
-    assert len(maker.prepare(_request(messages=_user("a"), sampling=Sampling(max_tokens=7)))) == 9
+    assert len(maker.prepare(_request(messages=_user("a"), sampling=Sampling(max_tokens=7))).tokens) == 9
 
 
 LONG_TEXTS = [
@@ -319,7 +319,7 @@ def test_a_mark_can_not_be_smuggled_in() -> None:
 
 def test_marks_survive_json_escapes() -> None:
     maker, tokenizer = _maker("{{ messages[0].content | tojson(ensure_ascii=true) }}")
-    ids = maker.prepare(_request(messages=_user("</s>")))
+    ids = maker.prepare(_request(messages=_user("</s>"))).tokens
     assert (_special_count(ids), tokenizer.text(ids)) == (0, '"</s>"')
 
 
@@ -341,7 +341,7 @@ WEATHER = Tool(name="weather", parameters='{"type":"object"}')
 
 def test_tools_go_where_the_template_allows_them() -> None:
     maker, tokenizer = _maker(TURNS)
-    ids = maker.prepare(_request(messages=(Message(role="user", content="Rome?"),), tools=(WEATHER,)))
+    ids = maker.prepare(_request(messages=(Message(role="user", content="Rome?"),), tools=(WEATHER,))).tokens
     text = tokenizer.text(ids)
     assert text.startswith("<user>")
     assert '{"name": "weather"' in text
@@ -356,7 +356,7 @@ def test_results_of_several_calls_keep_the_roles_alternating() -> None:
         Message(role="assistant", content="", tool_calls=calls),
         *(Message(role="tool", content=f"Sun {call.id}", tool_call_id=call.id) for call in calls),
     )
-    text = tokenizer.text(maker.prepare(_request(messages=history, tools=(WEATHER,))))
+    text = tokenizer.text(maker.prepare(_request(messages=history, tools=(WEATHER,))).tokens)
     assert text.count("<user>") == 2
     assert text.index("Sun c0") < text.index("Sun c1")
 
@@ -376,3 +376,101 @@ def test_a_template_that_refuses_only_the_description_of_tools_names_tools() -> 
     with pytest.raises(RequestRefused, match="Too long") as caught:
         maker.prepare(_request(messages=(Message(role="user", content="Hi"),), tools=(WEATHER,)))
     assert caught.value.problem.param == "tools"
+
+
+def _shown(maker: TemplatePromptMaker, tokenizer: Tokenizer, *messages: Message, **fields: Any) -> str:
+    """The prompt as text, with the number of each image in its place."""
+    tokens, images = maker.prepare(_request(messages=messages, **fields))
+    shown, start = "", 0
+    for number, at in images:
+        shown += f"{tokenizer.text(tokens[start:at])}[{number}]"
+        start = at
+    return shown + tokenizer.text(tokens[start:])
+
+
+def _with_images(text: str, role: Role = "user", **fields: Any) -> Message:
+    """A message with an image at each ``*`` in the text."""
+    parts = text.split("*")
+    ends = [len("".join(parts[: index + 1])) for index in range(len(parts) - 1)]
+    images = tuple(Image(at=end, part=part, digest="d") for part, end in enumerate(ends))
+    return Message(role=role, content="".join(parts), images=images, **fields)
+
+
+def test_images_stand_where_they_are_in_their_messages() -> None:
+    maker, tokenizer = _maker()
+    shown = _shown(
+        maker,
+        tokenizer,
+        _with_images("*What is this?"),
+        Message(role="assistant", content="A dog."),
+        _with_images("And **these, and* this?*"),
+    )
+    assert shown == (
+        "<|im_start|>user\n[0]What is this?<|im_end|>\n<|im_start|>assistant\nA dog.<|im_end|>\n"
+        "<|im_start|>user\nAnd [1][2]these, and[3] this?[4]<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_text_around_images_never_becomes_special() -> None:
+    maker, tokenizer = _maker()
+    forged = ("<|im_end|>*<|im_start|>", "<|im_*end|>", "*</s*>", "<*|x|>", "a*<|im_end|>*b")
+    for text in forged:
+        ids = maker.prepare(_request(messages=(_with_images(text),))).tokens
+        assert _special_count(ids) == 3
+        assert text.replace("*", "") in tokenizer.text(ids)
+
+
+def test_texts_that_join_specials_across_the_template_are_disarmed_beside_images() -> None:
+    maker, tokenizer = _maker("<{{ messages[0].content }}{{ messages[1].content }}|>")
+    tokens, images = maker.prepare(_request(messages=(_with_images("|x*"), _with_images("|x"))))
+    assert (_special_count(tokens), tokenizer.text(tokens), len(images)) == (0, "<|x|x|>", 1)
+
+
+def test_the_mark_of_an_image_can_not_be_sent() -> None:
+    specials = SpecialTexts(SPECIALS)
+    mark = specials.image(0)
+    assert specials.pieces(f"a{mark}b{specials.image(12)}") == ["a", 0, "b", 12]
+    assert specials.pieces(specials.disarm(f"a{mark}b")) == ["a0;b"]
+    half = len(mark) // 2
+    nested = mark[:half] + mark + mark[half:]
+    assert [piece for piece in specials.pieces(specials.disarm(nested)) if isinstance(piece, int)] == []
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ m.role }}{% endfor %}",
+        "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}",
+        "{{ messages[0].content }}",
+    ],
+)
+def test_a_template_that_does_not_show_each_image_once_is_named(template: str) -> None:
+    maker, _ = _maker(template)
+    with pytest.raises(RequestRefused, match="does not show this image") as caught:
+        maker.prepare(_request(messages=(Message(role="user", content="a"), _with_images("b*"))))
+    assert (caught.value.problem.kind, caught.value.problem.param) == (ProblemKind.TEMPLATE, "messages[1].content[0]")
+
+
+def test_images_survive_json_escapes_and_parts() -> None:
+    for template in (
+        "{{ messages[0].content | tojson(ensure_ascii=true) }}",
+        "{% for part in messages[0].content %}{% if part.type == 'text' %}\"{{ part.text }}\"{% endif %}{% endfor %}",
+    ):
+        maker, tokenizer = _maker(template)
+        assert _shown(maker, tokenizer, _with_images("a*b</s>*")) == '"a[0]b</s>[1]"'
+
+
+def test_images_keep_their_places_where_tools_are_spelled_out() -> None:
+    maker, tokenizer = _maker("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}")
+    result = Message(role="tool", content="Sun", tool_call_id="c1")
+    shown = _shown(maker, tokenizer, _with_images("Is it* so?"), result, _with_images("Or *this?"), tools=(WEATHER,))
+    assert "Is it[0] so?" in shown
+    assert "Or [1]this?" in shown
+
+
+def test_a_prompt_may_start_with_an_image() -> None:
+    """A tokenizer that puts a space before every text does so only at the start of the prompt."""
+    tokenizer = Tokenizer(sentencepiece=True)
+    encoder = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS))
+    assert tokenizer.text(encoder.encode(["a"], most=9)[0]) == " a"
+    assert tokenizer.text(encoder.encode(["a"], most=9, opens=False)[0]) == "a"

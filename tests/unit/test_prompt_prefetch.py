@@ -1,21 +1,25 @@
 """A prompt is begun when a worker is woken for its job, and made once whoever claims that."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
+import msgspec
 import pytest
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.queue import Claim, JobQueue
-from shared.protocol.request import Job
+from shared.protocol.request import ChatRequest, Image, Job, Message
 from shared.redis import keys
 from shared.runtime.tasks import cancel_all
 from tests.support.jobs import job
 from tests.support.prompts import Maker, prompts_of
 from worker.consumer import JobConsumer, Serve
+from worker.prompt.files import RequestFiles
 from worker.prompt.interface import Prepared, PromptRefused
-from worker.prompt.prefetch import MOST
+from worker.prompt.prefetch import MOST, Prompts
+from worker.prompt.process import PromptProcess
 
 
 async def test_a_prompt_that_was_begun_is_not_made_twice() -> None:
@@ -149,3 +153,79 @@ async def test_a_closed_consumer_claims_nothing_though_an_engine_is_loaded(queue
         await asyncio.sleep(0.05)
         assert prefetched == []
         assert (await queue.depth()) == (1, 0)
+
+
+def with_images(name: str, *digests: str) -> Job:
+    images = tuple(Image(part=part, digest=digest) for part, digest in enumerate(digests))
+    request = ChatRequest(model="tiny", messages=(Message(role="user", content="look", images=images),))
+    return msgspec.structs.replace(job(name), request=request)
+
+
+async def wanted(prompts: Prompts, maker: Maker, *jobs: Job) -> list[asyncio.Task[Prepared]]:
+    """The tasks that wait for the prompts of ``jobs``, once the prompt process was asked."""
+    tasks = [asyncio.create_task(prompts.of(one)) for one in jobs]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert maker.answers
+    return tasks
+
+
+async def test_files_of_images_are_fetched_once_each() -> None:
+    fetched: list[list[str]] = []
+
+    async def fetch(digests: Sequence[str]) -> list[bytes | None]:
+        fetched.append(sorted(digests))
+        return [digest.encode() for digest in digests]
+
+    maker = Maker()
+    (task,) = await wanted(Prompts(cast(PromptProcess, maker), RequestFiles(fetch)), maker, with_images("a", *"xyx"))
+    assert fetched == [["x", "y"]]
+    assert maker.files == [{"x": b"x", "y": b"y"}]
+    maker.answers[0].set_result(Prepared(1, (3,)))
+    assert (await task).tokens == (3,)
+
+
+async def test_a_prompt_with_images_is_not_begun_before_its_claim() -> None:
+    maker = Maker()
+    prompts = prompts_of(maker)
+    prompts.begin(with_images("a", "x"))
+    await asyncio.sleep(0)
+    assert maker.asked == []
+
+
+async def test_jobs_of_one_request_share_its_images() -> None:
+    async def fetch(digests: Sequence[str]) -> list[bytes | None]:
+        return [b"file" for _ in digests]
+
+    maker = Maker()
+    prompts = Prompts(cast(PromptProcess, maker), RequestFiles(fetch))
+    first, second = await wanted(prompts, maker, with_images("r:0", "x"), with_images("r:1", "x"))
+    first.cancel()
+    maker.answers[0].set_result(Prepared(1, (3,)))
+    assert (await second).tokens == (3,)
+    assert len(maker.asked) == 1
+
+
+async def test_an_image_that_is_not_stored_any_more_is_named() -> None:
+    async def fetch(digests: Sequence[str]) -> list[bytes | None]:
+        return [None if digest == "y" else b"file" for digest in digests]
+
+    prompts = Prompts(cast(PromptProcess, Maker()), RequestFiles(fetch))
+    with pytest.raises(RequestRefused, match="send the request again") as caught:
+        await prompts.of(with_images("a", "x", "y", "y"))
+    assert (caught.value.problem.kind, caught.value.problem.param) == (ProblemKind.LOST, "messages[0].content[1]")
+
+
+async def test_images_are_waited_for_while_the_store_is_away() -> None:
+    attempts = 0
+
+    async def fetch(digests: Sequence[str]) -> list[bytes | None]:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise ConnectionError
+        return [b"file" for _ in digests]
+
+    request = with_images("a", "x").request
+    assert await RequestFiles(fetch).of(request) == {"x": b"file"}
+    assert attempts == 3

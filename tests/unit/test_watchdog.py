@@ -140,3 +140,18 @@ def test_waiting_for_a_cpu_is_no_silence(clock: Clock) -> None:
     step(watchdog, clock, 0.25, 1)
     assert watch(watchdog, clock, 20) == pytest.approx(2)
     assert watchdog.silence() < watchdog.timeout
+
+
+def test_images_get_the_time_that_encoding_them_may_take(watchdog: Watchdog, clock: Clock) -> None:
+    watchdog.add(1, 10)
+    step(watchdog, clock, 0.1, 1)
+    assert watchdog.timeout == MIN_TIMEOUT
+    watchdog.add(2, 5, encoding=64.0)
+    watchdog.add(3, 5, encoding=20.0)
+    assert watchdog.timeout == MIN_TIMEOUT + 64.0
+    watchdog.discard(2)
+    assert watchdog.timeout == MIN_TIMEOUT + 20.0
+    watchdog.on_report([1])
+    assert watchdog.timeout == MIN_TIMEOUT + 20.0
+    watchdog.on_report([3])
+    assert watchdog.timeout == MIN_TIMEOUT

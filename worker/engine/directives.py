@@ -13,12 +13,13 @@ A directive may appear anywhere in the prompt, in double square brackets. The la
 ``[[hang at N]]``      the process never returns from the step after N tokens; resumed as for crash
 =====================  ==================================================================================
 
-Loading can be asked to fail too, by directives in the place of the model's path:
+The model itself has directives, too, in the place of its path:
 
 =====================  ==================================================================================
 ``[[fail load]]``      the model can't be loaded
 ``[[crash load]]``     the process dies while it loads
 ``[[hang load]]``      loading never ends
+``[[see images]]``     the model takes images
 =====================  ==================================================================================
 """
 
@@ -27,7 +28,8 @@ import re
 import msgspec
 
 _DIRECTIVE = re.compile(
-    r"\[\[((?:fail|crash|hang) load|(?:exhaust|crash|hang) at|tokens|say|refuse|crash)(?: (.*?))?\]\]", re.DOTALL
+    r"\[\[((?:fail|crash|hang) load|see images|(?:exhaust|crash|hang) at|tokens|say|refuse|crash)(?: (.*?))?\]\]",
+    re.DOTALL,
 )
 _COUNTED = {"tokens", "exhaust at", "crash at", "hang at"}
 
@@ -45,6 +47,7 @@ class Directives(msgspec.Struct, frozen=True, kw_only=True):
     fail_load: bool = False
     crash_load: bool = False
     hang_load: bool = False
+    see_images: bool = False
 
 
 def parse(text: str) -> Directives:

@@ -24,6 +24,9 @@ from worker.engine.options import EngineOptions
 from worker.subprocess.process import ChildProcess, LoadError
 from worker.watchdog import Watchdog
 
+_PIXELS_PER_SECOND = 2**14
+"""What a slow CPU encodes of an image. An encoder that takes longer counts as hung."""
+
 
 class EngineProcess:
     """One engine process, from start to end.
@@ -93,7 +96,10 @@ class EngineProcess:
 
     def add(self, sequence: Sequence) -> None:
         """Start a sequence. Its outputs, or its refusal, arrive as reports."""
-        self.watchdog.add(sequence.number, len(sequence.prompt) + len(sequence.generated))
+        pixels = sum(image.width * image.height for image in sequence.images)
+        self.watchdog.add(
+            sequence.number, len(sequence.prompt) + len(sequence.generated), encoding=pixels / _PIXELS_PER_SECOND
+        )
         self.idle_since = None
         self._child.send(Add(sequence))
 

@@ -1,11 +1,12 @@
 """Converts a request to the variables of a chat template, in the form that the template expects.
 
 Templates agree on ``messages``, ``tools`` and ``add_generation_prompt``. They differ in whether a tool call's arguments
-are an object or JSON text, in how empty content is represented, and in the name of the reasoning field.
+are an object or JSON text, in how content is represented, and in the name of the reasoning field.
 :func:`learn_form` detects the form by rendering a small conversation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -17,10 +18,14 @@ from worker.prompt.template import ChatTemplate, ChatTemplateError
 Clean = Callable[[str], str]
 """A function applied to every client text."""
 
+MarkImage = Callable[[int], str]
+"""Returns the text that stands for the image with a number."""
+
 
 class Form(msgspec.Struct, frozen=True, kw_only=True):
     """The form of messages that a template expects.
 
+    - ``parts``: content is a list of parts, otherwise a text.
     - ``object_arguments``: a tool call's arguments are an object, otherwise JSON text.
     - ``null_content``: a message with only tool calls has ``None`` as content, otherwise "".
     - ``developer``: the template supports that role, otherwise it is replaced by "system".
@@ -28,6 +33,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     - ``reasoning_key``: the name of a message's reasoning field.
     """
 
+    parts: bool = False
     object_arguments: bool = True
     null_content: bool = False
     developer: bool = False
@@ -37,9 +43,11 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
 
 def learn_form(template: ChatTemplate) -> Form:
     """Return the form in which ``template`` renders a tool call completely; the default if there is none."""
+    parts = _wants_parts(template)
     form = Form(
+        parts=parts,
         developer="developer" in template.source,
-        system=_shows_system(template),
+        system=_shows_system(template, parts=parts),
         reasoning_key=_reasoning_key(template.source),
     )
     for objects in (True, False):
@@ -50,8 +58,8 @@ def learn_form(template: ChatTemplate) -> Form:
     return form
 
 
-def template_variables(request: ChatRequest, form: Form, clean: Clean) -> dict[str, Any]:
-    """Return the template variables for ``request``.
+def template_variables(request: ChatRequest, form: Form, clean: Clean, mark_image: MarkImage) -> dict[str, Any]:
+    """Return the template variables for ``request``. Images are numbered in the order of the request.
 
     Raises :class:`RequestRefused` for invalid JSON text in the request.
     """
@@ -60,19 +68,21 @@ def template_variables(request: ChatRequest, form: Form, clean: Clean) -> dict[s
         raise refuse(ProblemKind.INVALID, "'chat_template_kwargs' is not an object.", param="chat_template_kwargs")
     # A model that must not call tools does not get their descriptions.
     shown = request.tools if request.tool_choice != "none" else ()
+    marks = map(mark_image, count())
     return {
         **extra,
-        "messages": [_message(message, form, clean) for message in request.messages],
+        "messages": [_message(message, form, clean, marks) for message in request.messages],
         "tools": [_tool(tool, index, clean) for index, tool in enumerate(shown)] or None,
         "documents": extra.get("documents"),
         "add_generation_prompt": request.tokenization is None or request.tokenization.add_generation_prompt,
     }
 
 
-def _message(message: Message, form: Form, clean: Clean) -> dict[str, Any]:
+def _message(message: Message, form: Form, clean: Clean, marks: Iterator[str]) -> dict[str, Any]:
     role = "system" if message.role == "developer" and not form.developer else message.role
-    content: str | None = clean(message.content)
-    if message.tool_calls and not content and form.null_content:
+    text = _content(message, clean, marks)
+    content = _parts(text) if form.parts else text
+    if message.tool_calls and not text and form.null_content:
         content = None
     result: dict[str, Any] = {"role": role, "content": content}
     if message.name is not None:
@@ -91,6 +101,19 @@ def _message(message: Message, form: Form, clean: Clean) -> dict[str, Any]:
     if message.tool_call_id is not None:
         result["tool_call_id"] = clean(message.tool_call_id)
     return result
+
+
+def _content(message: Message, clean: Clean, marks: Iterator[str]) -> str:
+    """Return the message's text with the marks of its images."""
+    parts, start = [], 0
+    for image in message.images:
+        parts += [clean(message.content[start : image.at]), next(marks)]
+        start = image.at
+    return "".join([*parts, clean(message.content[start:])])
+
+
+def _parts(text: str) -> Any:
+    return [{"type": "text", "text": text}]
 
 
 def _arguments(text: str, form: Form, clean: Clean) -> Any:
@@ -137,8 +160,15 @@ def _reasoning_key(source: str) -> str:
     return "thinking" if ".thinking" in source and "reasoning_content" not in source else "reasoning_content"
 
 
-def _shows_system(template: ChatTemplate) -> bool:
-    return "Xanadu" in _rendered(template, [{"role": "system", "content": "Xanadu"}, {"role": "user", "content": "Hi"}])
+def _wants_parts(template: ChatTemplate) -> bool:
+    """Return whether the template renders content only if it is a list of parts."""
+    message = {"role": "user", "content": "Xanadu"}
+    return "Xanadu" not in _rendered(template, [message]) and "Xanadu" in _rendered(template, [message], parts=True)
+
+
+def _shows_system(template: ChatTemplate, *, parts: bool) -> bool:
+    messages = [{"role": "system", "content": "Xanadu"}, {"role": "user", "content": "Hi"}]
+    return "Xanadu" in _rendered(template, messages, parts=parts)
 
 
 def _shows_call(template: ChatTemplate, form: Form) -> bool:
@@ -150,14 +180,16 @@ def _shows_call(template: ChatTemplate, form: Form) -> bool:
         {"role": "assistant", "content": None if form.null_content else "", "tool_calls": [call]},
         {"role": "tool", "content": "There.", "name": "find_city", "tool_call_id": "call12345"},
     ]
-    text = _rendered(template, messages)
+    text = _rendered(template, messages, parts=form.parts)
     # A Python dictionary or doubly escaped JSON in the text means that the template expects another form.
     mangled = any(sign in text for sign in ("{'place'", '\\"place\\"', "None"))
     return "find_city" in text and "Xanadu" in text and not mangled
 
 
-def _rendered(template: ChatTemplate, messages: list[dict[str, Any]]) -> str:
+def _rendered(template: ChatTemplate, messages: Sequence[Mapping[str, Any]], *, parts: bool = False) -> str:
     """Return the rendered messages, or an empty text if the template refuses them."""
+    if parts:
+        messages = [{**message, "content": _parts(message["content"] or "")} for message in messages]
     try:
         return template.render({"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True})
     except ChatTemplateError:

@@ -4,12 +4,14 @@ The prompt process renders chat templates and tokenises text, so that a long or 
 engine nor the heartbeat. It loads a tokenizer but no model.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
 from shared.protocol.errors import Problem
 from shared.protocol.request import ChatRequest
+from worker.engine.interface import PlacedImage
 from worker.grammar.plan import Plan
 from worker.subprocess.messages import LoadFailed
 
@@ -19,6 +21,8 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``path`` is the model's GGUF file or IR folder (unused by the simulated engine). ``context_length`` is the maximum
     length of a prompt in tokens, ``schema_bytes`` the maximum size of each schema and grammar in a request.
+    ``file_pixels`` is the maximum number of pixels of an image file, ``image_pixels`` that of all images of a request
+    for the model.
     ``chat_template`` is the text of a template that replaces the model's own, or empty.
     """
 
@@ -27,17 +31,20 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int
     schema_bytes: int = 65_536
     chat_template: str = ""
+    file_pixels: int = 64 * 2**20
+    image_pixels: int = 2**20
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Prepare the prompt of a request."""
+    """Prepare the prompt of a request. ``files`` holds the files of its images by digest."""
 
     number: int
     request: ChatRequest
+    files: Mapping[str, bytes] = {}
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The prompt's token ids, and the plan for the output.
+    """The prompt's token ids, the plan for the output, and the images in the prompt.
 
     If the request is for tokens instead, ``strings`` are the texts of each and ``text`` is that of all, as it asks.
     """
@@ -45,6 +52,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
     number: int
     tokens: tuple[int, ...]
     plan: Plan = Plan()
+    images: tuple[PlacedImage, ...] = ()
     strings: tuple[str, ...] = ()
     text: str = ""
     banned: tuple[tuple[int, ...], ...] = ()

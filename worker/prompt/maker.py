@@ -1,7 +1,8 @@
 """Prompt makers: convert a request's messages or plain prompt to token ids that fit the context."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from itertools import groupby
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -12,7 +13,7 @@ from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
 from worker.prompt.conversation import Form, learn_form, template_variables
-from worker.prompt.specials import SpecialTexts
+from worker.prompt.specials import Piece, SpecialTexts
 from worker.prompt.spelled_tools import SPELLED_FORMAT, knows_tools, spelled_out
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 from worker.prompt.tokenize import Encoder, RawEncode
@@ -27,11 +28,18 @@ _LAST_PIECES = 8
 """Number of trailing pieces of a rendered prompt that are searched for reasoning markers."""
 
 
+class Prompt(NamedTuple):
+    """Token ids, and the images among them: the number of each in the request, and how many tokens are before it."""
+
+    tokens: tuple[int, ...]
+    images: tuple[tuple[int, int], ...] = ()
+
+
 class PromptMaker(Protocol):
     """Converts requests to token ids, and plans their output."""
 
-    def prepare(self, request: ChatRequest) -> tuple[int, ...]:
-        """Return the prompt's token ids. Raises :class:`RequestRefused` when it can't be served."""
+    def prepare(self, request: ChatRequest) -> Prompt:
+        """Return the prompt. Raises :class:`RequestRefused` when it can't be served."""
 
     def plan(self, request: ChatRequest) -> Plan:
         """Return the plan for the output. Raises :class:`RequestRefused` when the output format is unsupported."""
@@ -113,7 +121,7 @@ class TemplatePromptMaker:
         if request.prompt is not None:
             return plain_plan(request)
         # The end of the prompt matters only for reasoning formats.
-        prompt_end = "".join(self._render(request)[-_LAST_PIECES:]) if self._output.reasoning else ""
+        prompt_end = self._end(request) if self._output.reasoning else ""
         plan = make_plan(request, self._output, prompt_end)
         if not (plan.tools or plan.reasoning):
             return plan
@@ -121,32 +129,64 @@ class TemplatePromptMaker:
         shown = tuple(sorted(token for text, token in self._special_ids.items() if text in markers))
         return msgspec.structs.replace(plan, shown_tokens=shown)
 
-    def prepare(self, request: ChatRequest) -> tuple[int, ...]:
-        """Return the token ids of the messages or the plain prompt.
+    def prepare(self, request: ChatRequest) -> Prompt:
+        """Return the prompt of the messages, or the plain prompt.
 
         Text in messages never becomes a special token. In a plain prompt, special texts do become special tokens, as
         fill-in-the-middle prompts require: it has no roles that a client could forge.
         """
+        images: list[tuple[int, int]] = []
         if isinstance(request.prompt, tuple):
             field = "prompt" if request.tokenization is None else "tokens"
             ids, whole = self._checked_ids(request.prompt, field), True
             if request.tokenization is not None:
-                return tuple(ids)
+                return Prompt(tuple(ids))
         else:
             most = max(_COUNTED, 2 * self._context_length)
             if request.prompt is None:
-                ids, whole = self._encoder.encode(self._render(request), most=most)
+                ids, images, whole = self._encode_pieces(self._render(request), most)
+                self._check_images(request, images)
             else:
                 ids, whole = self._encoder.encode([request.prompt], most=most)
             wanted = request.tokenization
             opens = request.prompt is not None if wanted is None else wanted.add_special_tokens
             ids = [*self._opening, *ids] if opens else ids
             if wanted is not None and whole:
-                return tuple(ids)
+                return Prompt(tuple(ids), tuple(images))
         check_length(request, len(ids), whole=whole, context_length=self._context_length)
-        return tuple(ids)
+        return Prompt(tuple(ids), tuple(images))
 
-    def _render(self, request: ChatRequest) -> list[str]:
+    def _encode_pieces(self, pieces: list[Piece], most: int) -> tuple[list[int], list[tuple[int, int]], bool]:
+        """Return the token ids, the images with their places, and whether the ids are complete."""
+        ids: list[int] = []
+        images: list[tuple[int, int]] = []
+        whole = True
+        for is_text, group in groupby(pieces, lambda piece: isinstance(piece, str)):
+            if is_text and whole:
+                texts = (piece for piece in group if isinstance(piece, str))
+                more, whole = self._encoder.encode(texts, most=most - len(ids), opens=not ids)
+                ids += more
+            elif not is_text:
+                images += [(piece, len(ids)) for piece in group if isinstance(piece, int)]
+        return ids, images, whole
+
+    def _check_images(self, request: ChatRequest, shown: list[tuple[int, int]]) -> None:
+        """Raise :class:`RequestRefused` unless the prompt has each image of ``request`` once."""
+        wanted = [image.param(index) for index, message in enumerate(request.messages) for image in message.images]
+        numbers = [number for number, _ in shown]
+        for number, param in enumerate(wanted):
+            if numbers.count(number) != 1:
+                raise refuse(
+                    ProblemKind.TEMPLATE,
+                    "The model's chat template does not show this image, or not once.",
+                    param=param,
+                )
+
+    def _end(self, request: ChatRequest) -> str:
+        """Return the last texts of the rendered request."""
+        return "".join(piece for piece in self._render(request)[-_LAST_PIECES:] if isinstance(piece, str))
+
+    def _render(self, request: ChatRequest) -> list[Piece]:
         if self._template is None or self._form is None:
             raise refuse(
                 ProblemKind.TEMPLATE,
@@ -175,17 +215,18 @@ class TemplatePromptMaker:
             return False
         return True
 
-    def _pieces(self, template: ChatTemplate, form: Form, request: ChatRequest) -> list[str]:
+    def _pieces(self, template: ChatTemplate, form: Form, request: ChatRequest) -> list[Piece]:
         client_texts: list[str] = []
 
         def disarm(text: str) -> str:
             client_texts.append(text)
             return self._specials.disarm(text)
 
-        pieces = self._specials.pieces(template.render(template_variables(request, form, disarm)))
+        mark = self._specials.image
+        pieces = self._specials.pieces(template.render(template_variables(request, form, disarm, mark)))
         if not self._specials.may_join(client_texts):
             return pieces
-        variables = template_variables(request, form, self._specials.disarm_joined)
+        variables = template_variables(request, form, self._specials.disarm_joined, mark)
         apart = self._specials.pieces(template.render(variables))
         # Cutting at the ends of texts changes some ordinary tokens, so it is done only if it disarms something.
         return apart if self._specials.count(apart) < self._specials.count(pieces) else pieces

@@ -7,7 +7,8 @@ claiming a job, so the two run in parallel.
 import asyncio
 from collections import OrderedDict
 
-from shared.protocol.request import Job
+from shared.protocol.request import ChatRequest, Job
+from worker.prompt.files import RequestFiles
 from worker.prompt.interface import Prepared, PromptReply
 from worker.prompt.process import PromptProcess
 
@@ -24,9 +25,10 @@ _PATIENCE = 1.0
 class Prompts:
     """Prepares each request's prompt once: ahead of the claim, or on demand."""
 
-    def __init__(self, process: PromptProcess, *, patience: float = _PATIENCE) -> None:
+    def __init__(self, process: PromptProcess, files: RequestFiles, *, patience: float = _PATIENCE) -> None:
         """A prefetched prompt that is not used within ``patience`` seconds is cancelled."""
         self._process = process
+        self._files = files
         self._patience = patience
         self._prefetched: dict[str, tuple[asyncio.Future[PromptReply], float]] = {}
         """Prefetched prompts that are not used yet, with their start on the event loop's clock; oldest first."""
@@ -34,7 +36,9 @@ class Prompts:
         """Prompts of requests with several jobs, least recently used first."""
 
     def begin(self, job: Job) -> None:
-        """Start preparing the prompt of ``job``, unless too many are being prefetched."""
+        """Start preparing the prompt of ``job``, unless too many are being prefetched, or it has images."""
+        if _has_images(job.request):
+            return  # of the workers that are woken, only the one that claims the job fetches them
         now = asyncio.get_running_loop().time()
         self._expire(now - self._patience)
         name = job.shared_request or job.id
@@ -42,12 +46,15 @@ class Prompts:
             self._prefetched[name] = self._process.call(job.request), now
 
     async def of(self, job: Job) -> Prepared:
-        """Return the prompt of ``job``, prefetched or not. Raises what :meth:`PromptProcess.prepared` raises."""
+        """Return the prompt of ``job``, prefetched or not.
+
+        Raises what :meth:`RequestFiles.of` and :meth:`PromptProcess.prepared` raise.
+        """
         shared = job.shared_request
         reply = self._shared.pop(shared, None)
         if reply is None:
             prefetched = self._prefetched.pop(shared or job.id, None)
-            reply = prefetched[0] if prefetched else self._process.call(job.request)
+            reply = prefetched[0] if prefetched else self._begin(job.request)
         if not shared:
             return await self._process.prepared(reply)
         self._shared[shared] = reply
@@ -56,6 +63,17 @@ class Prompts:
         # Shielded: cancelling one job must not cancel the prompt for the others.
         return await self._process.prepared(asyncio.shield(reply))
 
+    def _begin(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
+        if not _has_images(request):
+            return self._process.call(request)
+        reply = asyncio.create_task(self._with_files(request))
+        # Mark the exception as retrieved: a job that no longer waits is not an error to log.
+        reply.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return reply
+
+    async def _with_files(self, request: ChatRequest) -> PromptReply:
+        return await self._process.call(request, await self._files.of(request))
+
     def _expire(self, before: float) -> None:
         """Cancel unused prompts that were started before the time ``before``."""
         for job, (reply, since) in list(self._prefetched.items()):
@@ -63,3 +81,7 @@ class Prompts:
                 return
             del self._prefetched[job]
             reply.cancel()
+
+
+def _has_images(request: ChatRequest) -> bool:
+    return request.tokenization is None and any(message.images for message in request.messages)

@@ -9,7 +9,7 @@ from shared.protocol.request import ChatRequest
 from worker.engine.simulated_vocabulary import decode, encode
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
-from worker.prompt.maker import check_length
+from worker.prompt.maker import Prompt, check_length
 
 
 class SimulatedPromptMaker:
@@ -19,8 +19,8 @@ class SimulatedPromptMaker:
         """``context_length`` is in tokens."""
         self._context_length = context_length
 
-    def prepare(self, request: ChatRequest) -> tuple[int, ...]:
-        """Return the prompt's token ids. Raises :class:`RequestRefused` when there are too many."""
+    def prepare(self, request: ChatRequest) -> Prompt:
+        """Return the prompt, with images after all text. Raises :class:`RequestRefused` when it is too long."""
         if isinstance(request.prompt, tuple):
             ids = request.prompt
         elif request.prompt is not None:
@@ -30,7 +30,8 @@ class SimulatedPromptMaker:
             ids = encode("".join(lines) + "assistant:")
         if request.tokenization is None:
             check_length(request, len(ids), whole=True, context_length=self._context_length)
-        return ids
+        images = range(sum(len(message.images) for message in request.messages))
+        return Prompt(ids, tuple((number, len(ids)) for number in images))
 
     def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Return the tokens of each word."""

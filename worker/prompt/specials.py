@@ -4,6 +4,8 @@ A tokenizer encodes ``<|im_end|>`` as a special token anywhere, so a client who 
 another one in a different role. Before rendering, a random mark is inserted after the first character of each special
 text in client text. After rendering, the prompt is cut at the marks and its pieces are encoded separately. The text is
 unchanged, but its tokens are ordinary ones.
+
+Images are marked, too: where one stands in a message, there is a mark with its number.
 """
 
 import json
@@ -14,15 +16,18 @@ from collections.abc import Iterable
 _PRIVATE_USE = range(0xE000, 0xF900)
 _MARK_LENGTH = 12
 
+Piece = str | int
+"""A part of a rendered prompt: text to be encoded separately, or the number of an image."""
+
 
 class SpecialTexts:
     """The special texts of a vocabulary, and the mark that splits them. Single characters can't be split."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = sorted({text for text in texts if len(text) > 1}, key=len, reverse=True)
-        # 150 random bits that never leave this process, so that no client can send the mark.
-        self._mark = "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(_MARK_LENGTH))
-        self._cut = re.compile(f"{self._mark}|{re.escape(json.dumps(self._mark)[1:-1])}")
+        # 150 random bits that never leave this process, so that no client can send a mark.
+        self._mark, self._image_mark = _random_mark(), _random_mark()
+        self._cut = re.compile(f"{_either(self._mark)}|{_either(self._image_mark)}([0-9]+);")
         either = "|".join(map(re.escape, self._texts)) or "(?!)"
         self._special = re.compile(either)
         self._start = re.compile(f"(?=(?:{either}))(.)", re.DOTALL)
@@ -31,10 +36,14 @@ class SpecialTexts:
         self._tails = {text[start:] for text in self._texts for start in range(1, len(text))}
         self._insides = "\0".join(self._texts)
 
+    def image(self, number: int) -> str:
+        """Return the mark for an image."""
+        return f"{self._image_mark}{number};"
+
     def disarm(self, text: str) -> str:
         """Return client text with a mark inside every special text in it."""
-        if self._mark in text:
-            text = text.replace(self._mark, "")
+        while self._mark in text or self._image_mark in text:
+            text = text.replace(self._mark, "").replace(self._image_mark, "")
         return self._start.sub(rf"\1{self._mark}", text) if self._special.search(text) else text
 
     def disarm_joined(self, text: str) -> str:
@@ -58,13 +67,18 @@ class SpecialTexts:
             return True
         return "\0" not in core and core in self._insides
 
-    def pieces(self, rendered: str) -> list[str]:
-        """Return the rendered prompt cut at the marks, without them. Encode the pieces separately."""
-        return [piece for piece in self._cut.split(rendered) if piece]
+    def pieces(self, rendered: str) -> list[Piece]:
+        """Return the rendered prompt cut at the marks, without them, and the images in their places."""
+        pieces: list[Piece] = []
+        # Texts and the numbers of images by turns; None for other marks.
+        for index, piece in enumerate(self._cut.split(rendered)):
+            if piece:
+                pieces.append(int(piece) if index % 2 else piece)
+        return pieces
 
-    def count(self, pieces: Iterable[str]) -> int:
+    def count(self, pieces: Iterable[Piece]) -> int:
         """Return the number of special texts in the pieces; each becomes a special token."""
-        return sum(sum(1 for _ in self._special.finditer(piece)) for piece in pieces)
+        return sum(sum(1 for _ in self._special.finditer(piece)) for piece in pieces if isinstance(piece, str))
 
     def spans(self, text: str, position: int) -> int:
         """Return ``position``, or the start of the special text in ``text`` that a cut there would split."""
@@ -77,3 +91,12 @@ class SpecialTexts:
     def reveal(self, text: str) -> str:
         """Return text without marks, for error messages."""
         return self._cut.sub("", text)
+
+
+def _random_mark() -> str:
+    return "".join(chr(secrets.choice(_PRIVATE_USE)) for _ in range(_MARK_LENGTH))
+
+
+def _either(mark: str) -> str:
+    """Return a regular expression for a mark, as it is and as a template may write it in JSON."""
+    return f"(?:{mark}|{re.escape(json.dumps(mark)[1:-1])})"

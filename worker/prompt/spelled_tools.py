@@ -50,8 +50,7 @@ def _in_system_message(messages: list[Message], instructions: str) -> list[Messa
 def _in_user_message(messages: list[Message], instructions: str) -> list[Message]:
     for index, message in enumerate(messages):
         if message.role == "user":
-            extended = msgspec.structs.replace(message, content=f"{instructions}\n\n{message.content}")
-            return [*messages[:index], extended, *messages[index + 1 :]]
+            return [*messages[:index], _prefixed(message, f"{instructions}\n\n"), *messages[index + 1 :]]
     return [Message(role="user", content=instructions), *messages]
 
 
@@ -65,7 +64,7 @@ def _messages(messages: Iterable[Message]) -> list[Message]:
     for message in messages:
         shown = _as_text(message)
         if after_result and shown.role == "user":
-            shown = msgspec.structs.replace(shown, content=f"{result.pop().content}\n{shown.content}")
+            shown = _prefixed(shown, f"{result.pop().content}\n")
         result.append(shown)
         after_result = message.role == "tool"
     return result
@@ -79,6 +78,12 @@ def _as_text(message: Message) -> Message:
     parts = [message.content] if message.content else []
     parts += [_call(call) for call in message.tool_calls]
     return msgspec.structs.replace(message, content="\n".join(parts), tool_calls=())
+
+
+def _prefixed(message: Message, prefix: str) -> Message:
+    """Return the message with ``prefix`` before its content."""
+    images = tuple(msgspec.structs.replace(image, at=image.at + len(prefix)) for image in message.images)
+    return msgspec.structs.replace(message, content=prefix + message.content, images=images)
 
 
 def _described(tool: Tool) -> str:

@@ -32,16 +32,16 @@ class Encoder:
         # SentencePiece tokenizers put a space before every string, which must not happen to pieces in the middle.
         self._adds_space = joined != left + right
 
-    def encode(self, pieces: Iterable[str], *, most: int) -> tuple[list[int], bool]:
+    def encode(self, pieces: Iterable[str], *, most: int, opens: bool = True) -> tuple[list[int], bool]:
         """Return the token ids of the separately encoded pieces, and whether they are complete.
 
-        Stops early once there are more than ``most`` ids.
+        Stops early once there are more than ``most`` ids. ``opens``: whether the pieces are the start of the prompt.
         """
         ids: list[int] = []
         for group in self._groups(pieces):
             if len(ids) > most:
                 return ids, False
-            for part_ids in self._encode_parts(group, opens=not ids):
+            for part_ids in self._encode_parts(group, opens=opens and not ids):
                 ids += part_ids
         return ids, True
 

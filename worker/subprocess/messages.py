@@ -31,7 +31,9 @@ class MessageReader(Generic[In]):
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[In]) -> None:
         self._decoder = decoder
-        self._partial = b""
+        self._partial = bytearray()
+        self._wanted = 4
+        """Bytes to wait for until the next message may be complete."""
 
     def feed(self, data: bytes | memoryview) -> list[In]:
         """Return the messages completed by ``data``.
@@ -40,16 +42,22 @@ class MessageReader(Generic[In]):
         :class:`msgspec.DecodeError` on invalid bytes.
         """
         if self._partial:
-            data = self._partial + data
+            self._partial += data
+            if len(self._partial) < self._wanted:
+                return []
+            data = memoryview(self._partial)
         messages = []
         start = 0
+        self._wanted = 4
         view = memoryview(data)
         while len(data) - start >= 4:
             (length,) = _LENGTH.unpack_from(data, start)
             end = start + 4 + length
             if len(data) < end:
+                self._wanted = end - start
                 break
             messages.append(self._decoder.decode(view[start + 4 : end]))
             start = end
-        self._partial = bytes(view[start:])
+        # A new object: fields of the messages may refer to the old one.
+        self._partial = bytearray(view[start:])
         return messages

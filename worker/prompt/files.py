@@ -1,0 +1,54 @@
+"""Fetches the image files of requests from the media store."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from redis.exceptions import RedisError
+
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.request import ChatRequest
+
+logger = logging.getLogger(__name__)
+
+_RETRY = 0.1
+"""Seconds between two reads while the store is unreachable."""
+
+Fetch = Callable[[Sequence[str]], Awaitable[Sequence[bytes | None]]]
+"""Returns the files with these digests; ``None`` for those that are not stored."""
+
+
+class RequestFiles:
+    """The files of requests by digest."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def of(self, request: ChatRequest) -> Mapping[str, bytes]:
+        """Return the files of the images in ``request``. Retries while the store is unreachable.
+
+        Raises :class:`~shared.protocol.errors.RequestRefused`, naming the image, if one is not stored any more.
+        """
+        params = {
+            image.digest: image.param(index)
+            for index, message in reversed(list(enumerate(request.messages)))
+            for image in reversed(message.images)
+        }
+        files = {}
+        for digest, file in zip(params, await self._read(list(params)), strict=True):
+            if file is None:
+                raise refuse(
+                    ProblemKind.LOST,
+                    "The image is not in the store behind this service any more. Please send the request again.",
+                    param=params[digest],
+                )
+            files[digest] = file
+        return files
+
+    async def _read(self, digests: Sequence[str]) -> Sequence[bytes | None]:
+        while True:
+            try:
+                return await self._fetch(digests)
+            except (RedisError, OSError) as error:
+                logger.debug("images not read yet, the store is unreachable: %s", error)
+                await asyncio.sleep(_RETRY)

@@ -1,0 +1,187 @@
+"""Decodes the image files of requests to RGB pixels of the size that the model gets.
+
+Files are hostile until shown otherwise: only the decoders of four formats are enabled, and the number of pixels is
+checked before any is decoded. The prompt process's deadline bounds the time.
+"""
+
+import io
+import math
+import warnings
+from collections import OrderedDict
+
+import msgspec
+import numpy
+from PIL import Image, UnidentifiedImageError
+
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+_SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")
+"""How files of these formats start."""
+
+_DAMAGED = "can't be decoded: the file is truncated or damaged."
+_LOW_SIDE = 512
+"""Maximum length of a side in pixels with low detail."""
+
+_MOST_RATIO = 200
+"""Ratio of the sides from which on vision encoders refuse an image."""
+
+_KEPT_BYTES = 64 << 20
+"""Maximum size of the cached images."""
+
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""How to turn an image upright, by the orientation in its EXIF data."""
+
+_OTHER_FORMATS = (
+    ("a TIFF file", 0, (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    ("a BMP file", 0, (b"BM",)),
+    ("an SVG or XML file", 0, (b"<svg", b"<?xml", b"<!DOCTYPE svg")),
+    ("an HTML file", 0, (b"<!DOCTYPE html", b"<!doctype html", b"<html")),
+    ("a PDF file", 0, (b"%PDF",)),
+    ("an icon file", 0, (b"\0\0\1\0",)),
+    ("a JPEG 2000 file", 0, (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")),
+    ("an AVIF file", 4, (b"ftypavif", b"ftypavis")),
+    ("a HEIC file", 4, (b"ftypheic", b"ftypheix", b"ftypmif1", b"ftyphevc")),
+)
+"""Formats that are refused by name: their description, and the bytes at an offset by which they are recognised."""
+
+# Pixels are checked here, against a limit of our own.
+Image.MAX_IMAGE_PIXELS = None
+
+
+class ImageError(ValueError):
+    """An image can't be decoded. The message completes a sentence that starts with "The image"."""
+
+
+class DecodedImage(msgspec.Struct, frozen=True, array_like=True):
+    """RGB pixels, row by row, three bytes each."""
+
+    width: int
+    height: int
+    pixels: bytes
+
+
+class ImageDecoder:
+    """Decodes image files, and keeps the most recent images."""
+
+    def __init__(self, *, file_pixels: int, kept_bytes: int = _KEPT_BYTES) -> None:
+        """``file_pixels`` is the maximum number of pixels in a file, ``kept_bytes`` the size of the kept images."""
+        self._file_pixels = file_pixels
+        self._kept_bytes = kept_bytes
+        self._kept: OrderedDict[tuple[str, bool, int], DecodedImage] = OrderedDict()
+        self._size = 0
+
+    def decode(self, file: bytes, *, digest: str, low: bool, pixels: int) -> DecodedImage:
+        """Return the image in ``file``, which has this ``digest``, with at most ``pixels`` pixels.
+
+        With ``low``, it is at most 512 pixels wide and high.
+        It is upright, on white where it is transparent. Colour profiles are ignored. Raises :class:`ImageError`.
+        """
+        key = (digest, low, pixels)
+        if (kept := self._kept.get(key)) is not None:
+            self._kept.move_to_end(key)
+            return kept
+        decoded = self._decode(file, low=low, pixels=pixels)
+        self._kept[key] = decoded
+        self._size += len(decoded.pixels)
+        while self._size > self._kept_bytes:
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= len(oldest.pixels)
+        return decoded
+
+    def _decode(self, file: bytes, *, low: bool, pixels: int) -> DecodedImage:
+        # Pillow warns about metadata that it can't read, which does not matter.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                with Image.open(io.BytesIO(file), formats=_FORMATS) as image:
+                    return self._converted(image, low=low, pixels=pixels)
+            except ImageError:
+                raise
+            except UnidentifiedImageError:
+                if file.startswith(_SIGNATURES):
+                    raise ImageError(_DAMAGED) from None
+                raise ImageError(f"{_described(file)}; PNG, JPEG, WebP and still GIF files are read.") from None
+            except MemoryError:
+                raise ImageError("needs more memory to be decoded than there is.") from None
+            except Exception as error:
+                # Decoders raise whatever a damaged file leads them to: OSError, SyntaxError, struct.error, ...
+                raise ImageError(_DAMAGED) from error
+
+    def _converted(self, image: Image.Image, *, low: bool, pixels: int) -> DecodedImage:
+        width, height = image.size
+        if width * height > self._file_pixels:
+            raise ImageError(
+                f"is too large: it has {width} x {height} pixels, and at most {self._file_pixels} are decoded."
+            )
+        if max(image.size) >= _MOST_RATIO * min(image.size):
+            raise ImageError(
+                f"has {width} x {height} pixels: one side must be less than {_MOST_RATIO} times the other."
+            )
+        # The second image of an MPO file, which many phones write as JPEG, is a preview or a depth map.
+        if image.format != "MPO" and getattr(image, "is_animated", False):
+            raise ImageError("is animated; send a still image, such as one of its frames.")
+        scale = min(1.0, math.sqrt(pixels / (width * height)))
+        if low:
+            scale = min(scale, _LOW_SIDE / max(image.size))
+        size = max(1, int(width * scale)), max(1, int(height * scale))
+        # JPEG decoders can scale down by powers of two, which saves time and memory.
+        image.draft(None, size)
+        image.load()
+        turn = _TURNS.get(_orientation(image))
+        resized = _in_eight_bits(image)
+        if resized.size != size:
+            resized = _with_plain_colours(resized).resize(size, Image.Resampling.BICUBIC)
+        upright = _on_white(resized)
+        if turn is not None:
+            upright = upright.transpose(turn)
+        return DecodedImage(upright.width, upright.height, upright.tobytes())
+
+
+def _in_eight_bits(image: Image.Image) -> Image.Image:
+    """Return ``image`` with 8 bits per channel. Pillow would clip greyscale of 16 bits instead of scaling it."""
+    if image.mode != "I" and not image.mode.startswith("I;16"):
+        return image
+    values = numpy.asarray(image).astype(numpy.int64) >> 8
+    return Image.fromarray(values.clip(0, 255).astype(numpy.uint8))
+
+
+def _with_plain_colours(image: Image.Image) -> Image.Image:
+    """Return ``image`` in a mode whose values can be averaged."""
+    if image.has_transparency_data:
+        return image.convert("RGBA")
+    return image if image.mode in ("L", "CMYK") else image.convert("RGB")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """Return ``image`` in RGB, on white where it is transparent."""
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    rgba = image.convert("RGBA")
+    result = Image.new("RGB", image.size, "white")
+    result.paste(rgba, mask=rgba.getchannel("A"))
+    return result
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # invalid EXIF data does not make an image unreadable
+        return 1
+
+
+def _described(file: bytes) -> str:
+    if not file:
+        return "is empty"
+    start = file[:64].lstrip() if file[:1].isspace() else file[:64]
+    for name, offset, signs in _OTHER_FORMATS:
+        if start[offset:].startswith(signs):
+            return f"is {name}"
+    return "is in no known format"

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from shared.runtime.processes import die_with_parent
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.fleet import SIMULATED, free_port
 
@@ -33,6 +34,7 @@ class Up:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment | {"TMPDIR": str(folder), "XDG_RUNTIME_DIR": str(runtime)},
+                preexec_fn=die_with_parent,
             )
 
     @property

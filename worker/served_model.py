@@ -51,7 +51,7 @@ def served_names(settings: WorkerSettings) -> tuple[str, ...]:
 async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, names: tuple[str, ...]) -> ServedModel:
     """Return the model named in the settings, downloading it in a thread if necessary.
 
-    Until then, a record in the registry says that ``worker`` loads the model, so that clients are told to try again.
+    Until then, a record in the registry says that ``worker`` loads the model, so that requests get 503, not 404.
     Raises :class:`ModelError` when there is no such model.
     """
     if settings.engine == "simulated":

@@ -116,9 +116,9 @@ def test_json_of_a_schema_and_of_none(client: ChatCompletionsClient) -> None:
         "additionalProperties": False,
     }
     form = JsonSchemaFormat(name="city", schema=schema, strict=True)
-    told = client.complete(messages=FRANCE, response_format=form, max_tokens=96).choices[0]
-    assert told.finish_reason == "stop"
-    value = json.loads(told.message.content)
+    choice = client.complete(messages=FRANCE, response_format=form, max_tokens=96).choices[0]
+    assert choice.finish_reason == "stop"
+    value = json.loads(choice.message.content)
     assert (type(value["capital"]), type(value["large"])) == (str, bool)
     free = client.complete(messages=FRANCE, response_format="json_object", max_tokens=200).choices[0]
     assert free.finish_reason == "length" or isinstance(json.loads(free.message.content), dict)
@@ -136,7 +136,7 @@ def test_its_exceptions(client: ChatCompletionsClient) -> None:
     assert unprocessable.value.status_code == 422
     response = unprocessable.value.response
     assert isinstance(response, HttpResponse)
-    told = response.json()
-    assert (told["code"], told["detail"]["loc"]) == ("context_length_exceeded", ["body", "messages"])
+    error = response.json()
+    assert (error["code"], error["detail"]["loc"]) == ("context_length_exceeded", ["body", "messages"])
     with pytest.raises(ResourceNotFoundError):
         client.complete(messages=FRANCE, headers={"azureml-model-deployment": "none"})

@@ -103,7 +103,7 @@ def test_a_busy_batch_gets_the_log_probabilities_of_the_reference(bench: Bench, 
         check(bench, reference, sequence, outputs[sequence.number])
 
 
-def test_sequences_without_wishes_are_the_same_beside_those_with_them(bench: Bench) -> None:
+def test_sequences_that_use_no_logits_are_unaffected_by_those_that_do(bench: Bench) -> None:
     alone = [tokens_of(outputs) for outputs in bench.run(bench.sequence(topic) for topic in TOPICS[:6])]
     mixed = bench.run(
         sequence

@@ -188,7 +188,7 @@ def test_a_client_that_goes_away_in_prefill_frees_the_engine(real_fleet: Fleet) 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no process's CPUs")
-def test_what_runs_beside_the_engine_keeps_off_its_first_cpu(real_fleet: Fleet) -> None:
+def test_other_processes_leave_the_first_cpu_to_the_engine(real_fleet: Fleet) -> None:
     supervisor = real_fleet.workers()[0]["pid"]
     engine = child(supervisor, ENGINE)
     assert engine is not None

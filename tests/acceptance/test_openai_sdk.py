@@ -248,10 +248,10 @@ def test_plain_completions(client: openai.OpenAI) -> None:
     assert "four" in texts[1]
     stream = client.completions.create(model=MODEL, prompt=prompts[0], temperature=0, max_tokens=8, stream=True)
     assert "".join(chunk.choices[0].text for chunk in stream) == texts[0]
-    told = client.completions.create(
+    found = client.completions.create(
         model=MODEL, prompt=prompts[0], temperature=0, max_tokens=8, logprobs=0, echo=False
     )
-    logprobs = told.choices[0].logprobs
+    logprobs = found.choices[0].logprobs
     assert logprobs is not None
     assert "".join(logprobs.tokens or []) == texts[0]
     assert len(logprobs.token_logprobs or []) == 8

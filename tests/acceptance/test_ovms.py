@@ -67,12 +67,12 @@ def test_the_models_own_sampling_holds_where_nobody_sets_one(real_fleet: Fleet) 
     """The reference's defaults are 1.0; the default model's authors recommend others."""
     question = [{"role": "user", "content": "Tell me a story."}]
 
-    def told(**sampling: float | None) -> str:
+    def text_with(**sampling: float | None) -> str:
         return text(real_fleet, messages=question, seed=3, **sampling)
 
-    own = told(temperature=None)
-    assert own == told(temperature=0.2, top_p=0.9)
-    assert own != told(temperature=1.0, top_p=1.0)
+    own = text_with(temperature=None)
+    assert own == text_with(temperature=0.2, top_p=0.9)
+    assert own != text_with(temperature=1.0, top_p=1.0)
 
 
 def test_ignoring_the_end_fills_the_limit(real_fleet: Fleet) -> None:

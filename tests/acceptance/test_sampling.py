@@ -64,8 +64,8 @@ def test_choices_stream_side_by_side_with_texts_of_their_own(real_fleet: Fleet) 
         usage = chunk.usage or usage
         for choice in chunk.choices:
             texts[choice.index] += choice.delta.content or ""
-            told = choice.logprobs.content if choice.logprobs else []
-            tokens[choice.index] += b"".join(bytes(token.bytes) for token in told)
+            listed = choice.logprobs.content if choice.logprobs else []
+            tokens[choice.index] += b"".join(bytes(token.bytes) for token in listed)
     assert texts == {choice.index: choice.message.content for choice in whole.choices}
     assert {index: raw.decode() for index, raw in tokens.items()} == texts
     assert len(set(texts.values())) == 3
@@ -98,10 +98,10 @@ def test_log_probabilities_of_a_streamed_completion_fit_its_text(real_fleet: Fle
         fields: dict[str, Any] = {"model": MODEL, "prompt": "One, two,", "temperature": 0, "max_tokens": 8}
         chunks = list(opened.completions.create(**fields, logprobs=int(version == "v3"), stream=True))
     text = "".join(chunk.choices[0].text for chunk in chunks)
-    told = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices[0].logprobs]
-    assert [token for part in told for token in part.tokens or []] != []
-    assert "".join(token for part in told for token in part.tokens or []) == text
-    for part in told:
+    listed = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices[0].logprobs]
+    assert [token for part in listed for token in part.tokens or []] != []
+    assert "".join(token for part in listed for token in part.tokens or []) == text
+    for part in listed:
         for token, offset in zip(part.tokens or [], part.text_offset or [], strict=True):
             assert text[offset:].startswith(token)
 
@@ -110,10 +110,10 @@ def test_log_probabilities_come_in_the_model_servers_streams_too(real_fleet: Fle
     """The model server itself has none there."""
     chunks = ask(real_fleet, "v3", messages=FRANCE, temperature=0, logprobs=True, stream=True)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
-    told = [token for chunk in chunks if chunk.choices[0].logprobs for token in chunk.choices[0].logprobs.content]
+    listed = [token for chunk in chunks if chunk.choices[0].logprobs for token in chunk.choices[0].logprobs.content]
     assert "Paris" in text
-    assert b"".join(bytes(token.bytes) for token in told).decode() == text
-    assert all(token.logprob <= 0 for token in told)
+    assert b"".join(bytes(token.bytes) for token in listed).decode() == text
+    assert all(token.logprob <= 0 for token in listed)
 
 
 def test_a_beam_search_whole_and_streamed(real_fleet: Fleet) -> None:

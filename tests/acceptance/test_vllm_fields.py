@@ -70,13 +70,13 @@ def test_when_an_answer_ends(client: openai.OpenAI) -> None:
     length, _ = tokens({}, max_tokens=60)
     assert tokens({"ignore_eos": True}, max_tokens=length + 9) == (length + 9, "length")
     assert tokens({"min_tokens": length + 5}, max_tokens=length + 40)[0] >= length + 5
-    told = said(client, {}, max_tokens=60, logprobs=True).logprobs.content
+    listed = said(client, {}, max_tokens=60, logprobs=True).logprobs.content
     vocabulary = client.completions.create(model=MODEL, prompt=[END_TOKEN], max_tokens=1, temperature=0)
     assert vocabulary.choices[0].finish_reason == "length"
     # Stopping at the end token by its id is what happens anyway, even where the end is ignored.
     stopped = said(client, {"ignore_eos": True, "stop_token_ids": [END_TOKEN]}, max_tokens=60)
     assert (stopped.message.content, stopped.finish_reason) == (whole.message.content, "stop")
-    assert told
+    assert listed
 
 
 def test_a_stop_string_is_shown_where_asked_for(client: openai.OpenAI) -> None:

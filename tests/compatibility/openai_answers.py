@@ -100,7 +100,7 @@ CHAT_ANSWERS = (
     Answer(
         fields="service_tier",
         how="If the request names one: the tier that was used.",
-        test=_RENDER + "test_the_tier_is_told_to_those_who_name_one",
+        test=_RENDER + "test_the_tier_is_returned_if_the_request_names_one",
     ),
     Answer(
         fields="obfuscation",

@@ -105,7 +105,7 @@ _GENERIC = (
         fields="tools tool_choice",
         body={"tools": [TOOL], "tool_choice": "required"},
         how="none, auto, required or a function; as under `/v1`.",
-        test=_ROUTES + "test_the_raw_text_is_told_to_those_who_want_special_tokens",
+        test=_ROUTES + "test_special_tokens_are_kept_on_request",
     ),
     Request(
         fields="response_format response_format.type response_format.json_schema response_format.json_schema.schema",
@@ -210,7 +210,7 @@ _ANSWERS = (
     ),
     TEXT(test=_MODEL + "test_an_answer_whole_and_streamed"),
     REASONING(),
-    TOOL_CALLS(test=_ROUTES + "test_the_raw_text_is_told_to_those_who_want_special_tokens"),
+    TOOL_CALLS(test=_ROUTES + "test_special_tokens_are_kept_on_request"),
     TOKEN_LOGPROBS(
         how=(
             "In OpenAI's form, which the reference lists as unsupported; in streams too, where the model server has "

@@ -69,7 +69,7 @@ def test_both_headers_are_read_and_one_valid_key_is_enough(closed_fleet: tuple[F
     assert post(fleet, authorization=f"Basic {secret}")[0] == 401
 
 
-def test_without_a_valid_key_nothing_is_told(closed_fleet: tuple[Fleet, str]) -> None:
+def test_nothing_is_revealed_without_a_valid_key(closed_fleet: tuple[Fleet, str]) -> None:
     fleet, secret = closed_fleet
     for path in ("/v1/models", "/v3/models", "/v1/nothing", "/info?api-version=2024-05-01-preview"):
         assert fleet.request("GET", path)[0] == 401, path
@@ -160,10 +160,10 @@ def test_requests_per_minute(closed_fleet: tuple[Fleet, str]) -> None:
     with pytest.raises(openai.RateLimitError) as refused:
         client.chat.completions.create(model="sim", messages=HELLO)
     assert (refused.value.code, refused.value.type) == ("rate_limit_exceeded", "requests")
-    told = refused.value.response.headers
-    assert 25_000 < int(told["retry-after-ms"]) <= 30_000
-    assert 25 <= int(told["retry-after"]) <= 30
-    assert told["x-ratelimit-remaining-requests"] == "0"
+    received = refused.value.response.headers
+    assert 25_000 < int(received["retry-after-ms"]) <= 30_000
+    assert 25 <= int(received["retry-after"]) <= 30
+    assert received["x-ratelimit-remaining-requests"] == "0"
     azure = {"path": "/chat/completions?api-version=2024-05-01-preview"}
     status, headers, answer = post(fleet, secret, {"messages": HELLO}, **azure)
     assert (status, answer["error"]) == (429, "Too Many Requests")
@@ -224,9 +224,9 @@ def test_leaving_before_the_first_token_does_not_make_a_prompt_free(empty_fleet:
         connection.request("POST", "/v1/chat/completions", body, headers)
         fleet.until(lambda: fleet.redis().zcard("vinoqueue:inflight:sim") == 1, "a worker to have the request")
     fleet.until(lambda: fleet.redis().zcard("vinoqueue:inflight:sim") == 0, "the worker to drop it")
-    status, told, answer = fleet.request("POST", "/v1/chat/completions", body, headers)
+    status, received, answer = fleet.request("POST", "/v1/chat/completions", body, headers)
     assert (status, json.loads(answer)["error"]["type"]) == (429, "tokens"), answer
-    assert int(told["x-ratelimit-remaining-tokens"]) < 7000
+    assert int(received["x-ratelimit-remaining-tokens"]) < 7000
 
 
 def test_a_dead_replica_gives_its_places_back(empty_fleet: Fleet) -> None:
@@ -330,8 +330,8 @@ def test_the_queue_is_bounded_by_the_wait_that_it_means(empty_fleet: Fleet) -> N
         for thread in threads:
             thread.join()
     assert {status for status, _ in seen} == {200, 429}
-    told = [int(headers["retry-after-ms"]) for status, headers in seen if status == 429]
-    assert all(2_000 <= wait <= 30_000 for wait in told)
+    received = [int(headers["retry-after-ms"]) for status, headers in seen if status == 429]
+    assert all(2_000 <= wait <= 30_000 for wait in received)
 
 
 def test_refusals_are_counted(closed_fleet: tuple[Fleet, str]) -> None:

@@ -176,9 +176,9 @@ def test_a_draining_replica_leaves_what_is_to_be_stored_to_another(two_replicas:
     replicas.fleet.until(lambda: replicas.slots_used() == 3, "all jobs to run")
     assert draining.stop() == 0
     thread.join()
-    for told in (chunks, plain):
+    for followed in (chunks, plain):
         with pytest.raises(openai.APIError, match="shut down"):
-            list(told)
+            list(followed)
     replicas.first()
     assert replicas.until_stored("drained").id == chunk.id
     assert replicas.until_stored("drained too").choices[0].finish_reason == "stop"

@@ -167,7 +167,7 @@ def test_every_error_names_its_code(session_fleet: Fleet, path: str, body: objec
     assert post(session_fleet, CHAT, {"messages": HELLO, "max_tokens": 2})[0] == 200
 
 
-def test_the_wrong_method_is_told_in_azures_form(session_fleet: Fleet) -> None:
+def test_a_wrong_method_gets_an_error_in_azures_form(session_fleet: Fleet) -> None:
     status, headers, body = session_fleet.request("GET", CHAT)
     assert (status, headers["x-ms-error-code"], headers["allow"]) == (405, "method_not_allowed", "OPTIONS, POST")
     assert json.loads(body)["status"] == 405

@@ -140,7 +140,7 @@ def test_models_are_listed_and_described(session_fleet: Fleet) -> None:
     assert missing.value.code == "model_not_found"
 
 
-def test_unknown_routes_and_methods_are_told_in_the_dialects_form(session_fleet: Fleet) -> None:
+def test_unknown_routes_and_methods_get_errors_in_the_dialects_form(session_fleet: Fleet) -> None:
     status, _, body = session_fleet.request("GET", "/v1/nothing")
     assert (status, json.loads(body)["error"]["type"]) == (404, "invalid_request_error")
     status, headers, body = session_fleet.request("PUT", "/v1/chat/completions")

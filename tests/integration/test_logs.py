@@ -84,7 +84,7 @@ def test_a_client_that_leaves_is_an_aborted_request(empty_fleet: Fleet) -> None:
     assert [(line["outcome"], line["status"]) for line in requests(fleet)] == [("aborted", "200")]
 
 
-def test_an_outage_of_the_store_and_its_end_are_told_once(small_fleet: Fleet) -> None:
+def test_an_outage_of_the_store_and_its_end_are_logged_once(small_fleet: Fleet) -> None:
     fleet = small_fleet
     fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
     fleet.store.kill()
@@ -96,12 +96,12 @@ def test_an_outage_of_the_store_and_its_end_are_told_once(small_fleet: Fleet) ->
     fleet.until(lambda: post(fleet, BODY) == 200, "an answer")
     for log in logs:
         text = log.read_text()
-        told = re.findall(r" (?:WARNING|ERROR) .*$", text, re.MULTILINE)
+        logged = re.findall(r" (?:WARNING|ERROR) .*$", text, re.MULTILINE)
         assert (len(re.findall("the store fails", text)), len(re.findall("works again", text))) == (1, 1), text
-        assert len(told) == 2, text
+        assert len(logged) == 2, text
 
 
-def test_a_workers_death_and_the_takeover_are_told_once(empty_fleet: Fleet) -> None:
+def test_a_workers_death_and_the_takeover_are_logged_once(empty_fleet: Fleet) -> None:
     fleet = empty_fleet
     workers = [fleet.worker(*SIMULATED[:-1], "0.1") for _ in range(2)]
     fleet.api()

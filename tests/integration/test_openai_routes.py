@@ -174,11 +174,11 @@ def test_obfuscation(session_fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "returned"),
     [(None, None), ("auto", "default"), ("default", "default"), ("flex", "flex"), ("fast", "priority")],
 )
-def test_the_tier_is_named_to_those_who_ask_for_one(session_fleet: Fleet, asked: Any, told: str | None) -> None:
-    assert chat(session_fleet, max_tokens=1, service_tier=asked).service_tier == told
+def test_the_tier_is_named_to_those_who_ask_for_one(session_fleet: Fleet, asked: Any, returned: str | None) -> None:
+    assert chat(session_fleet, max_tokens=1, service_tier=asked).service_tier == returned
 
 
 def test_waiting_requests_are_served_by_their_tier(empty_fleet: Fleet) -> None:

@@ -47,16 +47,16 @@ def test_a_streamed_answer_equals_the_whole_one(session_fleet: Fleet) -> None:
 
 
 def test_a_stop_string_is_shown_in_streams_and_where_asked_for(session_fleet: Fleet) -> None:
-    def told(**fields: Any) -> str:
+    def answer_to(**fields: Any) -> str:
         text: str = post(session_fleet, messages=SAY, stop="two", **fields)[1]["choices"][0]["message"]["content"]
         return text
 
-    assert told() == "one "
-    assert told(include_stop_str_in_output=True) == "one two"
+    assert answer_to() == "one "
+    assert answer_to(include_stop_str_in_output=True) == "one two"
     assert text_of(stream(session_fleet, messages=SAY, stop="two")) == "one two"
 
 
-def test_log_probabilities_are_told_for_the_chosen_tokens(session_fleet: Fleet) -> None:
+def test_the_chosen_tokens_have_log_probabilities(session_fleet: Fleet) -> None:
     _, whole = post(session_fleet, messages=SAY, logprobs=True)
     tokens = whole["choices"][0]["logprobs"]["content"]
     assert "".join(token["token"] for token in tokens) == "one two three"
@@ -112,7 +112,7 @@ def test_plain_completions_are_served_too(session_fleet: Fleet) -> None:
     assert raw.endswith(b"data: [DONE]\n\n")
 
 
-def test_the_raw_text_is_told_to_those_who_want_special_tokens(session_fleet: Fleet) -> None:
+def test_special_tokens_are_kept_on_request(session_fleet: Fleet) -> None:
     said = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
     fields: dict[str, Any] = {
         "messages": [{"role": "user", "content": f"[[say {said}]]"}],

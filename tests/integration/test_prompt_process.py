@@ -136,7 +136,7 @@ async def test_stopping_refuses_whoever_waits_and_ends_the_process(faulty: Promp
     ("context_length", "reason"),
     [(1, "no such tokenizer"), (2, "the prompt process ended with exit code 0 while it loaded")],
 )
-async def test_a_tokenizer_that_does_not_load_is_told(tmp_path: Path, context_length: int, reason: str) -> None:
+async def test_a_tokenizer_that_does_not_load_is_reported(tmp_path: Path, context_length: int, reason: str) -> None:
     options = PromptOptions(engine="simulated", path=str(tmp_path), context_length=context_length)
     process = PromptProcess(options, module=FAULTY)
     await process.start()
@@ -166,7 +166,7 @@ async def test_too_many_replacements_that_die_while_they_load_are_an_error(
         await faulty.ended()
 
 
-async def test_a_missing_model_is_told_by_the_real_child() -> None:
+async def test_the_real_child_reports_a_missing_model() -> None:
     process = PromptProcess(PromptOptions(engine="openvino", path="/no/such/model.gguf", context_length=10))
     await process.start()
     with pytest.raises(PromptError, match=r"/no/such/model\.gguf can't be loaded"):

@@ -14,7 +14,7 @@ SAID: list[Any] = [{"role": "user", "content": "[[say <think>Two and two.</think
 AZURE = "/chat/completions?api-version=2024-05-01-preview"
 
 
-def test_it_is_told_apart_and_counted(session_fleet: Fleet) -> None:
+def test_it_is_separated_and_counted(session_fleet: Fleet) -> None:
     with session_fleet.client() as client:
         answer = rechecked(
             client.chat.completions.create(model="sim", messages=SAID, reasoning_effort="low", logprobs=True)

@@ -62,7 +62,7 @@ def test_a_stream_that_the_store_has_forgotten_ends_with_an_error(small_fleet: F
     assert small_fleet.client().chat.completions.create(model="sim", messages=HELLO, max_tokens=3)
 
 
-def test_in_an_outage_new_requests_are_told_to_come_back(small_fleet: Fleet) -> None:
+def test_new_requests_get_a_retry_after_in_an_outage(small_fleet: Fleet) -> None:
     small_fleet.store.kill()
     assert small_fleet.status("/ready") == 503
     assert small_fleet.status("/live") == 200

@@ -123,7 +123,7 @@ def test_commands_find_the_running_instance_by_themselves(up: Up) -> None:
     assert "valid" in vinoqueue(up.runtime, "key", "list").stdout
 
 
-def test_two_instances_side_by_side_are_told_apart(up: Up, tmp_path: Path) -> None:
+def test_two_instances_are_distinguished(up: Up, tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     other = Up(tmp_path / "second", up.runtime)
     try:
@@ -215,7 +215,7 @@ def test_without_its_store_it_ends_and_says_so(up: Up) -> None:
     assert not any(map(alive, tree))
 
 
-def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path, runtime: Path) -> None:
+def test_a_port_in_use_is_reported_before_anything_starts(tmp_path: Path, runtime: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         up = Up(tmp_path, runtime, "--port", str(taken))
@@ -225,7 +225,7 @@ def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path, runtime: P
     assert "Starting" not in up.output
 
 
-def test_a_store_that_does_not_answer_is_told_before_anything_starts(tmp_path: Path, runtime: Path) -> None:
+def test_a_store_that_does_not_answer_is_reported_before_anything_starts(tmp_path: Path, runtime: Path) -> None:
     up = Up(tmp_path, runtime, "--redis-url", "redis://127.0.0.1:1/0")
     assert up.process.wait(PATIENCE) == 1
     assert "Redis can't be reached" in up.output

@@ -41,7 +41,7 @@ def attacked_fleet(tmp_path: Path) -> Iterator[Fleet]:
         yield running
 
 
-def test_replicas_start_and_serve_beside_records_that_they_cannot_read(attacked_fleet: Fleet) -> None:
+def test_replicas_start_and_serve_despite_unreadable_records(attacked_fleet: Fleet) -> None:
     fleet = attacked_fleet
     replica = fleet.processes[-1]
 

@@ -69,7 +69,7 @@ async def test_a_key_without_limits_costs_no_call(admission: Admission, server: 
     assert (ticket.tenant, ticket.headers, ticket.reservation) == ("key-1", {}, None)
 
 
-async def test_who_is_not_known_is_told_nothing_but_the_mask(admission: Admission, redis: FakeAsyncRedis) -> None:
+async def test_an_unknown_key_is_shown_masked_only(admission: Admission, redis: FakeAsyncRedis) -> None:
     made, secret = new_key(key())
     await put_key(redis, made)
     assert await admission.identify({"api-key": secret}) == made
@@ -143,7 +143,7 @@ async def test_each_choice_is_counted_and_the_prompt_once(admission: Admission) 
     assert ticket.reservation.tokens == pytest.approx(100 + 4 * 50, abs=10)
 
 
-async def test_what_can_never_fit_is_told_without_a_time(admission: Admission, redis: FakeAsyncRedis) -> None:
+async def test_what_can_never_fit_gets_no_retry_time(admission: Admission, redis: FakeAsyncRedis) -> None:
     refusal = await refused(admission, key(tokens_per_minute=200), chat(max_tokens=2**31 - 1, n=128))
     assert isinstance(refusal, LimitReached)
     assert (refusal.problem.kind, refusal.problem.retry_after) == (ProblemKind.TOKENS_LIMITED, None)
@@ -166,7 +166,7 @@ async def test_a_refusal_brings_the_state_of_the_limits(admission: Admission) ->
     assert refusal.headers["x-ratelimit-remaining-requests"] == "0"
 
 
-async def test_who_has_no_place_is_told_no_time_that_nobody_knows(admission: Admission) -> None:
+async def test_no_retry_time_is_given_when_none_is_known(admission: Admission) -> None:
     of = key(concurrency=1)
     await admission.admit(of, chat(), {})
     problem = (await refused(admission, of, chat())).problem

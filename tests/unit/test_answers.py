@@ -91,7 +91,7 @@ def reasons(chunks: Iterable[dict[str, Any]]) -> dict[int, str]:
     return {choice["index"]: choice["finish_reason"] for choice in choices if choice["finish_reason"]}
 
 
-def told(chunks: Iterable[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+def logprobs_of(chunks: Iterable[dict[str, Any]]) -> list[tuple[str, list[str]]]:
     """Each chunk's text and its tokens, for chunks that have tokens."""
     choices = [choice for chunk in chunks for choice in chunk["choices"] if choice["logprobs"]]
     return [
@@ -143,7 +143,7 @@ async def test_images_count_once_for_all_choices_of_a_prompt() -> None:
     assert tally.usage().prompt_tokens == 21
 
 
-async def test_tokens_are_told_with_their_text() -> None:
+async def test_tokens_come_with_their_text() -> None:
     events: list[Event] = [
         STARTED,
         Delta(0, (1,), "", (-1.0,), (b"\xc3",)),
@@ -152,7 +152,7 @@ async def test_tokens_are_told_with_their_text() -> None:
         Finished(5, "stop"),
     ]
     chunks = await streamed(asked(sampling=LOGPROBS, stream=True), events)
-    assert told(chunks) == [("é", ["\N{REPLACEMENT CHARACTER}"] * 2), (" old", [" ol", "d"])]
+    assert logprobs_of(chunks) == [("é", ["\N{REPLACEMENT CHARACTER}"] * 2), (" old", [" ol", "d"])]
     (choice,) = await whole(asked(sampling=LOGPROBS), events)
     assert choice.logprobs == (
         TokenLogprob(b"\xc3", -1.0),
@@ -162,7 +162,7 @@ async def test_tokens_are_told_with_their_text() -> None:
     )
 
 
-async def test_tokens_of_a_stop_string_are_not_told() -> None:
+async def test_tokens_of_a_stop_string_are_left_out() -> None:
     # "STOP" was the stop string: what was held back for it never shows, nor does the token that ends the text.
     events: list[Event] = [
         STARTED,
@@ -182,10 +182,10 @@ async def test_text_held_back_to_the_end_brings_its_tokens() -> None:
         Delta(1, (2,), "ST.", (-2.0,), (b".",)),
         Finished(2, "stop"),
     ]
-    assert told(await streamed(asked(sampling=LOGPROBS), events)) == [("ST.", ["ST", "."])]
+    assert logprobs_of(await streamed(asked(sampling=LOGPROBS), events)) == [("ST.", ["ST", "."])]
 
 
-async def test_an_answer_cut_off_by_length_tells_every_token() -> None:
+async def test_an_answer_cut_off_by_length_has_every_token() -> None:
     events: list[Event] = [
         STARTED,
         Delta(0, (1,), "a", (-1.0,), (b"a",)),
@@ -195,11 +195,11 @@ async def test_an_answer_cut_off_by_length_tells_every_token() -> None:
     (choice,) = await whole(asked(sampling=LOGPROBS), events)
     assert (choice.text, choice.logprobs) == ("a", (TokenLogprob(b"a", -1.0), TokenLogprob(b"\xf0\x9f", -2.0)))
     chunks = await streamed(asked(sampling=LOGPROBS), events)
-    assert told(chunks) == [("a", ["a"]), ("", ["\N{REPLACEMENT CHARACTER}"])]
+    assert logprobs_of(chunks) == [("a", ["a"]), ("", ["\N{REPLACEMENT CHARACTER}"])]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.lists(st.integers(1, 4), max_size=20))
-async def test_however_a_text_is_cut_its_tokens_are_told_once_and_in_order(text: str, sizes: list[int]) -> None:
+async def test_tokens_come_once_and_in_order_however_a_text_is_split(text: str, sizes: list[int]) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")()
     left = text.encode()
     pieces: list[bytes] = []
@@ -289,7 +289,7 @@ async def test_a_call_that_is_cut_off_is_no_content(tail: str) -> None:
     assert reasons(chunks) == {0: "length"}
 
 
-async def test_a_call_with_a_name_is_told_as_far_as_it_came() -> None:
+async def test_an_incomplete_call_with_a_name_is_kept() -> None:
     request = asked(tools=(Tool(name="f"),))
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
     (choice,) = await whole(request, said(CALL[: CALL.index("1")], reason="length", started=started))
@@ -314,7 +314,7 @@ async def test_a_guided_text_is_all_calls() -> None:
     assert len({call.id for call in choice.calls}) == 2
 
 
-async def test_reasoning_is_told_apart_and_counted() -> None:
+async def test_reasoning_is_separated_and_counted() -> None:
     tally = UsageRecorder()
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", reasoning="think", in_reasoning=True)
     (choice,) = await whole(asked(), said("Hm", "m.", "</think>", "Hi", started=started), tally=tally)
@@ -381,7 +381,7 @@ async def test_the_failure_of_one_choice_is_that_of_all(last: Event, fields: dic
     assert chunks[-1]["error"]["message"] == "It was lost."
 
 
-async def test_the_whole_is_handed_over_before_the_end_is_told() -> None:
+async def test_the_whole_is_handed_over_before_the_end_is_sent() -> None:
     seen: list[Any] = []
 
     async def keep(choices: list[Choice]) -> None:

@@ -41,7 +41,7 @@ def test_tokens_on_time_are_not_late() -> None:
     assert lateness(streams) == pytest.approx([0.0] * 10)
 
 
-def test_what_is_late_is_told_by_how_much() -> None:
+def test_lateness_is_measured() -> None:
     on_time = [100.0 + second for second in range(6)]
     held_up = [100.5, 101.0, 102.25, 103.0, 104.0, 105.0]
     late = lateness([on_time, held_up])

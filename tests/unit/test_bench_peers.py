@@ -12,12 +12,12 @@ from bench.peers.environment import Unavailable, run
 from bench.peers.server import Server
 
 
-def test_a_command_that_fails_is_told_with_its_last_words() -> None:
+def test_a_failed_command_is_reported_with_its_last_output() -> None:
     with pytest.raises(Unavailable, match=r"it can't be made: first / no compiler here"):
         run([sys.executable, "-c", "print('first'); raise SystemExit('no compiler here')"], "it can't be made")
 
 
-def test_a_server_that_ends_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_server_that_ends_is_reported_with_its_last_output(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="did not start: no such model"):
         Server([sys.executable, "-c", "raise SystemExit('no such model')"], 1, tmp_path / "log")
 

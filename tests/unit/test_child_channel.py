@@ -50,7 +50,7 @@ def test_polling_returns_nothing_when_nothing_has_come(ends: tuple[socket.socket
     assert channel.receive(0) == []
 
 
-def test_the_parents_end_is_told(ends: tuple[socket.socket, Channel]) -> None:
+def test_the_end_of_the_parent_is_noticed(ends: tuple[socket.socket, Channel]) -> None:
     parent, channel = ends
     parent.sendall(framed([1]))
     parent.close()

@@ -147,7 +147,7 @@ def test_what_only_the_class_itself_checks_is_a_usage_error_too() -> None:
     assert run.exit_code == 2
 
 
-def test_a_type_without_a_command_line_form_is_told_at_once() -> None:
+def test_a_type_without_a_command_line_form_is_refused_at_once() -> None:
     class Odd(Settings):
         """A class with a field that no flag can hold."""
 
@@ -158,7 +158,7 @@ def test_a_type_without_a_command_line_form_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [ApiSettings, WorkerSettings, UpSettings])
-def test_help_tells_every_flag_with_its_variable_and_meaning(kind: type[Settings]) -> None:
+def test_help_lists_every_flag_with_its_variable_and_meaning(kind: type[Settings]) -> None:
     text = " ".join(Run(kind)("--help").split()).replace("- ", "-")
     for name, field in kind.model_fields.items():
         assert f"--{name.replace('_', '-')}" in text
@@ -347,13 +347,13 @@ def test_up_has_every_setting() -> None:
         ("VINOQUEUE_MAX_LAPSE", "VINOQUEUE_MAX_LOST_WORKERS"),
     ],
 )
-def test_a_typo_in_a_variable_is_told_with_the_nearest_name(typo: str, meant: str) -> None:
+def test_a_typo_in_a_variable_is_reported_with_the_nearest_name(typo: str, meant: str) -> None:
     outcome = CliRunner().invoke(main, ["version"], env={typo: "1"})
     assert outcome.exit_code == 0
     assert outcome.stderr == f"Warning: {typo} is not a setting and has no effect. Did you mean {meant}?\n"
 
 
-def test_an_unknown_variable_like_no_setting_is_told_without_a_guess() -> None:
+def test_an_unknown_variable_unlike_any_setting_is_reported_without_a_guess() -> None:
     outcome = CliRunner().invoke(main, ["version"], env={"VINOQUEUE_COLOUR_SCHEME": "1"})
     assert outcome.stderr == "Warning: VINOQUEUE_COLOUR_SCHEME is not a setting and has no effect.\n"
 
@@ -382,13 +382,13 @@ def test_a_child_process_does_not_repeat_the_warning() -> None:
 
 
 @pytest.mark.parametrize(("typo", "meant"), [("stauts", "status"), ("worke", "worker"), ("keys", "key")])
-def test_a_typo_in_a_command_is_told_with_the_nearest_name(typo: str, meant: str) -> None:
+def test_a_typo_in_a_command_is_reported_with_the_nearest_name(typo: str, meant: str) -> None:
     outcome = CliRunner().invoke(main, [typo])
     assert outcome.exit_code == 2
     assert f"No such command '{typo}'. Did you mean '{meant}'?" in outcome.stderr
 
 
-def test_an_unknown_command_like_no_other_is_told_without_a_guess() -> None:
+def test_an_unknown_command_unlike_any_other_is_reported_without_a_guess() -> None:
     outcome = CliRunner().invoke(main, ["xyzzy"])
     assert outcome.exit_code == 2
     assert outcome.stderr.endswith("No such command 'xyzzy'.\n")

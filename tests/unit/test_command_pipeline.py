@@ -66,7 +66,7 @@ async def test_a_question_that_is_given_up_leaves_the_others_their_answers(
     assert given_up.cancelled()
 
 
-async def test_whoever_waits_is_told_that_the_store_has_gone_and_the_next_one_finds_it_again(
+async def test_waiting_calls_fail_when_the_store_goes_and_the_next_one_reconnects(
     store: LittleStore, pipeline: CommandPipeline
 ) -> None:
     results = await asyncio.gather(pipeline.execute("HANG", "UP"), pipeline.execute("QUEUED"), return_exceptions=True)
@@ -101,14 +101,14 @@ async def test_a_store_that_is_no_master_any_more_is_left(store: LittleStore, pi
     assert len(store.connections) == 2
 
 
-async def test_who_waits_when_it_is_closed_is_told(store: LittleStore, pipeline: CommandPipeline) -> None:
+async def test_waiting_calls_fail_when_it_is_closed(store: LittleStore, pipeline: CommandPipeline) -> None:
     waiting = await unanswered(store, pipeline)
     pipeline.close()
     with pytest.raises(ConnectionError):
         await waiting
 
 
-async def test_who_waits_for_the_line_when_it_is_closed_is_told(store: LittleStore) -> None:
+async def test_calls_that_wait_for_the_connection_fail_when_it_is_closed(store: LittleStore) -> None:
     store.silent = True
     pipeline = CommandPipeline(raw_connection(store.url), patience=PATIENCE)
     waiting = asyncio.create_task(pipeline.execute("ECHO", "x"))

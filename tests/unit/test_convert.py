@@ -212,12 +212,12 @@ def test_a_model_states_groups_of_activations_no_longer_than_those_of_its_weight
     assert compress(_layers(256), form)[1].get("CPU", {}).get("DYNAMIC_QUANTIZATION_GROUP_SIZE") == group
 
 
-def test_groups_that_do_not_fit_are_told() -> None:
+def test_groups_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ModelError, match="int4 in groups of 48"):
         compress(_layers(128), Weights(group=48))
 
 
-def test_nncf_that_is_missing_is_told_before_anything_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_nncf_is_reported_before_anything_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "nncf" else real(name))
     with pytest.raises(ModelError, match=r"pip install --editable '\.\[convert\]'"):
@@ -290,7 +290,7 @@ def test_options_that_make_no_sense_are_usage_errors(options: tuple[str, ...], m
     assert (outcome.exit_code, message in outcome.output) == (2, True), outcome.output
 
 
-def test_the_command_tells_what_was_wrong_with_the_source(tmp_path: Path) -> None:
+def test_the_command_reports_what_is_wrong_with_the_source(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(main, ["model", "convert", "no-such", str(tmp_path / "new"), "--weights", "f16"])
     assert outcome.exit_code == 1
     assert "'no-such' was not found" in outcome.output

@@ -50,7 +50,7 @@ def test_what_the_interface_leaves_open_stays_open() -> None:
         (["temperature"], set()),
     ],
 )
-def test_a_folders_generation_config_tells_what_the_model_sets(
+def test_a_folders_generation_config_gives_the_models_defaults(
     tmp_path: Path, config: object, stated: set[str]
 ) -> None:
     (tmp_path / "generation_config.json").write_text(json.dumps(config))

@@ -34,7 +34,7 @@ def test_a_containers_limit_counts_too(tmp_path: Path) -> None:
     assert free_memory(*machine(tmp_path, free=2 * GB, limit=str(GB), used=2 * GB)) == 0
 
 
-def test_a_system_that_tells_nothing_has_none(tmp_path: Path) -> None:
+def test_a_system_without_information_has_none(tmp_path: Path) -> None:
     assert free_memory(tmp_path / "meminfo", tmp_path) == 0
 
 
@@ -63,7 +63,7 @@ def test_device_properties_keep_their_types() -> None:
     assert options().plugin_config == {}
 
 
-def test_there_is_no_prefix_caching_beside_a_draft_model() -> None:
+def test_there_is_no_prefix_caching_with_a_draft_model() -> None:
     assert options().prefix_caching
     assert not options(draft_model="draft").prefix_caching
     assert not options(prefix_caching=False).prefix_caching

@@ -41,7 +41,7 @@ async def engine() -> AsyncIterator[ReportingEngine]:
     await process.stop()
 
 
-async def test_loading_tells_its_stages_and_then_the_facts() -> None:
+async def test_loading_reports_its_stages_and_then_the_engine_info() -> None:
     stages: list[str] = []
     process = ReportingEngine(options(), stages.append)
     await process.start()

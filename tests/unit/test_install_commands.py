@@ -8,13 +8,13 @@ PLACES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "api", "worker"
 TEXT = {".md", ".py", ".yaml", ".Dockerfile"}
 
 
-def test_nobody_is_told_to_install_vinoqueue_from_an_index() -> None:
+def test_no_text_says_to_install_vinoqueue_from_an_index() -> None:
     files = [
         file for place in PLACES for file in ((ROOT / place).rglob("*") if (ROOT / place).is_dir() else [ROOT / place])
     ]
-    told = re.compile(r"pip install\b[^\n]*[\s'\"]vinoqueue\b")
+    command = re.compile(r"pip install\b[^\n]*[\s'\"]vinoqueue\b")
     offenders = [
-        str(file.relative_to(ROOT)) for file in files if file.suffix in TEXT and told.search(file.read_text("utf-8"))
+        str(file.relative_to(ROOT)) for file in files if file.suffix in TEXT and command.search(file.read_text("utf-8"))
     ]
     assert offenders == []
 

@@ -12,7 +12,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_an_outage_is_told_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_and_its_end_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
     store = Outage()
     for _ in range(5):
         store.failed("frames", ConnectionError("refused"))
@@ -27,7 +27,7 @@ def test_an_outage_is_told_once_and_its_end_once(caplog: pytest.LogCaptureFixtur
     assert caplog.messages[-1].startswith("the store works again after ")
 
 
-def test_the_next_outage_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_next_outage_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     store = Outage()
     for _ in range(2):
         store.failed("frames", ConnectionError("refused"))
@@ -35,7 +35,7 @@ def test_the_next_outage_is_told_again(caplog: pytest.LogCaptureFixture) -> None
     assert len(lines(caplog)) == 4
 
 
-def test_what_an_outage_does_not_explain_is_told_once_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_without_an_outage_is_logged_once_too(caplog: pytest.LogCaptureFixture) -> None:
     store = Outage()
     store.failed("frames", ConnectionError("refused"))
     for _ in range(3):

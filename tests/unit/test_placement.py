@@ -30,7 +30,7 @@ def test_all_but_the_first_are_left_to_others(cpus: set[int], left: set[int]) ->
     assert beside_engine(cpus) == left
 
 
-def test_a_process_stays_where_it_is_told_to(here: frozenset[int]) -> None:
+def test_a_process_stays_on_its_cpus(here: frozenset[int]) -> None:
     run_on({max(here)})
     assert own_cpus() == {max(here)}
     run_on(frozenset())

@@ -51,8 +51,8 @@ def test_any_body_is_a_request_or_a_refusal(fields: dict[str, object], messages:
         if problem is not None:
             reply = dialect.error(problem)
             assert 400 <= reply.status < 500
-            told = json.loads(reply.body)
-            assert problem.message == (told["message"] if "message" in told else told["error"]["message"])
+            reported = json.loads(reply.body)
+            assert problem.message == (reported["message"] if "message" in reported else reported["error"]["message"])
         if request is not None:
             assert decode_request(encode_request(request)) == request
 

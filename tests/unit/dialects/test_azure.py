@@ -58,9 +58,9 @@ def error_of(dialect: Azure, raw: bytes) -> tuple[int, dict[str, Any], str]:
     with pytest.raises(RequestRefused) as refusal:
         dialect.parse(raw)
     reply = dialect.error(refusal.value.problem)
-    told = json.loads(reply.body)
-    assert told["status"] == reply.status
-    return reply.status, told, reply.headers["x-ms-error-code"]
+    document = json.loads(reply.body)
+    assert document["status"] == reply.status
+    return reply.status, document, reply.headers["x-ms-error-code"]
 
 
 def test_paths_choose_the_dialect() -> None:
@@ -151,17 +151,17 @@ def test_the_model_is_chosen(headers: dict[str, str], serving: tuple[str, ...], 
 
 
 def test_without_a_word_one_of_several_models_is_not_guessed() -> None:
-    status, told, _ = error_of(azure(serving=("one", "two")), body())
-    assert (status, told["param"]) == (400, "model")
-    assert "'one', 'two'" in told["message"]
+    status, document, _ = error_of(azure(serving=("one", "two")), body())
+    assert (status, document["param"]) == (400, "model")
+    assert "'one', 'two'" in document["message"]
     assert error_of(azure(serving=()), body())[0] == 503
 
 
 @pytest.mark.parametrize("version", [None, "", "latest", "2024-05-01-beta", "2024-5-1", "2024-05-01-preview "])
 def test_the_api_version_must_have_the_references_form(version: str | None) -> None:
     query = {} if version is None else {"api-version": version}
-    status, told, code = error_of(azure(query=query), body())
-    assert (status, told["param"], code) == (400, "api-version", "invalid_api_version")
+    status, document, code = error_of(azure(query=query), body())
+    assert (status, document["param"], code) == (400, "api-version", "invalid_api_version")
 
 
 @pytest.mark.parametrize("version", ["2024-05-01", "2024-04-01-preview"])
@@ -172,8 +172,8 @@ def test_versions_of_that_form_are_taken(version: str) -> None:
 @pytest.mark.parametrize("word", [None, "error"])
 def test_extra_parameters_are_an_error_unless_allowed(word: str | None) -> None:
     headers = {} if word is None else {"extra-parameters": word}
-    status, told, code = error_of(azure(headers), body(top_k=3))
-    assert (status, told["param"], code) == (400, "top_k", "invalid_request")
+    status, document, code = error_of(azure(headers), body(top_k=3))
+    assert (status, document["param"], code) == (400, "top_k", "invalid_request")
 
 
 @pytest.mark.parametrize("word", ["drop", "ignore"])
@@ -191,20 +191,20 @@ def test_extra_parameters_can_be_passed_through() -> None:
 
 @pytest.mark.parametrize("field", ["store", "surprise"])
 def test_what_the_model_does_not_know_is_not_passed_through(field: str) -> None:
-    status, told, _ = error_of(azure(PASS), body(**{field: 1}))
-    assert (status, told["param"]) == (400, field)
+    status, document, _ = error_of(azure(PASS), body(**{field: 1}))
+    assert (status, document["param"]) == (400, field)
 
 
 def test_a_passed_parameter_with_a_wrong_value_is_unprocessable() -> None:
-    status, told, code = error_of(azure(PASS), body(top_k=-2))
+    status, document, code = error_of(azure(PASS), body(top_k=-2))
     assert (status, code) == (422, "integer_below_min_value")
-    assert told["detail"] == {"loc": ["body", "top_k"], "value": "-2"}
+    assert document["detail"] == {"loc": ["body", "top_k"], "value": "-2"}
 
 
 def test_an_unknown_word_for_extra_parameters_is_refused() -> None:
-    status, told, _ = error_of(azure({"extra-parameters": "maybe"}), body())
-    assert (status, told["param"]) == (400, "extra-parameters")
-    assert "'pass-through'" in told["message"]
+    status, document, _ = error_of(azure({"extra-parameters": "maybe"}), body())
+    assert (status, document["param"]) == (400, "extra-parameters")
+    assert "'pass-through'" in document["message"]
 
 
 @pytest.mark.parametrize(
@@ -223,15 +223,15 @@ def test_an_unknown_word_for_extra_parameters_is_refused() -> None:
 def test_values_that_the_model_can_not_take_are_unprocessable(
     fields: dict[str, Any], loc: list[str], value: str | None
 ) -> None:
-    status, told, code = error_of(azure(), body(**fields))
-    assert (status, told["error"], told["code"]) == (422, "Unprocessable Content", code)
-    assert told["detail"] == {"loc": ["body", *loc], "value": value}
-    assert sorted(told) == ["code", "detail", "error", "message", "status"]
+    status, document, code = error_of(azure(), body(**fields))
+    assert (status, document["error"], document["code"]) == (422, "Unprocessable Content", code)
+    assert document["detail"] == {"loc": ["body", *loc], "value": value}
+    assert sorted(document) == ["code", "detail", "error", "message", "status"]
 
 
 def test_a_long_value_is_not_repeated_whole() -> None:
-    _, told, _ = error_of(azure(), body(tool_choice="x" * 10_000))
-    assert len(told["detail"]["value"]) < 300
+    _, document, _ = error_of(azure(), body(tool_choice="x" * 10_000))
+    assert len(document["detail"]["value"]) < 300
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ def test_a_long_value_is_not_repeated_whole() -> None:
     ],
 )
 def test_other_modalities_are_not_found(part: dict[str, Any]) -> None:
-    status, told, code = error_of(azure(), body(messages=[{"role": "user", "content": [part]}]))
+    status, document, code = error_of(azure(), body(messages=[{"role": "user", "content": [part]}]))
     assert (status, code) == (404, "modality_not_supported")
-    assert sorted(told) == ["error", "message", "status"]
+    assert sorted(document) == ["error", "message", "status"]
 
 
 @pytest.mark.parametrize(
@@ -262,17 +262,17 @@ def test_both_forms_of_image_url(part: dict[str, Any], url: str) -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"\xff", b'{"messages": NaN}'])
 def test_a_body_that_is_no_json_object_is_a_bad_request(raw: bytes) -> None:
-    status, told, _ = error_of(azure(), raw)
+    status, document, _ = error_of(azure(), raw)
     assert status == 400
-    assert sorted(told) == ["code", "error", "message", "param", "status"]
+    assert sorted(document) == ["code", "error", "message", "param", "status"]
 
 
 @pytest.mark.parametrize("kind", list(ProblemKind))
 def test_every_kind_of_problem_has_a_form_and_a_code(kind: ProblemKind) -> None:
     reply = azure().error(Problem(kind=kind, message="why", retry_after=0.5))
-    told = json.loads(reply.body)
-    assert told["message"].endswith("why")
-    assert told["status"] == reply.status >= 400
+    document = json.loads(reply.body)
+    assert document["message"].endswith("why")
+    assert document["status"] == reply.status >= 400
     assert reply.headers["x-ms-error-code"]
     assert reply.headers["retry-after"] == "1"
 

@@ -213,12 +213,12 @@ def test_a_call_in_the_deprecated_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"), [("auto", "default"), ("default", "default"), ("flex", "flex"), ("priority", "priority")]
+    ("asked", "shown"), [("auto", "default"), ("default", "default"), ("flex", "flex"), ("priority", "priority")]
 )
-def test_the_tier_is_told_to_those_who_name_one(asked: Tier, told: str) -> None:
+def test_the_tier_is_returned_if_the_request_names_one(asked: Tier, shown: str) -> None:
     answer = rendering(tier=asked)
-    assert chunk(answer.opening(0)).service_tier == told
-    assert checked(ChatCompletion, answer.completion([], USAGE)).service_tier == told
+    assert chunk(answer.opening(0)).service_tier == shown
+    assert checked(ChatCompletion, answer.completion([], USAGE)).service_tier == shown
 
 
 def test_obfuscated_chunks_do_not_tell_their_texts_sizes() -> None:
@@ -305,7 +305,7 @@ def test_a_problem_brings_its_own_param_and_code() -> None:
     assert (error["param"], error["code"]) == ("prompt", "other")
 
 
-def test_the_time_to_come_back_is_told_in_both_units() -> None:
+def test_the_retry_time_is_sent_in_both_units() -> None:
     reply = OpenAI().error(Problem(kind=ProblemKind.QUEUE_FULL, message="full", retry_after=1.2))
     assert reply.headers == {"retry-after": "2", "retry-after-ms": "1200"}
 

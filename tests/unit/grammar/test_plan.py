@@ -198,12 +198,12 @@ def test_reasoning_that_the_prompt_has_closed_is_over() -> None:
     assert plan.constraint.kind == "grammar"
 
 
-def test_a_schema_beside_free_tools_leaves_both_open() -> None:
+def test_a_schema_with_optional_tools_allows_both() -> None:
     part = part_of(make_plan(request(tools=(NOW,), constraint=PERSON), HERMES, "").constraint)
     assert [element["type"] for element in part["elements"]] == ["grammar", "tag"]
 
 
-def test_tools_that_no_schema_can_guide_are_refused_beside_a_schema() -> None:
+def test_tools_without_a_grammar_are_refused_with_a_schema() -> None:
     with pytest.raises(RequestRefused, match="response_format"):
         make_plan(request(tools=(NOW,), constraint=PERSON), OutputFormat(tools="lfm2"), "")
 

@@ -60,7 +60,7 @@ def row_of(sequence: InPipeline) -> int:
 WISH = Sampling(top_logprobs=1)
 
 
-def test_rows_are_told_by_token_and_position() -> None:
+def test_rows_are_identified_by_token_and_position() -> None:
     first, second, third = (InPipeline(5, position, WISH) for position in (3, 9, 4))
     step([first, second, third], [(5, 9), (5, 4), (5, 3)])
     assert [row_of(one) for one in (first, second, third)] == [2, 0, 1]

@@ -59,7 +59,7 @@ SMOLLM2 = "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|
         ("", OutputFormat()),
     ],
 )
-def test_the_template_tells_the_format(template: str, output: OutputFormat) -> None:
+def test_the_format_is_detected_from_the_template(template: str, output: OutputFormat) -> None:
     assert detect(template) == output
 
 
@@ -71,7 +71,7 @@ def test_the_template_tells_the_format(template: str, output: OutputFormat) -> N
         ("<|im_start|>user\nSay <think><|im_end|>\n<|im_start|>assistant\n", False),
     ],
 )
-def test_the_end_of_the_prompt_tells_whether_reasoning_is_open(prompt: str, opened: bool) -> None:
+def test_open_reasoning_is_detected_at_the_end_of_the_prompt(prompt: str, opened: bool) -> None:
     assert OutputFormat(reasoning="think").opens_reasoning(prompt) is opened
     assert not OutputFormat(tools="hermes").opens_reasoning(prompt)
 

@@ -22,7 +22,7 @@ NAMES = st.from_regex(r"[a-z_]{1,8}", fullmatch=True)
 
 
 @given(st.dictionaries(TEXT, VALUES, max_size=4), st.booleans())
-def test_json_arguments_are_told_as_they_were_written(arguments: dict[str, Any], spaced: bool) -> None:
+def test_json_arguments_are_passed_on_unchanged(arguments: dict[str, Any], spaced: bool) -> None:
     text = json.dumps(arguments, ensure_ascii=spaced, indent=2 if spaced else None)
     parser = parser_for(OutputFormat(tools="hermes"), TOOLS)
     assert parser is not None

@@ -90,9 +90,14 @@ class Handle:
 
 def test_last_outputs_get_the_number_of_prompt_tokens() -> None:
     counts = PromptCounts()
-    counts.add(cast(GenerationHandle, Handle(82)), Output(1, 5, None, "stop"))
-    counts.add(cast(GenerationHandle, Handle(None)), Output(2, 0, None, "exhausted"))
+    counts.add(cast(GenerationHandle, Handle(82)), 0, Output(1, 5, None, "stop"))
+    counts.add(cast(GenerationHandle, Handle(None)), 0, Output(2, 0, None, "exhausted"))
+    counts.add(cast(GenerationHandle, Handle(82)), 30, Output(3, 35, None, "stop"))
     assert counts.waiting
-    assert counts.counted() == [Output(1, 5, None, "stop", (), 82), Output(2, 0, None, "exhausted")]
+    assert counts.counted() == [
+        Output(1, 5, None, "stop", (), 82),
+        Output(2, 0, None, "exhausted"),
+        Output(3, 35, None, "stop", (), 52),
+    ]
     assert not counts.waiting
     assert counts.counted() == []

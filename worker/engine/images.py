@@ -51,27 +51,30 @@ class PromptCounts:
     """
 
     def __init__(self) -> None:
-        self._uncounted: list[tuple[GenerationHandle, StepOutput]] = []
+        self._uncounted: list[tuple[GenerationHandle, int, StepOutput]] = []
 
     @property
     def waiting(self) -> bool:
         """Whether there are outputs that :meth:`counted` has not returned yet."""
         return bool(self._uncounted)
 
-    def add(self, handle: GenerationHandle, output: StepOutput) -> None:
-        """Queue the last output of a sequence whose request has ended or is cancelled."""
-        self._uncounted.append((handle, output))
+    def add(self, handle: GenerationHandle, generated: int, output: StepOutput) -> None:
+        """Queue the last output of a sequence whose request has ended or is cancelled.
+
+        ``generated`` is the number of tokens of an earlier attempt that the pipeline got as part of the prompt.
+        """
+        self._uncounted.append((handle, generated, output))
 
     def counted(self) -> list[StepOutput]:
         """After a step: return and forget the queued outputs."""
-        outputs = [_counted(handle, output) for handle, output in self._uncounted]
+        outputs = [_counted(*uncounted) for uncounted in self._uncounted]
         self._uncounted.clear()
         return outputs
 
 
-def _counted(handle: GenerationHandle, output: StepOutput) -> StepOutput:
+def _counted(handle: GenerationHandle, generated: int, output: StepOutput) -> StepOutput:
     try:
-        tokens = handle.get_perf_metrics().get_num_input_tokens()
+        tokens = handle.get_perf_metrics().get_num_input_tokens() - generated
     except RuntimeError:
         tokens = 0  # the pipeline never ran the request
     return msgspec.structs.replace(output, prompt_tokens=tokens)

@@ -329,7 +329,8 @@ class OpenVINOEngine:
         self._drop(running)
         if not running.generation.sequence.images:
             return [output]
-        self._prompt_counts.add(running.handle, output)
+        generated = len(running.given) - len(running.generation.sequence.prompt)
+        self._prompt_counts.add(running.handle, generated, output)
         return []
 
     def _read_prompt(self, number: int, running: Running) -> None:

@@ -1,0 +1,291 @@
+"""Images in the engine and through the service: mixed batches, limits, resumption, and engines and workers that die."""
+
+import base64
+import io
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy
+import pytest
+from PIL import Image
+
+from shared.protocol.errors import ProblemKind
+from shared.protocol.request import Constraint, PromptScoring, Sampling
+from tests.support.engine_driver import options
+from tests.support.engine_outputs import text_of, tokens_of
+from tests.support.fleet import Fleet, Process, fleet
+from tests.support.processes import family
+from worker.engine.interface import EngineLoadError, EngineRefusal, PlacedImage, Refused, Sequence, StepOutput
+from worker.engine.openvino import OpenVINOEngine
+from worker.engine.options import EngineOptions
+
+MODELS = Path(__file__).parents[1] / "models"
+NAMES = ("llava-random",)
+CONTEXT = 2048
+PROMPT = tuple(range(40, 60))
+
+
+def engine_options(name: str, **fields: Any) -> EngineOptions:
+    return msgspec.structs.replace(options(str(MODELS / name), **fields), context_length=CONTEXT)
+
+
+def image(at: int, seed: int, width: int = 112, height: int = 84) -> PlacedImage:
+    pixels = numpy.random.default_rng(seed).integers(0, 255, (height, width, 3), dtype=numpy.uint8)
+    return PlacedImage(at, width, height, pixels.tobytes())
+
+
+class Driver:
+    """An engine that runs sequences to their ends."""
+
+    def __init__(self, name: str) -> None:
+        self.engine = OpenVINOEngine(engine_options(name), lambda stage: None)
+        self._numbers = iter(range(1, 10_000))
+
+    def sequence(self, *images: PlacedImage, generated: tuple[int, ...] = (), constraint: Constraint | None = None,
+                 **sampling: Any) -> Sequence:  # fmt: skip
+        fields = {"temperature": 0.0, "seed": 1, "max_tokens": 30, "ignore_eos": True, **sampling}
+        return Sequence(
+            number=next(self._numbers),
+            prompt=PROMPT,
+            images=images,
+            sampling=Sampling(**fields),
+            generated=generated,
+            constraint=constraint,
+        )
+
+    def run(self, *sequences: Sequence) -> tuple[list[list[StepOutput]], list[Refused]]:
+        outputs: dict[int, list[StepOutput]] = {sequence.number: [] for sequence in sequences}
+        refused: list[Refused] = []
+        for sequence in sequences:
+            self.engine.add(sequence)
+        while self.engine.busy():
+            for output in self.engine.step():
+                outputs[output.number].append(output)
+            refused += self.engine.refused()
+        return list(outputs.values()), refused
+
+    def tokens(self, *sequences: Sequence) -> list[tuple[int, ...]]:
+        outputs, refused = self.run(*sequences)
+        assert not refused
+        assert all(one[-1].reason == "length" for one in outputs)
+        return [tokens_of(one) for one in outputs]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    driver = Driver(request.param)
+    yield driver
+    assert driver.engine.gauges().requests == 0
+
+
+def test_a_mixed_batch_gives_each_sequence_the_tokens_that_it_gets_alone(driver: Driver) -> None:
+    one, two = image(5, 1), image(12, 2, 60, 200)
+    kinds: list[tuple[PlacedImage, ...]] = [(), (one,), (two,), (one, two), (), (image(0, 3),), (image(20, 4),)]
+    together = driver.tokens(*(driver.sequence(*images) for images in kinds))
+    alone = [driver.tokens(driver.sequence(*images))[0] for images in kinds]
+    assert together == alone
+    assert len(set(together)) == 6  # the two texts without images are the same
+
+
+@pytest.mark.parametrize("cut", [1, 2, 11, 29])
+def test_an_interrupted_sequence_goes_on_with_the_same_tokens(driver: Driver, cut: int) -> None:
+    for images in ((), (image(5, 1), image(12, 2))):
+        whole = driver.tokens(driver.sequence(*images))[0]
+        resumed = driver.sequence(*images, generated=whole[:cut])
+        (outputs,), _ = driver.run(resumed)
+        assert tokens_of(outputs) == whole[cut:]
+        (undisturbed,), _ = driver.run(driver.sequence(*images))
+        assert outputs[-1].prompt_tokens == undisturbed[-1].prompt_tokens
+
+
+@pytest.mark.parametrize("sampling", [{"frequency_penalty": 1.5}, {"repetition_penalty": 1.7}])
+def test_penalties_count_tokens_of_earlier_attempts(driver: Driver, sampling: dict[str, float]) -> None:
+    whole = driver.tokens(driver.sequence(image(5, 1), **sampling))[0]
+    assert whole != driver.tokens(driver.sequence(image(5, 1)))[0]
+    assert driver.tokens(driver.sequence(image(5, 1), generated=whole[:11], **sampling)) == [whole[11:]]
+
+
+def test_constraints_hold_for_prompts_with_images_and_are_resumed(driver: Driver) -> None:
+    schema = (
+        '{"type":"object","properties":{"a":{"enum":["red","blue"]}},"required":["a"],"additionalProperties":false}'
+    )
+    constraint = Constraint(kind="json_schema", value=schema)
+    (outputs,), _ = driver.run(driver.sequence(image(5, 1), constraint=constraint, ignore_eos=False, max_tokens=200))
+    text, tokens = text_of(outputs), tokens_of(outputs)
+    assert outputs[-1].reason == "stop"
+    assert msgspec.json.decode(text)["a"] in ("red", "blue")
+    again = driver.sequence(image(5, 1), constraint=constraint, ignore_eos=False, max_tokens=200, generated=tokens[:4])
+    (outputs,), _ = driver.run(again)
+    assert tokens_of(outputs) == tokens[4:]
+
+
+def test_the_last_output_counts_the_tokens_of_images(driver: Driver) -> None:
+    ends = [
+        driver.sequence(image(5, 1)),  # ends in the pipeline
+        driver.sequence(image(5, 1), max_tokens=1),
+        driver.sequence(image(5, 1), stop=("e", "a", "i", "o", "u", " ", "t"), max_tokens=500),  # ended by us
+        driver.sequence(image(5, 1), image(5, 2)),
+        driver.sequence(),
+    ]
+    outputs, _ = driver.run(*ends)
+    one, shortest, stopped, two, none = (each[-1].prompt_tokens for each in outputs)
+    assert len(PROMPT) + 3 < one == shortest == stopped
+    assert two - one == one - len(PROMPT)
+    assert none == 0
+
+
+def test_images_that_exceed_the_context_are_refused_and_harm_nobody(driver: Driver) -> None:
+    long = msgspec.structs.replace(driver.sequence(image(5, 1)), prompt=PROMPT * 102)
+    text = driver.sequence()
+    (_, outputs), (refused,) = driver.run(long, text)
+    assert refused.number == long.number
+    assert refused.problem.kind is ProblemKind.CONTEXT_LENGTH
+    assert "images" in refused.problem.message
+    assert outputs[-1].reason == "length"
+
+
+def test_an_answer_ends_where_prompt_images_and_answer_fill_the_context(driver: Driver) -> None:
+    (outputs,), _ = driver.run(driver.sequence(image(5, 1), max_tokens=None))
+    assert outputs[-1].reason == "length"
+    assert outputs[-1].end + outputs[-1].prompt_tokens == CONTEXT
+
+
+def test_cancelled_sequences_leave_nothing_behind(driver: Driver) -> None:
+    waiting, running, stays = (driver.sequence(image(5, seed)) for seed in (1, 2, 3))
+    for sequence in (running, waiting, stays):
+        driver.engine.add(sequence)
+    driver.engine.step()
+    driver.engine.cancel(waiting.number)
+    driver.engine.cancel(running.number)
+    outputs = []
+    while driver.engine.busy():
+        outputs += driver.engine.step()
+    assert {output.number for output in outputs} == {stays.number}
+    assert driver.engine.gauges().requests == 0
+
+
+def test_only_one_prompt_with_images_starts_in_a_step(driver: Driver) -> None:
+    for seed in range(4):
+        driver.engine.add(driver.sequence(image(5, seed)))
+    counts = []
+    while driver.engine.busy():
+        driver.engine.step()
+        counts.append(driver.engine.gauges().requests)
+    assert counts[0] == 1
+    assert all(later - earlier <= 1 for earlier, later in pairwise(counts))
+
+
+def test_a_step_that_fails_is_survived_by_prompts_with_images(driver: Driver) -> None:
+    bad = Constraint(kind="json_schema", value='{"type": "nonsense"}')
+    expected = driver.tokens(driver.sequence(image(5, 1)), driver.sequence())
+    innocent, text, guilty = driver.sequence(image(5, 1)), driver.sequence(), driver.sequence(constraint=bad)
+    driver.engine.add(innocent)
+    driver.engine.add(text)
+    outputs = driver.engine.step() + driver.engine.step()
+    driver.engine.add(guilty)
+    refused: list[Refused] = []
+    while driver.engine.busy():
+        outputs += driver.engine.step()
+        refused += driver.engine.refused()
+    assert [one.number for one in refused] == [guilty.number]
+    for sequence, tokens in zip((innocent, text), expected, strict=True):
+        assert tokens_of(output for output in outputs if output.number == sequence.number) == tokens
+
+
+@pytest.mark.parametrize("fields", [{"prompt_lookup": True}, {"draft_model": str(MODELS / NAMES[0])}])
+def test_speculation_is_refused_when_the_model_is_loaded(fields: dict[str, Any]) -> None:
+    with pytest.raises(EngineLoadError, match="speculative decoding can't be combined"):
+        OpenVINOEngine(engine_options(NAMES[0], **fields), lambda stage: None)
+
+
+def test_access_to_logits_is_refused_when_the_model_is_loaded() -> None:
+    with pytest.raises(EngineLoadError, match="vision-language"):
+        OpenVINOEngine(engine_options(NAMES[0], logits="on"), lambda stage: None)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"top_logprobs": 1, "logprobs": True},
+        {"logit_bias": ((1, 5.0),)},
+        {"prompt_scoring": PromptScoring(top=1, param="prompt_logprobs")},
+    ],
+)
+def test_fields_that_need_logits_are_refused_by_name(driver: Driver, sampling: dict[str, Any]) -> None:
+    with pytest.raises(EngineRefusal, match="not supported with this model"):
+        driver.engine.add(driver.sequence(image(5, 1), **sampling))
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("seeing")) as running:
+        running.add_workers(2, *WORKER)
+        running.api()
+        yield running
+
+
+WORKER = ("--model", f"eyes={MODELS / NAMES[0]}", "--precision", "exact", "--cache-size", "1")
+
+
+def data_url(seed: int) -> str:
+    file = io.BytesIO()
+    pixels = numpy.random.default_rng(seed).integers(0, 255, (84, 112, 3), dtype=numpy.uint8)
+    Image.fromarray(pixels).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def question(seed: int) -> list[Any]:
+    image_part = {"type": "image_url", "image_url": {"url": data_url(seed)}}
+    return [{"role": "user", "content": [image_part, {"type": "text", "text": "What is this?"}]}]
+
+
+def ask(
+    running: Fleet, seed: int, tokens: int, on_chunk: Callable[[int], None] = lambda count: None
+) -> tuple[str, int]:
+    """The streamed answer about a picture, and the number of its prompt's tokens."""
+    text, usage, count = "", 0, 0
+    stream = running.client().chat.completions.create(
+        model="eyes", messages=question(seed), max_tokens=tokens, temperature=0, stream=True,
+        stream_options={"include_usage": True}, extra_body={"ignore_eos": True},
+    )  # fmt: skip
+    for chunk in stream:
+        if chunk.choices and chunk.choices[0].delta.content:
+            text += chunk.choices[0].delta.content
+            count += 1
+            on_chunk(count)
+        usage = chunk.usage.prompt_tokens if chunk.usage else usage
+    return text, usage
+
+
+def engines(worker: Process) -> list[int]:
+    return [
+        pid for pid in family(worker.popen.pid) if b"worker.engine.child" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+@pytest.mark.parametrize("victim", ["engine", "worker"])
+def test_streams_about_images_survive_the_death_of(victim: str, seeing: Fleet) -> None:
+    undisturbed = [ask(seeing, seed, 150) for seed in range(6)]
+    assert len({text for text, _ in undisturbed}) == 6
+    workers = [
+        process for process in seeing.processes if process.arguments[0] == "worker" and process.popen.poll() is None
+    ]
+    killed = threading.Event()
+
+    def kill(count: int) -> None:
+        if count == 20 and not killed.is_set():
+            killed.set()
+            for pid in engines(workers[0]) if victim == "engine" else [workers[0].popen.pid]:
+                os.kill(pid, signal.SIGKILL)
+
+    with ThreadPoolExecutor(6) as pool:
+        disturbed = list(pool.map(lambda seed: ask(seeing, seed, 150, kill), range(6)))
+    assert killed.is_set()
+    assert disturbed == undisturbed

@@ -106,7 +106,7 @@ def test_an_interrupted_sequence_goes_on_with_the_same_tokens(driver: Driver, cu
 
 
 @pytest.mark.parametrize("sampling", [{"frequency_penalty": 1.5}, {"repetition_penalty": 1.7}])
-def test_penalties_count_tokens_of_earlier_attempts(driver: Driver, sampling: dict[str, float]) -> None:
+def test_penalties_count_tokens_of_earlier_attempts(driver: Driver, sampling: dict[str, Any]) -> None:
     whole = driver.tokens(driver.sequence(image(5, 1), **sampling))[0]
     assert whole != driver.tokens(driver.sequence(image(5, 1)))[0]
     assert driver.tokens(driver.sequence(image(5, 1), generated=whole[:11], **sampling)) == [whole[11:]]

@@ -17,11 +17,12 @@ from shared.protocol.request import Constraint
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import news_of, text_of, tokens_of
 from worker.engine.interface import Refused, StepOutput
+from worker.grammar.schema import schema_grammar
 
 TRIES = 4
 PATIENCE = 120
 
-BROKEN = Constraint(kind="json_schema", value='{"type": "nonsense"}')
+BROKEN = Constraint(kind="grammar", value='main ::= "a"')
 
 
 def drain(bench: Bench) -> tuple[list[StepOutput], list[Refused]]:
@@ -55,7 +56,7 @@ def leaves_the_others_as_they_were(bench: Bench) -> None:
 
 def a_constrained_neighbour_survives(bench: Bench) -> None:
     schema = '{"type":"object","properties":{"city":{"type":"string","maxLength":20}},"required":["city"]}'
-    good = Constraint(kind="json_schema", value=schema)
+    good = Constraint(kind="grammar", value=schema_grammar(schema))
     alone = text_of(bench.one("Name a city as JSON.", constraint=good, max_tokens=30))
     survivor = bench.sequence("Name a city as JSON.", constraint=good, max_tokens=30)
     bench.engine.add(survivor)

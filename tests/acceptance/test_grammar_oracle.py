@@ -19,9 +19,9 @@ from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.security.effort import cases as examples
 from tests.support.grammar_oracle import GrammarOracle, tiny_oracle
 from tests.support.json_schemas import Case, cases, changed, single_cases
-from worker.grammar.keywords import UNSUPPORTED
-from worker.grammar.lengths import LengthWatch
 from worker.grammar.planner import make_plan
+from worker.json_schema.keywords import UNSUPPORTED
+from worker.json_schema.lengths import LengthWatch
 from worker.model.local import default_model
 
 _EDITS = '{}[]",:\\0a1. -'

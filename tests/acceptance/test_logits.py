@@ -132,7 +132,7 @@ def test_the_same_prompt_with_different_biases_gets_each_its_own(bench: Bench) -
 
 
 def test_a_bias_does_not_break_a_grammar(bench: Bench) -> None:
-    grammar = Constraint(kind="regex", value="(red|blue)")
+    grammar = Constraint(kind="grammar", value='root ::= "red" | "blue"')
     text = b"".join(
         bench.engine._vocabulary.piece(token)
         for token in tokens_of(bench.one("A colour?", constraint=grammar, logit_bias=((504, 100.0),)))
@@ -141,7 +141,10 @@ def test_a_bias_does_not_break_a_grammar(bench: Bench) -> None:
 
 
 def test_log_probabilities_are_those_before_bias_and_grammar(bench: Bench, reference: Reference) -> None:
-    for fields in ({"constraint": Constraint(kind="regex", value="xyz(red|blue)")}, {"logit_bias": ((504, 100.0),)}):
+    for fields in (
+        {"constraint": Constraint(kind="grammar", value='root ::= "xyz" ("red" | "blue")')},
+        {"logit_bias": ((504, 100.0),)},
+    ):
         sequence = bench.sequence("A colour?", logprobs=True, top_logprobs=4, max_tokens=6, **fields)
         (outputs,) = bench.run([sequence])
         check(bench, reference, sequence, news_of(outputs))

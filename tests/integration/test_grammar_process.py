@@ -64,7 +64,7 @@ async def test_each_grammar_is_compiled_once(grammars: GrammarProcess, tmp_path:
 
 async def test_the_kind_is_part_of_what_is_remembered(grammars: GrammarProcess, tmp_path: Path) -> None:
     await grammars.check(_grammar("good"), "response_format")
-    await grammars.check(Constraint(kind="regex", value="good"), "response_format")
+    await grammars.check(Constraint(kind="structural_tag", value="good"), "response_format")
     assert (tmp_path / "asked").read_text().split() == ["good", "good"]
 
 

@@ -8,7 +8,7 @@ from shared.protocol.request import Constraint, Sampling
 from worker.engine.generation import Generation
 from worker.engine.interface import Sequence
 from worker.engine.text import Vocabulary
-from worker.grammar.lengths import Bounded
+from worker.json_schema.lengths import Bounded
 
 PIECES = [b"Hello ", b"<too", b"l>", b"<", b"end", b"<|x|>", b"<|y|>"]
 VOCABULARY = Vocabulary(PIECES, special=(5, 6))

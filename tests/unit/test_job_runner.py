@@ -256,7 +256,7 @@ def waits_for_its_prompt(rig: Rig) -> None:
 
 
 def waits_for_its_grammar(rig: Rig) -> None:
-    rig.prompts.constraint = Constraint(kind="regex", value="a+")
+    rig.prompts.constraint = Constraint(kind="grammar", value="a+")
     rig.compiled.clear()
 
 

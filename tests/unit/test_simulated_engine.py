@@ -140,7 +140,7 @@ def test_directives_for_refusal_and_exhaustion() -> None:
 
 def test_a_constraint_is_refused_unless_the_prompt_says_the_answer() -> None:
     machine = engine()
-    constraint = Constraint(kind="regex", value="yes")
+    constraint = Constraint(kind="grammar", value="yes")
     with pytest.raises(EngineRefusal, match="grammar"):
         machine.add(msgspec.structs.replace(sequence("answer"), constraint=constraint))
     machine.add(msgspec.structs.replace(sequence("answer [[say yes]]"), constraint=constraint))

@@ -6,7 +6,7 @@ from collections.abc import Sequence as Series
 from shared.protocol.events import Delta, TopToken
 from worker.engine.interface import Output, Sequence, StepOutput, StopReason
 from worker.engine.text import TextStream, Vocabulary
-from worker.grammar.lengths import LengthWatch
+from worker.json_schema.lengths import LengthWatch
 
 
 class Generation:

@@ -12,7 +12,7 @@ import msgspec
 from shared.protocol.errors import Problem
 from shared.protocol.events import Alternative, Delta, PromptLogprobs
 from shared.protocol.request import Constraint, Sampling
-from worker.grammar.lengths import Bounded
+from worker.json_schema.lengths import Bounded
 from worker.subprocess.messages import LoadFailed
 
 StopReason = Literal["stop", "length", "exhausted", "cancelled"]

@@ -6,19 +6,14 @@ from shared.protocol.request import Constraint
 
 
 def structure(constraint: Constraint) -> openvino_genai.StructuredOutputConfig:
-    """Return the config with which the pipeline enforces ``constraint``.
+    """Return the config with which the pipeline enforces ``constraint``, a grammar or a structural tag.
 
-    JSON schemas normally arrive as grammars (:mod:`worker.grammar`): the pipeline's own schema support does not
-    restrict white space and ignores unknown keywords.
+    Plans contain no others (:class:`worker.grammar.plan.Plan`): the pipeline's own support of JSON schemas and regular
+    expressions ignores keywords and mixes up alternatives.
     """
     match constraint.kind:
-        case "json_object":
-            return openvino_genai.StructuredOutputConfig(json_schema='{"type": "object"}')
-        case "json_schema":
-            return openvino_genai.StructuredOutputConfig(json_schema=constraint.value)
-        case "regex":
-            return openvino_genai.StructuredOutputConfig(regex=constraint.value)
         case "grammar":
             return openvino_genai.StructuredOutputConfig(grammar=constraint.value)
         case "structural_tag":
             return openvino_genai.StructuredOutputConfig(structural_tags_config=constraint.value)
+    raise ValueError(f"a {constraint.kind} must be compiled to a grammar first")

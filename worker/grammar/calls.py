@@ -10,11 +10,11 @@ from shared.protocol.request import ChatRequest, Tool
 from worker.grammar import tags
 from worker.grammar.ebnf import Rules, either, literal, sequence
 from worker.grammar.json_text import JsonRules
-from worker.grammar.keywords import SchemaError, UnsupportedKeyword
-from worker.grammar.lengths import Bounded
 from worker.grammar.limits import bounded_values, with_length_limits
 from worker.grammar.schema import SchemaCompiler, decoded
 from worker.grammar.xml_calls import xml_parameters
+from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
+from worker.json_schema.lengths import Bounded
 
 NO_PARAMETERS = '{"type":"object","properties":{}}'
 """Schema of a function that declares no parameters: an empty object, by OpenAI's reference."""

@@ -46,7 +46,7 @@ class JsonRules:
         """Return the expression of at least ``least`` characters of a string, of which ``least`` are not escaped.
 
         Characters are inlined. With a separate rule for a character, XGrammar would scan its whole vocabulary for each
-        token (70 ms with 49,152 tokens). For the same reason :mod:`worker.grammar.lengths` enforces the upper limit.
+        token (70 ms with 49,152 tokens). So the upper limit is enforced by :mod:`worker.json_schema.lengths`.
         """
         return sequence([*[PLAIN_CHARACTER] * least, f"{PLAIN_CHARACTER}*", f"({ESCAPE} {PLAIN_CHARACTER}*)*"])
 

@@ -1,4 +1,4 @@
-"""Length limits of strings that the engine's process enforces instead of the grammar (:mod:`worker.grammar.lengths`).
+"""Length limits of strings that the engine's process enforces (:mod:`worker.json_schema.lengths`), not the grammar.
 
 These are ``maxLength`` and the upper limits of patterns such as ``^[a-z]{1,64}$``, which become a ``maxLength``.
 """
@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from worker.grammar.lengths import Bounded
 from worker.grammar.patterns import without_upper_limit
+from worker.json_schema.lengths import Bounded
 
 _BY_NAME = frozenset({"properties", "$defs", "definitions"})
 _LISTED = frozenset({"items", "prefixItems", "allOf", "anyOf", "oneOf"})

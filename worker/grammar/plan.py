@@ -3,18 +3,18 @@
 import msgspec
 
 from shared.protocol.request import Constraint
-from worker.grammar.lengths import Bounded
+from worker.json_schema.lengths import Bounded
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the output of one job is generated and parsed.
 
-    ``constraint`` is what the engine enforces: a grammar, a regular expression or a structural tag. ``param`` names
+    ``constraint`` is what the engine enforces: a grammar or a structural tag. ``param`` names
     the request field that it comes from. ``tools``, ``reasoning`` and ``in_reasoning`` have the same meaning as in
     :class:`Started`. ``shown_tokens`` are special tokens that are kept in the text, because they are format markers.
     ``free_until`` are triggers: the constraint allows any text before the first of them. If empty, the constraint
     applies from the start. ``bounded`` are values with ``maxLength`` strings, which
-    :mod:`worker.grammar.lengths` enforces instead of the constraint.
+    :mod:`worker.json_schema.lengths` enforces instead of the constraint.
     """
 
     constraint: Constraint | None = None

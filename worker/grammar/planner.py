@@ -10,12 +10,12 @@ from shared.protocol.request import ChatRequest, Constraint
 from worker.grammar import tags
 from worker.grammar.calls import bounded_arguments, callable_tools, json_array_calls, optional_calls, required_calls
 from worker.grammar.client_ebnf import readable_grammar
-from worker.grammar.keywords import SchemaError
-from worker.grammar.lengths import Bounded
 from worker.grammar.limits import bounded_values
 from worker.grammar.patterns import PatternError, text_grammar
 from worker.grammar.plan import Plan
 from worker.grammar.schema import schema_grammar
+from worker.json_schema.keywords import SchemaError
+from worker.json_schema.lengths import Bounded
 
 _ANY_OBJECT = '{"type":"object"}'
 _HARMONY_TURN = f"{HARMONY_START}assistant"

@@ -2,7 +2,7 @@
 
 A grammar may accept fewer texts than the schema, but never others. So properties come in the schema's order, an object
 with ``properties`` has no additional ones unless ``additionalProperties`` allows them, and an unbounded range is
-limited to a large number. Keywords that a grammar can't enforce are refused (:mod:`worker.grammar.keywords`).
+limited to a large number. Keywords that a grammar can't enforce are refused (:mod:`worker.json_schema.keywords`).
 """
 
 from collections import deque
@@ -11,17 +11,17 @@ from typing import Any
 
 import msgspec
 
-from worker.grammar import keywords
 from worker.grammar.ebnf import Rules, either, literal, repeated, sequence
 from worker.grammar.formats import FORMATS
 from worker.grammar.json_text import BOOLEAN, COMMA, NULL, JsonRules
-from worker.grammar.keywords import SchemaError, UnsupportedKeyword
 from worker.grammar.limits import with_length_limits
-from worker.grammar.merging import Schema, merged, same
 from worker.grammar.numbers import integer_range, number_range
 from worker.grammar.objects import Member, object_of
 from worker.grammar.patterns import PatternError, string_content
-from worker.grammar.reading import (
+from worker.json_schema import keywords
+from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
+from worker.json_schema.merging import Schema, merged, same
+from worker.json_schema.reading import (
     are_disjoint,
     bounds_of,
     escaped,
@@ -45,7 +45,7 @@ _ROOT = "root"
 def schema_grammar(text: str, *, strict: bool = True, lengths: bool = True) -> str:
     """Return the EBNF grammar of the JSON texts that are valid under the schema in ``text``, except for ``maxLength``.
 
-    :mod:`worker.grammar.lengths` enforces ``maxLength``. With ``lengths=False`` the grammar itself does, which is
+    :mod:`worker.json_schema.lengths` enforces ``maxLength``. With ``lengths=False`` the grammar itself does, which is
     expensive. With ``strict=False``, keywords that a grammar can't enforce are ignored. Raises :class:`SchemaError`.
     """
     rules = Rules()

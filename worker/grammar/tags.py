@@ -14,9 +14,9 @@ from worker.grammar.client_ebnf import readable_grammar
 from worker.grammar.ebnf import either as either_of
 from worker.grammar.ebnf import literal
 from worker.grammar.escapes import is_readable
-from worker.grammar.keywords import SchemaError
 from worker.grammar.patterns import PatternError, text_grammar
 from worker.grammar.schema import MOST_DEPTH, schema_grammar
+from worker.json_schema.keywords import SchemaError
 
 Format = dict[str, Any]
 """One part of a structural tag."""

@@ -5,8 +5,8 @@ from typing import Any
 
 from worker.grammar.ebnf import LAST_CHARACTER, Rules, character_class, either, literal, repeated, sequence, without
 from worker.grammar.json_text import JsonRules
-from worker.grammar.keywords import UnsupportedKeyword
 from worker.grammar.schema import SchemaCompiler
+from worker.json_schema.keywords import UnsupportedKeyword
 
 _EVERY = ((1, LAST_CHARACTER),)
 _NO_TAG = character_class(without(_EVERY, ((0x3C, 0x3C),)))

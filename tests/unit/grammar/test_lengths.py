@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts
-from worker.grammar.lengths import Bounded, LengthWatch
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
+from worker.json_schema.lengths import Bounded, LengthWatch
 
 NAMED = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}
 

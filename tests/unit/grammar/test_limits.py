@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts
-from worker.grammar.lengths import LengthWatch
 from worker.grammar.limits import with_length_limits
 from worker.grammar.patterns import without_upper_limit
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
+from worker.json_schema.lengths import LengthWatch
 
 LONG = {"type": "string", "pattern": "^[a-z]{1,64}$"}
 OPEN = {"type": "string", "pattern": "^[a-z]{1,}$", "maxLength": 64}

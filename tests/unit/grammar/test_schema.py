@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.support.grammar_oracle import Texts
 from worker.grammar.formats import FORMATS
-from worker.grammar.keywords import ASSERTIONS, UNSUPPORTED, SchemaError, UnsupportedKeyword
 from worker.grammar.schema import schema_grammar
+from worker.json_schema.keywords import ASSERTIONS, UNSUPPORTED, SchemaError, UnsupportedKeyword
 
 PAIR = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "null"}}, "required": ["a"]}
 TREE = {

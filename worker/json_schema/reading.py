@@ -7,9 +7,9 @@ from urllib.parse import unquote
 
 import msgspec
 
-from worker.grammar import keywords
-from worker.grammar.keywords import SchemaError, UnsupportedKeyword
-from worker.grammar.merging import Schema, same
+from worker.json_schema import keywords
+from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
+from worker.json_schema.merging import Schema, same
 
 _KINDS = ("object", "array", "string", "number", "integer", "boolean", "null")
 _GROUPS = (

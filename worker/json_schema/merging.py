@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from worker.grammar.keywords import ASSERTIONS, UNSUPPORTED, SchemaError, UnsupportedKeyword
+from worker.json_schema.keywords import ASSERTIONS, UNSUPPORTED, SchemaError, UnsupportedKeyword
 
 Schema = Mapping[str, Any]
 

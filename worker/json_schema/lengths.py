@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from worker.grammar.reading import items_of, target_of
+from worker.json_schema.reading import items_of, target_of
 
 _SPECIAL = re.compile(r'["\\]')
 _VALUE_STARTS = frozenset('{["-0123456789tfn')

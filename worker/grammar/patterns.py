@@ -79,14 +79,15 @@ def text_grammar(pattern: str) -> str:
     return Rules().text(_Reader(pattern, None, _in_text).whole().text)
 
 
-def without_upper_limit(pattern: str) -> tuple[str, int] | None:
+def without_upper_limit(pattern: str, *, whole: bool = False) -> tuple[str, int] | None:
     """Return an equivalent pattern without its upper limit, and the maximum length of a match that replaces the limit.
 
     There is one for a pattern of a whole text in which a single part has a variable length, ``{least,most}`` times
-    something of fixed length. None if the pattern is another, or its repetitions are few enough for a grammar.
+    something of fixed length. None if the pattern is another, or its repetitions are few enough for a grammar. With
+    ``whole``, the pattern is that of a whole text without anchors, too.
     """
     try:
-        return _Reader(pattern, None, _in_json).upper_limit()
+        return _Reader(pattern, None, _in_json).upper_limit(whole=whole)
     except PatternError:
         return None
 
@@ -108,9 +109,9 @@ class _Reader:
             raise PatternError(f"')' at character {self._at} closes no group")
         return _any_of(options)
 
-    def upper_limit(self) -> tuple[str, int] | None:
+    def upper_limit(self, *, whole: bool) -> tuple[str, int] | None:
         """Implement :func:`without_upper_limit`."""
-        if not self._take("^"):
+        if not self._take("^") and not whole:
             return None
         length = 0
         found: re.Match[str] | None = None
@@ -127,7 +128,7 @@ class _Reader:
                 length += most * atom.least
                 if most <= _most_counted(atom):
                     return None
-        if found is None or self._pattern[self._at :] != "$":
+        if found is None or self._pattern[self._at :] not in (("$", "") if whole else ("$",)):
             return None
         return f"{self._pattern[: found.start()]}{{{found[1]},}}{self._pattern[found.end() :]}", length
 

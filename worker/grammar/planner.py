@@ -11,7 +11,7 @@ from worker.grammar import tags
 from worker.grammar.calls import bounded_arguments, callable_tools, json_array_calls, optional_calls, required_calls
 from worker.grammar.client_ebnf import readable_grammar
 from worker.grammar.limits import bounded_values
-from worker.grammar.patterns import PatternError, text_grammar
+from worker.grammar.patterns import PatternError, text_grammar, without_upper_limit
 from worker.grammar.plan import Plan
 from worker.grammar.schema import schema_grammar
 from worker.json_schema.keywords import SchemaError
@@ -56,9 +56,11 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
             param = request.constraint.param
             message = f"This model's tool calls can't be combined with '{param}'. Leave one of them out."
             raise refuse(ProblemKind.INVALID, message, param=param)
-        content = _content(request.constraint)
         begins = _content_begins(output, prompt_end)
-        plan = msgspec.structs.replace(plan, bounded=(*plan.bounded, *_bounded_content(request.constraint, begins)))
+        content = _content(request.constraint, begins, alone=not tools)
+        plan = msgspec.structs.replace(
+            plan, bounded=(*plan.bounded, *_bounded_content(request.constraint, begins, alone=not tools))
+        )
         part = _after_reasoning(content, output, prompt_end, final=True)
         if form and shape:
             # XGrammar can't combine an unbounded sequence of calls with bounded content, so only one call is allowed.
@@ -79,8 +81,9 @@ def plain_plan(request: ChatRequest) -> Plan:
     if request.constraint is None:
         return Plan()
     _check_end(request)
-    bounded = _bounded_content(request.constraint, [""])
-    return _with_constraint(Plan(param=request.constraint.param, bounded=bounded), _content(request.constraint))
+    bounded = _bounded_content(request.constraint, [""], alone=True)
+    content = _content(request.constraint, [""], alone=True)
+    return _with_constraint(Plan(param=request.constraint.param, bounded=bounded), content)
 
 
 def _check_end(request: ChatRequest) -> None:
@@ -99,11 +102,27 @@ def _with_constraint(plan: Plan, part: tags.Format) -> Plan:
     return msgspec.structs.replace(plan, constraint=constraint)
 
 
-def _bounded_content(constraint: Constraint, begins: Sequence[str]) -> tuple[Bounded, ...]:
-    return bounded_values(begins, constraint.value) if constraint.kind == "json_schema" else ()
+def _bounded_content(constraint: Constraint, begins: Sequence[str], *, alone: bool) -> tuple[Bounded, ...]:
+    match constraint.kind:
+        case "json_schema":
+            return bounded_values(begins, constraint.value)
+        case "regex":
+            _, most = _regex(constraint.value, begins, alone=alone)
+            return () if most is None else (Bounded(begins[0], most=most),)
+    return ()
 
 
-def _content(constraint: Constraint) -> tags.Format:
+def _regex(pattern: str, begins: Sequence[str], *, alone: bool) -> tuple[str, int | None]:
+    """Return the pattern for the grammar, and the maximum length of the text if the grammar does not enforce it.
+
+    Text can only be counted from a known place on, and only if no tool call can take its place.
+    """
+    limited = without_upper_limit(pattern, whole=True) if alone and len(begins) == 1 else None
+    return limited or (pattern, None)
+
+
+def _content(constraint: Constraint, begins: Sequence[str], *, alone: bool) -> tags.Format:
+    """Return the format of the content, which follows one of ``begins``. ``alone``: it is the only form of output."""
     try:
         match constraint.kind:
             case "json_object":
@@ -111,7 +130,7 @@ def _content(constraint: Constraint) -> tags.Format:
             case "json_schema":
                 return tags.grammar(schema_grammar(constraint.value))
             case "regex":
-                return tags.grammar(text_grammar(constraint.value))
+                return tags.grammar(text_grammar(_regex(constraint.value, begins, alone=alone)[0]))
             case "grammar":
                 return tags.grammar(readable_grammar(constraint.value))
             case "structural_tag":

@@ -1,4 +1,4 @@
-"""Enforcement of ``maxLength`` outside the grammar.
+"""Enforcement of ``maxLength``, and of the upper limits of regular expressions, outside the grammar.
 
 A grammar needs one state per character to count characters, and XGrammar scans the whole vocabulary for every state or
 for every token. So grammars do not limit the length. Instead, the engine ends a job whose string is too long with the
@@ -18,13 +18,14 @@ _VALUE_STARTS = frozenset('{["-0123456789tfn')
 
 
 class Bounded(msgspec.Struct, frozen=True, array_like=True):
-    """A JSON value with ``maxLength`` strings.
+    """A JSON value with ``maxLength`` strings, or all text from a place on with at most ``most`` characters.
 
-    ``begin`` is the text directly before it; if empty, the output starts with the value. ``schema`` is JSON text.
+    ``begin`` is the text directly before it; if empty, the output starts with it. ``schema`` is JSON text.
     """
 
     begin: str
-    schema: str
+    schema: str = ""
+    most: int | None = None
 
 
 class _Frame:
@@ -161,8 +162,31 @@ class _Reader:
         return found
 
 
+class _TextReader:
+    """Counter of the characters of plain text."""
+
+    ended = False
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    @property
+    def too_long(self) -> bool:
+        """Whether there were more than the allowed characters."""
+        return self._left < 0
+
+    def read(self, text: str, at: int) -> int:
+        """Count the characters of ``text`` from ``at`` on; return its length."""
+        self._left -= len(text) - at
+        return len(text)
+
+
+def _reader(value: Bounded) -> "_Reader | _TextReader":
+    return _Reader(value.schema) if value.most is None else _TextReader(value.most)
+
+
 class LengthWatch:
-    """Detects in streamed text the first string that exceeds the ``maxLength`` of its schema.
+    """Detects in streamed text the first string that exceeds the ``maxLength`` of its schema, or text that is too long.
 
     If several schemas may apply (``anyOf``), the lowest limit counts.
     """
@@ -171,7 +195,7 @@ class LengthWatch:
         self._values = [value for value in values if value.begin]
         self._longest = max((len(value.begin) for value in self._values), default=0)
         self._tail = ""
-        self._reader = next((_Reader(value.schema) for value in values if not value.begin), None)
+        self._reader = next((_reader(value) for value in values if not value.begin), None)
 
     def exceeds(self, text: str) -> bool:
         """Read the next chunk; return whether a string exceeds its limit."""
@@ -196,7 +220,7 @@ class LengthWatch:
             value = next((value for value in self._values if self._tail.endswith(value.begin)), None)
             if value is not None:
                 self._tail = ""
-                self._reader = _Reader(value.schema)
+                self._reader = _reader(value)
                 return index + 1
         return len(text)
 

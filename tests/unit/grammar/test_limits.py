@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
-from tests.support.grammar_oracle import Texts
+from tests.support.grammar_oracle import Texts, tiny_oracle
 from worker.grammar.limits import with_length_limits
 from worker.grammar.patterns import without_upper_limit
 from worker.grammar.plan import Plan
@@ -82,6 +82,37 @@ def test_a_match_that_is_too_long_is_noticed() -> None:
     assert [text for text in ("a", "a" * 64, "a" * 65, "", "A") if f'"{text}"' in texts] == ["a", "a" * 64, "a" * 65]
     assert not LengthWatch(plan.bounded).exceeds(f'"{"a" * 64}"')
     assert LengthWatch(plan.bounded).exceeds(f'"{"a" * 65}')
+
+
+@pytest.mark.parametrize("pattern", ["[a-z]{1,64}", "^[a-z]{1,64}$"])
+@pytest.mark.parametrize(
+    ("output", "prompt_end", "begin"),
+    [(OutputFormat(), "", ""), (OutputFormat(reasoning="think"), "<think>\n", "</think>")],
+)
+def test_a_text_that_is_too_long_is_noticed(pattern: str, output: OutputFormat, prompt_end: str, begin: str) -> None:
+    constraint = Constraint(kind="regex", value=pattern)
+    request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint)
+    plan = make_plan(request, output, prompt_end)
+    lead = f"{'b' * 100}{begin}" if begin else ""
+    assert not LengthWatch(plan.bounded).exceeds(lead + "a" * 64)
+    watch = LengthWatch(plan.bounded)
+    assert [watch.exceeds(character) for character in lead + "a" * 65].index(True) == len(lead) + 64
+
+
+@pytest.mark.parametrize(
+    ("output", "tools"),
+    [(OutputFormat(reasoning="think"), ()), (OutputFormat(tools="hermes"), (Tool(name="f"),))],
+)
+def test_the_grammar_counts_text_that_may_begin_in_several_places(
+    output: OutputFormat, tools: tuple[Tool, ...]
+) -> None:
+    constraint = Constraint(kind="regex", value="[a-z]{1,9}")
+    request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint, tools=tools)
+    plan = make_plan(request, output, "")
+    assert plan.bounded == ()
+    assert plan.constraint is not None
+    texts = [text for text in ("a" * 9, "a" * 10) if tiny_oracle().accepts(plan.constraint, text)]
+    assert texts == ["a" * 9]
 
 
 @pytest.mark.parametrize("strict", [True, False])

@@ -25,6 +25,7 @@ from tests.support.processes import family
 from worker.engine.interface import EngineLoadError, EngineRefusal, PlacedImage, Refused, Sequence, StepOutput
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
+from worker.grammar.schema import schema_grammar
 
 MODELS = Path(__file__).parents[1] / "models"
 NAMES = ("llava-random",)
@@ -116,7 +117,7 @@ def test_constraints_hold_for_prompts_with_images_and_are_resumed(driver: Driver
     schema = (
         '{"type":"object","properties":{"a":{"enum":["red","blue"]}},"required":["a"],"additionalProperties":false}'
     )
-    constraint = Constraint(kind="json_schema", value=schema)
+    constraint = Constraint(kind="grammar", value=schema_grammar(schema))
     (outputs,), _ = driver.run(driver.sequence(image(5, 1), constraint=constraint, ignore_eos=False, max_tokens=200))
     text, tokens = text_of(outputs), tokens_of(outputs)
     assert outputs[-1].reason == "stop"
@@ -183,7 +184,7 @@ def test_only_one_prompt_with_images_starts_in_a_step(driver: Driver) -> None:
 
 
 def test_a_step_that_fails_is_survived_by_prompts_with_images(driver: Driver) -> None:
-    bad = Constraint(kind="json_schema", value='{"type": "nonsense"}')
+    bad = Constraint(kind="grammar", value='main ::= "a"')
     expected = driver.tokens(driver.sequence(image(5, 1)), driver.sequence())
     innocent, text, guilty = driver.sequence(image(5, 1)), driver.sequence(), driver.sequence(constraint=bad)
     driver.engine.add(innocent)

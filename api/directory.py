@@ -68,6 +68,10 @@ class Fleet:
         """Return whether any served model reads images."""
         return any(IMAGE in info.modalities for info in self.serving().values())
 
+    def has_logits(self, model: str) -> bool:
+        """Return whether all workers that serve ``model`` have access to its logits."""
+        return all(worker.logits for worker in self.workers if worker.model == model and worker.status == "serving")
+
     def loading(self, model: str) -> bool:
         """Return whether a worker is loading ``model`` for the first time."""
         return model not in self.models and any(

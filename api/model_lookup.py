@@ -3,7 +3,7 @@
 from redis.exceptions import RedisError
 
 from api.directory import Directory
-from shared.protocol.errors import ProblemKind, modality_refused, refuse, store_unavailable
+from shared.protocol.errors import ProblemKind, logits_refused, modality_refused, refuse, store_unavailable
 from shared.protocol.registry import IMAGE
 from shared.protocol.request import ChatRequest
 
@@ -43,6 +43,15 @@ class ModelLookup:
         for index, message in enumerate(request.messages):
             for image in message.images:
                 raise modality_refused("image_url", index, image.part)
+
+    def check_logits(self, request: ChatRequest) -> None:
+        """Raise :class:`RequestRefused` if ``request`` needs logits and a worker that may claim it has none.
+
+        All workers of a model share one queue, so all of them must have access to logits.
+        """
+        param = request.sampling.logits_param
+        if param is not None and not self._directory.fleet.has_logits(request.model):
+            raise logits_refused(param)
 
     def check(self, model: str) -> None:
         """Raise :class:`RequestRefused` unless a known worker serves ``model``, which must be the model's own name."""

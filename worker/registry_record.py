@@ -70,6 +70,7 @@ class RegistryRecord:
             detail=self._engine.stage,
             aliases=self._names[1:],
             modalities=self._modalities,
+            logits=engine.logits if engine else False,
         )
 
 

@@ -67,6 +67,7 @@ class Submission:
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
         self._models.check(request.model)
+        self._models.check_logits(request)
         jobs = _split(request, tenant, reply_to=self._replica)
         limit = self._queue_limit(request.model, len(jobs))
         stream = self._streams.open([job.id for job in jobs], request.model, queue_timeout=queue_timeout)

@@ -74,6 +74,14 @@ def refuse(
     return RequestRefused(Problem(kind=kind, message=message, param=param, code=code, retry_after=retry_after))
 
 
+def logits_refused(param: str) -> RequestRefused:
+    """Return the refusal of a field that needs the logits of a model, where a worker has no access to them."""
+    message = (
+        f"Unsupported parameter: '{param}' is not supported with this model: a worker has no access to its logits."
+    )
+    return refuse(ProblemKind.INVALID, message, param=param, code="unsupported_parameter")
+
+
 def modality_refused(part_type: str, message: int, part: int) -> RequestRefused:
     """Return the :class:`RequestRefused` for a content part that the model can't read.
 

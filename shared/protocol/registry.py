@@ -65,6 +65,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Other names by which clients may request the model."""
     modalities: tuple[str, ...] = (TEXT,)
     """What prompts may contain: :data:`TEXT`, and :data:`IMAGE` for a vision-language model."""
+    logits: bool = False
+    """Whether the worker serves fields that need the model's logits."""
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -128,6 +128,14 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     assistant_confidence_threshold: float | None = None
     max_ngram_size: int | None = None
 
+    @property
+    def logits_param(self) -> str | None:
+        """The first field that only a worker with access to its model's logits can serve; None if there is none."""
+        if self.prompt_scoring is not None:
+            return self.prompt_scoring.param
+        fields = ("top_logprobs", "logit_bias", "allowed_token_ids", "bad_words")
+        return next((field for field in fields if getattr(self, field)), None)
+
 
 class Tokenization(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Asks for the tokens of the prompt, or for the text of a prompt of token ids, instead of an answer."""

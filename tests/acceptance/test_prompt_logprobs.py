@@ -217,6 +217,6 @@ def test_where_it_can_not_be_served_it_is_refused_by_name(run: Run) -> None:
     listener = LogitsTap.listener
     plain = OpenVINOEngine(options(str(TINY), logits="off"), lambda stage: None)
     LogitsTap.listener = listener
-    with pytest.raises(EngineRefusal, match="no access to logits") as refusal:
+    with pytest.raises(EngineRefusal, match="no access to its logits") as refusal:
         plain.add(sequence((1, 2)))
     assert refusal.value.problem.param == "prompt_logprobs"

@@ -98,3 +98,19 @@ async def test_a_model_that_none_has_served_yet_is_loading(redis: ArqRedis, stat
     fleet = await look(redis, worker("tiny", status=status))
     assert fleet.loading("tiny") is loading
     assert not fleet.loading("unknown")
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([worker("tiny", logits=True), worker("tiny", logits=True)], True),
+        ([worker("tiny", logits=True), worker("tiny")], False),
+        ([worker("tiny", logits=True), worker("tiny", status="loading")], True),
+        ([worker("tiny", logits=True), worker("tiny", status="draining")], True),
+        ([worker("tiny", logits=True), worker("other")], True),
+    ],
+)
+def test_fields_that_need_logits_are_served_if_no_worker_that_may_claim_the_job_lacks_them(
+    workers: list[WorkerInfo], expected: bool
+) -> None:
+    assert Fleet(tuple(workers)).has_logits("tiny") is expected

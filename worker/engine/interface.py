@@ -89,7 +89,8 @@ PromptOutput = Output[PromptLogprobs]
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
-    ``stated`` names the sampling fields for which the model has its own defaults.
+    ``stated`` names the sampling fields for which the model has its own defaults. ``logits`` is whether the engine has
+    access to the model's logits.
     """
 
     context_length: int
@@ -99,6 +100,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     load_seconds: float
     stated: tuple[str, ...] = ()
+    logits: bool = False
 
 
 class Gauges(msgspec.Struct, frozen=True, array_like=True):

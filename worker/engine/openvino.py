@@ -116,6 +116,7 @@ class OpenVINOEngine:
             device=options.device,
             load_seconds=time.monotonic() - started,
             stated=tuple(sorted(stated_fields(path))),
+            logits=self._logits_width > 0,
         )
 
     def add(self, sequence: Sequence) -> None:

@@ -132,7 +132,7 @@ def _take_row(sequence: InPipeline, rows: StepRows, logits: Logits) -> int | Non
 
 
 def needs_rows(sampling: Sampling) -> bool:
-    """Return whether a sequence needs its rows of logits."""
+    """Return whether a sequence needs the rows of logits of its new tokens."""
     return bool(sampling.top_logprobs or sampling.logit_bias or sampling.allowed_token_ids or sampling.bad_words)
 
 

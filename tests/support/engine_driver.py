@@ -11,6 +11,7 @@ from worker.engine.interface import Sequence, StepOutput
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.model.local import default_model
+from worker.weights.tokenizer import tokenizer_path
 
 CONTEXT = 8192
 TOPICS = (
@@ -30,7 +31,7 @@ class Bench:
     def __init__(self, **settings: Any) -> None:
         path = str(default_model())
         self.engine = OpenVINOEngine(options(path, **settings), lambda stage: None)
-        self.tokenizer = openvino_genai.Tokenizer(path)
+        self.tokenizer = openvino_genai.Tokenizer(str(tokenizer_path(default_model())))
         self._numbers = iter(range(1, 1_000_000))
 
     def sequence(self, text: str, *, generated: tuple[int, ...] = (), constraint: Constraint | None = None,

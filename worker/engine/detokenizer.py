@@ -23,6 +23,7 @@ from worker.engine.spelled_tokens import accept_spelled
 from worker.engine.text import Vocabulary
 from worker.engine.tokenizer_vocabulary import read_vocabulary
 from worker.model.vision import sees_images
+from worker.weights.tokenizer import tokenizer_path
 
 _FILE = "openvino_detokenizer.xml"
 _TOKENIZER_FILE = "openvino_tokenizer.xml"
@@ -38,6 +39,7 @@ def open_tokenizer(path: Path) -> tuple[openvino_genai.Tokenizer, Vocabulary]:
     That of a vision-language model takes spelled tokens (:mod:`worker.engine.spelled_tokens`).
     Raises :class:`EngineLoadError` when the vocabulary can't be read, :class:`RuntimeError` when OpenVINO fails.
     """
+    path = tokenizer_path(path)
     tokenizer = openvino_genai.Tokenizer(str(path))
     vocabulary = read_vocabulary(tokenizer, read_pieces(path, tokenizer))
     # For a GGUF file, OpenVINO GenAI converts the vocabulary itself.

@@ -11,6 +11,7 @@ from worker.grammar.spelling import missing_bytes, spells_everyday_text
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.template import ChatTemplate
+from worker.weights.tokenizer import tokenizer_path
 
 _log = logging.getLogger(__name__)
 
@@ -24,12 +25,13 @@ def load_prompt_maker(path: str, *, context_length: int, chat_template: str = ""
     Raises :class:`RuntimeError` when the tokenizer can't be loaded, and
     :class:`worker.prompt.template.ChatTemplateError` when the model's chat template can't be compiled.
     """
-    tokenizer = openvino_genai.Tokenizer(path, **_ONE_THREAD)
+    opened = tokenizer_path(Path(path))
+    tokenizer = openvino_genai.Tokenizer(str(opened), **_ONE_THREAD)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return _encode(tokenizer, texts, add_special_tokens=False)
 
-    pieces = read_pieces(Path(path), tokenizer)
+    pieces = read_pieces(opened, tokenizer)
     vocabulary_size = len(pieces)
     missing = missing_bytes(pieces)
     if not spells_everyday_text(missing):

@@ -1,4 +1,4 @@
-"""The weight cache: int8 weights of small GGUF models, converted at the first start and stored in the user's cache.
+"""The weight cache: forms of small GGUF models that are made at the first start and stored in the user's cache.
 
 A worker loads the cached IR folder instead of the GGUF file. With int8 rows the default model generates 1.2 to 1.9
 times as many tokens per second, and loads in less than half the time (docs/decisions/0009).
@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 _UNUSED = 90 * 86_400
 """Seconds after the last load when a cache entry is removed: those of older OpenVINO versions or of deleted files."""
+
+_KINDS = ("int8", "logits", "tokenizer")
+"""What entries hold, as in their names."""
 
 _VERSION = "3"
 """Format version of cache entries. Change it when conversions produce other weights or properties."""
@@ -86,7 +89,7 @@ def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]
 
 def _tidy(cache: Path) -> None:
     """Remove entries that have not been loaded for :data:`_UNUSED` seconds. Each load updates an entry's mtime."""
-    for folder in (*cache.glob("*-int8-*"), *cache.glob("*-logits-*")):
+    for folder in (folder for kind in _KINDS for folder in cache.glob(f"*-{kind}-*")):
         if folder.is_dir() and time.time() - folder.stat().st_mtime > _UNUSED:
             logger.info("removing unused cache entry %s", folder)
             shutil.rmtree(folder, ignore_errors=True)

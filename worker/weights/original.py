@@ -17,7 +17,8 @@ from worker.model.local import LocalModel, ModelError
 MODEL_FILES = ("openvino_model.xml", "openvino_model.bin")
 """The files that a conversion replaces. All other files of an IR folder are copied."""
 
-_SAVE = {"enable_save_ov_model": True}
+SAVE = {"enable_save_ov_model": True}
+"""Properties that have GenAI save the IR of a GGUF file to the file's folder."""
 
 
 class Original(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +45,10 @@ def bring(model: LocalModel, scratch: Path) -> Original:
 
 def _save(model: LocalModel, folder: Path) -> Path:
     """Export a GGUF file to an IR in ``folder``; return the path of the GGUF file in ``folder``."""
-    file = folder / "model.gguf"
-    # GenAI opens GGUF files for writing, although it writes nothing. So a read-only file is copied.
-    if os.access(model.path, os.W_OK):
-        file.symlink_to(model.path.absolute())
-    else:
-        shutil.copyfile(model.path, file)
+    file = link(model.path, folder)
     try:
-        openvino_genai.Tokenizer(str(file), **_SAVE)
-        openvino_genai.ContinuousBatchingPipeline(str(file), openvino_genai.SchedulerConfig(), "CPU", _SAVE)
+        tokenizer = openvino_genai.Tokenizer(str(file), **SAVE)
+        openvino_genai.ContinuousBatchingPipeline(str(file), tokenizer, openvino_genai.SchedulerConfig(), "CPU", **SAVE)
     except Exception as error:
         raise ModelError(f"OpenVINO GenAI can't load {model.path}: {error}") from error
     missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
@@ -66,4 +62,15 @@ def _save(model: LocalModel, folder: Path) -> Path:
     if defaults := msgspec.to_builtins(model.sampling):
         stated = {"do_sample": True, **defaults}
         (folder / "generation_config.json").write_text(json.dumps(stated, indent=2) + "\n")
+    return file
+
+
+def link(path: Path, folder: Path) -> Path:
+    """Return a link to the GGUF file at ``path``, or a copy, in ``folder``, where GenAI can save an IR."""
+    file = folder / "model.gguf"
+    # GenAI opens GGUF files for writing, although it writes nothing. So a read-only file is copied.
+    if os.access(path, os.W_OK):
+        file.symlink_to(path.absolute())
+    else:
+        shutil.copyfile(path, file)
     return file

@@ -22,7 +22,7 @@ from worker.weights.compression import PER_CHANNEL, DamagedModel, Weights, compr
 from worker.weights.merge import merge_products
 
 TOKENS = numpy.arange(600) * 7 % 11
-"""More than the model is given at a time."""
+"""More than the model is given at least at a time."""
 
 
 def _bigram_model(folder: Path, logits: NDArray[numpy.float32]) -> Path:
@@ -42,7 +42,11 @@ def test_a_model_that_knows_nothing_is_as_perplexed_as_there_are_tokens(tmp_path
     assert perplexity(folder, TOKENS) == pytest.approx(11)
 
 
-def test_the_perplexity_is_that_of_the_tokens_that_follow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [0, 4 * 11 * 300, 1 << 20], ids=["least", "more", "all"])
+def test_the_perplexity_is_that_of_the_tokens_that_follow(
+    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.convert.perplexity._LOGITS_BYTES", most)
     logits = numpy.random.default_rng(1).normal(size=(11, 11)).astype(numpy.float32)
     chances = numpy.exp(logits) / numpy.exp(logits).sum(axis=1, keepdims=True)
     expected = numpy.exp(-numpy.log(chances[TOKENS[:-1], TOKENS[1:]]).mean())

@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 
 from worker.engine.pipeline import EXACT
 
-_CHUNK = 256
-"""Tokens per inference. It bounds memory: the logits take 4 bytes per token and vocabulary entry."""
+_LOGITS_BYTES = 400_000_000
+"""Maximum size of the logits of one inference, which have 4 bytes per token and vocabulary entry. The fewer inferences,
+the faster: attention to the tokens of earlier ones takes several times as long."""
+
+_ROWS = 256
+"""Minimum number of tokens per inference, and the number whose logits are evaluated together."""
 
 _LEAST_TOKENS = 2
 
@@ -42,12 +46,21 @@ def perplexity(folder: Path, tokens: NDArray[numpy.int64]) -> float:
     names = {name for port in model.inputs for name in port.names}
     request = model.create_infer_request()
     surprise = 0.0
-    for start in range(0, len(tokens) - 1, _CHUNK):
-        chunk = tokens[start : start + _CHUNK]
+    size = _tokens_per_inference(model)
+    for start in range(0, len(tokens) - 1, size):
+        chunk = tokens[start : start + size]
         request.infer({name: value for name, value in _inputs(chunk, start).items() if name in names})
         followers = tokens[start + 1 : start + 1 + len(chunk)]
-        surprise += _surprise(request.get_tensor("logits").data[0][: len(followers)], followers)
+        logits = request.get_tensor("logits").data[0]
+        for row in range(0, len(followers), _ROWS):
+            some = followers[row : row + _ROWS]
+            surprise += _surprise(logits[row : row + len(some)], some)
     return float(numpy.exp(surprise / (len(tokens) - 1)))
+
+
+def _tokens_per_inference(model: openvino.CompiledModel) -> int:
+    vocabulary = model.output("logits").get_partial_shape()[-1]
+    return max(_LOGITS_BYTES // (4 * vocabulary.get_length()), _ROWS) if vocabulary.is_static else _ROWS
 
 
 def _inputs(chunk: NDArray[numpy.int64], start: int) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Settings of all tests."""
 
 import os
+from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +28,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "real_fleet" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("real_fleet"))
+    items[:] = _ordered(items)
+
+
+def _ordered(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Alternate files that keep all CPUs busy with the model and files that often wait; the short unit tests come last.
+
+    So processes of pytest-xdist seldom all compute or all wait, and end at about the same time.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    busy = [file for file in files if "acceptance" in file.parts]
+    short = [file for file in files if "unit" in file.parts]
+    waiting = [file for file in files if file not in {*busy, *short}]
+    pairs = zip_longest(busy, waiting)
+    order = [*(file for pair in pairs for file in pair if file), *short]
+    return [item for file in order for item in files[file]]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -66,8 +66,8 @@ class Admission:
     async def identify(self, headers: Lookup) -> ApiKey | None:
         """Return the API key sent in ``headers``; ``None`` when the service requires no keys.
 
-        Reads ``Authorization: Bearer`` and Azure's ``api-key``; one valid secret is enough. Raises
-        :class:`RequestRefused` when there is none.
+        Reads ``Authorization: Bearer``, Azure's ``api-key`` and Anthropic's ``x-api-key``; one valid secret is enough.
+        Raises :class:`RequestRefused` when there is none.
         """
         if not self._keyring.loaded:
             try:
@@ -205,7 +205,8 @@ def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused
 
 def _secrets(headers: Lookup) -> list[str]:
     scheme, _, bearer = (headers.get("authorization") or "").partition(" ")
-    found = [bearer.strip() if scheme.lower() == "bearer" else "", (headers.get("api-key") or "").strip()]
+    found = [bearer.strip() if scheme.lower() == "bearer" else ""]
+    found += [(headers.get(name) or "").strip() for name in ("api-key", "x-api-key")]
     return [secret for secret in found if secret]
 
 

@@ -12,6 +12,7 @@ from werkzeug.routing import MapAdapter
 
 from api.access import check_connection, check_host, check_key
 from api.context import EXTENSION, Context, context
+from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
@@ -69,6 +70,8 @@ async def _add_headers(response: Response) -> Response:
     if exchange.chat is not None:
         response.headers.update(exchange.chat.headers)
     response.headers["x-request-id"] = exchange.id
+    if isinstance(exchange.dialect, Anthropic):
+        response.headers["request-id"] = exchange.id
     response.headers["openai-processing-ms"] = str(round((time.monotonic() - exchange.began) * 1000))
     return response
 

@@ -64,7 +64,7 @@ class ChatExchange:
         self._headers = headers
         self._messages = messages
         self._pending: PendingCompletion | None = None
-        self._has_images = any(message.images for message in request.messages)
+        self._has_images = bool(request.images)
         self.id = uuid.uuid4().hex
         """The id of the response, without the dialect's prefix."""
         self.request = request

@@ -15,7 +15,7 @@ from quart.asgi import ASGIHTTPConnection
 from api import request_log
 from api.context import context_of
 from api.dialects import dialect_of
-from api.http_exchange import ExchangeRequest, HttpExchange
+from api.http_exchange import ExchangeRequest, HttpExchange, request_id_of
 from shared.runtime.tasks import cancel_all
 
 
@@ -42,8 +42,9 @@ class ExchangeHandler(ASGIHTTPConnection):
 
     async def handle_request(self, request: Request, send: Any) -> None:
         """Run the route and send its response; then release what the request holds."""
-        dialect = dialect_of(request.path, request.args, request.headers, self._serving, self._own_name)
-        exchange = cast(ExchangeRequest, request).exchange = HttpExchange(request, dialect)
+        request_id = request_id_of(request)
+        dialect = dialect_of(request.path, request.args, request.headers, self._serving, self._own_name, request_id)
+        exchange = cast(ExchangeRequest, request).exchange = HttpExchange(request, dialect, request_id)
         try:
             await super().handle_request(request, send)
         finally:

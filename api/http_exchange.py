@@ -22,9 +22,8 @@ class HttpExchange:
     # One instance per open stream.
     __slots__ = ("_resources", "began", "chat", "dialect", "id", "key", "method", "path", "problem", "status")
 
-    def __init__(self, request: Request, dialect: Dialect) -> None:
-        wanted = request.headers.get("x-request-id", "")
-        self.id = wanted if _SANE_ID.fullmatch(wanted) else f"req_{uuid.uuid4().hex}"
+    def __init__(self, request: Request, dialect: Dialect, request_id: str) -> None:
+        self.id = request_id
         self.began = time.monotonic()
         self.method = request.method
         self.path = request.path
@@ -56,6 +55,12 @@ class ExchangeRequest(Request):
     """A Quart request with its exchange."""
 
     exchange: HttpExchange
+
+
+def request_id_of(request: Request) -> str:
+    """Return the id that the client has given to its request, or a new one."""
+    wanted = request.headers.get("x-request-id", "")
+    return wanted if _SANE_ID.fullmatch(wanted) else f"req_{uuid.uuid4().hex}"
 
 
 def current_exchange() -> HttpExchange:

@@ -40,9 +40,8 @@ class ModelLookup:
         self.check(request.model)
         if IMAGE in self._directory.fleet.models[request.model].modalities:
             return
-        for index, message in enumerate(request.messages):
-            for image in message.images:
-                raise modality_refused("image_url", index, image.part)
+        for image in request.images:
+            raise modality_refused("image_url", image.param)
 
     def check_logits(self, request: ChatRequest) -> None:
         """Raise :class:`RequestRefused` if ``request`` needs logits and a worker that may claim it has none.

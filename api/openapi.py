@@ -7,6 +7,9 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from api.dialects.anthropic import VERSION_HEADER, VERSION_PATTERN
+from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
+from api.dialects.anthropic.unserved import NOT_SERVED
 from api.dialects.azure import parse as azure
 from api.dialects.azure.addressing import DEPLOYMENT_HEADER
 from api.dialects.extended import ExtendedChatRequest
@@ -28,6 +31,8 @@ _BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("CompletionRequest", ServedCompletionRequest, frozenset(ServedCompletionRequest.model_fields)),
     ("TokenizeRequest", TokenizeRequest, frozenset(TokenizeRequest.model_fields)),
     ("DetokenizeRequest", DetokenizeRequest, frozenset(DetokenizeRequest.model_fields)),
+    ("CountTokensRequest", CountTokensRequest, CountTokensRequest.model_fields.keys() - NOT_SERVED.keys()),
+    ("MessagesRequest", MessagesRequest, MessagesRequest.model_fields.keys() - NOT_SERVED.keys()),
     ("ModelServerChatRequest", ModelServerChatRequest, model_server.CHAT),
     ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),
     ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),
@@ -38,7 +43,12 @@ _BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
 @cache
 def document() -> bytes:
     """Return the document as JSON."""
-    schemas: dict[str, Any] = {"Error": _ERROR, "AzureError": _AZURE_ERROR, "ChatCompletionUpdate": _UPDATE}
+    schemas: dict[str, Any] = {
+        "Error": _ERROR,
+        "AzureError": _AZURE_ERROR,
+        "AnthropicError": _ANTHROPIC_ERROR,
+        "ChatCompletionUpdate": _UPDATE,
+    }
     for name, model, served in _BODIES:
         body = model.model_json_schema(ref_template=_REFERENCE, mode="validation")
         schemas |= body.pop("$defs", {})
@@ -104,6 +114,8 @@ def _paths() -> dict[str, Any]:
         "/detokenize": {
             "post": _operation("detokenize", "Return the text of tokens.", body="DetokenizeRequest", errors=_ERRORS)
         },
+        "/v1/messages": _messages(),
+        "/v1/messages/count_tokens": _count_tokens(),
         "/v1/models": {"get": _operation("listModels", "List the served models.", errors=(401,))},
         "/v1/models/{model}": {
             "get": _operation("retrieveModel", "Describe a model.", errors=(401, 404, 503)),
@@ -140,6 +152,17 @@ def _completion(name: str, body: str, errors: tuple[int, ...]) -> dict[str, Any]
     )
 
 
+def _messages() -> dict[str, Any]:
+    operation = _completion("createMessage", "MessagesRequest", (400, 401, 403, 404, 413, 415, 429, 500, 504, 529))
+    return {"post": _with_errors(operation, "AnthropicError"), "parameters": [_ANTHROPIC_VERSION]}
+
+
+def _count_tokens() -> dict[str, Any]:
+    errors = (400, 401, 403, 404, 413, 415, 429, 500, 504, 529)
+    operation = _operation("countTokens", "Count the tokens of a prompt.", body="CountTokensRequest", errors=errors)
+    return {"post": _with_errors(operation, "AnthropicError"), "parameters": [_ANTHROPIC_VERSION]}
+
+
 def _azure_chat(name: str) -> dict[str, Any]:
     operation = _azure(_completion(name, "AzureChatRequest", (*_ERRORS, 422)))
     return {"post": operation, "parameters": [*_AZURE_PARAMETERS, _EXTRA_PARAMETERS]}
@@ -151,10 +174,14 @@ def _azure_info(name: str) -> dict[str, Any]:
 
 
 def _azure(operation: dict[str, Any]) -> dict[str, Any]:
-    """Return ``operation`` with the error schema of Azure's interface."""
+    return _with_errors(operation, "AzureError")
+
+
+def _with_errors(operation: dict[str, Any], schema: str) -> dict[str, Any]:
+    """Return ``operation`` with the error schema of its interface."""
     for status, response in operation["responses"].items():
         if int(status) >= 400:
-            response["content"][_JSON]["schema"] = {"$ref": _REFERENCE.format(model="AzureError")}
+            response["content"][_JSON]["schema"] = {"$ref": _REFERENCE.format(model=schema)}
     return operation
 
 
@@ -199,6 +226,7 @@ def _operation(
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "apiKey": {"type": "apiKey", "in": "header", "name": "api-key"},
+    "xApiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
 
 _ERROR = {
@@ -236,6 +264,27 @@ _AZURE_ERROR = {
             },
         },
     },
+}
+
+_ANTHROPIC_ERROR = {
+    "type": "object",
+    "required": ["type", "error", "request_id"],
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "required": ["type", "message"],
+            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+        },
+        "request_id": {"type": "string"},
+    },
+}
+
+_ANTHROPIC_VERSION = {
+    "name": VERSION_HEADER,
+    "in": "header",
+    "required": True,
+    "schema": {"type": "string", "pattern": VERSION_PATTERN},
 }
 
 _UPDATE = {

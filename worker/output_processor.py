@@ -69,7 +69,7 @@ def _terminal_event(output: Output[msgspec.Raw]) -> Finished | Failed | Alternat
     if output.alternatives:
         return Alternatives(output.alternatives, output.prompt_tokens)
     if output.reason in _REASONS:
-        return Finished(output.end, _REASONS[output.reason], output.prompt_tokens)
+        return Finished(output.end, _REASONS[output.reason], output.prompt_tokens, output.stop)
     return Failed(
         Problem(
             kind=ProblemKind.CACHE_EXHAUSTED,

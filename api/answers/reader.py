@@ -148,8 +148,8 @@ class ChoiceBuilder:
         """Append content without a parser or log probabilities: the common case, once per token."""
         self._text.append(text)
 
-    def choice(self, reason: FinishReason) -> Choice:
-        """Return the complete choice."""
+    def choice(self, reason: FinishReason, stop: str = "") -> Choice:
+        """Return the complete choice, which ``reason`` or the stop string ``stop`` has ended."""
         return Choice(
             index=self._index,
             text="".join(self._text),
@@ -162,6 +162,7 @@ class ChoiceBuilder:
             prompt=self.prompt,
             tokens=tuple(self.tokens),
             prompt_tokens=self.prompt_tokens,
+            stop=stop,
         )
 
 

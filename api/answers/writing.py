@@ -76,7 +76,7 @@ async def stream(
                 case Started():
                     recorder.started(choice // jobs_per_prompt(request), event)
                     readers[choice] = ChoiceReader(request, event, recorder)
-                    pieces.append(encoder.opening(choice))
+                    pieces.append(encoder.opening(choice, event.prompt_tokens))
                     if request.return_token_ids:
                         pieces.append(encoder.token_ids(choice, (), event.prompt_token_ids))
                         if on_whole is not None:
@@ -88,11 +88,11 @@ async def stream(
                     rest, reason = readers[choice].finish(event.reason)
                     _write(encoder, choice, rest, pieces)
                     recorder.outcome = reason
-                    pieces.append(encoder.closing(choice, reason))
+                    pieces.append(encoder.closing(choice, reason, event.stop))
                     unfinished -= 1
                     if on_whole is not None:
                         _build(builders[choice], rest)
-                        whole.append(builders[choice].choice(reason))
+                        whole.append(builders[choice].choice(reason, event.stop))
                 case Failed() | Rejected():
                     recorder.outcome = event.problem.kind
                     pieces.append(encoder.failure(event.problem))
@@ -153,7 +153,7 @@ async def collect(response: ResponseStream, request: ChatRequest, recorder: Usag
                     recorder.finished(job // jobs_per_prompt(request), event)
                     rest, recorder.outcome = readers[job].finish(event.reason)
                     _build(builders[job], rest)
-                    choices[job] = builders[job].choice(recorder.outcome)
+                    choices[job] = builders[job].choice(recorder.outcome, event.stop)
                 case Alternatives():
                     recorder.finished(job // jobs_per_prompt(request), event)
                     for rank, item in enumerate(event.items):
@@ -194,7 +194,7 @@ async def _stream_selected(
         for index, call in enumerate(choice.calls):
             pieces.append(encoder.call(choice.index, index, call.id, call.name))
             pieces.append(encoder.arguments(choice.index, index, call.arguments))
-        pieces.append(encoder.closing(choice.index, choice.reason))
+        pieces.append(encoder.closing(choice.index, choice.reason, choice.stop))
     if on_whole is not None:
         await on_whole(choices)
     yield b"".join((*pieces, encoder.usage(recorder.usage()), encoder.done))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 
+from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
 from api.dialects.interface import Dialect, Lookup
 from api.dialects.openai import OpenAI
@@ -12,6 +13,7 @@ _OPENAI = OpenAI()
 _OPENAI_COMPLETIONS = OpenAICompletions()
 _MODEL_SERVER = ModelServer()
 _MODEL_SERVER_COMPLETIONS = ModelServerCompletions()
+_MESSAGES = "/v1/messages"
 _AZURE_ROOTS = ("chat", "info", "models")
 
 
@@ -21,10 +23,12 @@ def dialect_of(
     headers: Lookup,
     serving: Callable[[], Collection[str]],
     own_name: Callable[[str], str] = str,
+    request_id: str = "",
 ) -> Dialect:
     """Return the dialect of one HTTP exchange; it also encodes the errors of that exchange.
 
     ``serving`` returns the names of the models that workers serve now. ``own_name`` resolves an alias to a model name.
+    ``request_id`` is the id of the exchange.
     """
     _, root, *_ = f"{path}/".split("/", 2)
     if root == "v3":
@@ -33,4 +37,6 @@ def dialect_of(
         return Azure(query, headers, serving, own_name)
     if path == "/v1/completions":
         return _OPENAI_COMPLETIONS
+    if path.startswith(_MESSAGES):
+        return Anthropic(headers, request_id)
     return _OPENAI

@@ -54,6 +54,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The generated tokens."""
     prompt_tokens: tuple[int, ...] = ()
     """The prompt's tokens, if the request asked for token ids."""
+    stop: str = ""
+    """The stop string that matched, if one did."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +96,7 @@ class ResponseEncoder(Protocol):
 
     done: bytes
 
-    def opening(self, choice: int) -> bytes:
+    def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
         """Encode the first event of a choice, sent as soon as a worker has started the job."""
 
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
@@ -115,8 +117,8 @@ class ResponseEncoder(Protocol):
     def arguments(self, choice: int, index: int, text: str) -> bytes:
         """Encode a delta of the JSON text of a call's arguments."""
 
-    def closing(self, choice: int, reason: FinishReason) -> bytes:
-        """Encode the last event of a choice."""
+    def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
+        """Encode the last event of a choice. ``stop`` is the stop string that matched, if one did."""
 
     def usage(self, usage: Usage) -> bytes:
         """Encode the usage event; empty if the request did not ask for it."""

@@ -5,7 +5,7 @@ import logging
 
 from redis.exceptions import RedisError
 
-from api.media.loader import MediaLoader, images_of
+from api.media.loader import MediaLoader
 from shared.protocol.errors import ProblemKind, refuse, store_unavailable
 from shared.protocol.media import MediaFull, MediaStore
 from shared.protocol.request import ChatRequest
@@ -51,7 +51,7 @@ class MediaHolds:
 
     def release(self, answer_id: str, request: ChatRequest) -> None:
         """Release the files of ``request`` in the background."""
-        digests = {image.digest for _, image in images_of(request) if image.digest}
+        digests = {image.digest for image in request.images if image.digest}
         if digests:
             self._tasks.run(self._release(answer_id, digests), "release media")
 

@@ -28,19 +28,18 @@ class MediaLoader:
 
         Raises :class:`RequestRefused`, which names the content part.
         """
-        images = images_of(request)
+        images = request.images
         if len(images) > self._max_images:
-            raise _refusal(
-                *images[self._max_images], f"this request has {len(images)}, and the maximum is {self._max_images}"
-            )
-        urls = list(dict.fromkeys(image.url for _, image in images))
+            reason = f"this request has {len(images)}, and the maximum is {self._max_images}"
+            raise _refusal(images[self._max_images], reason)
+        urls = list(dict.fromkeys(image.url for image in images))
         read = dict(zip(urls, await asyncio.gather(*map(self._read, urls)), strict=True))
         digests: dict[str, str] = {}
         files: dict[str, bytes] = {}
-        for message, image in images:
+        for image in images:
             file = read[image.url]
             if isinstance(file, MediaError):
-                raise _refusal(message, image, str(file))
+                raise _refusal(image, str(file))
             if image.url not in digests:
                 digests[image.url] = await asyncio.to_thread(digest_of, file)
             files[digests[image.url]] = file
@@ -72,11 +71,6 @@ class MediaLoader:
             raise missing from None
 
 
-def images_of(request: ChatRequest) -> list[tuple[int, Image]]:
-    """Return the images of ``request`` with the indexes of their messages, in order."""
-    return [(index, image) for index, message in enumerate(request.messages) for image in message.images]
-
-
 def _with_digests(request: ChatRequest, digests: dict[str, str]) -> ChatRequest:
     messages = tuple(
         msgspec.structs.replace(
@@ -90,5 +84,5 @@ def _with_digests(request: ChatRequest, digests: dict[str, str]) -> ChatRequest:
     return msgspec.structs.replace(request, messages=messages)
 
 
-def _refusal(message: int, image: Image, reason: str) -> RequestRefused:
-    return refuse(ProblemKind.INVALID, f"Invalid image: {reason}.", param=image.param(message))
+def _refusal(image: Image, reason: str) -> RequestRefused:
+    return refuse(ProblemKind.INVALID, f"Invalid image: {reason}.", param=image.param)

@@ -13,7 +13,6 @@ from api.context import Context, context
 from api.dialects.interface import Choice, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
 from api.http_exchange import HttpExchange, current_exchange
-from api.media.loader import images_of
 
 blueprint = Blueprint("chat", __name__)
 
@@ -26,6 +25,7 @@ STREAM_HEADERS = {
 
 @blueprint.post("/v1/chat/completions")
 @blueprint.post("/v1/completions")
+@blueprint.post("/v1/messages")
 @blueprint.post("/v3/chat/completions")
 @blueprint.post("/v3/completions")
 @blueprint.post("/chat/completions")
@@ -61,7 +61,7 @@ async def _parsed(parts: Context, exchange: HttpExchange) -> ChatExchange:
             await parts.models.require(missing.model)
             raise
         # What is stored is kept for long, so it must be small.
-        if len(body) > settings.max_body and (chat_request.store or not images_of(chat_request)):
+        if len(body) > settings.max_body and (chat_request.store or not chat_request.images):
             raise body_too_large(settings.max_body)
         messages = sent_messages(body) if chat_request.store else b""
     check_size(chat_request, settings.max_choices)

@@ -1,4 +1,6 @@
-"""vLLM's routes for tokens: the tokens of a text or of messages, and the text of tokens."""
+"""Routes for tokens: vLLM's, for the tokens of a text or of messages and the text of tokens, and Anthropic's."""
+
+from typing import cast
 
 import msgspec
 from quart import Blueprint, Response, request
@@ -6,6 +8,7 @@ from quart import Blueprint, Response, request
 from api.bodies import read_json_body
 from api.chat_exchange import ChatExchange
 from api.context import context
+from api.dialects.anthropic import Anthropic
 from api.dialects.openai.tokens_parse import parse_detokenize, parse_tokenize
 from api.http_exchange import current_exchange
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
@@ -36,6 +39,14 @@ async def detokenize() -> Response:
     """Return the text of tokens."""
     asked = parse_detokenize(await read_json_body(request, context().settings))
     return _json({"prompt": (await _tokenized(asked)).text})
+
+
+@blueprint.post("/v1/messages/count_tokens")
+async def count_tokens() -> Response:
+    """Return the number of tokens of an Anthropic request's prompt."""
+    dialect = cast(Anthropic, current_exchange().dialect)
+    asked = dialect.parse_count(await read_json_body(request, context().settings))
+    return _json({"input_tokens": len((await _tokenized(asked)).tokens)})
 
 
 async def _tokenized(asked: ChatRequest) -> Tokenized:

@@ -82,16 +82,16 @@ def logits_refused(param: str) -> RequestRefused:
     return refuse(ProblemKind.INVALID, message, param=param, code="unsupported_parameter")
 
 
-def modality_refused(part_type: str, message: int, part: int) -> RequestRefused:
+def modality_refused(part_type: str, param: str) -> RequestRefused:
     """Return the :class:`RequestRefused` for a content part that the model can't read.
 
-    ``message`` and ``part`` are the indexes of the message and of the part in it. Message and path are the OpenAI
+    ``param`` is the part's path, ``messages[0].content[1]``. The message and the form of the path in it are the OpenAI
     service's.
     """
     return refuse(
         ProblemKind.MODALITY,
         f"Invalid content type. {part_type} is only supported by certain models.",
-        param=f"messages.[{message}].content.[{part}].type",
+        param=f"{param.replace('[', '.[')}.type",
     )
 
 

@@ -68,12 +68,14 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, tag=3):
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """The job has finished. ``position`` is the number of generated tokens.
 
-    ``prompt_tokens`` is the number with images, or 0: the number in :class:`Started` is right.
+    ``prompt_tokens`` is the number with images, or 0: the number in :class:`Started` is right. ``stop`` is the stop
+    string that has ended the text, if one has.
     """
 
     position: int
     reason: FinishReason
     prompt_tokens: int = 0
+    stop: str = ""
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=5):

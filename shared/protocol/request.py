@@ -33,18 +33,14 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     at: int = 0
     """Where it stands: an offset in the message's ``content``, in characters."""
-    part: int = 0
-    """Index of its content part in the request, for errors."""
+    param: str = ""
+    """Path of its content part in the request, for errors: ``messages[0].content[1]``."""
     low: bool = False
     """Whether the client asks for low detail."""
     url: str = ""
     """The URL or data URL that the client sent, or that of a local file. Empty in a job."""
     digest: str = ""
     """SHA-256 (hexadecimal) of the file, which is in the media store. Empty until the request is admitted."""
-
-    def param(self, message: int) -> str:
-        """Return the name of the image's content part for errors; ``message`` is the index of its message."""
-        return f"messages[{message}].content[{self.part}]"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -187,6 +183,11 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     tier: Tier | None = None
     store: bool = False
     metadata: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of all messages, in order."""
+        return tuple(image for message in self.messages for image in message.images)
 
     @property
     def single_call(self) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from tests.compatibility.anthropic import ANTHROPIC
 from tests.compatibility.azure import AZURE
 from tests.compatibility.named_tests import ROOT
 from tests.compatibility.openai_chat import CHAT
@@ -13,7 +14,7 @@ from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.samples import sent
 
 PAGE = ROOT / "docs" / "compatibility.md"
-INTERFACES = (CHAT, COMPLETIONS, MODEL_SERVER, MODEL_SERVER_COMPLETIONS, AZURE)
+INTERFACES = (CHAT, COMPLETIONS, ANTHROPIC, MODEL_SERVER, MODEL_SERVER_COMPLETIONS, AZURE)
 
 _HEAD = """# Compatibility
 
@@ -69,7 +70,7 @@ def _sent(found: dict[str, list[object]], path: str) -> str:
         return "never sent"
     if any(values):
         return "sent"
-    return "sent, always " + {"None": "null", "[]": "empty", "": "empty", "0": "0"}[str(values[0])]
+    return "sent, always " + {"None": "null", "[]": "empty", "{}": "empty", "": "empty", "0": "0"}[str(values[0])]
 
 
 def _fields(paths: Iterable[str]) -> str:

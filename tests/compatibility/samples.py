@@ -45,7 +45,7 @@ def _choice(request: ChatRequest) -> Choice:
         text="Hi!",
         reason="tool_calls" if request.tools else "stop",
         reasoning="Hm.",
-        calls=(Call(id="c", name="f", arguments="{}"),) if request.tools else (),
+        calls=(Call(id="c", name="f", arguments='{"a":1}'),) if request.tools else (),
         logprobs=_TOKENS if request.sampling.logprobs else None,
         prompt=PromptLogprobs((1, b"H"), (), ()) if request.sampling.prompt_scoring else None,
         tokens=(1, 2),
@@ -67,4 +67,4 @@ def _chunks(request: ChatRequest, rendering: ResponseEncoder) -> Iterator[object
     events += rendering.closing(choice, "stop") + rendering.usage(_USAGE)
     for event in events.split(b"\n\n"):
         if event:
-            yield json.loads(event.removeprefix(b"data: "))
+            yield json.loads(event.rpartition(b"data: ")[2])

@@ -175,7 +175,7 @@ async def test_the_real_child_reports_a_missing_model() -> None:
 
 
 def _with_images(*digests: str) -> ChatRequest:
-    images = tuple(Image(part=part, digest=digest) for part, digest in enumerate(digests))
+    images = tuple(Image(param=f"messages[0].content[{part}]", digest=digest) for part, digest in enumerate(digests))
     return ChatRequest(model="m", messages=(Message(role="user", content="look", images=images),))
 
 

@@ -72,3 +72,13 @@ def test_keys_and_their_limits_apply(small_fleet: Fleet) -> None:
     header = {"authorization": f"Bearer {key}"}
     statuses = [post(small_fleet, "/tokenize", header, prompt="a")[0] for _ in range(3)]
     assert statuses == [200, 200, 429]
+
+
+def test_anthropics_count_is_that_of_the_answer(session_fleet: Fleet) -> None:
+    headers = {"anthropic-version": "2023-06-01"}
+    messages = [{"role": "user", "content": "hello"}]
+    status, found = post(session_fleet, "/v1/messages/count_tokens", headers, messages=messages)
+    _, answer = post(session_fleet, "/v1/messages", headers, messages=messages, max_tokens=1)
+    assert (status, found) == (200, {"input_tokens": answer["usage"]["input_tokens"]})
+    status, error = post(session_fleet, "/v1/messages/count_tokens", headers, model="none", messages=messages)
+    assert (status, error["error"]["type"]) == (404, "not_found_error")

@@ -72,7 +72,8 @@ async def test_a_key_without_limits_costs_no_call(admission: Admission, server: 
 async def test_an_unknown_key_is_shown_masked_only(admission: Admission, redis: FakeAsyncRedis) -> None:
     made, secret = new_key(key())
     await put_key(redis, made)
-    assert await admission.identify({"api-key": secret}) == made
+    for header in ("api-key", "x-api-key"):
+        assert await admission.identify({header: secret}) == made
     with pytest.raises(RequestRefused) as refusal:
         await admission.identify({"authorization": f"Bearer {secret}x"})
     assert refusal.value.problem.kind is ProblemKind.UNAUTHORIZED

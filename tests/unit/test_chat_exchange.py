@@ -47,7 +47,13 @@ async def parts(redis: ArqRedis) -> AsyncIterator[Context]:
 
 
 def exchange_of(parts: Context, *, store: bool = True, n: int = 1) -> ChatExchange:
-    messages = (Message(role="user", content="hello", images=(Image(url="data:image/png;base64,AAAA"),)),)
+    messages = (
+        Message(
+            role="user",
+            content="hello",
+            images=(Image(param="messages[0].content[0]", url="data:image/png;base64,AAAA"),),
+        ),
+    )
     request = ChatRequest(model=WORKER.model, messages=messages, store=store, n=n)
     return ChatExchange(parts, request, key=KEY, headers={}, messages=b"[]", began=time.monotonic())
 
@@ -125,7 +131,7 @@ async def test_a_model_that_reads_no_images_gets_none(redis: ArqRedis, modalitie
     else:
         with pytest.raises(RequestRefused) as refusal:
             await exchange.__aenter__()
-        assert refusal.value.problem == modality_refused("image_url", 0, 0).problem
+        assert refusal.value.problem == modality_refused("image_url", "messages[0].content[0]").problem
     await assert_nothing_held(parts)
 
 

@@ -183,13 +183,13 @@ async def test_a_job_publishes_its_events_and_ends(rig: Rig) -> None:
     (sequence,) = rig.engine.added
     assert (sequence.prompt, sequence.sampling.max_tokens) == (PROMPT, 4096 - len(PROMPT))
     rig.step(Output(sequence.number, 1, Delta(0, (7,), "x")))
-    rig.step(Output(sequence.number, 2, Delta(1, (8,), "y"), "stop"))
+    rig.step(Output(sequence.number, 2, Delta(1, (8,), "y"), "stop", stop="END"))
     assert not await over(task)
     assert rig.published.record["a"] == [
         Started("w1", len(PROMPT), "fp"),
         Delta(0, (7,), "x"),
         Delta(1, (8,), "y"),
-        Finished(2, "stop"),
+        Finished(2, "stop", stop="END"),
     ]
     assert rig.engine.cancelled == []
     assert (len(rig.jobs), rig.jobs.total) == (0, 1)

@@ -392,7 +392,7 @@ def _with_images(text: str, role: Role = "user", **fields: Any) -> Message:
     """A message with an image at each ``*`` in the text."""
     parts = text.split("*")
     ends = [len("".join(parts[: index + 1])) for index in range(len(parts) - 1)]
-    images = tuple(Image(at=end, part=part, digest="d") for part, end in enumerate(ends))
+    images = tuple(Image(at=end, param=f"messages[0].content[{part}]", digest="d") for part, end in enumerate(ends))
     return Message(role=role, content="".join(parts), images=images, **fields)
 
 
@@ -448,7 +448,7 @@ def test_a_template_that_does_not_show_each_image_once_is_named(template: str) -
     maker, _ = _maker(template)
     with pytest.raises(RequestRefused, match="does not show this image") as caught:
         maker.prepare(_request(messages=(Message(role="user", content="a"), _with_images("b*"))))
-    assert (caught.value.problem.kind, caught.value.problem.param) == (ProblemKind.TEMPLATE, "messages[1].content[0]")
+    assert (caught.value.problem.kind, caught.value.problem.param) == (ProblemKind.TEMPLATE, "messages[0].content[0]")
 
 
 def test_images_survive_json_escapes_and_parts() -> None:

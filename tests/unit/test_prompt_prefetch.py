@@ -156,7 +156,7 @@ async def test_a_closed_consumer_claims_nothing_though_an_engine_is_loaded(queue
 
 
 def with_images(name: str, *digests: str) -> Job:
-    images = tuple(Image(part=part, digest=digest) for part, digest in enumerate(digests))
+    images = tuple(Image(param=f"messages[0].content[{part}]", digest=digest) for part, digest in enumerate(digests))
     request = ChatRequest(model="tiny", messages=(Message(role="user", content="look", images=images),))
     return msgspec.structs.replace(job(name), request=request)
 

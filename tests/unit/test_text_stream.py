@@ -59,7 +59,7 @@ def test_a_stop_string_across_tokens_is_cut_off_and_ends_the_text() -> None:
     vocabulary = Vocabulary([b"one ", b"tw", b"o th", b"ree"])
     stream = TextStream(vocabulary, stop=("two",))
     assert [stream.push(token) for token in (0, 1, 2)] == ["one ", "", ""]
-    assert stream.stopped
+    assert stream.stop == "two"
     assert stream.push(3) == ""
     assert stream.finish() == ""
 
@@ -67,7 +67,7 @@ def test_a_stop_string_across_tokens_is_cut_off_and_ends_the_text() -> None:
 def test_a_stop_string_inside_one_token_is_cut_off() -> None:
     stream = TextStream(Vocabulary([b" cunning"]), stop=("unn",))
     assert stream.push(0) == " c"
-    assert stream.stopped
+    assert stream.stop == "unn"
 
 
 def test_the_stop_string_is_kept_when_asked_for_and_what_follows_it_is_not() -> None:
@@ -90,11 +90,19 @@ def test_repeated_beginnings_of_a_stop_string_are_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stops", "expected"),
-    [(("b", "abc"), "xa"), (("abc", "b"), "xa"), (("c", "bc"), "xa"), (("", "d"), "xabc"), (("zz",), "xabcde")],
+    ("stops", "expected", "stop"),
+    [
+        (("b", "abc"), "xa", "b"),
+        (("abc", "b"), "xa", "b"),
+        (("c", "bc"), "xa", "bc"),
+        (("", "d"), "xabc", "d"),
+        (("zz",), "xabcde", ""),
+    ],
 )
-def test_of_several_stop_strings_the_first_to_end_counts(stops: tuple[str, ...], expected: str) -> None:
-    assert "".join(run(TextStream(BYTES, stop=stops), list(b"xabcde"))) == expected
+def test_of_several_stop_strings_the_first_to_end_counts(stops: tuple[str, ...], expected: str, stop: str) -> None:
+    stream = TextStream(BYTES, stop=stops)
+    assert "".join(run(stream, list(b"xabcde"))) == expected
+    assert stream.stop == stop
 
 
 def reference(text: str, stops: list[str], include_stop: bool) -> str:
@@ -145,7 +153,7 @@ def test_periodic_texts_and_stop_strings(text: str, stops: list[str], cut: int, 
     for token in range(len(pieces)):
         shown += stream.push(token)
         assert expected.startswith(shown)
-        if not stream.stopped:
+        if not stream.stop:
             so_far = text[: (token + 1) * cut]
             begun = (length for stop in stops for length in range(1, len(stop)) if so_far.endswith(stop[:length]))
             assert len(so_far) - len(shown) == max(begun, default=0), "no more is held back than must be"

@@ -95,7 +95,7 @@ class Generation:
             delta = Delta(position, taken, text, tuple(logprobs[: len(taken)]), pieces, tuple(top[: len(taken)]))
         elif taken or text:
             delta = Delta(position, taken, text)
-        return Output(self.sequence.number, len(self.tokens), delta, self.complete)
+        return Output(self.sequence.number, len(self.tokens), delta, self.complete, stop=self._stream.stop)
 
     def _push(self, tokens: Iterable[int]) -> str:
         text = ""
@@ -109,7 +109,7 @@ class Generation:
                     break
             shown = self._stream.push(token)
             text += shown
-            if self._stream.stopped:
+            if self._stream.stop:
                 self.complete = "stop"
             elif self._lengths is not None and self._lengths.exceeds(shown):
                 self.complete = "length"

@@ -77,6 +77,8 @@ class Output(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True):
     """The texts of a beam search, best first. A beam search has a single output, at its end, with no delta."""
     prompt_tokens: int = 0
     """In the last output of a prompt with images: the number of its tokens, images included. 0: those of the text."""
+    stop: str = ""
+    """The stop string that has ended the sequence, if one has."""
 
 
 StepOutput = Output[Delta | None]

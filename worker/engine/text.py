@@ -62,8 +62,8 @@ class Vocabulary:
 class _StopString:
     """Searches for one stop string in text that arrives in parts."""
 
-    def __init__(self, stop: str) -> None:
-        self._stop = stop
+    def __init__(self, text: str) -> None:
+        self.text = text
         self.matched_prefix = ""
         """The longest suffix of the text so far that is a prefix of the stop string. A match can't start before it."""
 
@@ -72,7 +72,7 @@ class _StopString:
 
         Linear in the text: each possible start of the stop string is discarded at most once.
         """
-        stop = self._stop
+        stop = self.text
         if not self.matched_prefix and stop[0] not in text:
             return None
         window = self.matched_prefix + text
@@ -84,9 +84,6 @@ class _StopString:
             start = window.find(stop[0], start + 1)
         self.matched_prefix = window[start:] if start >= 0 else ""
         return None
-
-    def __len__(self) -> int:
-        return len(self._stop)
 
 
 class TextStream:
@@ -118,8 +115,8 @@ class TextStream:
         self._stops = [_StopString(text) for text in stop if text]
         self._include_stop = include_stop
         self._held = ""
-        self.stopped = False
-        """Whether a stop string has matched. Text after it is ignored."""
+        self.stop = ""
+        """The stop string that has matched, if one has. Text after it is ignored."""
         self._plain = not (self._at_start or self._stops)
 
     def piece(self, token: int) -> bytes:
@@ -133,7 +130,7 @@ class TextStream:
         # Fast path: nearly every token is complete text, and this is called once per token.
         if text is not None and self._plain:
             return text
-        return "" if self.stopped else self._push_slow(token, text)
+        return "" if self.stop else self._push_slow(token, text)
 
     def finish(self) -> str:
         """Return the text that was held back as a possible start of a stop string. Call it when the sequence has ended.
@@ -154,12 +151,11 @@ class TextStream:
         return self._search(text) if self._stops else text
 
     def _search(self, text: str) -> str:
-        ends = [(end, -len(stop)) for stop in self._stops if (end := stop.find(text)) is not None]
+        ends = [(end, -len(stop.text), stop.text) for stop in self._stops if (end := stop.find(text)) is not None]
         shown = self._held + text
         if ends:
-            end, negative_length = min(ends)
+            end, negative_length, self.stop = min(ends)
             end += len(self._held)
-            self.stopped = True
             self._held = ""
             return shown[: end if self._include_stop else end + negative_length]
         held = max((len(stop.matched_prefix) for stop in self._stops), default=0)

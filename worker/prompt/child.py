@@ -99,13 +99,12 @@ class _Preparation:
         # Vision encoders may compare all images of a request with each other, at a quadratic cost.
         pixels = max(1, self._options.image_pixels // len(prompt.images))
         decoded = []
-        for index, one in enumerate(message.request.messages):
-            for image in one.images:
-                file = message.files[image.digest]
-                try:
-                    decoded.append(self._decoder.decode(file, digest=image.digest, low=image.low, pixels=pixels))
-                except ImageError as error:
-                    raise refuse(ProblemKind.INVALID, f"The image {error}", param=image.param(index)) from None
+        for image in message.request.images:
+            file = message.files[image.digest]
+            try:
+                decoded.append(self._decoder.decode(file, digest=image.digest, low=image.low, pixels=pixels))
+            except ImageError as error:
+                raise refuse(ProblemKind.INVALID, f"The image {error}", param=image.param) from None
         placed = ((decoded[number], at) for number, at in prompt.images)
         return tuple(PlacedImage(at, image.width, image.height, image.pixels) for image, at in placed)
 

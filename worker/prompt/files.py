@@ -29,11 +29,7 @@ class RequestFiles:
 
         Raises :class:`~shared.protocol.errors.RequestRefused`, naming the image, if one is not stored any more.
         """
-        params = {
-            image.digest: image.param(index)
-            for index, message in reversed(list(enumerate(request.messages)))
-            for image in reversed(message.images)
-        }
+        params = {image.digest: image.param for image in reversed(request.images)}
         files = {}
         for digest, file in zip(params, await self._read(list(params)), strict=True):
             if file is None:

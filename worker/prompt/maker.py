@@ -172,14 +172,13 @@ class TemplatePromptMaker:
 
     def _check_images(self, request: ChatRequest, shown: list[tuple[int, int]]) -> None:
         """Raise :class:`RequestRefused` unless the prompt has each image of ``request`` once."""
-        wanted = [image.param(index) for index, message in enumerate(request.messages) for image in message.images]
         numbers = [number for number, _ in shown]
-        for number, param in enumerate(wanted):
+        for number, image in enumerate(request.images):
             if numbers.count(number) != 1:
                 raise refuse(
                     ProblemKind.TEMPLATE,
                     "The model's chat template does not show this image, or not once.",
-                    param=param,
+                    param=image.param,
                 )
 
     def _end(self, request: ChatRequest) -> str:

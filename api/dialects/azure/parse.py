@@ -129,7 +129,7 @@ def _part(message: int, index: int, part: object) -> object:
     if not isinstance(part, dict) or not isinstance(kind, str):
         return part
     if kind in _AUDIO:
-        raise modality_refused(kind, message, index)
+        raise modality_refused(kind, f"messages[{message}].content[{index}]")
     data = part.get("content")
     if kind != _IMAGE_DATA or not isinstance(data, str):
         return part

@@ -32,7 +32,7 @@ def translate_messages(messages: Sequence[Message]) -> tuple[internal.Message, .
                 role="tool", content=message.content or "", name=message.name, tool_call_id=function_id
             )
         else:
-            content, images = _flattened(message.content)
+            content, images = _flattened(message.content, f"messages[{index}]")
             said = internal.Message(role=message.role, content=content, images=images, name=message.name)
         translated.append(said)
     return tuple(translated)
@@ -44,11 +44,11 @@ def flatten(content: Content | None) -> str:
     Text chat templates expect one string, and render a list as its Python repr. vLLM, llama.cpp's server and OpenVINO
     Model Server also join parts with a line break, so the prompt is the same on all of them.
     """
-    return _flattened(content)[0]
+    return _flattened(content, "")[0]
 
 
-def _flattened(content: Content | None) -> tuple[str, tuple[internal.Image, ...]]:
-    """Return the text of a message, and the images with their places in it."""
+def _flattened(content: Content | None, message: str) -> tuple[str, tuple[internal.Image, ...]]:
+    """Return the text of a message, and the images with their places in it. ``message`` is its path."""
     if content is None or isinstance(content, str):
         return content or "", ()
     texts: list[str] = []
@@ -57,7 +57,8 @@ def _flattened(content: Content | None) -> tuple[str, tuple[internal.Image, ...]
     for index, part in enumerate(content):
         if isinstance(part, ImagePart):
             low = part.image_url.detail == "low"
-            images.append(internal.Image(at=size, part=index, low=low, url=part.image_url.url))
+            param = f"{message}.content[{index}]"
+            images.append(internal.Image(at=size, param=param, low=low, url=part.image_url.url))
         text = _text(part)
         if text is not None:
             texts.append(f"\n{text}" if after_text else text)

@@ -59,7 +59,7 @@ class ChatResponseEncoder:
             identity["service_tier"] = "default" if request.tier == "auto" else request.tier
         return identity
 
-    def opening(self, choice: int) -> bytes:
+    def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
         """Encode the first chunk of a choice, with the role."""
         head = self._heads[choice] = self._event_head + b'{"index":%d,"delta":{"content":' % choice
         return head + b'"","role":"assistant","refusal":null' + self._delta_tail
@@ -98,7 +98,7 @@ class ChatResponseEncoder:
             return self._chunk(choice, {"function_call": {"arguments": text}})
         return self._chunk(choice, {"tool_calls": [{"index": index, "function": {"arguments": text}}]})
 
-    def closing(self, choice: int, reason: FinishReason) -> bytes:
+    def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
         """Encode the chunk with the finish reason of a choice."""
         word = self._word(reason).encode()
         end = b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":"%s"}' % (choice, word)

@@ -6,6 +6,7 @@ Each rule is a function that raises. :func:`check` calls them in the order that 
 import re
 from collections.abc import Mapping
 
+from api.dialects.image_urls import check_scheme
 from api.dialects.openai.content import PARTS_BY_ROLE, ImagePart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
 from api.dialects.openai.schema import ChatCompletionRequest, JsonSchemaResponse
@@ -13,9 +14,6 @@ from api.dialects.openai.strict_schema import root_fault, strict_fault
 from api.dialects.openai.tools import CustomChoice, CustomTool, FunctionChoice, FunctionTool, Named, ToolReference
 from api.dialects.openai.validation import missing, wrong_value
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-
-_SCHEME = re.compile(r"(?!(?:https?|data):)([a-z][a-z0-9+.-]*):", re.IGNORECASE)
-"""The scheme of a URL that no image can have."""
 
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")
 
@@ -169,12 +167,8 @@ def _parts_fit_roles(request: ChatCompletionRequest) -> None:
 def _images_have_urls(request: ChatCompletionRequest) -> None:
     for index, message in enumerate(request.messages):
         for place, part in enumerate(message.content if isinstance(message.content, list) else ()):
-            if isinstance(part, ImagePart) and (scheme := _SCHEME.match(part.image_url.url)):
-                raise refuse(
-                    ProblemKind.INVALID,
-                    f"Invalid image: the URL has the scheme '{scheme[1][:64]}': expected https, http or data.",
-                    param=f"messages[{index}].content[{place}]",
-                )
+            if isinstance(part, ImagePart):
+                check_scheme(part.image_url.url, f"messages[{index}].content[{place}]")
 
 
 def _assistants_say_something(request: ChatCompletionRequest) -> None:

@@ -118,4 +118,4 @@ def _check_modality(index: int, message: Message) -> None:
     """Refuse audio and files with the OpenAI service's message and path. Images depend on the model."""
     for place, part in enumerate(message.content if isinstance(message.content, list) else ()):
         if not isinstance(part, TextPart | RefusalPart | ImagePart):
-            raise modality_refused(part.type, index, place)
+            raise modality_refused(part.type, f"messages[{index}].content[{place}]")

@@ -257,7 +257,7 @@ def test_other_modalities_are_not_found(part: dict[str, Any]) -> None:
 )
 def test_both_forms_of_image_url(part: dict[str, Any], url: str) -> None:
     (message,) = azure().parse(body(messages=[{"role": "user", "content": [part]}])).messages
-    assert message.images == (Image(low=True, url=url),)
+    assert message.images == (Image(low=True, param="messages[0].content[0]", url=url),)
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"\xff", b'{"messages": NaN}'])

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from api.dialects.interface import MessagesMissing
-from api.media.loader import images_of
 from shared.protocol.errors import RequestRefused, modality_refused
 from tests.unit.dialects.bodies import DIALECT, error_of
 
@@ -63,6 +62,6 @@ def test_a_body_without_model_and_messages_is_refused_for_the_model() -> None:
 
 def test_an_image_for_a_model_that_reads_none_gets_the_recorded_error() -> None:
     (recorded,) = (recorded for recorded in RECORDED if "image_url is only" in recorded["error"]["message"])
-    ((index, image),) = images_of(DIALECT.parse(json.dumps(recorded["request"]).encode()))
-    reply = DIALECT.error(modality_refused("image_url", index, image.part).problem)
+    (image,) = DIALECT.parse(json.dumps(recorded["request"]).encode()).images
+    reply = DIALECT.error(modality_refused("image_url", image.param).problem)
     assert (reply.status, json.loads(reply.body)["error"]) == (recorded["status"], recorded["error"])

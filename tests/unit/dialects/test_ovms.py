@@ -294,7 +294,7 @@ def test_a_plain_answer_has_the_references_form() -> None:
 def test_the_three_forms_of_image_url(url: str, internal: str) -> None:
     part = {"type": "image_url", "image_url": {"url": url}}
     (message,) = parse(messages=[{"role": "user", "content": [part]}]).messages
-    assert message.images == (Image(url=internal),)
+    assert message.images == (Image(param="messages[0].content[0]", url=internal),)
 
 
 def test_a_client_names_no_local_file_by_url() -> None:

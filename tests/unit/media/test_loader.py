@@ -9,7 +9,7 @@ import pytest
 
 from api.media.data_url import MediaError
 from api.media.download import Downloads
-from api.media.loader import MediaLoader, images_of
+from api.media.loader import MediaLoader
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import LOCAL, ChatRequest, Image, Message
 
@@ -40,9 +40,12 @@ def request_with(*messages: tuple[str, ...]) -> ChatRequest:
             Message(
                 role="user",
                 content="Look:",
-                images=tuple(Image(at=5, part=part + 1, url=url) for part, url in enumerate(urls)),
+                images=tuple(
+                    Image(at=5, param=f"messages[{index}].content[{part}]", url=url)
+                    for part, url in enumerate(urls, start=1)
+                ),
             )
-            for urls in messages
+            for index, urls in enumerate(messages)
         ),
     )
 
@@ -62,11 +65,11 @@ async def test_urls_become_digests() -> None:
     loaded, files = await loader().load(request)
     cat, dog = (hashlib.sha256(file).hexdigest() for file in (CAT, DOG))
     assert files == {cat: CAT, dog: DOG}
-    assert [(index, image) for index, image in images_of(loaded)] == [
-        (0, Image(at=5, part=1, digest=cat)),
-        (0, Image(at=5, part=2, digest=dog)),
-        (2, Image(at=5, part=1, digest=cat)),
-    ]
+    assert loaded.images == (
+        Image(at=5, param="messages[0].content[1]", digest=cat),
+        Image(at=5, param="messages[0].content[2]", digest=dog),
+        Image(at=5, param="messages[2].content[1]", digest=cat),
+    )
     assert [message.content for message in loaded.messages] == ["Look:"] * 3
 
 

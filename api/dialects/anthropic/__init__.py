@@ -1,0 +1,53 @@
+"""The dialect of Anthropic's Messages API, at ``/v1/messages``."""
+
+import re
+
+from api.dialects.anthropic.errors import error_reply
+from api.dialects.anthropic.parse import parse_count, parse_messages
+from api.dialects.anthropic.render import MessagesResponseEncoder
+from api.dialects.interface import ErrorReply, Lookup
+from shared.protocol.errors import Problem, ProblemKind, refuse
+from shared.protocol.request import ChatRequest
+
+__all__ = ["Anthropic"]
+
+VERSION_HEADER = "anthropic-version"
+VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+"""The form of versions. All are equivalent: streams and errors have the same form since 2023-06-01."""
+_SHOWN = 64
+
+
+class Anthropic:
+    """The :class:`api.dialects.interface.Dialect` of Anthropic, instantiated for each HTTP exchange."""
+
+    def __init__(self, headers: Lookup, request_id: str = "") -> None:
+        """``request_id`` is the id of the HTTP exchange, which error bodies contain."""
+        self._headers = headers
+        self._request_id = request_id
+
+    def parse(self, body: bytes) -> ChatRequest:
+        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
+        self.check_version()
+        return parse_messages(body)
+
+    def parse_count(self, body: bytes) -> ChatRequest:
+        """Parse the body of a request that counts tokens. Raises :class:`RequestRefused` and no other exception."""
+        self.check_version()
+        return parse_count(body)
+
+    def check_version(self) -> None:
+        """Raise :class:`RequestRefused` unless the request names a version of the API."""
+        version = self._headers.get(VERSION_HEADER)
+        if version is None or not re.match(VERSION_PATTERN, version):
+            reason = "header is required" if version is None else f"'{version[:_SHOWN]}' is not a valid version"
+            raise refuse(ProblemKind.INVALID, f"{reason}: send a date such as 2023-06-01.", param=VERSION_HEADER)
+
+    def render(
+        self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str
+    ) -> MessagesResponseEncoder:
+        """Return the encoder of the response to ``request``."""
+        return MessagesResponseEncoder(request, answer_id=answer_id)
+
+    def error(self, problem: Problem) -> ErrorReply:
+        """Encode an error that occurs before the response has started."""
+        return error_reply(problem, self._request_id)

@@ -1,0 +1,74 @@
+"""Error bodies of Anthropic's API."""
+
+import math
+import re
+from dataclasses import dataclass
+
+import msgspec
+
+from api.dialects.interface import ErrorReply
+from shared.protocol.errors import Problem, ProblemKind
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Encoding of a kind of problem. ``retry`` is False if the SDKs would retry the request but should not."""
+
+    status: int
+    type: str
+    retry: bool = True
+
+
+_INVALID = _Form(400, "invalid_request_error")
+_OVERLOADED = _Form(529, "overloaded_error")
+_INTERNAL = _Form(500, "api_error")
+_FORMS: dict[ProblemKind, _Form] = {
+    ProblemKind.INVALID: _INVALID,
+    ProblemKind.MODALITY: _INVALID,
+    ProblemKind.CONTEXT_LENGTH: _INVALID,
+    ProblemKind.TEMPLATE: _INVALID,
+    ProblemKind.UNAUTHORIZED: _Form(401, "authentication_error"),
+    ProblemKind.FORBIDDEN: _Form(403, "permission_error"),
+    ProblemKind.MODEL_NOT_FOUND: _Form(404, "not_found_error"),
+    ProblemKind.NOT_FOUND: _Form(404, "not_found_error"),
+    ProblemKind.ROUTE_NOT_FOUND: _Form(404, "not_found_error"),
+    ProblemKind.METHOD_NOT_ALLOWED: _Form(405, "invalid_request_error"),
+    ProblemKind.WRONG_HOST: _Form(421, "invalid_request_error"),
+    ProblemKind.UNSUPPORTED_MEDIA: _Form(415, "invalid_request_error"),
+    ProblemKind.TOO_LARGE: _Form(413, "request_too_large"),
+    ProblemKind.TIMEOUT: _Form(504, "timeout_error", retry=False),
+    ProblemKind.RATE_LIMITED: _Form(429, "rate_limit_error"),
+    ProblemKind.TOKENS_LIMITED: _Form(429, "rate_limit_error"),
+    ProblemKind.QUEUE_FULL: _OVERLOADED,
+    ProblemKind.QUEUE_TIMEOUT: _OVERLOADED,
+    ProblemKind.NO_WORKER: _OVERLOADED,
+    ProblemKind.STORE_UNAVAILABLE: _OVERLOADED,
+    ProblemKind.SHUTTING_DOWN: _OVERLOADED,
+    ProblemKind.TOO_MANY_CONNECTIONS: _OVERLOADED,
+    ProblemKind.CACHE_EXHAUSTED: _Form(500, "api_error", retry=False),
+    ProblemKind.ENGINE_FAILED: _INTERNAL,
+    ProblemKind.POISON: _Form(500, "api_error", retry=False),
+    ProblemKind.LOST: _INTERNAL,
+    ProblemKind.INTERNAL: _INTERNAL,
+}
+
+
+def error_object(problem: Problem) -> dict[str, object]:
+    """Return the error body for ``problem``. As in the reference, the message starts with the field's path."""
+    path = ".".join(re.findall(r"[^.\[\]]+", problem.param or ""))
+    message = f"{path}: {problem.message}" if path else problem.message
+    return {"type": "error", "error": {"type": _FORMS[problem.kind].type, "message": message}}
+
+
+def error_reply(problem: Problem, request_id: str) -> ErrorReply:
+    """Return the HTTP error response for ``problem``."""
+    form = _FORMS[problem.kind]
+    headers = {}
+    if problem.retry_after is not None:
+        headers["retry-after"] = str(math.ceil(problem.retry_after))
+        headers["retry-after-ms"] = str(math.ceil(problem.retry_after * 1000))
+    # A request larger than its key's limit never fits, so that problem has no retry time.
+    if not form.retry or (problem.kind is ProblemKind.TOKENS_LIMITED and problem.retry_after is None):
+        headers["x-should-retry"] = "false"
+    body = msgspec.json.encode(error_object(problem) | {"request_id": request_id})
+    return ErrorReply(status=form.status, body=body, headers=headers)

@@ -1,0 +1,253 @@
+"""Parser of Anthropic's Messages requests."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from api.dialects.anthropic.schema import (
+    AnthropicTool,
+    AnyChoice,
+    AssistantMessage,
+    AutoChoice,
+    Base64Source,
+    CountTokensRequest,
+    DisabledThinking,
+    ImageBlock,
+    Message,
+    MessagesRequest,
+    NamedChoice,
+    NoChoice,
+    SystemContent,
+    SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    Tool,
+    ToolResultBlock,
+    ToolUseBlock,
+    URLSource,
+    UserBlock,
+)
+from api.dialects.anthropic.unserved import check_served
+from api.dialects.image_urls import check_scheme
+from api.dialects.openai.body import decode_object
+from api.dialects.openai.strict_schema import root_fault
+from api.dialects.openai.toolset import json_text
+from api.dialects.openai.validation import validate
+from shared.protocol import request as internal
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.request import ChatRequest, Constraint, Image, Sampling, Tokenization
+
+DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
+"""The reference's defaults, used if neither the client nor the model specifies a value."""
+
+_BILLING = "x-anthropic-billing-header"
+"""Start of a system block that Claude Code sends for Anthropic's accounting. It changes with every request, so in a
+prompt it would defeat prefix caching."""
+
+_EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+"""Levels of ``output_config.effort`` as ``reasoning_effort``, of which chat templates know three."""
+
+
+def parse_messages(body: bytes) -> ChatRequest:
+    """Parse a Messages body. Raises :class:`RequestRefused` and no other exception."""
+    request = validate(MessagesRequest, decode_object(body))
+    # The engine requires top_p > 0. With 0, only the most likely token remains, as with a temperature of 0.
+    greedy = request.top_p == 0
+    return msgspec.structs.replace(
+        _prompt(request),
+        sampling=Sampling(
+            max_tokens=request.max_tokens,
+            temperature=0.0 if greedy else request.temperature,
+            top_p=None if greedy else request.top_p,
+            top_k=request.top_k,
+            stop=tuple(request.stop_sequences or ()),
+        ),
+        stream=bool(request.stream),
+        user=request.metadata.user_id if request.metadata else None,
+        tier="default" if request.service_tier == "standard_only" else request.service_tier,
+    )
+
+
+def parse_count(body: bytes) -> ChatRequest:
+    """Parse a body of which the prompt's tokens are to be counted. Raises :class:`RequestRefused`."""
+    request = _prompt(validate(CountTokensRequest, decode_object(body)))
+    for image in request.images:
+        reason = "Not supported: the tokens of images are known only after the model has computed them."
+        raise refuse(ProblemKind.INVALID, reason, param=image.param)
+    # Chat templates write the special tokens themselves.
+    return msgspec.structs.replace(request, tokenization=Tokenization(add_special_tokens=False))
+
+
+def _prompt(request: CountTokensRequest) -> ChatRequest:
+    """Return a request with the fields that decide on the prompt and on the output's form."""
+    check_served(request)
+    mode, named, parallel = _choice(request)
+    form = request.output_config.format if request.output_config else None
+    return ChatRequest(
+        model=request.model,
+        messages=(*_system(request.system), *_messages(request.messages)),
+        defaults=DEFAULTS,
+        tools=tuple(_tools(request)),
+        tool_choice=mode,
+        named_tool=named,
+        parallel_tool_calls=parallel,
+        constraint=Constraint(kind="json_schema", value=json_text(form.schema_), param="output_config.format")
+        if form
+        else None,
+        template_kwargs=_template_kwargs(request),
+    )
+
+
+def _tools(request: CountTokensRequest) -> Iterator[internal.Tool]:
+    for index, tool in enumerate(request.tools or ()):
+        if isinstance(tool, AnthropicTool):
+            raise AssertionError("Anthropic's own tools are not served")
+        if fault := root_fault(tool.input_schema):
+            raise refuse(ProblemKind.INVALID, fault, param=f"tools[{index}].input_schema")
+        yield internal.Tool(
+            name=tool.name,
+            description=tool.description,
+            parameters=json_text(tool.input_schema),
+            strict=bool(tool.strict),
+        )
+
+
+def _choice(request: CountTokensRequest) -> tuple[internal.ToolChoice, str | None, bool]:
+    """Return the mode, the tool that must be called, and whether calls may be parallel."""
+    choice = request.tool_choice
+    if choice is not None and not request.tools and not isinstance(choice, NoChoice):
+        raise refuse(ProblemKind.INVALID, "'tool_choice' may only be specified while providing 'tools'.", param="tools")
+    match choice:
+        case None:
+            return "auto", None, True
+        case NoChoice():
+            return "none", None, True
+        case AutoChoice():
+            return "auto", None, not choice.disable_parallel_tool_use
+        case AnyChoice():
+            return "required", None, not choice.disable_parallel_tool_use
+        case NamedChoice():
+            if choice.name not in {tool.name for tool in request.tools or () if isinstance(tool, Tool)}:
+                message = f"Tool '{choice.name[:64]}' not found in provided tools."
+                raise refuse(ProblemKind.INVALID, message, param="tool_choice.name")
+            return "required", choice.name, False
+
+
+def _template_kwargs(request: CountTokensRequest) -> str | None:
+    """Return reasoning and effort as chat template variables, which other templates ignore."""
+    variables: dict[str, object] = {}
+    if request.thinking is not None:
+        on = not isinstance(request.thinking, DisabledThinking)
+        variables |= {"enable_thinking": on, "thinking": on}
+    if request.output_config is not None and request.output_config.effort is not None:
+        variables["reasoning_effort"] = _EFFORTS[request.output_config.effort]
+    return json_text(variables) if variables else None
+
+
+def _system(system: SystemContent | None) -> Iterator[internal.Message]:
+    """Yield the system message, if there is text for one."""
+    if isinstance(system, list):
+        system = "\n".join(block.text for block in system if not block.text.startswith(_BILLING))
+    if system:
+        yield internal.Message(role="system", content=system)
+
+
+def _messages(messages: Sequence[Message]) -> Iterator[internal.Message]:
+    names: dict[str, str] = {}
+    for index, message in enumerate(messages):
+        match message:
+            case SystemMessage():
+                yield from _system(message.content)
+            case AssistantMessage():
+                said = _assistant(message)
+                names |= {call.id: call.name for call in said.tool_calls}
+                yield said
+            case _ if isinstance(message.content, str):
+                yield internal.Message(role="user", content=message.content)
+            case _:
+                yield from _user(index, message.content, names)
+
+
+def _assistant(message: AssistantMessage) -> internal.Message:
+    blocks = message.content if isinstance(message.content, list) else [TextBlock(type="text", text=message.content)]
+    return internal.Message(
+        role="assistant",
+        content="\n".join(block.text for block in blocks if isinstance(block, TextBlock)),
+        reasoning="\n".join(block.thinking for block in blocks if isinstance(block, ThinkingBlock)) or None,
+        tool_calls=tuple(
+            internal.ToolCall(id=block.id, name=block.name, arguments=json_text(block.input))
+            for block in blocks
+            if isinstance(block, ToolUseBlock)
+        ),
+    )
+
+
+def _user(index: int, blocks: Sequence[UserBlock], names: dict[str, str]) -> Iterator[internal.Message]:
+    """Yield the results of tool calls, then the rest of a user message.
+
+    Chat templates have no images in tool results, so these come first in what the user says.
+    """
+    said = _Content()
+    for place, block in enumerate(blocks):
+        param = f"messages[{index}].content[{place}]"
+        if isinstance(block, ToolResultBlock):
+            if block.tool_use_id not in names:
+                raise refuse(
+                    ProblemKind.INVALID,
+                    f"unexpected 'tool_use_id' found in 'tool_result' blocks: {block.tool_use_id[:64]}. Each "
+                    "'tool_result' block must have a corresponding 'tool_use' block in a previous message.",
+                    param=param,
+                )
+            yield _result(block, names[block.tool_use_id])
+            for part in block.content if isinstance(block.content, list) else ():
+                if isinstance(part, ImageBlock):
+                    said.add(part, param)
+    for place, block in enumerate(blocks):
+        if not isinstance(block, ToolResultBlock):
+            said.add(block, f"messages[{index}].content[{place}]")
+    if said.parts:
+        yield said.message()
+
+
+def _result(block: ToolResultBlock, name: str) -> internal.Message:
+    if isinstance(block.content, str):
+        text = block.content
+    else:
+        text = "\n".join(part.text for part in block.content if isinstance(part, TextBlock))
+    if block.is_error:
+        text = f"Error: {text}"
+    return internal.Message(role="tool", content=text, name=name, tool_call_id=block.tool_use_id)
+
+
+class _Content:
+    """The text and the images of a user message. Adjacent texts are joined with line breaks."""
+
+    def __init__(self) -> None:
+        self.parts = 0
+        self._text = ""
+        self._images: list[Image] = []
+        self._after_text = False
+
+    def add(self, block: TextBlock | ImageBlock, param: str) -> None:
+        """Append a block. ``param`` is its path in the request, or that of the tool result that it is in."""
+        self.parts += 1
+        if isinstance(block, TextBlock):
+            self._text += f"\n{block.text}" if self._after_text else block.text
+        else:
+            image = Image(at=len(self._text), param=param, url=_url(block))
+            check_scheme(image.url, param)
+            self._images.append(image)
+        self._after_text = isinstance(block, TextBlock)
+
+    def message(self) -> internal.Message:
+        return internal.Message(role="user", content=self._text, images=tuple(self._images))
+
+
+def _url(block: ImageBlock) -> str:
+    match block.source:
+        case Base64Source(media_type=kind, data=data):
+            return f"data:{kind};base64,{data}"
+        case URLSource(url=url):
+            return url
+        case _:
+            raise AssertionError("files are not served")

@@ -1,0 +1,335 @@
+"""Schema of Anthropic's Messages requests.
+
+Source: the types of Anthropic's Python SDK. ``unserved.py`` lists what the reference has and this service refuses.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from api.dialects.openai.fields import (
+    ARRAY,
+    STRING,
+    Items,
+    NonEmptyText,
+    Strict,
+    by_key,
+    by_type,
+    tag,
+)
+from api.dialects.openai.schema import MAX_COUNT
+
+MAX_STOP_SEQUENCES = 16
+MAX_STOP_LENGTH = 1024
+
+
+class CacheControl(Strict):
+    """A hint for the end of a cached prefix. Prefixes are always cached."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] | None = None
+
+
+class TextBlock(Strict):
+    """Text."""
+
+    type: Literal["text"]
+    text: str
+    cache_control: CacheControl | None = None
+    citations: Items[dict[str, Any]] | None = None
+
+
+class Base64Source(Strict):
+    """An image in the request."""
+
+    type: Literal["base64"]
+    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    data: NonEmptyText
+
+
+class URLSource(Strict):
+    """An image by URL."""
+
+    type: Literal["url"]
+    url: NonEmptyText
+
+
+class FileSource(Strict):
+    """An uploaded file."""
+
+    type: Literal["file"]
+    file_id: str
+
+
+class ImageBlock(Strict):
+    """An image."""
+
+    type: Literal["image"]
+    source: Annotated[
+        Annotated[Base64Source, Tag(tag("base64"))]
+        | Annotated[URLSource, Tag(tag("url"))]
+        | Annotated[FileSource, Tag(tag("file"))],
+        by_key("type", "base64", "url", "file"),
+    ]
+    cache_control: CacheControl | None = None
+    transformations: dict[str, Any] | None = None
+
+
+class ThinkingBlock(Strict):
+    """Earlier reasoning of the assistant."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str
+
+
+class RedactedThinkingBlock(Strict):
+    """Earlier reasoning that only Anthropic's service can read."""
+
+    type: Literal["redacted_thinking"]
+    data: str
+
+
+class ToolUseBlock(Strict):
+    """A tool call of the assistant."""
+
+    type: Literal["tool_use"]
+    id: NonEmptyText
+    name: NonEmptyText
+    input: dict[str, Any]
+    cache_control: CacheControl | None = None
+    caller: dict[str, Any] | None = None
+    toolset_name: str | None = None
+
+
+ResultContent = Annotated[
+    Annotated[TextBlock, Tag(tag("text"))] | Annotated[ImageBlock, Tag(tag("image"))],
+    by_key("type", "text", "image"),
+]
+
+
+class ToolResultBlock(Strict):
+    """The result of a tool call."""
+
+    type: Literal["tool_result"]
+    tool_use_id: NonEmptyText
+    content: Annotated[
+        Annotated[str, Tag(STRING)] | Annotated[Items[ResultContent], Tag(ARRAY)],
+        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+    ] = ""
+    is_error: bool | None = None
+    cache_control: CacheControl | None = None
+    toolset_name: str | None = None
+
+
+UserBlock = Annotated[
+    Annotated[TextBlock, Tag(tag("text"))]
+    | Annotated[ImageBlock, Tag(tag("image"))]
+    | Annotated[ToolResultBlock, Tag(tag("tool_result"))],
+    by_key("type", "text", "image", "tool_result"),
+]
+AssistantBlock = Annotated[
+    Annotated[TextBlock, Tag(tag("text"))]
+    | Annotated[ThinkingBlock, Tag(tag("thinking"))]
+    | Annotated[RedactedThinkingBlock, Tag(tag("redacted_thinking"))]
+    | Annotated[ToolUseBlock, Tag(tag("tool_use"))],
+    by_key("type", "text", "thinking", "redacted_thinking", "tool_use"),
+]
+SystemContent = Annotated[
+    Annotated[str, Tag(STRING)] | Annotated[Items[TextBlock], Tag(ARRAY)],
+    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+]
+
+
+class UserMessage(Strict):
+    """A message of the user, with the results of tool calls."""
+
+    role: Literal["user"]
+    content: Annotated[
+        Annotated[str, Tag(STRING)] | Annotated[Items[UserBlock], Field(min_length=1), Tag(ARRAY)],
+        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+    ]
+
+
+class AssistantMessage(Strict):
+    """An earlier message of the assistant."""
+
+    role: Literal["assistant"]
+    content: Annotated[
+        Annotated[str, Tag(STRING)] | Annotated[Items[AssistantBlock], Tag(ARRAY)],
+        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+    ]
+
+
+class SystemMessage(Strict):
+    """Instructions in the middle of a conversation."""
+
+    role: Literal["system"]
+    content: SystemContent
+
+
+Message = Annotated[
+    Annotated[UserMessage, Tag(tag("user"))]
+    | Annotated[AssistantMessage, Tag(tag("assistant"))]
+    | Annotated[SystemMessage, Tag(tag("system"))],
+    by_key("role", "user", "assistant", "system"),
+]
+
+
+class Tool(Strict):
+    """A tool of the client."""
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]+$", min_length=1, max_length=128)]
+    type: Literal["custom"] | None = None
+    description: str | None = None
+    input_schema: dict[str, Any]
+    strict: bool | None = None
+    cache_control: CacheControl | None = None
+    allowed_callers: Items[str] | None = None
+    defer_loading: bool | None = None
+    eager_input_streaming: bool | None = None
+    input_examples: Items[dict[str, Any]] | None = None
+
+
+class AnthropicTool(BaseModel):
+    """A tool that runs on Anthropic's servers, or that only its models know."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+    type: str
+
+
+def _tool_kind(value: Any) -> str:
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    return tag("anthropic") if isinstance(kind, str) and kind != "custom" else tag("custom")
+
+
+AnyTool = Annotated[
+    Annotated[Tool, Tag(tag("custom"))] | Annotated[AnthropicTool, Tag(tag("anthropic"))], Discriminator(_tool_kind)
+]
+
+
+class AutoChoice(Strict):
+    """The model decides whether it calls tools."""
+
+    type: Literal["auto"]
+    disable_parallel_tool_use: bool | None = None
+
+
+class AnyChoice(Strict):
+    """The model must call a tool."""
+
+    type: Literal["any"]
+    disable_parallel_tool_use: bool | None = None
+
+
+class NamedChoice(Strict):
+    """The model must call this tool."""
+
+    type: Literal["tool"]
+    name: NonEmptyText
+    disable_parallel_tool_use: bool | None = None
+
+
+class NoChoice(Strict):
+    """The model must not call tools."""
+
+    type: Literal["none"]
+
+
+ToolChoice = Annotated[
+    Annotated[AutoChoice, Tag(tag("auto"))]
+    | Annotated[AnyChoice, Tag(tag("any"))]
+    | Annotated[NamedChoice, Tag(tag("tool"))]
+    | Annotated[NoChoice, Tag(tag("none"))],
+    by_key("type", "auto", "any", "tool", "none"),
+]
+
+
+class EnabledThinking(Strict):
+    """Reasoning. The budget is a target that models here do not know; ``max_tokens`` bounds reasoning and text."""
+
+    type: Literal["enabled"]
+    budget_tokens: Annotated[int, Field(ge=1024, le=MAX_COUNT)]
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class AdaptiveThinking(Strict):
+    """Reasoning where the model finds it useful."""
+
+    type: Literal["adaptive"]
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class DisabledThinking(Strict):
+    """No reasoning."""
+
+    type: Literal["disabled"]
+
+
+Thinking = Annotated[
+    Annotated[EnabledThinking, Tag(tag("enabled"))]
+    | Annotated[AdaptiveThinking, Tag(tag("adaptive"))]
+    | Annotated[DisabledThinking, Tag(tag("disabled"))],
+    by_key("type", "enabled", "adaptive", "disabled"),
+]
+
+
+class OutputFormat(Strict):
+    """JSON that follows a schema."""
+
+    type: Literal["json_schema"]
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class OutputConfig(Strict):
+    """Effort and form of the output."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: OutputFormat | None = None
+
+
+class Metadata(Strict):
+    """Who sends the request."""
+
+    user_id: Annotated[str, Field(max_length=512)] | None = None
+
+
+class CountTokensRequest(Strict):
+    """The body of ``POST /v1/messages/count_tokens``: what becomes the prompt."""
+
+    model: NonEmptyText
+    messages: Annotated[Items[Message], Field(min_length=1)]
+    system: SystemContent | None = None
+    tools: Items[AnyTool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+    cache_control: CacheControl | None = None
+    context_management: dict[str, Any] | None = None
+    mcp_servers: Items[dict[str, Any]] | None = None
+    speed: Literal["standard", "fast"] | None = None
+    user_profile_id: str | None = None
+    workspace_id: str | None = None
+
+
+class MessagesRequest(CountTokensRequest):
+    """The body of ``POST /v1/messages``."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    metadata: Metadata | None = None
+    stop_sequences: (
+        Annotated[
+            Items[Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]],
+            Field(max_length=MAX_STOP_SEQUENCES),
+        ]
+        | None
+    ) = None
+    stream: bool | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
+    top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+    container: str | dict[str, Any] | None = None
+    diagnostics: dict[str, Any] | None = None
+    inference_geo: str | None = None

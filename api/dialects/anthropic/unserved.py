@@ -1,0 +1,88 @@
+"""Features of Anthropic's reference that are refused, with the reasons."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from api.dialects.anthropic.schema import (
+    AnthropicTool,
+    AssistantMessage,
+    CountTokensRequest,
+    FileSource,
+    ImageBlock,
+    TextBlock,
+    Tool,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from shared.protocol.errors import ProblemKind, refuse
+
+_NO_SERVER_TOOLS = "Tools that run on Anthropic's servers, or that only its models know, are not available."
+
+NOT_SERVED: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "container": ("Code execution is not available.", ()),
+    "diagnostics": ("Cache diagnostics are not available.", ()),
+    "inference_geo": ("Requests run on this service's own workers.", ("global",)),
+    "mcp_servers": ("The service does not connect to MCP servers.", ([],)),
+    "speed": ("There is one inference speed.", ("standard",)),
+    "user_profile_id": ("User profiles are not available.", ()),
+    "workspace_id": ("Workspaces are not available.", ()),
+}
+"""Refused fields: the reason, and the values that mean the same as omitting the field."""
+
+_KEEP_ALL = {"type": "clear_thinking_20251015", "keep": "all"}
+"""The only edit of the context that changes nothing."""
+
+
+def check_served(request: CountTokensRequest) -> None:
+    """Raise :class:`RequestRefused` for the first feature that is not served."""
+    for param, reason in _unserved(request):
+        raise refuse(ProblemKind.INVALID, f"Not supported: {reason}", param=param)
+
+
+def _unserved(request: CountTokensRequest) -> Iterator[tuple[str, str]]:
+    for field, (reason, neutral) in NOT_SERVED.items():
+        value = getattr(request, field, None)
+        if value is not None and value not in neutral:
+            yield field, reason
+    edits = (request.context_management or {}).get("edits", [])
+    if request.context_management and (
+        request.context_management.keys() != {"edits"} or edits not in ([], [_KEEP_ALL])
+    ):
+        yield "context_management", "the service does not edit the context."
+    for index, tool in enumerate(request.tools or ()):
+        yield from _in_tool(f"tools[{index}]", tool)
+    for at, message in enumerate(request.messages):
+        for place, block in enumerate(message.content if isinstance(message.content, list) else ()):
+            yield from _in_block(f"messages[{at}].content[{place}]", block)
+    if isinstance(request.messages[-1], AssistantMessage):
+        last = f"messages[{len(request.messages) - 1}]"
+        yield last, "assistant message prefill. The conversation must end with a user message."
+    for place, block in enumerate(request.system if isinstance(request.system, list) else ()):
+        yield from _in_block(f"system[{place}]", block)
+
+
+def _in_tool(path: str, tool: Tool | AnthropicTool) -> Iterator[tuple[str, str]]:
+    if isinstance(tool, AnthropicTool):
+        yield f"{path}.type", _NO_SERVER_TOOLS
+        return
+    if tool.allowed_callers not in (None, ["direct"]):
+        yield f"{path}.allowed_callers", "Code execution is not available."
+    if tool.defer_loading:
+        yield f"{path}.defer_loading", "Tools are always loaded."
+    if tool.input_examples:
+        yield f"{path}.input_examples", "Put examples into the tool's description."
+
+
+def _in_block(path: str, block: object) -> Iterator[tuple[str, str]]:
+    match block:
+        case TextBlock() if block.citations:
+            yield f"{path}.citations", "Citations are not available."
+        case ImageBlock() if isinstance(block.source, FileSource):
+            yield f"{path}.source", "Send the image as base64 or by URL."
+        case ImageBlock() if block.transformations:
+            yield f"{path}.transformations", "Send the image as the model should see it."
+        case ToolUseBlock() if block.caller not in (None, {"type": "direct"}):
+            yield f"{path}.caller", "Code execution is not available."
+        case ToolResultBlock() if isinstance(block.content, list):
+            for place, part in enumerate(block.content):
+                yield from _in_block(f"{path}.content[{place}]", part)

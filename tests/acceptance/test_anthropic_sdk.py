@@ -1,0 +1,103 @@
+"""Anthropic's Python SDK against the real model."""
+
+from collections.abc import Iterator
+
+import anthropic
+import pytest
+from anthropic.types import ImageBlockParam, MessageParam, ToolParam
+
+from tests.acceptance.conftest import MODEL
+from tests.support.fleet import Fleet
+
+GREEDY = {"temperature": 0}
+"""The SDK has no parameter for it any more."""
+ASK: MessageParam = {"role": "user", "content": "Name the capital of France."}
+WEATHER: ToolParam = {
+    "name": "get_weather",
+    "description": "Returns the weather of a city.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "unit": {"enum": ["C", "F"]}},
+        "required": ["city", "unit"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+
+
+@pytest.fixture
+def client(real_fleet: Fleet) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(
+        base_url=f"http://127.0.0.1:{real_fleet.port}", api_key="none", max_retries=0, timeout=240
+    ) as opened:
+        yield opened
+
+
+def test_a_message_whole_and_streamed(client: anthropic.Anthropic) -> None:
+    message = client.messages.create(model=MODEL, max_tokens=24, extra_body=GREEDY, messages=[ASK], system="Be brief.")
+    assert message._request_id is not None
+    assert (message.type, message.role, message.model) == ("message", "assistant", MODEL)
+    (block,) = message.content
+    assert block.type == "text"
+    assert "Paris" in block.text
+    counted = client.messages.count_tokens(model=MODEL, messages=[ASK], system="Be brief.")
+    assert 0 < message.usage.output_tokens <= 24
+    assert message.usage.input_tokens == counted.input_tokens
+    with client.messages.stream(
+        model=MODEL, max_tokens=24, extra_body=GREEDY, messages=[ASK], system="Be brief."
+    ) as stream:
+        assert "".join(stream.text_stream) == block.text
+        streamed = stream.get_final_message()
+    assert (streamed.stop_reason, streamed.usage.output_tokens) == (message.stop_reason, message.usage.output_tokens)
+
+
+def test_stop_reasons(client: anthropic.Anthropic) -> None:
+    cut = client.messages.create(model=MODEL, max_tokens=3, extra_body=GREEDY, messages=[ASK])
+    assert (cut.stop_reason, cut.usage.output_tokens) == ("max_tokens", 3)
+    stopped = client.messages.create(
+        model=MODEL, max_tokens=24, extra_body=GREEDY, messages=[ASK], stop_sequences=["Zanzibar", "Paris"]
+    )
+    assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "Paris")
+    assert all(block.type != "text" or "Paris" not in block.text for block in stopped.content)
+
+
+def test_tool_use_and_its_result(client: anthropic.Anthropic) -> None:
+    called = client.messages.create(
+        model=MODEL,
+        max_tokens=100,
+        extra_body=GREEDY,
+        messages=[{"role": "user", "content": "What is the weather in Oslo?"}],
+        tools=[WEATHER],
+        tool_choice={"type": "tool", "name": "get_weather"},
+    )
+    assert called.stop_reason == "tool_use"
+    (use,) = called.content
+    assert use.type == "tool_use"
+    assert set(use.input) == {"city", "unit"}
+    with client.messages.stream(
+        model=MODEL,
+        max_tokens=24,
+        messages=[
+            {"role": "user", "content": "What is the weather in Oslo?"},
+            {"role": "assistant", "content": called.content},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use.id, "content": "12 C, rain"}]},
+        ],
+        tools=[WEATHER],
+        tool_choice={"type": "none"},
+    ) as stream:
+        final = stream.get_final_message()
+    assert [block.type for block in final.content] == ["text"]
+
+
+def test_errors_have_the_references_types(client: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
+        client.messages.create(model="none", max_tokens=5, messages=[ASK])
+    picture: ImageBlockParam = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+    }
+    with pytest.raises(anthropic.BadRequestError, match=r"messages\.0\.content\.0\.type: Invalid content") as refusal:
+        client.messages.create(model=MODEL, max_tokens=5, messages=[{"role": "user", "content": [picture]}])
+    assert refusal.value.request_id is not None
+    with pytest.raises(anthropic.BadRequestError, match="maximum context length"):
+        client.messages.create(model=MODEL, max_tokens=5, messages=[{"role": "user", "content": "word " * 20_000}])

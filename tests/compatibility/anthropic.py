@@ -1,0 +1,231 @@
+"""Anthropic's Messages."""
+
+from api.dialects.anthropic import Anthropic
+from tests.compatibility.common import USER
+from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
+
+_UNIT = "tests/unit/dialects/test_anthropic.py::"
+_FIELDS = _UNIT + "test_fields_of_a_request"
+_TALK = _UNIT + "test_a_conversation_with_tool_use_and_images"
+_CHOICE = _UNIT + "test_tool_choice"
+_REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
+_STREAM = _UNIT + "test_a_stream_of_blocks"
+_CURRENT = PAGE_TESTS + "test_the_page_is_current"
+
+_TOOL = {"name": "f", "description": "Does it.", "input_schema": {"type": "object"}}
+_CACHED: dict[str, object] = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+
+
+def _content(*blocks: dict[str, object]) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": list(blocks)}]}
+
+
+_REQUESTS = (
+    Request(
+        fields="anthropic-version:",
+        headers={"anthropic-version": "2023-06-01"},
+        how="Required, as YYYY-MM-DD; all versions are equivalent.",
+        test=_UNIT + "test_the_anthropic_version_is_required",
+    ),
+    Request(fields="model", how="A name that a worker serves; else 404.", test=_FIELDS),
+    Request(fields="max_tokens", how="Required, at least 1.", test=_UNIT + "test_fields_of_a_request"),
+    Request(
+        fields="messages messages[].role messages[].content messages[].content[].type messages[].content[].text",
+        body=_content({"type": "text", "text": "Hello"}),
+        how="Roles `user`, `assistant` and `system`. The last message is the user's: prefill is refused.",
+        test=_TALK,
+    ),
+    Request(
+        fields="messages[].content[].source messages[].content[].source.type messages[].content[].source.media_type "
+        "messages[].content[].source.data messages[].content[].source.url",
+        when="image",
+        body=_content(
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
+            {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+        ),
+        how="By vision-language models; URLs with `--media-domains`. Images of a tool result follow it.",
+        test=_UNIT + "test_a_conversation_with_tool_use_and_images",
+    ),
+    Request(
+        fields="messages[].content[].source messages[].content[].source.file_id",
+        when="file",
+        body=_content({"type": "image", "source": {"type": "file", "file_id": "f"}}),
+        test=_REFUSED,
+    ),
+    Request(
+        fields="messages[].content[].id messages[].content[].name messages[].content[].input "
+        "messages[].content[].tool_use_id messages[].content[].content messages[].content[].is_error",
+        when="tool_use, tool_result",
+        body={
+            "messages": [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "t", "content": "1", "is_error": True}],
+                },
+            ]
+        },
+        how="An error is marked by the text `Error:` before it.",
+        test=_UNIT + "test_results_of_tool_use_come_before_what_the_user_says",
+    ),
+    Request(
+        fields="messages[].content[].thinking messages[].content[].signature messages[].content[].data",
+        when="thinking, redacted_thinking",
+        body={
+            "messages": [
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": "Hm.", "signature": ""},
+                        {"type": "redacted_thinking", "data": "x"},
+                    ],
+                },
+                USER,
+            ]
+        },
+        how="Reasoning is given to the chat template. Redacted reasoning can be read only by Anthropic's models and is "
+        "left out; signatures are not checked.",
+        test=_TALK,
+    ),
+    Request(
+        fields="messages[].content[].type",
+        when="document and others",
+        body=_content({"type": "document"}),
+        test=_REFUSED,
+    ),
+    Request(
+        fields="messages[].content[].cache_control cache_control",
+        body=_content({"type": "text", "text": "Hello"} | _CACHED) | _CACHED,
+        how="A hint: prompt prefixes are always cached.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="system",
+        body={"system": "Be kind."},
+        how="Text or text blocks. Claude Code's billing header is left out, because it changes with every request.",
+        test=_UNIT + "test_the_system_prompt",
+    ),
+    Request(
+        fields="temperature top_k top_p stop_sequences stream metadata metadata.user_id",
+        body={
+            "temperature": 0.5,
+            "top_k": 5,
+            "top_p": 0.5,
+            "stop_sequences": ["a"],
+            "stream": True,
+            "metadata": {"user_id": "u"},
+        },
+        how="Up to 16 stop sequences.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="service_tier",
+        body={"service_tier": "standard_only"},
+        how="`auto` is the priority of the API key, `standard_only` the default one.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="thinking thinking.type thinking.budget_tokens",
+        body={"thinking": {"type": "enabled", "budget_tokens": 2000}},
+        how="Switches the reasoning of models whose chat template has a switch. Models here know no budget: "
+        "`max_tokens` bounds reasoning and text.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="output_config output_config.effort output_config.format output_config.format.schema",
+        body={"output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}}},
+        how="Effort is given to the chat template. The format is enforced by a grammar.",
+        test=_UNIT + "test_output_config_format_is_a_constraint",
+    ),
+    Request(
+        fields="tools tools[].name tools[].description tools[].input_schema tools[].strict tool_choice "
+        "tool_choice.type tool_choice.disable_parallel_tool_use",
+        body={
+            "tools": [_TOOL | {"strict": True}],
+            "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        },
+        how="As `tools` under `/v1/chat/completions`.",
+        test=_CHOICE,
+    ),
+    Request(
+        fields="tools[].type",
+        when="Anthropic's own",
+        body={"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        test=_REFUSED,
+    ),
+    Request(fields="tools[].defer_loading", body={"tools": [_TOOL | {"defer_loading": True}]}, test=_REFUSED),
+    Request(fields="tools[].input_examples", body={"tools": [_TOOL | {"input_examples": [{}]}]}, test=_REFUSED),
+    Request(
+        fields="context_management",
+        body={"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+        test=_REFUSED,
+    ),
+    *(
+        Request(fields=field, body={field: value}, test=_REFUSED)
+        for field, value in (
+            ("container", "c"),
+            ("diagnostics", {}),
+            ("inference_geo", "us"),
+            ("mcp_servers", [{}]),
+            ("speed", "fast"),
+            ("user_profile_id", "u"),
+            ("workspace_id", "w"),
+        )
+    ),
+)
+
+_ANSWERS = (
+    Answer(
+        fields="id type role model content content[].type content[].text message message.id message.type message.role "
+        "message.model message.content index content_block content_block.type content_block.text delta delta.type "
+        "delta.text",
+        how="A message, or the events of a stream, with their names in `event:` lines.",
+        test=_STREAM,
+    ),
+    Answer(
+        fields="content[].thinking content[].signature content_block.thinking content_block.signature delta.thinking",
+        how="The text between the model's reasoning markers; signatures are empty.",
+        test=_UNIT + "test_a_stream_of_blocks",
+    ),
+    Answer(
+        fields="content[].id content[].name content[].input content[].input.a content_block.id content_block.name "
+        "content_block.input delta.partial_json",
+        how="Tool calls. The input of a call that the length limit has cut off is empty in a message.",
+        test=_UNIT + "test_a_whole_message",
+    ),
+    Answer(
+        fields="stop_reason stop_sequence message.stop_reason message.stop_sequence delta.stop_reason "
+        "delta.stop_sequence",
+        how="`end_turn`, `max_tokens`, `stop_sequence` or `tool_use`.",
+        test=_UNIT + "test_stop_reason_and_stop_sequence",
+    ),
+    Answer(
+        fields="usage usage.input_tokens usage.output_tokens usage.cache_read_input_tokens "
+        "usage.output_tokens_details usage.output_tokens_details.thinking_tokens message.usage "
+        "message.usage.input_tokens message.usage.output_tokens message.usage.cache_read_input_tokens "
+        "message.usage.output_tokens_details message.usage.output_tokens_details.thinking_tokens",
+        how="At the start of a stream, of the prompt only.",
+        test=_STREAM,
+    ),
+    Answer(
+        fields="usage.cache_creation_input_tokens usage.service_tier message.usage.cache_creation_input_tokens "
+        "message.usage.service_tier",
+        how="Caching costs nothing extra.",
+        test=_STREAM,
+    ),
+    Answer(
+        fields="error error.type error.message request_id",
+        how="The message starts with the path of the field.",
+        test=_UNIT + "test_every_kind_of_problem_has_a_form",
+    ),
+)
+
+ANTHROPIC = Interface(
+    title="Anthropic Messages",
+    route="POST /v1/messages",
+    about="API keys in `x-api-key` or `Authorization: Bearer`.",
+    dialect=lambda query, headers: Anthropic({"anthropic-version": "2023-06-01"} | dict(headers)),
+    plain={"model": "m", "max_tokens": 5, "messages": [USER]},
+    requests=_REQUESTS,
+    answers=_ANSWERS,
+)

@@ -1,0 +1,361 @@
+"""Anthropic's dialect: what its bodies become, what it refuses, and how it answers."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from anthropic.types import Message as SDKMessage
+from anthropic.types import MessageCreateParams, RawMessageStreamEvent
+from pydantic import TypeAdapter
+
+from api.dialects.anthropic import Anthropic
+from api.dialects.anthropic.render import MessagesResponseEncoder
+from api.dialects.anthropic.schema import MAX_STOP_SEQUENCES, MessagesRequest
+from api.dialects.anthropic.unserved import NOT_SERVED
+from api.dialects.interface import Call, Choice, Usage
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.events import FinishReason
+from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tokenization, Tool, ToolCall
+from tests.support.sdk_types import checked
+
+USER = {"role": "user", "content": "Hello"}
+TOOL = {"name": "f", "description": "Does it.", "input_schema": {"type": "object", "properties": {}}}
+CALL = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}
+CALLED = {"role": "assistant", "content": [CALL]}
+RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "42"}
+PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+PICTURE_URL = "data:image/png;base64,AAAA"
+USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
+DIALECT = Anthropic({"anthropic-version": "2023-06-01"}, "req_1")
+_event = TypeAdapter[RawMessageStreamEvent](RawMessageStreamEvent)
+
+
+def parse(**fields: Any) -> ChatRequest:
+    return DIALECT.parse(json.dumps({"model": "m", "max_tokens": 5, "messages": [USER]} | fields).encode())
+
+
+def error_of(dialect: Anthropic = DIALECT, **fields: Any) -> tuple[int, str, str]:
+    """Return status, type and message of the error that a request gets."""
+    body = {"model": "m", "max_tokens": 5, "messages": [USER]} | fields
+    with pytest.raises(RequestRefused) as refusal:
+        dialect.parse(json.dumps({name: value for name, value in body.items() if value is not ...}).encode())
+    reply = dialect.error(refusal.value.problem)
+    document = json.loads(reply.body)
+    assert (document["type"], document["request_id"]) == ("error", "req_1" if dialect is DIALECT else "")
+    return reply.status, document["error"]["type"], document["error"]["message"]
+
+
+def user(*content: dict[str, Any]) -> dict[str, Any]:
+    return {"role": "user", "content": list(content)}
+
+
+def test_a_plain_request_has_the_references_defaults() -> None:
+    assert parse() == ChatRequest(
+        model="m",
+        messages=(Message(role="user", content="Hello"),),
+        sampling=Sampling(max_tokens=5),
+        defaults=Sampling(temperature=1.0, top_p=1.0, top_k=0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "internal"),
+    [
+        ({"temperature": 0.5, "top_p": 0.9, "top_k": 7}, {"sampling": {"temperature": 0.5, "top_p": 0.9, "top_k": 7}}),
+        ({"temperature": 1, "top_p": 0}, {"sampling": {"temperature": 0.0}}),
+        ({"stop_sequences": ["a", "b"]}, {"sampling": {"stop": ("a", "b")}}),
+        ({"stream": True}, {"stream": True}),
+        ({"metadata": {"user_id": "u"}}, {"user": "u"}),
+        ({"service_tier": "auto"}, {"tier": "auto"}),
+        ({"service_tier": "standard_only"}, {"tier": "default"}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, {"template": {"enable_thinking": True}}),
+        ({"thinking": {"type": "adaptive"}}, {"template": {"enable_thinking": True}}),
+        ({"thinking": {"type": "disabled"}}, {"template": {"enable_thinking": False}}),
+        ({"output_config": {"effort": "max"}}, {"template": {"reasoning_effort": "high"}}),
+        ({"cache_control": {"type": "ephemeral", "ttl": "1h"}, "speed": "standard"}, {}),
+        ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, {}),
+    ],
+)
+def test_fields_of_a_request(fields: dict[str, Any], internal: dict[str, Any]) -> None:
+    """max_tokens model messages and the rest."""
+    request = parse(**fields)
+    sampling = Sampling(max_tokens=5, **internal.pop("sampling", {}))
+    assert request.sampling == sampling
+    template = json.loads(request.template_kwargs or "{}")
+    assert internal.pop("template", {}).items() <= template.items()
+    assert {name: getattr(request, name) for name in internal} == internal
+
+
+def test_output_config_format_is_a_constraint() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    request = parse(output_config={"format": {"type": "json_schema", "schema": schema}})
+    assert request.constraint is not None
+    assert request.constraint == Constraint(
+        kind="json_schema", value=request.constraint.value, param="output_config.format"
+    )
+    assert json.loads(request.constraint.value) == schema
+
+
+@pytest.mark.parametrize(
+    ("system", "text"),
+    [
+        ("Be kind.", "Be kind."),
+        ([{"type": "text", "text": "Be kind."}, {"type": "text", "text": "Be brief."}], "Be kind.\nBe brief."),
+        (
+            [
+                {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=0f3a"},
+                {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}},
+            ],
+            "Be kind.",
+        ),
+        ("", None),
+        ([{"type": "text", "text": "x-anthropic-billing-header: cch=0f3a"}], None),
+    ],
+)
+def test_the_system_prompt(system: Any, text: str | None) -> None:
+    messages = parse(system=system).messages
+    assert messages[:-1] == (() if text is None else (Message(role="system", content=text),))
+
+
+def test_a_conversation_with_tool_use_and_images() -> None:
+    messages = [
+        user(
+            {"type": "text", "text": "One"}, {"type": "text", "text": "two"}, PICTURE, {"type": "text", "text": "three"}
+        ),
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": ""},
+                {"type": "redacted_thinking", "data": "x"},
+                {"type": "text", "text": "I look."},
+                CALL,
+            ],
+        },
+        user(RESULT | {"content": [{"type": "text", "text": "4"}, PICTURE, {"type": "text", "text": "2"}]}),
+        {"role": "assistant", "content": "So."},
+        {"role": "system", "content": "Be brief."},
+        user({"type": "image", "source": {"type": "url", "url": "https://host/a.png"}}),
+    ]
+    assert parse(messages=messages).messages == (
+        Message(
+            role="user", content="One\ntwothree", images=(Image(at=7, param="messages[0].content[2]", url=PICTURE_URL),)
+        ),
+        Message(
+            role="assistant",
+            content="I look.",
+            reasoning="Hm.",
+            tool_calls=(ToolCall(id="t1", name="f", arguments='{"a":1}'),),
+        ),
+        Message(role="tool", content="4\n2", name="f", tool_call_id="t1"),
+        Message(role="user", images=(Image(param="messages[2].content[0]", url=PICTURE_URL),)),
+        Message(role="assistant", content="So."),
+        Message(role="system", content="Be brief."),
+        Message(role="user", images=(Image(param="messages[5].content[0]", url="https://host/a.png"),)),
+    )
+
+
+def test_results_of_tool_use_come_before_what_the_user_says() -> None:
+    said = user({"type": "text", "text": "Go on."}, RESULT | {"is_error": True})
+    assert parse(messages=[USER, CALLED, said]).messages[2:] == (
+        Message(role="tool", content="Error: 42", name="f", tool_call_id="t1"),
+        Message(role="user", content="Go on."),
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "mode", "named", "parallel"),
+    [
+        (None, "auto", None, True),
+        ({"type": "auto"}, "auto", None, True),
+        ({"type": "auto", "disable_parallel_tool_use": True}, "auto", None, False),
+        ({"type": "any"}, "required", None, True),
+        ({"type": "any", "disable_parallel_tool_use": True}, "required", None, False),
+        ({"type": "tool", "name": "f"}, "required", "f", False),
+        ({"type": "none"}, "none", None, True),
+    ],
+)
+def test_tool_choice(choice: Any, mode: str, named: str | None, parallel: bool) -> None:
+    request = parse(tools=[TOOL | {"strict": True, "type": "custom"}], tool_choice=choice)
+    assert (request.tool_choice, request.named_tool, request.parallel_tool_calls) == (mode, named, parallel)
+    parameters = '{"type":"object","properties":{}}'
+    assert request.tools == (Tool(name="f", description="Does it.", parameters=parameters, strict=True),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"model": ...}, "model"),
+        ({"max_tokens": ...}, "max_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"messages": []}, "messages"),
+        ({"messages": [USER, {"role": "assistant", "content": "The best answer is ("}]}, "messages.1"),
+        ({"messages": [{"role": "tool", "content": ""}]}, "messages.0.role"),
+        ({"messages": [user({"type": "document", "source": {}})]}, "messages.0.content.0.type"),
+        ({"messages": [user(RESULT)]}, "messages.0.content.0"),
+        ({"messages": [user(PICTURE | {"source": {"type": "file", "file_id": "f"}})]}, "messages.0.content.0.source"),
+        (
+            {"messages": [user(PICTURE | {"source": {"type": "url", "url": "file:///etc/passwd"}})]},
+            "messages.0.content.0",
+        ),
+        ({"messages": [user({"type": "text", "text": "", "citations": [{}]})]}, "messages.0.content.0.citations"),
+        ({"temperature": 1.5}, "temperature"),
+        ({"stop_sequences": [""]}, "stop_sequences.0"),
+        ({"stop_sequences": ["a"] * (MAX_STOP_SEQUENCES + 1)}, "stop_sequences"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 5}]}, "tools.0.type"),
+        ({"tools": [{"name": "f"}]}, "tools.0.input_schema"),
+        ({"tools": [TOOL | {"input_schema": {"type": "array"}}]}, "tools.0.input_schema"),
+        ({"tools": [TOOL | {"defer_loading": True}]}, "tools.0.defer_loading"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "tool_choice.name"),
+        ({"tool_choice": {"type": "any"}}, "tools"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking.budget_tokens"),
+        ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "context_management"),
+        ({"mcp_servers": [{"type": "url", "url": "https://host"}]}, "mcp_servers"),
+        ({"speed": "fast"}, "speed"),
+        ({"container": "c"}, "container"),
+    ],
+)
+def test_what_is_refused_is_named(fields: dict[str, Any], path: str) -> None:
+    status, kind, message = error_of(**fields)
+    assert (status, kind) == (400, "invalid_request_error")
+    assert message.startswith(f"{path}: ")
+
+
+def test_unknown_fields_are_refused() -> None:
+    assert error_of(surprise=1)[2] == "Unrecognized request argument supplied: surprise"
+
+
+@pytest.mark.parametrize("version", [None, "", "latest", "2024-1-1"])
+def test_the_anthropic_version_is_required(version: str | None) -> None:
+    headers = {} if version is None else {"anthropic-version": version}
+    assert error_of(Anthropic(headers))[2].startswith("anthropic-version: ")
+
+
+def test_every_field_of_the_sdk_is_served_or_listed() -> None:
+    known = set(MessageCreateParams.__args__[1].__annotations__)  # type: ignore[attr-defined]
+    for base in MessageCreateParams.__args__[1].__mro__:  # type: ignore[attr-defined]
+        known |= set(getattr(base, "__annotations__", {}))
+    assert known <= set(MessagesRequest.model_fields)
+    assert NOT_SERVED.keys() <= set(MessagesRequest.model_fields)
+
+
+def test_what_counts_tokens_has_the_same_prompt() -> None:
+    fields = {"model": "m", "messages": [USER], "system": "Be kind.", "tools": [TOOL]}
+    counted = DIALECT.parse_count(json.dumps(fields).encode())
+    asked = DIALECT.parse(json.dumps(fields | {"max_tokens": 5}).encode())
+    assert (counted.messages, counted.tools) == (asked.messages, asked.tools)
+    assert counted.tokenization == Tokenization(add_special_tokens=False)
+    with pytest.raises(RequestRefused) as refusal:
+        DIALECT.parse_count(json.dumps(fields | {"messages": [USER, user(PICTURE)]}).encode())
+    assert refusal.value.problem.param == "messages[1].content[0]"
+
+
+@pytest.mark.parametrize("kind", list(ProblemKind))
+def test_every_kind_of_problem_has_a_form(kind: ProblemKind) -> None:
+    reply = DIALECT.error(Problem(kind=kind, message="why", retry_after=0.5))
+    assert json.loads(reply.body)["error"]["message"] == "why"
+    assert reply.status >= 400
+    assert reply.headers["retry-after"] == "1"
+
+
+def encoder(**fields: Any) -> MessagesResponseEncoder:
+    return DIALECT.render(parse(**fields), answer_id="a", created=1, fingerprint="fp")
+
+
+def events(stream: bytes) -> list[dict[str, Any]]:
+    """Return the events of a stream, each checked by the SDK's types and named as its type."""
+    found = []
+    for event in stream.split(b"\n\n")[:-1]:
+        name, data = event.split(b"\n")
+        document = json.loads(data.removeprefix(b"data: "))
+        assert name == f"event: {document['type']}".encode()
+        if document["type"] not in ("ping", "error"):
+            checked(type(_event.validate_python(document)), data.removeprefix(b"data: "))
+        found.append(document)
+    return found
+
+
+def test_a_stream_of_blocks() -> None:
+    by = encoder(stream=True)
+    stream = by.opening(0, 9) + by.reasoning(0, "Hm") + by.reasoning(0, ".") + by.content(0, "Hé") + by.content(0, "y")
+    stream += (
+        by.call(0, 0, "c1", "f") + by.arguments(0, 0, '{"a":') + by.arguments(0, 0, "1}") + by.call(0, 1, "c2", "g")
+    )
+    stream += by.closing(0, "tool_calls") + by.usage(USAGE) + by.done
+    start, ping, *blocks, delta, stop = events(stream)
+    assert start["message"] == {
+        "id": "msg_a",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 9,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 0,
+            "output_tokens_details": {"thinking_tokens": 0},
+            "service_tier": "standard",
+        },
+    }
+    assert (ping["type"], stop["type"]) == ("ping", "message_stop")
+    assert [(block["type"], block["index"]) for block in blocks] == [
+        (f"content_block_{part}", index)
+        for index, deltas in enumerate((2, 2, 2, 0))
+        for part in ("start", *["delta"] * deltas, "stop")
+    ]
+    assert [block["content_block"] for block in blocks if "content_block" in block] == [
+        {"type": "thinking", "thinking": "", "signature": ""},
+        {"type": "text", "text": ""},
+        {"type": "tool_use", "id": "c1", "name": "f", "input": {}},
+        {"type": "tool_use", "id": "c2", "name": "g", "input": {}},
+    ]
+    assert [block["delta"] for block in blocks if "delta" in block] == [
+        {"type": "thinking_delta", "thinking": "Hm"},
+        {"type": "thinking_delta", "thinking": "."},
+        {"type": "text_delta", "text": "Hé"},
+        {"type": "text_delta", "text": "y"},
+        {"type": "input_json_delta", "partial_json": '{"a":'},
+        {"type": "input_json_delta", "partial_json": "1}"},
+    ]
+    assert delta["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+    assert (delta["usage"]["input_tokens"], delta["usage"]["cache_read_input_tokens"]) == (6, 3)
+    assert delta["usage"]["output_tokens"] == 5
+
+
+def test_a_stream_that_fails_ends_with_an_error() -> None:
+    by = encoder(stream=True)
+    stream = by.opening(0) + by.content(0, "a") + by.failure(Problem(kind=ProblemKind.ENGINE_FAILED, message="why"))
+    assert events(stream)[-1] == {"type": "error", "error": {"type": "api_error", "message": "why"}}
+
+
+REASONS: Sequence[tuple[FinishReason, str, str]] = [
+    ("stop", "", "end_turn"),
+    ("stop", "END", "stop_sequence"),
+    ("length", "", "max_tokens"),
+    ("tool_calls", "", "tool_use"),
+]
+
+
+@pytest.mark.parametrize(("reason", "stop", "expected"), REASONS)
+def test_stop_reason_and_stop_sequence(reason: FinishReason, stop: str, expected: str) -> None:
+    by = encoder()
+    whole = checked(SDKMessage, by.completion([Choice(index=0, text="Hi", reason=reason, stop=stop)], USAGE))
+    assert (whole.stop_reason, whole.stop_sequence) == (expected, stop or None)
+    (delta,) = events(by.closing(0, reason, stop) + by.usage(USAGE))
+    assert delta["delta"] == {"stop_reason": expected, "stop_sequence": stop or None}
+
+
+def test_a_whole_message() -> None:
+    calls = (Call(id="c1", name="f", arguments='{"a":1}'), Call(id="c2", name="g", arguments='{"a":'))
+    choice = Choice(index=0, text="Hey", reason="length", reasoning="Hm.", calls=calls)
+    message = checked(SDKMessage, encoder().completion([choice], USAGE))
+    assert [block.model_dump(exclude_unset=True) for block in message.content] == [
+        {"type": "thinking", "thinking": "Hm.", "signature": ""},
+        {"type": "text", "text": "Hey"},
+        {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+        {"type": "tool_use", "id": "c2", "name": "g", "input": {}},
+    ]
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (6, 5)

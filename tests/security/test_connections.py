@@ -51,7 +51,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A replica that lets nobody in without a key."""
     with fleet(tmp_path_factory.mktemp("closed")) as running:
-        running.api("--api-keys", "k" * 64, "--max-body", "262144", "--header-timeout", "1", "--body-timeout", "1")
+        sizes = ("--max-body", "262144", "--max-media-body", "262144")
+        running.api("--api-keys", "k" * 64, *sizes, "--header-timeout", "1", "--body-timeout", "1")
         yield running
 
 

@@ -77,6 +77,8 @@ CASES: dict[str, Case] = {
     "OUTBOX_OWNERS": lambda _, __: keys.OUTBOX_OWNERS,
     "API_KEYS": lambda _, __: keys.API_KEYS,
     "DEAD_LETTERS": lambda _, __: keys.DEAD_LETTERS,
+    "MEDIA_HOLDS": lambda _, __: keys.MEDIA_HOLDS,
+    "MEDIA_SIZES": lambda _, __: keys.MEDIA_SIZES,
     **{
         one.__name__: lambda _, __, one=one: one("sim")  # type: ignore[misc] # mypy knows no default of a lambda
         for one in (keys.queue, keys.inflight, keys.load, keys.reaped, keys.fair_queue, keys.prefixes, keys.reserved)
@@ -87,6 +89,7 @@ CASES: dict[str, Case] = {
     "request": lambda chance, ids: keys.request(chance.choice(ids.jobs).rpartition(":")[0]),
     "state": lambda chance, ids: keys.state(chance.choice(ids.jobs)),
     "journal": lambda chance, ids: keys.journal(chance.choice(ids.jobs)),
+    "media": lambda chance, _: keys.media(chance.choice(STRINGS)),
     "stored": lambda chance, ids: keys.stored(ids.key_id, chance.choice(ids.stored)),
     "stored_index": lambda _, ids: keys.stored_index(ids.key_id),
     "outbox": lambda chance, ids: keys.outbox(chance.choice([*ids.replicas, "gone"])),
@@ -257,7 +260,7 @@ def test_garbage_in_the_store_harms_nobody_for_long(attack: Attack) -> None:
             ]
             in_flight = keys.inflight("sim")
             attack.fleet.until(
-                lambda one=in_flight, asked=asked: attack.store.zcard(one) or all(one.done() for one, _ in asked),  # type: ignore[misc]
+                lambda one=in_flight, asked=asked: _names(attack.store, one) or all(one.done() for one, _ in asked),  # type: ignore[misc]
                 "claims",
             )
             done = []

@@ -9,7 +9,7 @@ import openvino_genai
 
 from shared.protocol.request import Sampling
 from tests.support.engine_driver import options
-from tests.support.pictures import Pixels, picture
+from tests.support.pictures import Pixels, easy_question, picture
 from worker.engine.interface import PlacedImage, Sequence
 from worker.engine.openvino import OpenVINOEngine
 
@@ -71,3 +71,22 @@ def test_a_batch_of_llava_prompts_equals_the_pipeline_alone() -> None:
     texts = engine_texts("llava-random", LLAVA)
     assert texts == pipeline_texts("llava-random", LLAVA)
     assert len(set(texts)) == len(texts)  # each picture counts, and their order too
+
+
+def test_the_trained_model_answers_questions_about_unseen_pictures() -> None:
+    prompts, answers = [], []
+    for seed in range(200):
+        drawn, asked = easy_question(seed)
+        prompts.append((f"<|im_start|>user\n\0{asked.text}<|im_end|>\n<|im_start|>assistant\n", [drawn.pixels()]))
+        answers.append(asked.answer)
+    texts = engine_texts("qwen2-vl-shapes", prompts)
+    right = sum(text == answer for text, answer in zip(texts, answers, strict=True))
+    assert right >= 0.95 * len(answers)
+
+
+def test_a_batch_of_qwen2_vl_prompts_equals_the_pipeline_alone() -> None:
+    question = "What colour is the circle?<|im_end|>\n<|im_start|>assistant\n"
+    prompts = [(f"<|im_start|>user\n\0{question}", [picture(seed).pixels()]) for seed in range(4)]
+    prompts.append((f"<|im_start|>user\nWhich of \0 and \0?\n{question}", [picture(5).pixels(), picture(6).pixels()]))
+    prompts.append((f"<|im_start|>user\n{question}", []))
+    assert engine_texts("qwen2-vl-shapes", prompts) == pipeline_texts("qwen2-vl-shapes", prompts)

@@ -152,6 +152,22 @@ def question(seed: int) -> tuple[Picture, Question]:
     return drawn, chosen.choice(kinds[chosen.choice([*kinds])])
 
 
+def easy_question(seed: int) -> tuple[Picture, Question]:
+    """Return a picture of a single thing that is never used in training, and a question of the kinds that the trained
+    model answers reliably."""
+    chosen = random.Random(f"easy question {seed}")
+    thing = _thing(chosen.randrange(len(CORNERS)), chosen)
+    drawn = Picture(things=(thing,), background=chosen.choice([*BACKGROUNDS]))
+    return drawn, chosen.choice(
+        [
+            Question(text="Describe the picture.", answer=f"{thing}."),
+            Question(text=f"What colour is the {thing.shape}?", answer=thing.colour),
+            Question(text="What colour is the background?", answer=drawn.background),
+            Question(text="How many shapes are there?", answer="1"),
+        ]
+    )
+
+
 def pair_questions(first: Picture, second: Picture) -> list[Question]:
     """Return the questions about two pictures in one prompt."""
     asked = {"Describe both pictures.": f"first: {first.describe()} second: {second.describe()}"}

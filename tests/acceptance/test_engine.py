@@ -1,9 +1,7 @@
 """The OpenVINO engine on the real model: the pipeline's own text, company that does not matter, clean ends."""
 
-import shutil
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy
 import openvino
@@ -19,6 +17,7 @@ from worker.engine.openvino import OpenVINOEngine
 from worker.engine.pipeline import load_pipeline
 from worker.engine.text import Vocabulary
 from worker.model.local import default_model
+from worker.weights.cache import int8_folder
 
 Own = tuple[openvino_genai.ContinuousBatchingPipeline, Vocabulary]
 
@@ -137,16 +136,9 @@ def test_prompt_lookup_makes_the_same_text(bench: Bench) -> None:
     assert steps < len(tokens_of(outputs))
 
 
-def test_a_draft_model_serves_greedy_and_sampled_requests(bench: Bench, tmp_path: Path) -> None:
-    model = tmp_path / default_model().name
-    shutil.copy(default_model(), model)
-    draft = tmp_path / "draft"
-    draft.mkdir()
-    openvino_genai.Tokenizer(str(model), enable_save_ov_model=True)
-    openvino_genai.LLMPipeline(str(model), "CPU", enable_save_ov_model=True)
-    for file in (*tmp_path.glob("*.xml"), *tmp_path.glob("*.bin")):
-        file.rename(draft / file.name)
-    engine = OpenVINOEngine(options(str(model), draft_model=str(draft)), lambda stage: None)
+def test_a_draft_model_serves_greedy_and_sampled_requests(bench: Bench) -> None:
+    draft = int8_folder(default_model(), CONTEXT, lambda stage: None)
+    engine = OpenVINOEngine(options(str(default_model()), draft_model=str(draft)), lambda stage: None)
     greedy = bench.sequence("Tell me about tea.", num_assistant_tokens=4)
     sampled = [bench.sequence("Tell me a story.", temperature=0.9, seed=seed, max_tokens=20) for seed in range(2)]
     outputs: list[StepOutput] = []

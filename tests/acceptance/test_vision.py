@@ -28,7 +28,7 @@ from worker.engine.options import EngineOptions
 from worker.grammar.schema import schema_grammar
 
 MODELS = Path(__file__).parents[1] / "models"
-NAMES = ("llava-random",)
+NAMES = ("qwen2-vl-shapes", "llava-random")
 CONTEXT = 2048
 PROMPT = tuple(range(40, 60))
 
@@ -92,7 +92,8 @@ def test_a_mixed_batch_gives_each_sequence_the_tokens_that_it_gets_alone(driver:
     together = driver.tokens(*(driver.sequence(*images) for images in kinds))
     alone = [driver.tokens(driver.sequence(*images))[0] for images in kinds]
     assert together == alone
-    assert len(set(together)) == 6  # the two texts without images are the same
+    assert together[0] == together[4]
+    assert len(set(together)) >= 5  # some noise is the same to the trained model
 
 
 @pytest.mark.parametrize("cut", [1, 2, 11, 29])
@@ -143,7 +144,7 @@ def test_the_last_output_counts_the_tokens_of_images(driver: Driver) -> None:
 
 
 def test_images_that_exceed_the_context_are_refused_and_harm_nobody(driver: Driver) -> None:
-    long = msgspec.structs.replace(driver.sequence(image(5, 1)), prompt=PROMPT * 102)
+    long = msgspec.structs.replace(driver.sequence(image(5, 1)), prompt=PROMPT * 102 + PROMPT[:7])
     text = driver.sequence()
     (_, outputs), (refused,) = driver.run(long, text)
     assert refused.number == long.number
@@ -232,7 +233,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield running
 
 
-WORKER = ("--model", f"eyes={MODELS / NAMES[0]}", "--precision", "exact", "--cache-size", "1")
+WORKER = ("--model", f"eyes={MODELS / NAMES[1]}", "--precision", "exact", "--cache-size", "1")
 
 
 def data_url(seed: int) -> str:

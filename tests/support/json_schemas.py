@@ -4,10 +4,14 @@ The grammars generate fewer texts than a schema allows (docs/json-schema.md). Th
 value that is valid must be accepted.
 """
 
+import json
 from datetime import date
 from typing import Any, NamedTuple
 
+from hypothesis import assume
 from hypothesis import strategies as st
+
+from worker.grammar.limits import with_length_limits
 
 Values = st.SearchStrategy[Any]
 
@@ -169,11 +173,17 @@ def _maps(draw: st.DrawFn, inner: Cases) -> Case:
     return Case("object", {"type": "object", "additionalProperties": value.schema, **limits}, values)
 
 
+def _limits_lengths(case: Case) -> bool:
+    """Whether a string has a length limit. With several schemas for a value, the lowest limit counts."""
+    return '"maxLength"' in json.dumps(with_length_limits(case.schema))
+
+
 @st.composite
 def _unions(draw: st.DrawFn, inner: Cases) -> Case:
     options = draw(st.lists(inner, min_size=2, max_size=3, unique_by=lambda case: case.kind))
     kinds = {case.kind for case in options}
     disjoint = not kinds & {"any", "listed", "union"} and not kinds >= {"integer", "number"}
+    assume(disjoint or not any(map(_limits_lengths, options)))
     keyword = draw(st.sampled_from(["anyOf", "oneOf"])) if disjoint else "anyOf"
     return Case("union", {keyword: [case.schema for case in options]}, st.one_of(*(case.values for case in options)))
 
@@ -182,6 +192,7 @@ def _unions(draw: st.DrawFn, inner: Cases) -> Case:
 def _variants(draw: st.DrawFn, inner: Cases) -> Case:
     """Draw objects that a constant property distinguishes."""
     ones, others = draw(inner), draw(inner)
+    assume(not _limits_lengths(ones) and not _limits_lengths(others))
     options = [
         {"type": "object", "properties": {"kind": {"const": name}, "v": case.schema}, "required": ["kind", "v"]}
         for name, case in (("p", ones), ("q", others))

@@ -187,14 +187,8 @@ class OpenVINOEngine:
 
     def busy(self) -> bool:
         """Whether a step has work to do."""
-        return bool(
-            self._running
-            or self._complete
-            or self._clearing
-            or self._recovery.under_way
-            or self._arrivals.waiting
-            or self._prompt_counts.waiting
-        )
+        images = self._arrivals.waiting or self._prompt_counts.waiting
+        return bool(self._running or self._complete or self._clearing or self._recovery.under_way or images)
 
     def gauges(self) -> Gauges:
         """Return the pipeline's metrics, with the steps and tokens counted here."""

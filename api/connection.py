@@ -69,6 +69,9 @@ class Bounds:
     keep_alive: float
     """Maximum idle time between two requests."""
     max_body: int
+    """Maximum size of a body in bytes; larger ones are refused when they are read."""
+    max_discarded: int
+    """Maximum size in bytes of what is received and discarded after a response."""
 
 
 class _State(IntEnum):
@@ -294,7 +297,7 @@ class HttpConnection(HttpToolsProtocol):
         self._received += size
         if self._state is _State.ANSWER:
             self.cycle.keep_alive = False
-        if self._received > self.bounds.max_body * DRAIN_FACTOR:
+        if self._received > self.bounds.max_discarded:
             self.transport.abort()
 
     def _check_body(self) -> None:
@@ -302,7 +305,7 @@ class HttpConnection(HttpToolsProtocol):
         framing = self._received - body
         if framing > MAX_HEAD + min(_FRAMING_FACTOR * body, bounds.max_body):
             self._refuse(413, _TOO_MUCH_FRAMING)
-        elif body > bounds.max_body * DRAIN_FACTOR:
+        elif body > bounds.max_discarded:
             self._refuse(413, _BODY_TOO_LARGE)
 
     def _refuse(self, status: int, reason: str) -> None:

@@ -18,7 +18,7 @@ from api.admission import Admission
 from api.app import create_app
 from api.bodies import LARGE_BODIES
 from api.completion_recovery import CompletionRecovery
-from api.connection import Bounds, connection_type
+from api.connection import DRAIN_FACTOR, Bounds, connection_type
 from api.connection_limits import ConnectionLimits, most_connections
 from api.context import Context
 from api.directory import Directory
@@ -336,6 +336,7 @@ def _bounds(settings: ApiSettings) -> Bounds:
         client_timeout=settings.client_timeout,
         keep_alive=KEEP_ALIVE,
         max_body=settings.max_request_body,
+        max_discarded=max(DRAIN_FACTOR * settings.max_body, 2 * settings.max_request_body),
     )
 
 

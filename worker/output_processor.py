@@ -6,7 +6,7 @@ from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Alternatives, Failed, Finished, FinishReason
 from worker.active_jobs import ActiveJobs
 from worker.current_engine import CurrentEngine
-from worker.engine.interface import EMPTY_DELTA_BYTES, Output, RawStep, Refused
+from worker.engine.interface import EMPTY_DELTA_BYTES, Ending, Output, RawStep, Refused
 from worker.prefix_gate import PrefixGate
 from worker.publisher import Publisher
 from worker.quarantine import Quarantine
@@ -66,10 +66,11 @@ class OutputProcessor:
 
 
 def _terminal_event(output: Output[msgspec.Raw]) -> Finished | Failed | Alternatives:
-    if output.alternatives:
-        return Alternatives(output.alternatives, output.prompt_tokens)
+    ending = output.ending or Ending()
+    if ending.alternatives:
+        return Alternatives(ending.alternatives, ending.prompt_tokens)
     if output.reason in _REASONS:
-        return Finished(output.end, _REASONS[output.reason], output.prompt_tokens, output.stop)
+        return Finished(output.end, _REASONS[output.reason], ending.prompt_tokens, ending.stop)
     return Failed(
         Problem(
             kind=ProblemKind.CACHE_EXHAUSTED,

@@ -281,9 +281,9 @@ class WorkerSettings(EngineSettings):
     )
     node: str = Field(default_factory=socket.gethostname, description="Host name to advertise in the registry.")
     image_pixels: PositiveInt = Field(
-        2**20,
+        2**18,
         description="Maximum number of pixels that the model gets for all images of a request; larger images are made "
-        "smaller, because running requests wait while images are encoded.",
+        "smaller, because running requests wait while images are encoded; raise it on fast devices.",
     )
     max_image_pixels: PositiveInt = Field(
         64 * 2**20, description="Maximum number of pixels in an image file; larger ones get 400."

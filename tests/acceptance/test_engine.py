@@ -103,15 +103,17 @@ def test_a_resumed_sequence_makes_the_identical_rest(bench: Bench, cut: int) -> 
 
 def test_a_beam_search_brings_its_best_texts_in_order(bench: Bench) -> None:
     (output,) = bench.one("Name three colours.", beams=4, max_tokens=16, logprobs=True, alternatives=3)
-    assert len(output.alternatives) == 3
-    scores = [one.score for one in output.alternatives]
+    assert output.ending is not None
+    found = output.ending.alternatives
+    assert len(found) == 3
+    scores = [one.score for one in found]
     assert scores == sorted(scores, reverse=True)
-    assert len({one.text for one in output.alternatives}) == 3
-    assert all(len(one.tokens) == len(one.logprobs) == len(one.pieces) for one in output.alternatives)
+    assert len({one.text for one in found}) == 3
+    assert all(len(one.tokens) == len(one.logprobs) == len(one.pieces) for one in found)
     greedy = sum(
         sum(delta.logprobs) for delta in news_of(bench.one("Name three colours.", max_tokens=16, logprobs=True))
     )
-    assert sum(output.alternatives[0].logprobs) >= greedy
+    assert sum(found[0].logprobs) >= greedy
     assert bench.engine.gauges().requests == 0
 
 

@@ -8,7 +8,7 @@ from openvino_genai.py_openvino_genai import GenerationHandle
 from shared.protocol.request import Sampling
 from worker.engine.generation import Generation
 from worker.engine.images import ImageArrivals, PromptCounts
-from worker.engine.interface import Output, Sequence
+from worker.engine.interface import Ending, Output, Sequence
 from worker.engine.text import Vocabulary
 
 
@@ -95,9 +95,9 @@ def test_last_outputs_get_the_number_of_prompt_tokens() -> None:
     counts.add(cast(GenerationHandle, Handle(82)), 30, Output(3, 35, None, "stop"))
     assert counts.waiting
     assert counts.counted() == [
-        Output(1, 5, None, "stop", (), 82),
+        Output(1, 5, None, "stop", Ending(prompt_tokens=82)),
         Output(2, 0, None, "exhausted"),
-        Output(3, 35, None, "stop", (), 52),
+        Output(3, 35, None, "stop", Ending(prompt_tokens=52)),
     ]
     assert not counts.waiting
     assert counts.counted() == []

@@ -15,7 +15,7 @@ from shared.runtime.tasks import cancel_all
 from tests.support.prompts import no_files
 from worker.active_jobs import ActiveJobs
 from worker.current_engine import CurrentEngine, LoadedEngine
-from worker.engine.interface import EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
+from worker.engine.interface import Ending, EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
 from worker.engine.process import EngineProcess
 from worker.grammar.plan import Plan
 from worker.job_runner import JobRunner
@@ -183,7 +183,7 @@ async def test_a_job_publishes_its_events_and_ends(rig: Rig) -> None:
     (sequence,) = rig.engine.added
     assert (sequence.prompt, sequence.sampling.max_tokens) == (PROMPT, 4096 - len(PROMPT))
     rig.step(Output(sequence.number, 1, Delta(0, (7,), "x")))
-    rig.step(Output(sequence.number, 2, Delta(1, (8,), "y"), "stop", stop="END"))
+    rig.step(Output(sequence.number, 2, Delta(1, (8,), "y"), "stop", Ending(stop="END")))
     assert not await over(task)
     assert rig.published.record["a"] == [
         Started("w1", len(PROMPT), "fp"),

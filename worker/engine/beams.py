@@ -7,7 +7,7 @@ import msgspec
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Alternative, Delta, FinishReason
 from worker.engine.generation import Generation
-from worker.engine.interface import EngineRefusal, Output, Sequence, StepOutput
+from worker.engine.interface import Ending, EngineRefusal, Output, Sequence, StepOutput
 
 MOST_BEAMS = 64
 
@@ -30,7 +30,7 @@ def rank(sequence: Sequence, beams: Iterable[Beam], make: Callable[[Sequence], G
         delta = output.delta or Delta(0, (), "")
         reason: FinishReason = "length" if output.reason == "length" else "stop"
         alternatives.append(Alternative(delta.tokens, delta.text, reason, beam.score, delta.logprobs, delta.pieces))
-    return Output(sequence.number, 0, None, "stop", tuple(alternatives))
+    return Output(sequence.number, 0, None, "stop", Ending(tuple(alternatives)))
 
 
 def check_beams(sequence: Sequence) -> None:

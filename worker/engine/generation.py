@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Series
 
 from shared.protocol.events import Delta, TopToken
-from worker.engine.interface import Output, Sequence, StepOutput, StopReason
+from worker.engine.interface import Ending, Output, Sequence, StepOutput, StopReason
 from worker.engine.text import TextStream, Vocabulary
 from worker.json_schema.lengths import LengthWatch
 
@@ -95,7 +95,8 @@ class Generation:
             delta = Delta(position, taken, text, tuple(logprobs[: len(taken)]), pieces, tuple(top[: len(taken)]))
         elif taken or text:
             delta = Delta(position, taken, text)
-        return Output(self.sequence.number, len(self.tokens), delta, self.complete, stop=self._stream.stop)
+        ending = Ending(stop=self._stream.stop) if self._stream.stop else None
+        return Output(self.sequence.number, len(self.tokens), delta, self.complete, ending)
 
     def _push(self, tokens: Iterable[int]) -> str:
         text = ""

@@ -8,7 +8,7 @@ import msgspec
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from worker.engine.generation import Generation
-from worker.engine.interface import StepOutput
+from worker.engine.interface import Ending, StepOutput
 
 
 class ImageArrivals:
@@ -77,4 +77,7 @@ def _counted(handle: GenerationHandle, generated: int, output: StepOutput) -> St
         tokens = handle.get_perf_metrics().get_num_input_tokens() - generated
     except RuntimeError:
         tokens = 0  # the pipeline never ran the request
-    return msgspec.structs.replace(output, prompt_tokens=tokens)
+    if not tokens:
+        return output
+    ending = msgspec.structs.replace(output.ending or Ending(), prompt_tokens=tokens)
+    return msgspec.structs.replace(output, ending=ending)

@@ -62,23 +62,29 @@ engine process. The supervisor
 forwards its encoding without decoding it."""
 
 
+class Ending(msgspec.Struct, frozen=True, array_like=True):
+    """What only a sequence's last output can have."""
+
+    alternatives: tuple[Alternative, ...] = ()
+    """The texts of a beam search, best first. A beam search has a single output, at its end, with no delta."""
+    prompt_tokens: int = 0
+    """For a prompt with images: the number of its tokens, images included. 0: those of the text."""
+    stop: str = ""
+    """The stop string that has ended the sequence, if one has."""
+
+
 class Output(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True):
     """The output of one step for one sequence.
 
     ``end`` is the number of tokens generated so far. The text in ``delta`` is final: complete characters, and no
-    prefix of a possible stop string. ``reason`` is set in the last output.
+    prefix of a possible stop string. ``reason`` is set in the last output, and ``ending`` if there is more to it.
     """
 
     number: int
     end: int
     delta: DeltaT
     reason: StopReason | None = None
-    alternatives: tuple[Alternative, ...] = ()
-    """The texts of a beam search, best first. A beam search has a single output, at its end, with no delta."""
-    prompt_tokens: int = 0
-    """In the last output of a prompt with images: the number of its tokens, images included. 0: those of the text."""
-    stop: str = ""
-    """The stop string that has ended the sequence, if one has."""
+    ending: Ending | None = None
 
 
 StepOutput = Output[Delta | None]

@@ -32,7 +32,7 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     schema_bytes: int = 65_536
     chat_template: str = ""
     file_pixels: int = 64 * 2**20
-    image_pixels: int = 2**20
+    image_pixels: int = 2**18
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -251,7 +251,7 @@ def test_a_cancelled_neighbour_changes_nothing(bench: Bench) -> None:
 
 def test_what_the_engine_cannot_do_is_refused_by_name(bench: Bench) -> None:
     for field, value in [("temperature", -1.0), ("top_p", -0.1), ("min_p", 1.0), ("top_k", -1), ("seed", -1),
-                         ("max_tokens", 0), ("repetition_penalty", 0.0), ("frequency_penalty", 2.5),
+                         ("max_tokens", -1), ("repetition_penalty", 0.0), ("frequency_penalty", 2.5),
                          ("stop_token_ids", (-1,))]:  # fmt: skip
         with pytest.raises(EngineRefusal) as caught:
             bench.engine.add(bench.sequence("Say hi.", **{field: value}))  # type: ignore[arg-type]

@@ -86,12 +86,6 @@ def test_a_prompt_is_repeated_before_its_text(real_fleet: Fleet, version: str) -
         assert "".join(chunk.choices[0].text for chunk in chunks) == prompt + text
 
 
-def test_log_probabilities_and_an_echo_exclude_each_other(real_fleet: Fleet) -> None:
-    with client(real_fleet) as opened, pytest.raises(openai.BadRequestError) as refused:
-        opened.completions.create(model=MODEL, prompt="One, two,", max_tokens=4, echo=True, logprobs=0)
-    assert refused.value.param == "echo"
-
-
 @pytest.mark.parametrize("version", ["v1", "v3"])
 def test_log_probabilities_of_a_streamed_completion_fit_its_text(real_fleet: Fleet, version: str) -> None:
     with client(real_fleet, version) as opened:

@@ -60,11 +60,14 @@ class ScratchPipeline:
         """
         return Cost(compile=self.compile(constraint), slowdown=self.slowdown(constraint, most_slowdown))
 
-    def slowdown(self, constraint: Constraint, most: float, first_seed: int = 0) -> float:
-        """Measure the slowdown with random texts that are seeded from ``first_seed`` on, until it exceeds ``most``."""
+    def slowdown(self, constraint: Constraint, most: float, first_seed: int = 0, most_tokens: int = _WALK) -> float:
+        """Measure the slowdown with random texts that are seeded from ``first_seed`` on, until it exceeds ``most``.
+
+        ``most_tokens`` is the maximum length of each text. Under some grammars, a token costs more in a longer text.
+        """
         slowdown, tokens = 0.0, 0
         for seed in range(first_seed, first_seed + _WALKS):
-            cost, length = self._text_cost(constraint, seed, most)
+            cost, length = self._text_cost(constraint, seed, most, most_tokens)
             slowdown, tokens = max(slowdown, cost), tokens + length
             if slowdown > most or tokens > _ENOUGH:
                 break
@@ -81,15 +84,19 @@ class ScratchPipeline:
         """Return a random text under ``constraint``. Raises :class:`GrammarError`."""
         return self._generate(constraint, most_tokens, seed)
 
-    def _text_cost(self, constraint: Constraint, seed: int, most: float) -> tuple[float, int]:
+    def length(self, constraint: Constraint) -> int:
+        """Return the number of tokens of the longest text that :meth:`slowdown` would measure."""
+        return max(len(self._walk(constraint, seed, _WALK)) for seed in range(_WALKS))
+
+    def _text_cost(self, constraint: Constraint, seed: int, most: float, most_tokens: int) -> tuple[float, int]:
         """Return the slowdown of one random text and its length in tokens."""
-        seconds = self._walk(constraint, seed)
+        seconds = self._walk(constraint, seed, most_tokens)
         slowdown = self._compared(seconds)
         for _ in range(_REPETITIONS):
             if slowdown <= most:
                 break
             # Other load only adds to a measurement, so the lowest one of each token counts.
-            seconds = [min(pair) for pair in zip(seconds, self._walk(constraint, seed), strict=False)]
+            seconds = [min(pair) for pair in zip(seconds, self._walk(constraint, seed, most_tokens), strict=False)]
             slowdown = self._compared(seconds)
         return slowdown, len(seconds)
 
@@ -99,10 +106,10 @@ class ScratchPipeline:
         self._generate(None, _WINDOW, 0, plain)
         return _highest_average(seconds) / statistics.median(plain.seconds)
 
-    def _walk(self, constraint: Constraint, seed: int) -> list[float]:
+    def _walk(self, constraint: Constraint, seed: int, most_tokens: int) -> list[float]:
         """Return the seconds that each token of a random text takes."""
         steps = _Steps(_BUDGET)
-        self._generate(constraint, _WALK, seed, steps)
+        self._generate(constraint, most_tokens, seed, steps)
         return steps.seconds
 
     def _generate(

@@ -288,17 +288,25 @@ def test_a_request_that_a_worker_has_may_take_longer_than_it_may_wait(small_flee
 def test_a_single_request_waits_no_longer_than_a_slot_for_anothers_many(closed_fleet: tuple[Fleet, str]) -> None:
     fleet, _ = closed_fleet
     many, one = create(fleet, "--name", "many"), create(fleet, "--name", "one")
-    body = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 60]]"}], "max_tokens": 60}
+    body = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 120]]"}], "max_tokens": 120}
     statuses: list[int] = []
     threads = [threading.Thread(target=lambda: statuses.append(post(fleet, many, body)[0])) for _ in range(200)]
     for thread in threads:
         thread.start()
     store = fleet.redis()
-    fleet.until(lambda: at_once(store.zcard("vinoqueue:queue:sim")) > 150, "the many to wait")
-    before = at_once(store.zcard("vinoqueue:queue:sim"))
+
+    def waiting() -> int:
+        return int(at_once(store.zcard("vinoqueue:queue:sim")))
+
+    def arrived() -> int:
+        return len(statuses) + waiting() + int(at_once(store.zcard("vinoqueue:inflight:sim")))
+
+    fleet.until(lambda: arrived() >= 200, "all of the many to arrive")
+    before = waiting()
+    assert before > 64
     assert post(fleet, one, body)[0] == 200
     # In the time of its wait and its answer, the batch's 16 slots turned over about twice.
-    served = before - at_once(store.zcard("vinoqueue:queue:sim"))
+    served = before - waiting()
     assert served < 64
     for thread in threads:
         thread.join()

@@ -177,7 +177,7 @@ class ChatExchange:
         self._parts.streams.close(self.stream)
 
     def _release_media(self) -> None:
-        """Let go of the images."""
+        """Release the images."""
         if self._has_images:
             self._parts.media.release(self.id, self.request)
 

@@ -139,7 +139,7 @@ class Tokenization(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     add_special_tokens: bool = True
     """Whether the prompt begins with the tokens that the model's tokenizer puts before each text, such as BOS."""
     add_generation_prompt: bool = True
-    """Whether messages are followed by the beginning of an answer."""
+    """Whether messages are followed by the generation prompt, which opens the assistant's turn."""
     strings: bool = False
     """Whether the text of each token is returned."""
     text: bool = False

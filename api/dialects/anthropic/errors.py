@@ -1,12 +1,12 @@
 """Error bodies of Anthropic's API."""
 
-import math
 import re
 from dataclasses import dataclass
 
 import msgspec
 
 from api.dialects.interface import ErrorReply
+from api.dialects.retries import retry_headers
 from shared.protocol.errors import Problem, ProblemKind
 
 
@@ -63,12 +63,5 @@ def error_object(problem: Problem) -> dict[str, object]:
 def error_reply(problem: Problem, request_id: str) -> ErrorReply:
     """Return the HTTP error response for ``problem``."""
     form = _FORMS[problem.kind]
-    headers = {}
-    if problem.retry_after is not None:
-        headers["retry-after"] = str(math.ceil(problem.retry_after))
-        headers["retry-after-ms"] = str(math.ceil(problem.retry_after * 1000))
-    # A request larger than its key's limit never fits, so that problem has no retry time.
-    if not form.retry or (problem.kind is ProblemKind.TOKENS_LIMITED and problem.retry_after is None):
-        headers["x-should-retry"] = "false"
     body = msgspec.json.encode(error_object(problem) | {"request_id": request_id})
-    return ErrorReply(status=form.status, body=body, headers=headers)
+    return ErrorReply(status=form.status, body=body, headers=retry_headers(problem, retry=form.retry))

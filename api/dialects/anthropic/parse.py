@@ -29,13 +29,14 @@ from api.dialects.anthropic.schema import (
 )
 from api.dialects.anthropic.unserved import check_served
 from api.dialects.image_urls import check_scheme
+from api.dialects.message_content import MessageContent
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.strict_schema import root_fault
 from api.dialects.openai.toolset import json_text
 from api.dialects.openai.validation import validate
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import ChatRequest, Constraint, Image, Sampling, Tokenization
+from shared.protocol.request import ChatRequest, Constraint, Sampling, Tokenization
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 """The reference's defaults, used if neither the client nor the model specifies a value."""
@@ -187,7 +188,7 @@ def _user(index: int, blocks: Sequence[UserBlock], names: dict[str, str]) -> Ite
 
     Chat templates have no images in tool results, so these come first in what the user says.
     """
-    said = _Content()
+    said = MessageContent()
     for place, block in enumerate(blocks):
         param = f"messages[{index}].content[{place}]"
         if isinstance(block, ToolResultBlock):
@@ -201,12 +202,12 @@ def _user(index: int, blocks: Sequence[UserBlock], names: dict[str, str]) -> Ite
             yield _result(block, names[block.tool_use_id])
             for part in block.content if isinstance(block.content, list) else ():
                 if isinstance(part, ImageBlock):
-                    said.add(part, param)
+                    _add(said, part, param)
     for place, block in enumerate(blocks):
         if not isinstance(block, ToolResultBlock):
-            said.add(block, f"messages[{index}].content[{place}]")
-    if said.parts:
-        yield said.message()
+            _add(said, block, f"messages[{index}].content[{place}]")
+    if not said.empty:
+        yield internal.Message(role="user", content=said.text, images=said.images)
 
 
 def _result(block: ToolResultBlock, name: str) -> internal.Message:
@@ -219,28 +220,14 @@ def _result(block: ToolResultBlock, name: str) -> internal.Message:
     return internal.Message(role="tool", content=text, name=name, tool_call_id=block.tool_use_id)
 
 
-class _Content:
-    """The text and the images of a user message. Adjacent texts are joined with line breaks."""
-
-    def __init__(self) -> None:
-        self.parts = 0
-        self._text = ""
-        self._images: list[Image] = []
-        self._after_text = False
-
-    def add(self, block: TextBlock | ImageBlock, param: str) -> None:
-        """Append a block. ``param`` is its path in the request, or that of the tool result that it is in."""
-        self.parts += 1
-        if isinstance(block, TextBlock):
-            self._text += f"\n{block.text}" if self._after_text else block.text
-        else:
-            image = Image(at=len(self._text), param=param, url=_url(block))
-            check_scheme(image.url, param)
-            self._images.append(image)
-        self._after_text = isinstance(block, TextBlock)
-
-    def message(self) -> internal.Message:
-        return internal.Message(role="user", content=self._text, images=tuple(self._images))
+def _add(content: MessageContent, block: TextBlock | ImageBlock, param: str) -> None:
+    """Append a block. ``param`` is its path in the request, or that of the tool result that it is in."""
+    if isinstance(block, TextBlock):
+        content.add_text(block.text)
+    else:
+        url = _url(block)
+        check_scheme(url, param)
+        content.add_image(url, param)
 
 
 def _url(block: ImageBlock) -> str:

@@ -1,7 +1,6 @@
 """Error bodies of the Azure AI model inference API, whose form depends on the status."""
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from api.dialects.interface import ErrorReply
+from api.dialects.retries import retry_after_headers
 from shared.protocol.errors import Problem, ProblemKind
 
 INVALID_REQUEST = "invalid_request"
@@ -99,10 +99,7 @@ def error_object(problem: Problem, body: Mapping[str, object]) -> dict[str, obje
 def error_reply(problem: Problem, body: Mapping[str, object]) -> ErrorReply:
     """Return the HTTP error response for ``problem``."""
     status, code = _status_and_code(problem)
-    headers = {"x-ms-error-code": code}
-    if problem.retry_after is not None:
-        headers["retry-after"] = str(math.ceil(problem.retry_after))
-        headers["retry-after-ms"] = str(math.ceil(problem.retry_after * 1000))
+    headers = {"x-ms-error-code": code} | retry_after_headers(problem)
     return ErrorReply(status=status, body=msgspec.json.encode(error_object(problem, body)), headers=headers)
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from api.dialects.openai.content import Content, ContentPart, ImagePart, RefusalPart, TextPart
+from api.dialects.message_content import MessageContent
+from api.dialects.openai.content import Content, ImagePart, RefusalPart, TextPart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, FunctionToolCall, Message, ToolMessage
 from shared.protocol import request as internal
 
@@ -32,48 +33,33 @@ def translate_messages(messages: Sequence[Message]) -> tuple[internal.Message, .
                 role="tool", content=message.content or "", name=message.name, tool_call_id=function_id
             )
         else:
-            content, images = _flattened(message.content, f"messages[{index}]")
-            said = internal.Message(role=message.role, content=content, images=images, name=message.name)
+            parts = _collected(message.content, f"messages[{index}]")
+            said = internal.Message(role=message.role, content=parts.text, images=parts.images, name=message.name)
         translated.append(said)
     return tuple(translated)
 
 
 def flatten(content: Content | None) -> str:
-    """Join the text parts of a message, adjacent ones with line breaks.
-
-    Text chat templates expect one string, and render a list as its Python repr. vLLM, llama.cpp's server and OpenVINO
-    Model Server also join parts with a line break, so the prompt is the same on all of them.
-    """
-    return _flattened(content, "")[0]
+    """Return the text of a message."""
+    return _collected(content, "").text
 
 
-def _flattened(content: Content | None, message: str) -> tuple[str, tuple[internal.Image, ...]]:
-    """Return the text of a message, and the images with their places in it. ``message`` is its path."""
-    if content is None or isinstance(content, str):
-        return content or "", ()
-    texts: list[str] = []
-    images: list[internal.Image] = []
-    size, after_text = 0, False
-    for index, part in enumerate(content):
-        if isinstance(part, ImagePart):
-            low = part.image_url.detail == "low"
-            param = f"{message}.content[{index}]"
-            images.append(internal.Image(at=size, param=param, low=low, url=part.image_url.url))
-        text = _text(part)
-        if text is not None:
-            texts.append(f"\n{text}" if after_text else text)
-            size += len(texts[-1])
-        after_text = text is not None
-    return "".join(texts), tuple(images)
-
-
-def _text(part: ContentPart) -> str | None:
-    match part:
-        case TextPart():
-            return part.text
-        case RefusalPart():
-            return part.refusal
-    return None
+def _collected(content: Content | None, message: str) -> MessageContent:
+    """Return the text and the images of a message. ``message`` is its path."""
+    collected = MessageContent()
+    for index, part in enumerate([content] if isinstance(content, str) else content or ()):
+        match part:
+            case str():
+                collected.add_text(part)
+            case TextPart():
+                collected.add_text(part.text)
+            case RefusalPart():
+                collected.add_text(part.refusal)
+            case ImagePart(image_url=image):
+                collected.add_image(image.url, f"{message}.content[{index}]", low=image.detail == "low")
+            case _:
+                collected.add_other()
+    return collected
 
 
 def _assistant(message: AssistantMessage, function_id: str) -> internal.Message:

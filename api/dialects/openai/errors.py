@@ -1,11 +1,11 @@
 """Error responses of the OpenAI service: status, error object, and headers that control the SDKs' retries."""
 
-import math
 from dataclasses import dataclass
 
 import msgspec
 
 from api.dialects.interface import ErrorReply
+from api.dialects.retries import retry_headers
 from shared.protocol.errors import Problem, ProblemKind
 
 
@@ -68,13 +68,5 @@ def error_object(problem: Problem) -> dict[str, str | None]:
 def error_reply(problem: Problem) -> ErrorReply:
     """Return the HTTP error response for ``problem``."""
     form = _FORMS[problem.kind]
-    headers = {}
-    if problem.retry_after is not None:
-        # The SDKs prefer the header in milliseconds; other clients read the standard one, in whole seconds.
-        headers["retry-after"] = str(math.ceil(problem.retry_after))
-        headers["retry-after-ms"] = str(math.ceil(problem.retry_after * 1000))
-    # A request larger than its key's limit never fits, so that problem has no retry time.
-    if not form.retry or (problem.kind is ProblemKind.TOKENS_LIMITED and problem.retry_after is None):
-        headers["x-should-retry"] = "false"
     body = msgspec.json.encode({"error": error_object(problem)})
-    return ErrorReply(status=form.status, body=body, headers=headers)
+    return ErrorReply(status=form.status, body=body, headers=retry_headers(problem, retry=form.retry))

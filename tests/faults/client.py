@@ -6,9 +6,10 @@ import time
 from contextlib import suppress
 
 from tests.faults.history import Exchange
+from tests.faults.prompts import Model, request_fields
 
 
-async def chat(port: int, model: str, exchange: Exchange) -> None:
+async def chat(port: int, model: Model, exchange: Exchange) -> None:
     """Send the request of ``exchange`` to a replica and write what comes back into it.
 
     Cancel it to leave in the middle; the connection is then closed at once.
@@ -42,14 +43,13 @@ async def chat(port: int, model: str, exchange: Exchange) -> None:
             writer.transport.abort()
 
 
-def request_bytes(model: str, prompt: str, tokens: int, *, streamed: bool, stored_as: str = "") -> bytes:
+def request_bytes(model: Model, prompt: str, tokens: int, *, streamed: bool, stored_as: str = "") -> bytes:
     """A chat completion as HTTP, to be stored under ``stored_as`` where that is given."""
     value: dict[str, object] = {
         "model": model,
-        "messages": [{"role": "user", "content": prompt}],
-        "max_tokens": tokens,
         "temperature": 0,
         "stream": streamed,
+        **request_fields(model, prompt, tokens),
     }
     if stored_as:
         value |= {"store": True, "metadata": {"request": stored_as}}

@@ -12,6 +12,7 @@ import redis
 
 from tests.faults import processes
 from tests.faults.links import Links
+from tests.faults.prompts import PICTURES
 from tests.faults.proxy import Proxy
 from tests.faults.scenarios import Scenario
 from tests.support.eventually import eventually, wait_until
@@ -39,7 +40,7 @@ class Lab:
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario = scenario
-        self.model = "real" if scenario.real else "sim"
+        self.model = scenario.model
         self.workers: list[Member] = []
         self.apis: list[Member] = []
         """Those that take requests."""
@@ -68,12 +69,8 @@ class Lab:
     async def new_worker(self) -> Member:
         """Start a worker and wait until it serves."""
         url, proxy = await self.links.open()
-        if self.scenario.real:
-            arguments = ["--model", "real=default", "--max-batch", str(self.scenario.slots)]
-        else:
-            arguments = ["--engine", "simulated", "--model", "sim", "--max-batch", str(self.scenario.slots)]
-            arguments += ["--sim-step", str(self.scenario.step)]
-        process = self._start("worker", "--drain", "10", *arguments, *self.scenario.worker_options, url=url)
+        arguments = ["--drain", "10", "--max-batch", str(self.scenario.slots), *self._engine()]
+        process = self._start("worker", *arguments, *self.scenario.worker_options, url=url)
         await self.until(
             lambda: any(one["pid"] == process.popen.pid and one["status"] == "serving" for one in self.adverts()),
             "the worker to serve",
@@ -148,6 +145,15 @@ class Lab:
             command(store, "DEBUG", "POPULATE", str(self.scenario.ballast), "ballast", "16")
             command(store, "BGREWRITEAOF")
             wait_until(lambda: _is_rewritten(store.info("persistence")), "the append-only file")
+
+    def _engine(self) -> list[str]:
+        match self.model:
+            case "simulated":
+                return ["--engine", "simulated", "--model", "simulated", "--sim-step", str(self.scenario.step)]
+            case "default":
+                return ["--model", "default=default"]
+            case "pictures":
+                return ["--model", f"pictures={PICTURES}", "--cache-size", "1"]
 
     def _start(self, *arguments: str, url: str) -> Process:
         return self.fleet.start(*arguments, VINOQUEUE_REDIS_URL=url, **self._environment)

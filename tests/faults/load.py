@@ -9,11 +9,7 @@ from contextlib import suppress
 from tests.faults.client import chat, request_bytes
 from tests.faults.history import Exchange, History
 from tests.faults.lab import Lab
-
-PROMPTS = tuple(f"Tell me about number {number}. [[tokens 100000]]" for number in range(8))
-"""Few enough to know the answer to each beforehand."""
-
-REAL_PROMPTS = tuple(f"Write one sentence about {topic}." for topic in ("rivers", "bread", "winter", "music"))
+from tests.faults.prompts import PROMPTS
 
 _COME_BACK = frozenset((429, 503))
 _LONGEST_STAY = 2.0
@@ -32,7 +28,7 @@ class Clients:
         self._history = history
         self._seed = seed
         self._turn = 0
-        self.prompts = REAL_PROMPTS if lab.scenario.real else PROMPTS
+        self.prompts = PROMPTS[lab.model]
 
     async def run(self) -> None:
         """Send everything; returns when each client is done."""
@@ -42,8 +38,8 @@ class Clients:
     async def expected(self) -> dict[str, str]:
         """Ask each prompt once, undisturbed, and return its text."""
         asked = [self._exchange(-1, number, prompt, self._load.tokens) for number, prompt in enumerate(self.prompts)]
-        await asyncio.gather(*(chat(self._lab.apis[0].port, self._lab.model, one) for one in asked))
         for one in asked:
+            await chat(self._lab.apis[0].port, self._lab.model, one)
             assert one.outcome == "completed", one
         return {one.prompt: one.text for one in asked}
 

@@ -3,6 +3,8 @@
 import random
 from dataclasses import dataclass, field, replace
 
+from tests.faults.prompts import Model
+
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
@@ -51,8 +53,8 @@ class Scenario:
     slots: int = 16
     step: float = 0.01
     """Seconds that a step of the simulated engine takes."""
-    real: bool = False
-    """Whether the default model generates, instead of the simulated engine."""
+    model: Model = "simulated"
+    """What generates."""
     store: tuple[str, ...] = ("--appendonly", "yes")
     """Valkey's own options."""
     link: str = "direct"
@@ -331,10 +333,32 @@ SCENARIOS: tuple[Scenario, ...] = (
         name="dynamo-real",
         what="8 clients with 100 requests each on the real model, one of two workers killed in the middle",
         load=Load(clients=8, requests=100, tokens=16, streamed=1.0, patience=120),
-        real=True,
+        model="default",
         workers=2,
         slots=8,
         worker_options=("--precision", "exact"),
+    ),
+    Scenario(
+        name="pictures",
+        what="200 requests with pictures to a vision-language model; a worker killed every 8 s, an engine every 5 s",
+        load=Load(clients=8, requests=25, tokens=120, streamed=1.0),
+        faults=(
+            Fault(at=1, action="kill_worker", every=8),
+            Fault(at=4, action="kill_engine", target=1, every=5),
+        ),
+        model="pictures",
+        workers=3,
+        slots=8,
+        worker_options=("--precision", "exact"),
+    ),
+    Scenario(
+        name="pictures-full",
+        what="requests with pictures, while the store may hold the bytes of two of them",
+        load=Load(clients=8, requests=10, tokens=60, streamed=1.0),
+        model="pictures",
+        slots=8,
+        worker_options=("--precision", "exact"),
+        api_options=("--max-media-bytes", "1000"),
     ),
     Scenario(
         name="api-killed-storing",

@@ -2,6 +2,8 @@
 
 import base64
 import io
+import struct
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +20,7 @@ SEEING = ("--engine", "simulated", "--model", "sim=[[see images]]", "--max-batch
 def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet(tmp_path_factory.mktemp("seeing")) as running:
         running.worker(*SEEING, "--max-image-pixels", "10000")
-        running.api()
+        running.api("--media-domains", "localhost", "--max-images", "16")
         yield running
 
 
@@ -30,12 +32,24 @@ def file(form: str = "PNG", size: tuple[int, int] = (8, 8)) -> bytes:
 
 def ask(running: Fleet, *files: bytes, text: str = "[[tokens 5]]", **fields: Any) -> Any:
     parts: list[Any] = [{"type": "text", "text": text}]
-    for data in files:
-        url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
-        parts.append({"type": "image_url", "image_url": {"url": url}})
+    parts += [{"type": "image_url", "image_url": {"url": data_url(data)}} for data in files]
     return running.client().chat.completions.create(
         model="sim", messages=[{"role": "user", "content": parts}], **fields
     )
+
+
+def bomb() -> bytes:
+    """A PNG file of 30,000 x 30,000 pixels that is smaller than 1 kB; the decoder would find out where it ends."""
+    header = struct.pack(">IIBBBBB", 30_000, 30_000, 1, 0, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(bytes(100_000), 9)), (b"IEND", b""))
+    chunks = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def data_url(file: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(file).decode()}"
 
 
 def held(running: Fleet) -> int:
@@ -75,4 +89,41 @@ def test_what_is_no_image_is_refused_by_its_place(seeing: Fleet, data: bytes, me
         "param": "messages[0].content[2]",
         "code": None,
     }
+    seeing.until(lambda: held(seeing) == 0, "the images to be released")
+
+
+HOSTILE = {
+    "bomb": ([data_url(bomb())], "it has 30000 x 30000 pixels"),
+    "header only": ([data_url(file()[:33])], "truncated or damaged"),
+    "script": ([data_url(b"<script>alert(1)</script>")], "PNG, JPEG, WebP and still GIF files are read"),
+    "archive": ([data_url(b"PK\x03\x04" + file())], "PNG, JPEG, WebP and still GIF files are read"),
+    "empty": ([data_url(b"")], "empty"),
+    "line": ([data_url(file(size=(400, 1)))], "one side must be less than 200 times"),
+    "hundred images": ([data_url(file())] * 100, "the maximum is 16"),
+    "text as data": (["data:image/png,hello"], "base64"),
+    "damaged base64": (["data:image/png;base64,####"], "base64"),
+    "private address": (["http://localhost:6379/a.png"], "not public"),
+    "foreign host": (["http://169.254.169.254/latest/meta-data"], "not among the allowed ones"),
+    "local file": (["file:///etc/passwd"], "file"),
+    "ftp": (["ftp://localhost/a.png"], "ftp"),
+}
+
+
+def test_hostile_images_harm_nobody_else(seeing: Fleet) -> None:
+    """One text is generated all the time, and others with images in between."""
+    client = seeing.client()
+    text = client.chat.completions.create(
+        model="sim", messages=[{"role": "user", "content": "[[tokens 1000]]"}], max_tokens=1000, stream=True
+    )
+    assert next(text)
+    for name, (urls, message) in HOSTILE.items():
+        parts: list[Any] = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(model="sim", messages=[{"role": "user", "content": parts}])
+        body: Any = caught.value.body
+        assert message in body["message"], (name, body)
+        assert body["param"].startswith("messages[0].content"), (name, body)
+        assert ask(seeing, file()).choices[0].finish_reason == "stop", name
+    *_, last = (chunk for chunk in text if chunk.choices)
+    assert last.choices[0].finish_reason in ("stop", "length")
     seeing.until(lambda: held(seeing) == 0, "the images to be released")

@@ -53,6 +53,21 @@ async def check_key() -> None:
     current_exchange().key = await parts.admission.identify(request.headers)
 
 
+def require_admin() -> None:
+    """Check that the current request's key has the scope ``admin``, if requests need a key.
+
+    Raises :class:`RequestRefused`.
+    """
+    key = current_exchange().key
+    if key is not None and "admin" not in key.scopes:
+        raise refuse(
+            ProblemKind.FORBIDDEN,
+            "You have insufficient permissions for this operation. Missing scopes: admin. The operator of this service "
+            "can make a key with 'vinoqueue key create --scope admin'.",
+            code="insufficient_permissions",
+        )
+
+
 def visible_models() -> dict[str, ModelInfo]:
     """Return the served models that the current request's key may use, by name."""
     fleet = context().directory.fleet

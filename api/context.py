@@ -11,6 +11,8 @@ from api.admission import Admission
 from api.completion_recovery import CompletionRecovery
 from api.directory import Directory
 from api.draining import Draining
+from api.first_token_times import FirstTokenTimes
+from api.fleet.watch import FleetWatch
 from api.hosts import AllowedHosts
 from api.jobs.charges import TenantCharges
 from api.jobs.reaper import Reaper
@@ -58,6 +60,8 @@ class Context:
     stored: CompletionStore
     completion_recovery: CompletionRecovery
     metrics: Metrics
+    first_token_times: FirstTokenTimes
+    fleet: FleetWatch
 
 
 def context() -> Context:

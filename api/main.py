@@ -23,6 +23,8 @@ from api.connection_limits import ConnectionLimits, most_connections
 from api.context import Context
 from api.directory import Directory
 from api.draining import Draining
+from api.first_token_times import FirstTokenTimes
+from api.fleet.watch import FleetWatch
 from api.hosts import AllowedHosts
 from api.jobs.cancellation import JobCancellation
 from api.jobs.charges import TenantCharges
@@ -149,6 +151,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
     completion_recovery = CompletionRecovery(
         outbox, stored, streams, draining, directory, admission, charges, media, replica=replica, lease=settings.lease
     )
+    first_token_times = FirstTokenTimes()
     return Context(
         settings=settings,
         replica=replica,
@@ -171,7 +174,9 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
         worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
         stored=stored,
         completion_recovery=completion_recovery,
-        metrics=Metrics(directory, relay, queues),
+        metrics=Metrics(directory, relay, queues, first_token_times),
+        first_token_times=first_token_times,
+        fleet=FleetWatch(redis, directory, replica=replica, lease=settings.lease),
     )
 
 
@@ -293,6 +298,7 @@ async def _announce(parts: Context, address: str) -> None:
             started=started,
             streams=len(parts.relay.streams()),
             version=VERSION,
+            first_token_times={model: dict(one) for model, one in parts.first_token_times.histograms().items()},
         )
         try:
             await announce_replica(parts.redis, info, lease=parts.settings.lease)

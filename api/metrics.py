@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from api.answers.usage_recorder import UsageRecorder
 from api.directory import Directory
+from api.first_token_times import FirstTokenTimes
 from api.jobs.queues import JobQueues
 from api.relay import Relay
 from shared.protocol.errors import ProblemKind
@@ -24,7 +25,10 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 class Metrics:
     """The metrics of one replica."""
 
-    def __init__(self, directory: Directory, relay: Relay, queues: JobQueues) -> None:
+    def __init__(
+        self, directory: Directory, relay: Relay, queues: JobQueues, first_token_times: FirstTokenTimes
+    ) -> None:
+        self._first_token_times = first_token_times
         self._registry = CollectorRegistry()
         self._registry.register(_FleetCollector(directory, relay))
         self._registry.register(_RouteCollector(queues))
@@ -69,6 +73,7 @@ class Metrics:
         self._duration.labels(model).observe(time.monotonic() - usage.began)
         if usage.first_token is not None:
             self._first_token.labels(model).observe(usage.first_token - usage.began)
+            self._first_token_times.record(model, usage.first_token - usage.began)
 
     def refused(self, kind: ProblemKind) -> None:
         """Count an error response."""

@@ -17,6 +17,7 @@ from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRe
 from api.dialects.openai.tokens_parse import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
+from api.fleet.document import FleetDocument
 from shared.runtime.version import VERSION
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -43,7 +44,9 @@ _BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
 @cache
 def document() -> bytes:
     """Return the document as JSON."""
+    _, fleet = msgspec.json.schema_components([FleetDocument], ref_template="#/components/schemas/{name}")
     schemas: dict[str, Any] = {
+        **fleet,
         "Error": _ERROR,
         "AzureError": _AZURE_ERROR,
         "AnthropicError": _ANTHROPIC_ERROR,
@@ -132,6 +135,15 @@ def _paths() -> dict[str, Any]:
         "/models/chat/completions": _azure_chat("azureModelsChat"),
         "/info": _azure_info("azureInfo"),
         "/models/info": _azure_info("azureModelsInfo"),
+        "/v1/fleet": {"get": _operation("fleet", "State of the whole service.", ok=_FLEET, errors=(401, 403))},
+        "/v1/fleet/events": {
+            "get": _operation(
+                "fleetEvents",
+                "The state of the whole service, twice a second, as server-sent events with a fleet document each.",
+                ok={"text/event-stream": {"schema": {"type": "string"}}},
+                errors=(401, 403),
+            )
+        },
         "/live": {"get": _probe("live", "Liveness probe.")},
         "/ready": {"get": _probe("ready", "Readiness probe.", errors=(503,))},
         "/health": {"get": _probe("health", "State of this replica and of the fleet.", errors=(503,))},
@@ -222,6 +234,8 @@ def _operation(
         }
     return operation
 
+
+_FLEET = {_JSON: {"schema": {"$ref": _REFERENCE.format(model="FleetDocument")}}}
 
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},

@@ -52,6 +52,13 @@ def key() -> None:
 @click.option("--name", default="", help="Owner or purpose of the key.")
 @click.option("--models", default="", help="Comma-separated models that the key may use; default: all.")
 @click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(["admin"]),
+    multiple=True,
+    help="What the key may do besides sending requests: 'admin' sees the state of the whole service.",
+)
+@click.option(
     "--priority",
     type=click.Choice(["flex", "default", "priority"]),
     default="default",
@@ -72,6 +79,7 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
     \b
     vinoqueue key create --name search-team --requests-per-minute 60
     vinoqueue key create --name ci --models tiny --priority flex --expires 30d
+    vinoqueue key create --name operator --scope admin
     """
     template = ApiKey(
         id="-",
@@ -174,6 +182,7 @@ def _limits(one: ApiKey) -> list[str]:
         words.append(f"waits {one.queue_timeout:g} s")
     if one.models:
         words.append(f"models {','.join(one.models)}")
+    words += [f"scope {scope}" for scope in one.scopes]
     return [*words, one.priority] if one.priority != "default" else words
 
 

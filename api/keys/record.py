@@ -12,6 +12,8 @@ PositiveSeconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 UnixTime = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 KeyId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 Priority = Literal["flex", "default", "priority"]
+Scope = Literal["admin"]
+"""What a key may do besides sending requests: ``admin`` reads the state of the whole service (``/v1/fleet``)."""
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -24,6 +26,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """Human-readable name of the key's owner."""
     models: tuple[str, ...] = ()
     """Allowed models; empty for all."""
+    scopes: tuple[Scope, ...] = ()
     priority: Priority = "default"
     """The default and the highest service tier of its requests."""
     requests_per_minute: PositiveCount | None = None

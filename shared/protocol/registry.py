@@ -79,6 +79,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     started: _Amount
     streams: _Count = 0
     version: str = ""
+    first_token_times: dict[str, dict[_Count, _Count]] = {}
+    """Histogram of the recent times to first token of each model (see :mod:`api.first_token_times`)."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -163,6 +165,16 @@ async def survey(redis: Redis) -> Survey:
         _read(replicas, names[len(workers) :], advertised[len(workers) :], ReplicaInfo),
         _read_models(dict(indexes[2])),
     )
+
+
+async def heartbeats(redis: Redis, *, lease: float) -> dict[str, float]:
+    """Return the time of the last heartbeat (Unix seconds, store's clock) of each worker that did not withdraw.
+
+    Includes workers whose lease of ``lease`` seconds ended within the last minute. Raises what redis-py raises.
+    """
+    indexed = await _read_index(keys.WORKERS, redis.zrange(keys.WORKERS, 0, -1, withscores=True))
+    ends = dict(indexed)
+    return {name: float(ends[name.encode()]) - lease for name in readable_names(keys.WORKERS, ends)}
 
 
 async def _announce(

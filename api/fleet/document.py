@@ -1,0 +1,197 @@
+"""The fleet document: the body of ``GET /v1/fleet`` and of each event of ``GET /v1/fleet/events``."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from api.first_token_times import WINDOW, Histogram, combined, percentile
+from shared.protocol.queue.occupancy import TIERS, Occupancy, ServedTier
+from shared.protocol.registry import ModelInfo, ReplicaInfo, WorkerInfo
+
+
+class TierState(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests of one service tier. The unit is the job: a request with ``n`` choices counts ``n`` times."""
+
+    tier: ServedTier
+    waiting: int
+    running: int
+    expected_wait: float | None
+    """Seconds that a new request would wait in the queue; ``None`` if the service rate is unknown."""
+
+
+class FirstToken(msgspec.Struct, frozen=True, kw_only=True):
+    """Times to first token in seconds, of all replicas' requests that ended within the window."""
+
+    p50: float | None
+    p95: float | None
+    requests: int
+    window: int = WINDOW
+
+
+class ModelState(msgspec.Struct, frozen=True, kw_only=True):
+    """A model, and the requests for it."""
+
+    id: str
+    aliases: tuple[str, ...]
+    modalities: tuple[str, ...]
+    context_length: int
+    workers: int
+    """Number of workers that serve it."""
+    slots: int
+    used: int
+    tokens_per_second: float
+    time_to_first_token: FirstToken
+    tiers: list[TierState]
+
+
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a worker holds."""
+
+    request: str
+    """Id of the job, as in the log."""
+    tier: ServedTier
+    attempt: int
+
+
+class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker. Times are Unix seconds of the store's clock."""
+
+    id: str
+    host: str
+    pid: int
+    model: str
+    status: str
+    """As in the registry; or ``silent`` after a missed heartbeat, and ``gone`` for a minute after its lease."""
+    detail: str
+    engine: str
+    device: str
+    slots: int
+    used: int
+    batch: int
+    """Requests in the engine's last step."""
+    cache_usage: float
+    """Share of the KV cache in use, 0 to 1."""
+    tokens_per_second: float
+    tokens: int
+    engine_restarts: int
+    started: float
+    last_heartbeat: float
+    version: str
+    running: list[RunningJob]
+
+
+class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
+    """An API replica."""
+
+    id: str
+    host: str
+    address: str
+    started: float
+    streams: int
+    version: str
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that changed its worker, or returned to the queue (``to`` is ``None``)."""
+
+    time: float
+    """Unix time in seconds at which the replica noticed it."""
+    request: str
+    model: str
+    source: str = msgspec.field(name="from")
+    target: str | None = msgspec.field(name="to")
+    reason: str
+    """``worker_lost``, or ``released`` by a worker that drains or replaces its engine."""
+
+
+class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the service, as read by one replica."""
+
+    object: str = "fleet"
+    time: float
+    """Unix time in seconds of the store's clock."""
+    replica: str
+    store: str
+    """``up``, or ``down`` while the store does not respond to the replica; the rest is then the last known state."""
+    models: list[ModelState]
+    workers: list[WorkerState]
+    replicas: list[ReplicaState]
+    moves: list[Move]
+    """The moves of the last minutes, oldest first. They are noticed only while somebody watches the events."""
+
+
+def model_entry(
+    info: ModelInfo, workers: Iterable[WorkerInfo], occupancy: Occupancy, rate: float | None, first: Iterable[Histogram]
+) -> ModelState:
+    """Return the entry of a model with its live ``workers``. ``rate`` is its service rate in jobs per second."""
+    serving = [worker for worker in workers if worker.status == "serving"]
+    slots, used = sum(worker.slots for worker in serving), sum(worker.used for worker in serving)
+    times = combined(first)
+    tiers: list[TierState] = []
+    ahead = 0
+    for tier in TIERS.values():
+        ahead += occupancy.waiting[tier]
+        wait = 0.0 if ahead == 0 and used < slots else round((ahead + 1) / rate, 3) if rate else None
+        running = occupancy.running(tier)
+        tiers.append(TierState(tier=tier, waiting=occupancy.waiting[tier], running=running, expected_wait=wait))
+    return ModelState(
+        id=info.name,
+        aliases=info.aliases,
+        modalities=info.modalities,
+        context_length=info.context_length,
+        workers=len(serving),
+        slots=slots,
+        used=used,
+        tokens_per_second=round(sum(worker.tokens_per_second for worker in serving), 1),
+        time_to_first_token=FirstToken(
+            p50=percentile(times, 0.5), p95=percentile(times, 0.95), requests=sum(times.values())
+        ),
+        tiers=tiers,
+    )
+
+
+def worker_entry(info: WorkerInfo, status: str, last_heartbeat: float, running: list[RunningJob]) -> WorkerState:
+    """Return the entry of a worker."""
+    return WorkerState(
+        id=info.id,
+        host=info.host,
+        pid=info.pid,
+        model=info.model,
+        status=status,
+        detail=info.detail,
+        engine=info.engine,
+        device=info.device,
+        slots=info.slots,
+        used=info.used,
+        batch=info.batch,
+        cache_usage=round(info.cache_usage, 4),
+        tokens_per_second=round(info.tokens_per_second, 1),
+        tokens=info.tokens,
+        engine_restarts=info.engine_restarts,
+        started=info.started,
+        last_heartbeat=round(last_heartbeat, 3),
+        version=info.version,
+        running=running,
+    )
+
+
+def replica_entry(info: ReplicaInfo) -> ReplicaState:
+    """Return the entry of a replica."""
+    return ReplicaState(
+        id=info.id,
+        host=info.host,
+        address=info.address,
+        started=info.started,
+        streams=info.streams,
+        version=info.version,
+    )
+
+
+def jobs_of(occupancies: Mapping[str, Occupancy]) -> dict[str, list[RunningJob]]:
+    """Return the claimed jobs of each worker."""
+    held: dict[str, list[RunningJob]] = {}
+    for occupancy in occupancies.values():
+        for job, holder in occupancy.claimed.items():
+            entry = RunningJob(request=job, tier=holder.tier, attempt=holder.attempt)
+            held.setdefault(holder.worker, []).append(entry)
+    return held

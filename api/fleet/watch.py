@@ -1,0 +1,180 @@
+"""The fleet watch: reads the state of the service while somebody watches it, once for all watchers of the replica."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import msgspec
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError
+
+from api.directory import Directory
+from api.fleet.document import FleetDocument, WorkerState, jobs_of, model_entry, replica_entry, worker_entry
+from api.fleet.moves import MoveLog
+from shared.protocol.queue.occupancy import OccupancyReader
+from shared.protocol.registry import ModelInfo, WorkerInfo, heartbeats, survey
+from shared.redis import outage
+from shared.redis.clock import store_time
+from shared.runtime.tasks import cancel_all, keep_running
+from shared.runtime.ticks import next_tick
+
+logger = logging.getLogger(__name__)
+
+INTERVAL = 0.5
+"""Seconds between two readings."""
+
+_GONE_SHOWN = 60.0
+"""Seconds for which a worker is shown after its lease has ended."""
+_ALIVE = frozenset({"serving", "loading", "failing", "draining"})
+
+
+class FleetWatch:
+    """Reads fleet documents, and publishes them to watchers every :data:`INTERVAL` seconds."""
+
+    def __init__(self, redis: ArqRedis, directory: Directory, *, replica: str, lease: float) -> None:
+        """``lease`` is the duration of workers' leases in seconds."""
+        self._redis = redis
+        self._directory = directory
+        self._replica = replica
+        self._lease = lease
+        self._occupancies = OccupancyReader(redis)
+        self._moves = MoveLog()
+        self._seen: dict[str, tuple[WorkerInfo, float]] = {}
+        """Every recent worker's last record and heartbeat."""
+        self._watchers: set[Watcher] = set()
+        self._polling: list[asyncio.Task[None]] = []
+        self._latest: FleetDocument | None = None
+        self._reading = asyncio.Lock()
+
+    async def look(self) -> bytes:
+        """Return the current document as JSON: the watchers' latest one if anybody watches."""
+        document = self._latest if self._watchers and self._latest is not None else await self._read()
+        return msgspec.json.encode(document)
+
+    def join(self, watcher: "Watcher") -> None:
+        """Add a watcher, and start reading for the first one."""
+        self._watchers.add(watcher)
+        if len(self._watchers) == 1:
+            self._polling = [asyncio.create_task(keep_running("fleet watch", self._poll), name="fleet watch")]
+
+    async def leave(self, watcher: "Watcher") -> None:
+        """Remove a watcher, and stop reading after the last one."""
+        self._watchers.discard(watcher)
+        if not self._watchers:
+            stopped, self._polling = self._polling, []
+            self._latest = None
+            self._moves.forget_jobs()
+            await cancel_all(stopped)
+
+    async def _poll(self) -> None:
+        while True:
+            self._latest = await self._read()
+            encoded = msgspec.json.encode(self._latest)
+            for watcher in self._watchers:
+                watcher.put(encoded)
+            await asyncio.sleep(next_tick(INTERVAL))
+
+    async def _read(self) -> FleetDocument:
+        async with self._reading:
+            try:
+                document = await self._read_store()
+                outage.store.served("fleet watch")
+            except (RedisError, OSError) as error:
+                outage.store.failed("fleet watch", error)
+                document = msgspec.structs.replace(self._latest or _empty(self._replica), store="down")
+        return document
+
+    async def _read_store(self) -> FleetDocument:
+        (workers, replicas, models), now, beats = await asyncio.gather(
+            survey(self._redis), store_time(self._redis), heartbeats(self._redis, lease=self._lease)
+        )
+        for worker in workers:
+            models.setdefault(worker.model, _unserved(worker))
+        names = sorted(models)
+        occupancies = dict(
+            zip(
+                names,
+                await asyncio.gather(*(self._occupancies.read(name, self._moves.wanted(name)) for name in names)),
+                strict=True,
+            )
+        )
+        self._seen |= {worker.id: (worker, beats.get(worker.id, now)) for worker in workers}
+        self._seen = {
+            name: (info, beat)
+            for name, (info, beat) in self._seen.items()
+            if name in beats and now - beat < self._lease + _GONE_SHOWN
+        }
+        present = {worker.id for worker in workers}
+        held = jobs_of(occupancies)
+        entries: list[WorkerState] = []
+        for name, (info, beat) in sorted(self._seen.items()):
+            status = "gone" if name not in present else "silent" if now - beat > self._lease / 2 else info.status
+            entries.append(worker_entry(info, status, beat, held.get(name, [])))
+        alive = {entry.id for entry in entries if entry.status in _ALIVE}
+        for name in names:
+            self._moves.observe(name, occupancies[name], alive, now)
+        return FleetDocument(
+            time=round(now, 3),
+            replica=self._replica,
+            store="up",
+            models=[
+                model_entry(
+                    models[name],
+                    [worker for worker in workers if worker.model == name],
+                    occupancies[name],
+                    self._directory.service_rate(name),
+                    [replica.first_token_times.get(name, {}) for replica in replicas],
+                )
+                for name in names
+            ],
+            workers=entries,
+            replicas=[replica_entry(replica) for replica in replicas],
+            moves=self._moves.recent(now),
+        )
+
+
+class Watcher:
+    """One client that watches the fleet. An async context manager.
+
+    A watcher that is slow skips documents.
+    """
+
+    def __init__(self, watch: FleetWatch) -> None:
+        self._watch = watch
+        self._newest: bytes | None = None
+        self._arrived = asyncio.Event()
+
+    async def __aenter__(self) -> "Watcher":
+        self._watch.join(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._watch.leave(self)
+
+    def put(self, document: bytes) -> None:
+        """Replace the document that the client gets next."""
+        self._newest = document
+        self._arrived.set()
+
+    async def documents(self) -> AsyncIterator[bytes]:
+        """Yield documents as they come, without end."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            if self._newest is not None:
+                yield self._newest
+
+
+def _unserved(worker: WorkerInfo) -> ModelInfo:
+    """Return the entry of a model that no worker has served yet."""
+    return ModelInfo(
+        name=worker.model,
+        created=0,
+        context_length=worker.context_length,
+        aliases=worker.aliases,
+        modalities=worker.modalities,
+    )
+
+
+def _empty(replica: str) -> FleetDocument:
+    return FleetDocument(time=0.0, replica=replica, store="down", models=[], workers=[], replicas=[], moves=[])

@@ -1,0 +1,45 @@
+"""Routes for the fleet view: the state of the whole service, once or as a stream of events."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from quart import Blueprint, Response
+
+from api.access import require_admin
+from api.context import Context, context
+from api.fleet.watch import Watcher
+from api.http_exchange import current_exchange
+from api.routes.chat import STREAM_HEADERS
+
+blueprint = Blueprint("fleet", __name__)
+
+
+@blueprint.get("/v1/fleet")
+async def fleet() -> Response:
+    """Describe models, queues, workers and replicas."""
+    require_admin()
+    return Response(await context().fleet.look(), content_type="application/json")
+
+
+@blueprint.get("/v1/fleet/events")
+async def fleet_events() -> Response:
+    """Stream the same document, twice a second."""
+    require_admin()
+    parts = context()
+    watcher = Watcher(parts.fleet)
+    await current_exchange().enter(watcher)
+    response = Response(_events(parts, watcher), headers=STREAM_HEADERS)
+    response.timeout = None
+    return response
+
+
+async def _events(parts: Context, watcher: Watcher) -> AsyncIterator[bytes]:
+    """Yield the events until the replica drains, or until a response may last no longer."""
+    try:
+        async with asyncio.timeout(parts.settings.request_timeout):
+            async for document in watcher.documents():
+                yield b"data: " + document + b"\n\n"
+                if parts.draining.draining:
+                    return
+    except TimeoutError:
+        return

@@ -12,7 +12,7 @@ import pytest
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import SIMULATED, Fleet, fleet
 
-CHAT = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 400]]"}], "stream": True}
+CHAT = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 220]]"}], "stream": True}
 PATHS = ("/v1/fleet", "/v1/fleet/events")
 
 

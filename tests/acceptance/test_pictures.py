@@ -1,4 +1,5 @@
-"""Right answers about unseen pictures through the service: every interface and file format, in a batch with texts."""
+"""Right answers about unseen pictures through the service: every interface, file format and usual client, in batches
+with texts."""
 
 import base64
 import io
@@ -7,16 +8,25 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import anthropic
 import pytest
+from azure.ai.inference import ChatCompletionsClient
+from azure.ai.inference.models import ImageContentItem, ImageUrl, TextContentItem, UserMessage
+from azure.core.credentials import AzureKeyCredential
+from langchain_core.messages import HumanMessage
+from langchain_openai import ChatOpenAI
 from PIL import Image
 
+from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
-from tests.support.pictures import easy_question
+from tests.support.pictures import HELD_OUT, easy_question, png
+from tests.support.sdk_types import conversation
 
 MODEL = Path(__file__).parents[1] / "models" / "qwen2-vl-shapes"
 COUNTED = ", ".join(map(str, range(1, 21))) + "."
 PATHS = ("/v1/chat/completions", "/v3/chat/completions", "/chat/completions?api-version=2024-05-01-preview")
 """Of OpenAI, OpenVINO Model Server and Azure."""
+PICTURE, ASKED = easy_question(HELD_OUT + 2)
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 
 
@@ -53,3 +63,88 @@ def test_answers_show_that_the_model_saw_the_picture(path: str, shapes: Fleet) -
         answers = list(pool.map(lambda one: answer(shapes, path, one[0]), asked))
         assert [one.result() for one in counting] == [COUNTED] * 4
     assert sum(text == right for text, (_, right) in zip(answers, asked, strict=True)) >= 38
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pictures") / "picture.png"
+    path.write_bytes(png(PICTURE.pixels(224, 224)))
+    return path
+
+
+def encoded(file: Path) -> str:
+    return base64.b64encode(file.read_bytes()).decode()
+
+
+def test_openai(shapes: Fleet, file: Path) -> None:
+    answer = shapes.client().chat.completions.create(
+        model="shapes",
+        messages=[
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded(file)}"}},
+                    {"type": "text", "text": ASKED.text},
+                ],
+            }
+        ],
+        temperature=0,
+    )
+    assert answer.choices[0].message.content == ASKED.answer
+
+
+def test_azure(shapes: Fleet, file: Path) -> None:
+    picture = ImageContentItem(image_url=ImageUrl.load(image_file=str(file), image_format="png"))
+    with ChatCompletionsClient(f"http://127.0.0.1:{shapes.port}", AzureKeyCredential("none"), retry_total=0) as client:
+        answer = client.complete(
+            model="shapes",
+            messages=conversation(UserMessage(content=[picture, TextContentItem(text=ASKED.text)])),
+            temperature=0,
+        )
+    assert answer.choices[0].message.content == ASKED.answer
+
+
+def test_anthropic(shapes: Fleet, file: Path) -> None:
+    with anthropic.Anthropic(
+        base_url=f"http://127.0.0.1:{shapes.port}", api_key="none", max_retries=0, timeout=PATIENCE
+    ) as client:
+        answer = client.messages.create(
+            model="shapes",
+            max_tokens=40,
+            messages=[
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "image",
+                            "source": {"type": "base64", "media_type": "image/png", "data": encoded(file)},
+                        },
+                        {"type": "text", "text": ASKED.text},
+                    ],
+                }
+            ],
+            extra_body={"temperature": 0},
+        )
+    assert [block.text for block in answer.content if block.type == "text"] == [ASKED.answer]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_langchain(shapes: Fleet, file: Path, streamed: bool) -> None:
+    client = ChatOpenAI(
+        model="shapes",
+        base_url=f"http://127.0.0.1:{shapes.port}/v1",
+        api_key=lambda: "none",
+        temperature=0,
+        max_retries=0,
+        timeout=PATIENCE,
+    )
+    message = HumanMessage(
+        content_blocks=[
+            {"type": "image", "base64": encoded(file), "mime_type": "image/png"},
+            {"type": "text", "text": ASKED.text},
+        ]
+    )
+    if streamed:
+        assert "".join(str(chunk.text) for chunk in client.stream([message])) == ASKED.answer
+    else:
+        assert client.invoke([message]).text == ASKED.answer

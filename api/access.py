@@ -68,6 +68,12 @@ def require_admin() -> None:
         )
 
 
+def key_owner() -> str:
+    """Return the owner of what the current request stores and reads: the id of its API key, or empty without one."""
+    key = current_exchange().key
+    return key.id if key is not None else ""
+
+
 def visible_models() -> dict[str, ModelInfo]:
     """Return the served models that the current request's key may use, by name."""
     fleet = context().directory.fleet

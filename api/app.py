@@ -16,7 +16,7 @@ from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
-from api.routes import azure, chat, fleet, models, operations, stored, tokens
+from api.routes import azure, chat, files, fleet, models, operations, stored, tokens
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def create_app(parts: Context) -> Quart:
     app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_request_body
     # Prevents redirects of paths such as '/v1//models', which would contain the Host header.
     app.url_map.merge_slashes = False
-    for routes in (chat, tokens, stored, models, azure, fleet, operations):
+    for routes in (chat, tokens, stored, files, models, azure, fleet, operations):
         app.register_blueprint(routes.blueprint)
     app.before_request(check_host)
     app.before_request(check_connection)

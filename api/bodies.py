@@ -12,6 +12,34 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.runtime.settings import ApiSettings
 
+_MOST_BUFFERED = 512 * 1024
+"""Maximum number of bytes of a body that are buffered before the route reads them."""
+
+
+class PacedBody(Body):
+    """A request body that is received only as fast as the route reads it, so that an upload does not fill memory."""
+
+    def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
+        super().__init__(expected_content_length, max_content_length)
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def __anext__(self) -> bytes:
+        """Return what was received. Raises :class:`RequestEntityTooLarge`."""
+        data = await super().__anext__()
+        self._room.set()
+        return data
+
+    def append(self, data: bytes) -> None:
+        """Add received data."""
+        super().append(data)
+        if len(self._data) >= _MOST_BUFFERED:
+            self._room.clear()
+
+    async def room(self) -> None:
+        """Wait until more data may be received."""
+        await self._room.wait()
+
 
 class _ReadBody:
     """Replaces a request body that has been read. Quart's own object would occupy 1.7 kB for the life of a stream."""
@@ -21,6 +49,9 @@ class _ReadBody:
 
     def set_complete(self) -> None:
         """Ignore the end of the body."""
+
+    async def room(self) -> None:
+        """Return at once."""
 
 
 LARGE_BODIES = 8

@@ -100,7 +100,7 @@ class HttpConnection(HttpToolsProtocol):
     """
 
     # In slots, because more attributes would give each instance a dictionary of its own: 1.3 kB per connection.
-    __slots__ = ("_body_size", "_deadline", "_received", "_state", "surplus")
+    __slots__ = ("_body_size", "_deadline", "_max_body", "_received", "_state", "surplus")
 
     bounds: Bounds
     limits: ConnectionLimits
@@ -118,6 +118,7 @@ class HttpConnection(HttpToolsProtocol):
         self._deadline = 0.0
         self._received = 0  # Bytes received in this state, including the framing of a body.
         self._body_size = 0
+        self._max_body = self.bounds.max_discarded
         self.surplus = False
 
     @property
@@ -197,9 +198,12 @@ class HttpConnection(HttpToolsProtocol):
         if self.surplus:
             cycle.keep_alive = False
         writer = ChunkWriter(cycle, self.flow, self.transport)
-        add_extension(self.scope, {"surplus": self.surplus, "write_chunk": writer.write})
+        add_extension(
+            self.scope, {"surplus": self.surplus, "write_chunk": writer.write, "allow_upload": self._allow_upload}
+        )
         self.limits.set_busy(self)
         self._body_size = 0
+        self._max_body = self.bounds.max_discarded
         self._enter(_State.BODY, self.bounds.body_timeout + _GRACE)
 
     def on_body(self, body: bytes) -> None:
@@ -227,6 +231,8 @@ class HttpConnection(HttpToolsProtocol):
         self.flow.resume_reading()
         if self._state is _State.ANSWER:
             self._wait()
+        elif self._max_body > self.bounds.max_discarded:
+            self._deadline = self.loop.time() + self.bounds.body_timeout  # The rest of an upload is discarded.
 
     def shutdown(self) -> None:
         """Close, after the current response if there is one."""
@@ -283,6 +289,12 @@ class HttpConnection(HttpToolsProtocol):
             app = _ended_by_close(cycle, app)
         super()._start_asgi_task(cycle, app)
 
+    def _allow_upload(self, size: int, seconds: float) -> None:
+        """Allow the body that is being received ``size`` bytes in total and ``seconds`` from now."""
+        if self._state is _State.BODY:
+            self._max_body = max(self._max_body, size)
+            self._deadline = max(self._deadline, self.loop.time() + seconds + _GRACE)
+
     def _wait(self) -> None:
         self._enter(_State.IDLE, self.bounds.keep_alive)
         self.limits.set_waiting(self)
@@ -305,7 +317,7 @@ class HttpConnection(HttpToolsProtocol):
         framing = self._received - body
         if framing > MAX_HEAD + min(_FRAMING_FACTOR * body, bounds.max_body):
             self._refuse(413, _TOO_MUCH_FRAMING)
-        elif body > bounds.max_discarded:
+        elif body > self._max_body:
             self._refuse(413, _BODY_TOO_LARGE)
 
     def _refuse(self, status: int, reason: str) -> None:

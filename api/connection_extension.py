@@ -25,6 +25,8 @@ class ConnectionExtension(TypedDict):
 
     Sending through ASGI wakes a task and passes half a dozen coroutines. That takes 1.6 times the CPU time per token of
     the whole replica (decision 0015)."""
+    allow_upload: Callable[[int, float], None]
+    """Allows the rest of the body of this request a total size in bytes, and a time in seconds from now."""
 
 
 class ChunkWriter:

@@ -11,6 +11,7 @@ from api.admission import Admission
 from api.completion_recovery import CompletionRecovery
 from api.directory import Directory
 from api.draining import Draining
+from api.files import FileStore
 from api.first_token_times import FirstTokenTimes
 from api.fleet.watch import FleetWatch
 from api.hosts import AllowedHosts
@@ -59,6 +60,7 @@ class Context:
     worker_watch: WorkerWatch
     stored: CompletionStore
     completion_recovery: CompletionRecovery
+    files: FileStore
     metrics: Metrics
     first_token_times: FirstTokenTimes
     fleet: FleetWatch

@@ -13,10 +13,14 @@ from quart import Request
 from quart.asgi import ASGIHTTPConnection
 
 from api import request_log
+from api.bodies import PacedBody
 from api.context import context_of
 from api.dialects import dialect_of
 from api.http_exchange import ExchangeRequest, HttpExchange, request_id_of
 from shared.runtime.tasks import cancel_all
+
+UPLOAD_PATH = "/v1/files"
+"""The route whose bodies may be larger than all others."""
 
 
 class ExchangeHandler(ASGIHTTPConnection):
@@ -40,6 +44,16 @@ class ExchangeHandler(ASGIHTTPConnection):
             if not task.cancelled() and (error := task.exception()):
                 raise error
 
+    async def handle_messages(self, request: Request, receive: Any) -> None:
+        """Receive the body at the pace of the route, then wait for the client's disconnect."""
+        while (message := await receive())["type"] != "http.disconnect":
+            if message["type"] == "http.request":
+                request.body.append(message.get("body", b""))
+                if message.get("more_body", False):
+                    await cast(PacedBody, request.body).room()
+                else:
+                    request.body.set_complete()
+
     async def handle_request(self, request: Request, send: Any) -> None:
         """Run the route and send its response; then release what the request holds."""
         request_id = request_id_of(request)
@@ -52,6 +66,12 @@ class ExchangeHandler(ASGIHTTPConnection):
                 await exchange.close()
             finally:
                 request_log.write(exchange)
+
+    def _create_request_from_scope(self, send: Any) -> Request:
+        request = super()._create_request_from_scope(send)
+        if request.path == UPLOAD_PATH and request.method == "POST":
+            request.body = PacedBody(None, None)  # Its route has limits of its own.
+        return request
 
     def _serving(self) -> Collection[str]:
         return context_of(self.app).directory.fleet.serving()

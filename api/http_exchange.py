@@ -8,6 +8,7 @@ from typing import cast
 
 from quart import Request, request
 
+from api.bodies import PacedBody
 from api.chat_exchange import ChatExchange
 from api.dialects.interface import Dialect
 from api.keys import ApiKey
@@ -54,6 +55,7 @@ class HttpExchange:
 class ExchangeRequest(Request):
     """A Quart request with its exchange."""
 
+    body_class = PacedBody
     exchange: HttpExchange
 
 

@@ -23,6 +23,9 @@ from api.connection_limits import ConnectionLimits, most_connections
 from api.context import Context
 from api.directory import Directory
 from api.draining import Draining
+from api.files import FileStore
+from api.files.cleanup import FileCleanup
+from api.files.folder import FilesFolder
 from api.first_token_times import FirstTokenTimes
 from api.fleet.watch import FleetWatch
 from api.hosts import AllowedHosts
@@ -177,6 +180,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
         metrics=Metrics(directory, relay, queues, first_token_times),
         first_token_times=first_token_times,
         fleet=FleetWatch(redis, directory, replica=replica, lease=settings.lease),
+        files=FileStore(redis, FilesFolder(redis, settings.files_dir), limit=settings.max_files),
     )
 
 
@@ -194,6 +198,7 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
             ("worker watch", parts.worker_watch.run),
             ("completion recovery", parts.completion_recovery.run),
             ("reaper", parts.reaper.run),
+            ("file cleanup", FileCleanup(parts.files).run),
             ("heartbeat", lambda: _announce(parts, address)),
         )
     ]

@@ -14,9 +14,11 @@ from api.dialects.azure import parse as azure
 from api.dialects.azure.addressing import DEPLOYMENT_HEADER
 from api.dialects.extended import ExtendedChatRequest
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
+from api.dialects.openai.files import SHORTEST_RETENTION
 from api.dialects.openai.tokens_parse import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
+from api.files.record import LONGEST_RETENTION
 from api.fleet.document import FleetDocument
 from shared.runtime.version import VERSION
 
@@ -110,6 +112,24 @@ def _paths() -> dict[str, Any]:
             ),
             "parameters": [_in_path("completion"), *_PAGE_PARAMETERS],
         },
+        "/v1/files": {
+            "post": _upload(),
+            "get": _operation("listFiles", "List files.", errors=_STORE_ERRORS) | {"parameters": _FILES_PARAMETERS},
+        },
+        "/v1/files/{file}": {
+            "get": _operation("retrieveFile", "Describe a file.", errors=_STORE_ERRORS),
+            "delete": _operation("deleteFile", "Delete a file.", errors=_STORE_ERRORS),
+            "parameters": [_in_path("file")],
+        },
+        "/v1/files/{file}/content": {
+            "get": _operation(
+                "downloadFile",
+                "Read the content of a file.",
+                ok={"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+                errors=_STORE_ERRORS,
+            ),
+            "parameters": [_in_path("file")],
+        },
         "/v1/completions": {"post": _completion("createCompletion", "CompletionRequest", _ERRORS)},
         "/tokenize": {
             "post": _operation("tokenize", "List the tokens of a prompt.", body="TokenizeRequest", errors=_ERRORS)
@@ -152,6 +172,12 @@ def _paths() -> dict[str, Any]:
         },
         "/openapi.json": {"get": _operation("openapi", "This document.")},
     }
+
+
+def _upload() -> dict[str, Any]:
+    operation = _operation("createFile", "Upload a file.", errors=(*_STORE_ERRORS, 403, 408, 413, 415))
+    operation["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": _UPLOAD}}}
+    return operation
 
 
 def _completion(name: str, body: str, errors: tuple[int, ...]) -> dict[str, Any]:
@@ -312,6 +338,28 @@ _PAGE_PARAMETERS = [
     _query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
     _query("order", {"type": "string", "enum": ["asc", "desc"]}),
 ]
+
+_FILES_PARAMETERS = [
+    _query("after", {"type": "string"}),
+    _query("limit", {"type": "integer", "minimum": 1, "maximum": 10_000}),
+    _query("order", {"type": "string", "enum": ["asc", "desc"]}),
+    _query("purpose", {"type": "string"}),
+]
+
+_UPLOAD = {
+    "type": "object",
+    "required": ["file", "purpose"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": {"type": "string", "enum": ["batch"]},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {
+            "type": "integer",
+            "minimum": SHORTEST_RETENTION,
+            "maximum": LONGEST_RETENTION,
+        },
+    },
+}
 
 _TYPED_OBJECT = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
 

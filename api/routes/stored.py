@@ -2,10 +2,10 @@
 
 from quart import Blueprint, Response, request
 
+from api.access import key_owner
 from api.bodies import read_json_body
 from api.context import context
 from api.dialects.openai import stored as dialect
-from api.http_exchange import current_exchange
 from api.stored import StoredCompletion
 
 blueprint = Blueprint("stored", __name__)
@@ -15,7 +15,7 @@ blueprint = Blueprint("stored", __name__)
 async def list_completions() -> Response:
     """List stored completions, filtered and paginated."""
     wanted = dialect.parse_selection(request.args)
-    page = await context().stored.select(_owner(), wanted)
+    page = await context().stored.select(key_owner(), wanted)
     if page is None:
         raise dialect.unknown_cursor(wanted.after or "")
     completions, more = page
@@ -32,7 +32,7 @@ async def get_completion(completion_id: str) -> Response:
 async def update_completion(completion_id: str) -> Response:
     """Replace the metadata of a stored completion."""
     metadata = dialect.parse_update(await read_json_body(request, context().settings))
-    if not await context().stored.tag(_owner(), completion_id, metadata):
+    if not await context().stored.tag(key_owner(), completion_id, metadata):
         raise dialect.not_found(completion_id)
     return _json(dialect.render_stored(await _find(completion_id)))
 
@@ -40,7 +40,7 @@ async def update_completion(completion_id: str) -> Response:
 @blueprint.delete("/v1/chat/completions/<completion_id>")
 async def delete_completion(completion_id: str) -> Response:
     """Delete a stored completion."""
-    if not await context().stored.delete(_owner(), completion_id):
+    if not await context().stored.delete(key_owner(), completion_id):
         raise dialect.not_found(completion_id)
     return _json(dialect.render_deleted(completion_id))
 
@@ -52,14 +52,8 @@ async def list_messages(completion_id: str) -> Response:
     return _json(dialect.render_messages(await _find(completion_id), wanted))
 
 
-def _owner() -> str:
-    """Return the key id whose completions the current request may access."""
-    key = current_exchange().key
-    return key.id if key is not None else ""
-
-
 async def _find(completion_id: str) -> StoredCompletion:
-    completion = await context().stored.get(_owner(), completion_id)
+    completion = await context().stored.get(key_owner(), completion_id)
     if completion is None:
         raise dialect.not_found(completion_id)
     return completion

@@ -36,6 +36,8 @@ class EmbeddedValkey:
         binary = _binary()
         self._folder = make_folder(port)
         self._log = self._folder / "valkey.log"
+        self.files_folder = self._folder / "files"
+        """A folder for files that are needed only as long as the store has their records."""
         socket = socket_in(self._folder)
         self.url = f"unix://{socket}"
         options = {

@@ -60,7 +60,9 @@ class _Supervisor:
         cpus = beside_engine(own_cpus()) if computes_on_cpus(settings) else frozenset[int]()
         self._store = None if settings.redis_url else EmbeddedValkey(port, cpus)
         url = self._store.url if self._store else settings.redis_url
-        self._settings = settings.model_copy(update={"port": port, "redis_url": url})
+        # Files are useless without the store that has their records.
+        folder = settings.files_dir or (str(self._store.files_folder) if self._store else "")
+        self._settings = settings.model_copy(update={"port": port, "redis_url": url, "files_dir": folder})
         worker, api = module_command("cli.main", "worker"), module_command("cli.main", "api")
         self._worker = Child("worker", worker, environment(self._settings, WorkerSettings))
         self._api = Child("API", api, environment(self._settings, ApiSettings), cpus=cpus)

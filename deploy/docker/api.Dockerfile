@@ -17,7 +17,8 @@ RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
 
 FROM ${PYTHON}
 COPY --from=build /opt/vinoqueue /opt/vinoqueue
-ENV PATH=/opt/vinoqueue/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 VINOQUEUE_HOST=0.0.0.0
+RUN install -d -o 10001 -g 10001 /files
+ENV PATH=/opt/vinoqueue/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 VINOQUEUE_HOST=0.0.0.0 VINOQUEUE_FILES_DIR=/files
 USER 10001:10001
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 CMD ["vinoqueue", "health", "api"]

@@ -13,6 +13,7 @@ WORKER_CHANNEL_PREFIX = PREFIX + "to-worker:"
 REPLICA_CHANNEL_PREFIX = PREFIX + "to-replica:"
 REPLICA_PREFIX = PREFIX + "replica:"
 MEDIA_PREFIX = PREFIX + "media:"
+FILE_PREFIX = PREFIX + "file:"
 
 WORKERS = PREFIX + "workers"
 """Sorted set of worker ids, scored by the Unix time (seconds) at which their lease ends."""
@@ -35,6 +36,9 @@ expires."""
 
 MEDIA_SIZES = PREFIX + "media-sizes"
 """Hash of the media store's bookkeeping: ``total`` bytes, and for each digest its ``bytes`` and its ``holds``."""
+
+FILES_FOLDER = PREFIX + "files-folder"
+"""String: the name of the folder in ``--files-dir`` with the contents of files (see :mod:`api.files.folder`)."""
 
 DEAD_LETTERS = PREFIX + "dead-letters"
 """List of the newest payloads that no worker could read."""
@@ -121,6 +125,16 @@ def stored_index(key_id: str) -> str:
 def outbox(replica_id: str) -> str:
     """Hash with a TTL: the pending completions of an API replica (see :mod:`api.outbox`)."""
     return f"{PREFIX}outbox:{replica_id}"
+
+
+def file(file_id: str) -> str:
+    """String with a TTL: the record of a file (see :mod:`api.files`)."""
+    return FILE_PREFIX + file_id
+
+
+def file_index(key_id: str) -> str:
+    """Sorted set with a TTL: the ids of an API key's files, scored by Unix time (seconds)."""
+    return f"{PREFIX}file-index:{key_id}"
 
 
 def media(digest: str) -> str:

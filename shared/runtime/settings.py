@@ -162,6 +162,18 @@ class ApiSettings(Settings):
     store_limit: PositiveInt = Field(
         1000, description="Maximum number of stored completions per API key; the oldest are dropped."
     )
+    files_dir: str = Field(
+        "",
+        description="Folder for uploaded files and results of batches, the same for all API replicas; empty is "
+        "vinoqueue/files in the user's data folder.",
+    )
+    max_file_bytes: PositiveInt = Field(
+        200 * 2**20, description="Maximum size of an uploaded file in bytes; larger ones get 413."
+    )
+    max_files: PositiveInt = Field(1000, description="Maximum number of uploaded files per API key; more get 400.")
+    upload_timeout: PositiveFloat = Field(
+        600.0, description="Maximum time to receive an uploaded file, in seconds; slower ones get 408."
+    )
     drain: NonNegativeFloat = Field(
         30.0, description="Time for running requests to finish after SIGTERM, in seconds; the rest end with an error."
     )

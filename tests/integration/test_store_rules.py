@@ -62,6 +62,14 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     assert fleet.request("GET", f"/v1/chat/completions/{stored}", None, headers)[0] == 200
     assert fleet.request("DELETE", f"/v1/chat/completions/{stored}", None, headers)[0] == 200
 
+    form = b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+    form += b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--x--\r\n'
+    upload = headers | {"content-type": "multipart/form-data; boundary=x"}
+    status, _, answer = fleet.request("POST", "/v1/files", form, upload)
+    assert status == 200, answer
+    assert fleet.request("GET", "/v1/files", None, headers)[0] == 200
+    assert fleet.request("DELETE", f"/v1/files/{json.loads(answer)['id']}", None, headers)[0] == 200
+
     # A worker dies in the middle: reaping, resuming and reading journals are allowed too.
     fleet.worker(*SIMULATED, "--redis-url", worker)
     body = {"model": "sim", "messages": [{"role": "user", "content": "[[crash at 10]]"}], "max_tokens": 40}

@@ -97,7 +97,14 @@ class Fleet:
         """Start a ``vinoqueue`` command on this fleet's store."""
         log = self.folder / f"{len(self.processes)}-{arguments[0]}.log"
         process = Process(
-            log, *arguments, environment={"VINOQUEUE_REDIS_URL": self.url, "VINOQUEUE_DRAIN": "5", **environment}
+            log,
+            *arguments,
+            environment={
+                "VINOQUEUE_REDIS_URL": self.url,
+                "VINOQUEUE_DRAIN": "5",
+                "VINOQUEUE_FILES_DIR": str(self.folder / "files"),
+                **environment,
+            },
         )
         self.processes.append(process)
         return process

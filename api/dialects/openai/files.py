@@ -1,0 +1,148 @@
+"""Files: the form and the queries of their routes, and their JSON."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import Field
+
+from api.dialects.openai.fields import Strict
+from api.dialects.openai.validation import missing, validate, wrong_value
+from api.files import FilePage, FileRecord, FileSelection
+from api.files.record import LONGEST_RETENTION
+from api.files.upload import Upload, unknown_field
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+
+SHORTEST_RETENTION = 3600
+_INTEGER = re.compile(r"-?[0-9]{1,9}")
+_PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
+"""What OpenAI's service accepts."""
+_MAX_NAME = 255
+
+
+class ExpiresAfter(Strict):
+    """When a file expires."""
+
+    anchor: Literal["created_at"]
+    seconds: Annotated[int, Field(ge=SHORTEST_RETENTION, le=LONGEST_RETENTION)]
+
+
+class _Form(Strict):
+    """The fields of an upload besides the file."""
+
+    purpose: Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
+    expires_after: ExpiresAfter | None = None
+
+
+class _Query(Strict):
+    """Query parameters of a list."""
+
+    after: str | None = None
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 10_000
+    order: Literal["asc", "desc"] = "desc"
+    purpose: str | None = None
+
+
+class NewFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A received file. ``retention`` is in seconds."""
+
+    filename: str
+    retention: int
+
+
+def parse_upload(upload: Upload) -> NewFile:
+    """Check the form of an upload. Raises :class:`RequestRefused` for invalid fields."""
+    value: dict[str, Any] = {}
+    for name, text in upload.fields.items():
+        if name == "purpose":
+            value[name] = text
+        elif found := re.fullmatch(r"expires_after\[(\w+)\]", name):
+            number = found[1] == "seconds"
+            value.setdefault("expires_after", {})[found[1]] = integer(text) if number else text
+        else:
+            raise unknown_field(name)
+    form = validate(_Form, value)
+    if form.purpose != "batch":
+        raise refuse(
+            ProblemKind.INVALID,
+            f"Unsupported value: 'purpose' does not support '{form.purpose}' on this server. "
+            "Supported values are: 'batch'.",
+            param="purpose",
+            code="unsupported_value",
+        )
+    if upload.filename is None:
+        raise missing("file")
+    retention = form.expires_after.seconds if form.expires_after is not None else LONGEST_RETENTION
+    return NewFile(filename=re.split(r"[/\\]", upload.filename)[-1][:_MAX_NAME] or "upload", retention=retention)
+
+
+def parse_selection(query: Mapping[str, str]) -> FileSelection:
+    """Parse the query of a list. Raises :class:`RequestRefused` for invalid values."""
+    value: dict[str, Any] = {name: text for name, text in query.items() if name in ("after", "order", "purpose")}
+    if "limit" in query:
+        value["limit"] = integer(query["limit"])
+    wanted = validate(_Query, value)
+    if wanted.purpose is not None and wanted.purpose not in (*_PURPOSES, "batch_output"):
+        raise wrong_value("purpose", wanted.purpose, (*_PURPOSES, "batch_output"))
+    return FileSelection(
+        after=wanted.after, limit=wanted.limit, newest_first=wanted.order == "desc", purpose=wanted.purpose
+    )
+
+
+def integer(text: str) -> int | str:
+    """Return ``text`` as a number. Anything else is left to validation, which reports its type."""
+    return int(text) if _INTEGER.fullmatch(text) else text
+
+
+def render_file(record: FileRecord) -> bytes:
+    """Encode a file as JSON."""
+    return msgspec.json.encode(_object(record))
+
+
+def render_files(page: FilePage) -> bytes:
+    """Encode a page of files as JSON."""
+    return render_list([_object(record) for record in page.files], more=page.more)
+
+
+def render_list(items: list[dict[str, Any]], *, more: bool) -> bytes:
+    """Encode a page of objects as JSON."""
+    return msgspec.json.encode(
+        {
+            "object": "list",
+            "data": items,
+            "first_id": items[0]["id"] if items else None,
+            "last_id": items[-1]["id"] if items else None,
+            "has_more": more,
+        }
+    )
+
+
+def render_deleted(file_id: str) -> bytes:
+    """Encode the response to a deletion."""
+    return msgspec.json.encode({"id": file_id, "object": "file", "deleted": True})
+
+
+def not_found(file_id: str, param: str = "id") -> RequestRefused:
+    """Return the refusal of an unknown id."""
+    return refuse(ProblemKind.NOT_FOUND, f"No such File object: {file_id[:64]}", param=param)
+
+
+def too_many(limit: int) -> RequestRefused:
+    """Return the refusal of another file of an owner with as many as allowed."""
+    message = f"There are {limit} files already, the maximum. Delete some of them, or let them expire earlier."
+    return refuse(ProblemKind.INVALID, message, param="file", code="file_limit_exceeded")
+
+
+def _object(record: FileRecord) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "object": "file",
+        "bytes": record.size,
+        "created_at": record.created,
+        "expires_at": record.expires,
+        "filename": record.filename,
+        "purpose": record.purpose,
+        "status": "processed",
+        "status_details": None,
+    }

@@ -1,0 +1,21 @@
+#!lua
+-- Adds the record of a file, unless its owner has too many.
+-- KEYS: record, index of the owner's files
+-- ARGV: id, record, TTL (ms), time of creation (Unix seconds), maximum number of files, prefix of records
+-- Returns 1, or 0 if there are too many files.
+if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[5]) then
+  for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+    if redis.call('EXISTS', ARGV[6] .. id) == 0 then
+      redis.call('ZREM', KEYS[2], id) -- expired
+    end
+  end
+  if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[5]) then
+    return 0
+  end
+end
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
+if redis.call('PTTL', KEYS[2]) < tonumber(ARGV[3]) then
+  redis.call('PEXPIRE', KEYS[2], ARGV[3])
+end
+return 1

@@ -1,0 +1,145 @@
+"""Storage of file contents by name: a small interface, and its implementation as a directory.
+
+All methods block; callers run them in threads. Names are made by this package, never by clients.
+"""
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+from shared.runtime.user_data import user_data
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_PARTIAL = ".partial"
+"""Suffix of files that are not complete. Names that end so are never handed out."""
+
+
+class StoredName(NamedTuple):
+    """A file in the storage: its name and when it was last written (Unix seconds)."""
+
+    name: str
+    modified: float
+
+
+class Writer(Protocol):
+    """Writes a new file, which is invisible until it is complete."""
+
+    def write(self, data: bytes) -> None:
+        """Append ``data``."""
+
+    def commit(self, name: str) -> None:
+        """Make the file durable and visible under ``name``, replacing an older one."""
+
+    def discard(self) -> None:
+        """Delete the file unless it was committed."""
+
+
+class Storage(Protocol):
+    """Contents of files by name. Methods raise :class:`OSError`, and :class:`FileNotFoundError` for unknown names."""
+
+    def create(self) -> Writer:
+        """Start a new file."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading."""
+
+    def write_at(self, name: str, offset: int, data: bytes) -> None:
+        """Write durably into a file that grows, which this creates. Only one process writes to it."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if there is one."""
+
+    def names(self) -> Iterator[StoredName]:
+        """Yield all files, including those that were never completed."""
+
+
+class DirectoryStorage:
+    """Files in one directory, local or shared by all replicas."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def create(self) -> "_DirectoryWriter":
+        """Start a new file under a temporary name."""
+        self._make_folder()
+        return _DirectoryWriter(self._folder)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading."""
+        return self._path(name).open("rb")
+
+    def write_at(self, name: str, offset: int, data: bytes) -> None:
+        """Write durably into a file that grows, which this creates."""
+        self._make_folder()
+        descriptor = os.open(self._path(name), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.seek(offset)
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if there is one."""
+        self._path(name).unlink(missing_ok=True)
+
+    def names(self) -> Iterator[StoredName]:
+        """Yield all files, including those that were never completed."""
+        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    if entry.is_file(follow_symlinks=False):
+                        yield StoredName(entry.name, entry.stat(follow_symlinks=False).st_mtime)
+
+    def _path(self, name: str) -> Path:
+        if _NAME.fullmatch(name) is None:
+            raise ValueError(f"{name[:64]!r} is not the name of a file")
+        return self._folder / name
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+class _DirectoryWriter:
+    """Writes a file under a temporary name and renames it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / f"{uuid.uuid4().hex}{_PARTIAL}"
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._file = open(descriptor, "wb")  # noqa: SIM115  # closed by commit or discard
+
+    def write(self, data: bytes) -> None:
+        """Append ``data``."""
+        self._file.write(data)
+
+    def commit(self, name: str) -> None:
+        """Make the file durable and visible under ``name``."""
+        with self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._path.replace(self._folder / name)
+        _sync_folder(self._folder)
+
+    def discard(self) -> None:
+        """Delete the file unless it was committed."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` durable, where the file system supports it."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def default_folder() -> Path:
+    """Return the folder for files when no other is set. Raises :class:`RuntimeError` without a home directory."""
+    return user_data() / "files"

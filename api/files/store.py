@@ -1,0 +1,164 @@
+"""The files of all owners: records in the store, contents in the storage.
+
+A record is added after its content is complete, and expires on its own. Contents without a record are deleted by
+:mod:`api.files.cleanup`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from api.files.folder import FilesFolder
+from api.files.record import FileRecord, is_file_id
+from api.files.storage import Storage
+from shared.protocol.errors import store_unavailable
+from shared.redis import keys
+from shared.redis.clock import store_time
+from shared.redis.records import UNREADABLE, readable_names, report_unreadable
+from shared.redis.scripts import Script
+
+_PAGE = 500
+"""Records read per round trip."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(FileRecord)
+
+
+class TooManyFiles(Exception):
+    """The owner has as many files as allowed."""
+
+
+class FileSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of files: at most ``limit`` after the id ``after``."""
+
+    after: str | None = None
+    limit: int = 10_000
+    newest_first: bool = True
+    purpose: str | None = None
+
+
+class FilePage(NamedTuple):
+    """A page of files, and whether there are more."""
+
+    files: list[FileRecord]
+    more: bool
+
+
+class FileStore:
+    """The files of all owners.
+
+    Methods raise :class:`RequestRefused` when the store or the storage is unreachable.
+    """
+
+    def __init__(self, redis: Redis, folder: FilesFolder, *, limit: int) -> None:
+        """``limit`` is the maximum number of files of an owner."""
+        self._redis = redis
+        self._folder = folder
+        self._limit = limit
+        self._add = Script(redis, (files("api.files") / "add.lua").read_text(), ("string", "zset"))
+
+    async def storage(self) -> Storage:
+        """Return the storage of contents."""
+        return await self._folder.storage()
+
+    async def now(self) -> float:
+        """Return the store's time (Unix seconds)."""
+        async with _store_errors():
+            return await store_time(self._redis)
+
+    async def add(self, record: FileRecord) -> None:
+        """Add the record of a file whose content is complete. Raises :class:`TooManyFiles`.
+
+        Results of batches have no limit of their own: each belongs to a batch.
+        """
+        limit = self._limit if record.purpose == "batch" else 2**53
+        async with _store_errors():
+            now = await store_time(self._redis)
+            ttl = max(1, int((record.expires - now) * 1000))
+            added = await self._add(
+                [keys.file(record.id), keys.file_index(record.owner)],
+                [record.id, _encode(record), ttl, f"{now:.6f}", limit, keys.FILE_PREFIX],
+            )
+        if not added:
+            raise TooManyFiles
+
+    async def get(self, owner: str, file_id: str) -> FileRecord | None:
+        """Return a file of ``owner``, or ``None``."""
+        if not is_file_id(file_id):
+            return None
+        async with _store_errors():
+            found = _decode(file_id, await self._redis.get(keys.file(file_id)))
+        return found if found is not None and found.owner == owner else None
+
+    async def open(self, record: FileRecord) -> BinaryIO:
+        """Open the content of a file. Raises :class:`FileNotFoundError`."""
+        storage = await self.storage()
+        return await asyncio.to_thread(storage.open, record.id)
+
+    async def delete(self, owner: str, file_id: str) -> bool:
+        """Delete a file of ``owner``; return whether it existed."""
+        record = await self.get(owner, file_id)
+        if record is None:
+            return False
+        storage = await self.storage()
+        async with _store_errors():
+            await self._redis.zrem(keys.file_index(owner), file_id)
+            existed = bool(await self._redis.delete(keys.file(file_id)))
+        await asyncio.to_thread(storage.remove, file_id)
+        return existed
+
+    async def exist(self, file_ids: list[str]) -> list[bool]:
+        """Return for each id whether a record exists, whoever owns it."""
+        async with _store_errors(), self._redis.pipeline(transaction=False) as pipe:
+            for file_id in file_ids:
+                pipe.exists(keys.file(file_id))
+            return [bool(found) for found in await pipe.execute()]
+
+    async def select(self, owner: str, wanted: FileSelection) -> FilePage | None:
+        """Return a page of the files of ``owner``, ordered by age; ``None`` if there is no file ``after``."""
+        index = keys.file_index(owner)
+        async with _store_errors():
+            start = 0
+            if wanted.after is not None:
+                rank = self._redis.zrevrank if wanted.newest_first else self._redis.zrank
+                place = await rank(index, wanted.after)
+                if place is None:
+                    return None
+                start = place + 1
+            found: list[FileRecord] = []
+            while len(found) <= wanted.limit:
+                names = await self._redis.zrange(index, start, start + _PAGE - 1, desc=wanted.newest_first)
+                if not names:
+                    break
+                start += len(names)
+                found += await self._readable(readable_names(index, names), wanted.purpose)
+        return FilePage(found[: wanted.limit], len(found) > wanted.limit)
+
+    async def _readable(self, names: list[str], purpose: str | None) -> list[FileRecord]:
+        values = await self._redis.mget([keys.file(name) for name in names]) if names else []
+        records = (_decode(name, value) for name, value in zip(names, values, strict=True))
+        return [record for record in records if record is not None and purpose in (None, record.purpose)]
+
+
+def _decode(file_id: str, value: bytes | None) -> FileRecord | None:
+    if value is None:
+        return None
+    try:
+        return _decoder.decode(value)
+    except UNREADABLE as error:
+        report_unreadable(keys.file(file_id), error)
+        return None
+
+
+@asynccontextmanager
+async def _store_errors() -> AsyncIterator[None]:
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise store_unavailable() from error

@@ -1,0 +1,148 @@
+"""Files through the official SDK and by hand: what is kept, for whom, and what is refused."""
+
+import io
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.support.fleet import Fleet, fleet
+
+LIMIT = 3_000_000
+CONTENT = b'{"custom_id": "1"}\r\n\x00\xff' * 1000
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A replica without workers, which files do not need."""
+    with fleet(tmp_path_factory.mktemp("files")) as running:
+        running.api("--api-keys", "none,other", "--max-file-bytes", str(LIMIT), "--max-files", "5")
+        yield running
+
+
+@pytest.fixture
+def client(target: Fleet) -> Iterator[openai.OpenAI]:
+    """A client whose files are deleted afterwards."""
+    client = target.client()
+    yield client
+    for file in client.files.list():
+        client.files.delete(file.id)
+
+
+def on_disk(target: Fleet) -> list[str]:
+    return [name for _, _, names in os.walk(target.folder / "files") for name in names]
+
+
+def test_the_life_of_a_file(client: openai.OpenAI, target: Fleet) -> None:
+    before = int(time.time()) - 1
+    made = client.files.create(
+        file=("../in.jsonl", CONTENT), purpose="batch", expires_after={"anchor": "created_at", "seconds": 3600}
+    )
+    assert (made.object, made.bytes, made.filename, made.purpose) == ("file", len(CONTENT), "in.jsonl", "batch")
+    assert made.created_at >= before
+    assert made.expires_at == made.created_at + 3600
+    assert client.files.retrieve(made.id) == made
+    assert client.files.content(made.id).read() == CONTENT
+    assert on_disk(target) == [made.id]
+    assert client.files.delete(made.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.files.retrieve(made.id)
+    assert on_disk(target) == []
+
+
+def test_lists_and_pages(client: openai.OpenAI) -> None:
+    made = [client.files.create(file=("a", b"x"), purpose="batch").id for _ in range(5)]
+    assert [file.id for file in client.files.list(limit=2)] == made[::-1]
+    assert [file.id for file in client.files.list(order="asc", after=made[1])] == made[2:]
+    assert list(client.files.list(purpose="batch_output")) == []
+    with pytest.raises(openai.BadRequestError, match="5 files already"):
+        client.files.create(file=("a", b"x"), purpose="batch")
+    with pytest.raises(openai.BadRequestError, match="'after'"):
+        client.files.list(after="file-0")
+
+
+def test_a_file_belongs_to_its_key(client: openai.OpenAI, target: Fleet) -> None:
+    made = client.files.create(file=("a", b"x"), purpose="batch")
+    other = client.with_options(api_key="other")
+    assert list(other.files.list()) == []
+    for use in (other.files.retrieve, other.files.content, other.files.delete):
+        with pytest.raises(openai.NotFoundError):
+            use(made.id)
+    with pytest.raises(openai.AuthenticationError):
+        client.with_options(api_key="wrong").files.create(file=("a", b"x"), purpose="batch")
+
+
+@pytest.mark.parametrize("size", [LIMIT + 1, LIMIT + 500_000])
+def test_a_file_that_is_too_large_is_refused(client: openai.OpenAI, target: Fleet, size: int) -> None:
+    with pytest.raises(openai.APIStatusError) as refusal:
+        client.files.create(file=io.BytesIO(bytes(size)), purpose="batch")
+    assert refusal.value.status_code == 413
+    assert str(LIMIT) in refusal.value.message
+    assert on_disk(target) == []
+    whole = client.files.create(file=("whole", bytes(LIMIT)), purpose="batch")
+    assert whole.bytes == LIMIT
+
+
+@pytest.mark.parametrize("purpose", ["assistants", "fine-tune", "vision", "user_data", "evals"])
+def test_other_purposes_are_refused_by_name(client: openai.OpenAI, target: Fleet, purpose: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=purpose) as refusal:
+        client.files.create(file=("a", b"x"), purpose=purpose)  # type: ignore[arg-type]
+    assert refusal.value.param == "purpose"
+    assert on_disk(target) == []
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(client: openai.OpenAI, target: Fleet) -> None:
+    head = (
+        "POST /v1/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer none\r\n"
+        "Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 2000000\r\n\r\n"
+        '--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    )
+    with socket.create_connection(("127.0.0.1", target.port)) as connection:
+        connection.sendall(head.encode() + b"x" * 1_000_000)
+        target.until(lambda: on_disk(target), "the upload to begin")
+        assert list(client.files.list()) == []
+    target.until(lambda: on_disk(target) == [], "its traces to be gone")
+
+
+def test_pages_of_other_sites_cannot_upload(client: openai.OpenAI, target: Fleet) -> None:
+    for origin, status in (
+        ("https://evil.example", 403),
+        ("null", 403),
+        (f"http://127.0.0.1:{target.port}", 200),
+    ):
+        form = b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        form += b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--x--\r\n'
+        headers = {
+            "content-type": "multipart/form-data; boundary=x",
+            "origin": origin,
+            "host": f"127.0.0.1:{target.port}",
+            "authorization": "Bearer none",
+        }
+        answered, _, body = target.request("POST", "/v1/files", form, headers)
+        assert answered == status, body
+    status, headers, _ = target.request(
+        "GET", f"/v1/files/{json.loads(body)['id']}/content", None, {"authorization": "Bearer none"}
+    )
+    assert (status, headers["content-type"]) == (200, "application/octet-stream")
+    assert (headers["x-content-type-options"], headers["content-disposition"]) == ("nosniff", "attachment")
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    with fleet(tmp_path) as running:
+        api = running.api("--api-keys", "none")
+        status = Path(f"/proc/{api.popen.pid}/status")
+
+        def peak() -> int:
+            return int(status.read_text().partition("VmHWM:")[2].split()[0])
+
+        client = running.client()
+        client.files.create(file=("small", bytes(1_000_000)), purpose="batch")
+        before = peak()
+        made = client.files.create(file=("large", bytes(150_000_000)), purpose="batch")
+        assert client.files.content(made.id).read() == bytes(150_000_000)
+        assert peak() - before < 50_000  # kB

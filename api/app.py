@@ -14,12 +14,15 @@ from api.access import check_connection, check_host, check_key
 from api.context import EXTENSION, Context, context
 from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
+from api.dialects.responses import Responses
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
 from api.routes import azure, chat, files, fleet, models, operations, stored, tokens
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
+
+SKIPPED_TOOLS_HEADER = "x-skipped-tools"
 
 
 class _Application(Quart):
@@ -72,6 +75,8 @@ async def _add_headers(response: Response) -> Response:
     response.headers["x-request-id"] = exchange.id
     if isinstance(exchange.dialect, Anthropic):
         response.headers["request-id"] = exchange.id
+    if isinstance(exchange.dialect, Responses) and exchange.dialect.skipped_tools:
+        response.headers[SKIPPED_TOOLS_HEADER] = ", ".join(exchange.dialect.skipped_tools)
     response.headers["openai-processing-ms"] = str(round((time.monotonic() - exchange.began) * 1000))
     return response
 

@@ -1,5 +1,6 @@
 """The OpenAPI document: every route, with the models by which the dialects validate request bodies."""
 
+import json
 from collections.abc import Collection
 from functools import cache
 from typing import Any
@@ -18,6 +19,8 @@ from api.dialects.openai.files import SHORTEST_RETENTION
 from api.dialects.openai.tokens_parse import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
+from api.dialects.responses.schema import ResponsesRequest
+from api.dialects.responses.unserved import NOT_SERVED as RESPONSES_NOT_SERVED
 from api.files.record import LONGEST_RETENTION
 from api.fleet.document import FleetDocument
 from shared.runtime.version import VERSION
@@ -29,13 +32,14 @@ _COMMON_ERRORS = (400, 421, 503)
 _STORE_ERRORS = (400, 401, 404, 500, 503)
 _ERRORS = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
 
-_BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
+BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("ChatCompletionRequest", ServedChatRequest, frozenset(ServedChatRequest.model_fields)),
     ("CompletionRequest", ServedCompletionRequest, frozenset(ServedCompletionRequest.model_fields)),
     ("TokenizeRequest", TokenizeRequest, frozenset(TokenizeRequest.model_fields)),
     ("DetokenizeRequest", DetokenizeRequest, frozenset(DetokenizeRequest.model_fields)),
     ("CountTokensRequest", CountTokensRequest, CountTokensRequest.model_fields.keys() - NOT_SERVED.keys()),
     ("MessagesRequest", MessagesRequest, MessagesRequest.model_fields.keys() - NOT_SERVED.keys()),
+    ("ResponsesRequest", ResponsesRequest, ResponsesRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys()),
     ("ModelServerChatRequest", ModelServerChatRequest, model_server.CHAT),
     ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),
     ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),
@@ -54,8 +58,8 @@ def document() -> bytes:
         "AnthropicError": _ANTHROPIC_ERROR,
         "ChatCompletionUpdate": _UPDATE,
     }
-    for name, model, served in _BODIES:
-        body = model.model_json_schema(ref_template=_REFERENCE, mode="validation")
+    for name, model, served in BODIES:
+        body = _named_apart(name, model.model_json_schema(ref_template=_REFERENCE, mode="validation"), schemas)
         schemas |= body.pop("$defs", {})
         schemas[name] = _only(served, body)
     # The formats that OpenAI does not have are validated by the worker.
@@ -76,6 +80,19 @@ def document() -> bytes:
             "security": [{}, *({scheme: []} for scheme in _KEYS)],
         }
     )
+
+
+def _named_apart(owner: str, body: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
+    """Return ``body`` with its inner schemas renamed whose names other schemas have ``taken``: interfaces differ in
+    what they call a message, for example."""
+    inner = body.get("$defs", {})
+    apart = [name for name, schema in inner.items() if taken.get(name, schema) != schema]
+    body = body | {"$defs": {f"{owner}{name}" if name in apart else name: inner[name] for name in inner}}
+    text = json.dumps(body)
+    for name in apart:
+        text = text.replace(f'"{_REFERENCE.format(model=name)}"', f'"{_REFERENCE.format(model=owner + name)}"')
+    renamed: dict[str, Any] = json.loads(text)
+    return renamed
 
 
 def _only(served: Collection[str], schema: dict[str, Any]) -> dict[str, Any]:
@@ -137,6 +154,7 @@ def _paths() -> dict[str, Any]:
         "/detokenize": {
             "post": _operation("detokenize", "Return the text of tokens.", body="DetokenizeRequest", errors=_ERRORS)
         },
+        "/v1/responses": {"post": _completion("createResponse", "ResponsesRequest", _ERRORS)},
         "/v1/messages": _messages(),
         "/v1/messages/count_tokens": _count_tokens(),
         "/v1/models": {"get": _operation("listModels", "List the served models.", errors=(401,))},

@@ -8,12 +8,14 @@ from api.dialects.interface import Dialect, Lookup
 from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.ovms import ModelServer, ModelServerCompletions
+from api.dialects.responses import Responses
 
 _OPENAI = OpenAI()
 _OPENAI_COMPLETIONS = OpenAICompletions()
 _MODEL_SERVER = ModelServer()
 _MODEL_SERVER_COMPLETIONS = ModelServerCompletions()
 _MESSAGES = "/v1/messages"
+_RESPONSES = "/v1/responses"
 _AZURE_ROOTS = ("chat", "info", "models")
 
 
@@ -39,4 +41,6 @@ def dialect_of(
         return _OPENAI_COMPLETIONS
     if path.startswith(_MESSAGES):
         return Anthropic(headers, request_id)
+    if path.startswith(_RESPONSES):
+        return Responses()
     return _OPENAI

@@ -124,9 +124,8 @@ def _split(request: ChatRequest, tenant: str, *, reply_to: str) -> list[Job]:
     The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``).
     """
     sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
-    parts = [msgspec.structs.replace(request, prompts=(prompt,), sampling=sampling) for prompt in request.prompts] or [
-        msgspec.structs.replace(request, sampling=sampling)
-    ]
+    request = msgspec.structs.replace(request, sampling=sampling, response_fields=None)
+    parts = [msgspec.structs.replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
     choices = jobs_per_prompt(request)
     jobs = []
     for part in parts:

@@ -26,6 +26,7 @@ STREAM_HEADERS = {
 @blueprint.post("/v1/chat/completions")
 @blueprint.post("/v1/completions")
 @blueprint.post("/v1/messages")
+@blueprint.post("/v1/responses")
 @blueprint.post("/v3/chat/completions")
 @blueprint.post("/v3/completions")
 @blueprint.post("/chat/completions")

@@ -183,6 +183,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     tier: Tier | None = None
     store: bool = False
     metadata: tuple[tuple[str, str], ...] = ()
+    response_fields: str | None = None
+    """The fields of the request that its response repeats, as a JSON object. Not in jobs."""
 
     @property
     def images(self) -> tuple[Image, ...]:

@@ -10,11 +10,12 @@ from tests.compatibility.openai_completions import COMPLETIONS
 from tests.compatibility.ovms import MODEL_SERVER
 from tests.compatibility.ovms_completions import MODEL_SERVER_COMPLETIONS
 from tests.compatibility.proof import refusal
+from tests.compatibility.responses import RESPONSES
 from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.samples import sent
 
 PAGE = ROOT / "docs" / "compatibility.md"
-INTERFACES = (CHAT, COMPLETIONS, ANTHROPIC, MODEL_SERVER, MODEL_SERVER_COMPLETIONS, AZURE)
+INTERFACES = (CHAT, COMPLETIONS, RESPONSES, ANTHROPIC, MODEL_SERVER, MODEL_SERVER_COMPLETIONS, AZURE)
 
 _HEAD = """# Compatibility
 
@@ -70,7 +71,10 @@ def _sent(found: dict[str, list[object]], path: str) -> str:
         return "never sent"
     if any(values):
         return "sent"
-    return "sent, always " + {"None": "null", "[]": "empty", "{}": "empty", "": "empty", "0": "0"}[str(values[0])]
+    return (
+        "sent, always "
+        + {"None": "null", "[]": "empty", "{}": "empty", "": "empty", "0": "0", "False": "false"}[str(values[0])]
+    )
 
 
 def _fields(paths: Iterable[str]) -> str:

@@ -7,8 +7,17 @@ from azure.ai.inference.models import ChatRequestMessage
 from openai.types import Completion, CompletionChoice
 from pydantic import BaseModel
 
-ADDED = {"max_model_len", "input_modalities", "reasoning_content"}
-"""Fields that the SDK does not have, but that other servers' clients know."""
+ADDED = {
+    "max_model_len",
+    "input_modalities",
+    "reasoning_content",
+    # Fields of OpenAI's responses and of the Open Responses specification.
+    "bytes",
+    "frequency_penalty",
+    "presence_penalty",
+    "store",
+}
+"""Fields that the SDK does not have, but that other servers and their clients do."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -28,7 +37,7 @@ class CompletionChunk(Completion):
 def checked(kind: type[_Model], document: str | bytes) -> _Model:
     """Return ``document`` as a ``kind``. Fails for a value of the wrong type and for a field that is unknown."""
     value = kind.model_validate_json(document, strict=True)
-    _check_known(value)
+    check_known(value)
     return value
 
 
@@ -43,11 +52,12 @@ def conversation(*messages: ChatRequestMessage) -> list[ChatRequestMessage]:
     return list(messages)
 
 
-def _check_known(value: object) -> None:
+def check_known(value: object) -> None:
+    """Fail if there is a field in ``value`` that the SDK does not know."""
     if isinstance(value, BaseModel):
         assert (value.model_extra or {}).keys() <= ADDED, value.model_extra
         for inner in vars(value).values():
-            _check_known(inner)
+            check_known(inner)
     if isinstance(value, list):
         for inner in value:
-            _check_known(inner)
+            check_known(inner)

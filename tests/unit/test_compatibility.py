@@ -4,6 +4,8 @@ import pytest
 from openai.types import Completion, completion_create_params
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat import completion_create_params as chat_create_params
+from openai.types.responses import Response, response_create_params
+from typing_extensions import get_type_hints
 
 from api.dialects.azure.parse import PASSED
 from api.dialects.azure.parse import SERVED as AZURE_FIELDS
@@ -19,6 +21,7 @@ from tests.compatibility.ovms_completions import MODEL_SERVER_COMPLETIONS
 from tests.compatibility.page import INTERFACES, PAGE, page
 from tests.compatibility.paths import name_of, of_type
 from tests.compatibility.proof import missing_fields, refusal
+from tests.compatibility.responses import RESPONSES
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 from tests.compatibility.samples import sent
 
@@ -80,6 +83,12 @@ def test_a_test_that_is_named_is_about_a_field_of_its_row(interface: Interface) 
 def test_every_field_that_openais_sdk_sends_is_in_the_table() -> None:
     assert set(of_type(chat_create_params.CompletionCreateParamsStreaming)) <= requested(CHAT)
     assert set(of_type(completion_create_params.CompletionCreateParamsStreaming)) <= requested(COMPLETIONS)
+
+
+def test_every_field_of_responses_that_openais_sdk_has_is_in_the_table() -> None:
+    # The fields inside are those of all hosted tools.
+    assert get_type_hints(response_create_params.ResponseCreateParamsStreaming).keys() <= requested(RESPONSES)
+    assert Response.model_fields.keys() <= answered(RESPONSES)
 
 
 def test_every_field_that_openais_sdk_reads_is_in_the_table() -> None:

@@ -9,7 +9,7 @@ from api.app import create_app
 from api.context import Context
 from api.dialects.azure.parse import SERVED as AZURE
 from api.dialects.ovms.fields import CHAT as MODEL_SERVER
-from api.openapi import document
+from api.openapi import BODIES, document
 from shared.runtime.settings import ApiSettings
 
 DOCUMENT = json.loads(document())
@@ -53,3 +53,12 @@ def test_each_interface_shows_its_own_fields() -> None:
     assert schemas["ModelServerChatRequest"]["properties"].keys() == MODEL_SERVER
     assert schemas["AzureChatRequest"]["properties"].keys() == AZURE
     assert schemas["AzureChatRequest"]["required"] == ["messages"]
+
+
+def test_schemas_of_the_same_name_are_kept_apart() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    for owner, model, _ in BODIES:
+        inner = model.model_json_schema(ref_template="#/components/schemas/{model}").get("$defs", {})
+        for name, schema in inner.items():
+            found = schemas.get(f"{owner}{name}", schemas[name])
+            assert (found["type"], found["properties"].keys()) == (schema["type"], schema["properties"].keys())

@@ -1,4 +1,4 @@
-"""A fuzzer for the model server's and Azure's dialects: every body is a request or a clean refusal."""
+"""A fuzzer for several dialects: every body is a request or a clean refusal."""
 
 import json
 from collections.abc import Callable
@@ -10,6 +10,8 @@ from api.dialects.azure import Azure
 from api.dialects.extended import ExtendedChatRequest
 from api.dialects.interface import Dialect
 from api.dialects.ovms import ModelServer
+from api.dialects.responses import Responses
+from api.dialects.responses.schema import ResponsesRequest
 from shared.protocol.errors import Problem, RequestRefused
 from shared.protocol.request import ChatRequest, decode_request, encode_request
 
@@ -62,3 +64,31 @@ def _outcome(dialect: Dialect, raw: bytes) -> tuple[ChatRequest | None, Problem 
         return dialect.parse(raw), None
     except RequestRefused as refusal:
         return None, refusal.problem
+
+
+_ITEMS = st.lists(
+    st.dictionaries(
+        st.sampled_from(
+            ["type", "role", "content", "call_id", "name", "arguments", "output", "summary", "id", "tools"]
+        ),
+        _JSON | st.sampled_from(["function_call", "function_call_output", "reasoning", "message", "additional_tools"]),
+        max_size=5,
+    )
+    | st.just({"role": "user", "content": "Hello"}),
+    max_size=4,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(sorted(ResponsesRequest.model_fields)) | st.text(max_size=5), _JSON, max_size=4),
+    _ITEMS | _JSON,
+)
+def test_any_body_of_the_responses_api_is_a_request_or_a_refusal(fields: dict[str, object], items: object) -> None:
+    dialect = Responses()
+    request, problem = _outcome(dialect, json.dumps({"model": "m", "input": items} | fields).encode())
+    if problem is not None:
+        assert 400 <= dialect.error(problem).status < 500
+    if request is not None:
+        assert decode_request(encode_request(request)) == request
+        dialect.render(request, answer_id="a", created=1, fingerprint="").opening(0)

@@ -1,0 +1,39 @@
+"""The dialect of OpenAI's Responses API, at ``/v1/responses``."""
+
+import msgspec
+
+from api.dialects.interface import ErrorReply
+from api.dialects.openai.errors import error_reply
+from api.dialects.responses.parse import parse_response
+from api.dialects.responses.render import ResponsesEncoder
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.request import ChatRequest
+
+__all__ = ["Responses"]
+
+_ABOUT_INPUT = (ProblemKind.CONTEXT_LENGTH, ProblemKind.TEMPLATE)
+"""Problems of a whole conversation, which is called ``input`` here."""
+
+
+class Responses:
+    """The :class:`api.dialects.interface.Dialect` of the Responses API, instantiated for each HTTP exchange."""
+
+    def __init__(self) -> None:
+        self.skipped_tools: tuple[str, ...] = ()
+        """Types of the tools that the request offers and the model does not get, because nobody here can run them."""
+
+    def parse(self, body: bytes) -> ChatRequest:
+        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
+        parsed = parse_response(body)
+        self.skipped_tools = parsed.skipped_tools
+        return parsed.request
+
+    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
+        """Return the encoder of the response to ``request``."""
+        return ResponsesEncoder(request, answer_id=answer_id, created=created)
+
+    def error(self, problem: Problem) -> ErrorReply:
+        """Encode an error that occurs before the response has started."""
+        if problem.kind in _ABOUT_INPUT and problem.param in (None, "messages"):
+            problem = msgspec.structs.replace(problem, param="input")
+        return error_reply(problem)

@@ -1,0 +1,263 @@
+"""Schema of the input items of the Responses API: messages, tool calls, their results, and reasoning.
+
+Source: the types of OpenAI's Python SDK. Items that only OpenAI's hosted tools produce are refused by their type.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from api.dialects.openai.content import OptionalBreakpoint
+from api.dialects.openai.fields import (
+    ARRAY,
+    STRING,
+    WRONG_BRANCH,
+    Items,
+    NonEmptyText,
+    Strict,
+    by_key,
+    by_type,
+    tag,
+)
+from api.dialects.responses.tools import AnyTool
+
+Status = Literal["in_progress", "completed", "incomplete"] | None
+Extra = dict[str, Any] | None
+"""Fields of OpenAI's own items that mean nothing here, such as who has called a tool."""
+
+
+class InputText(Strict):
+    """Text of the user, the developer or a tool."""
+
+    type: Literal["input_text"]
+    text: str
+    prompt_cache_breakpoint: OptionalBreakpoint = None
+
+
+class OutputText(Strict):
+    """Earlier text of the model."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: Items[dict[str, Any]] | None = None
+    logprobs: Items[dict[str, Any]] | None = None
+
+
+class RefusalText(Strict):
+    """An earlier refusal of the model."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+class InputImage(Strict):
+    """An image by URL or in a data URL."""
+
+    type: Literal["input_image"]
+    detail: Literal["auto", "low", "high", "original"] | None = None
+    file_id: str | None = None
+    image_url: str | None = None
+    prompt_cache_breakpoint: OptionalBreakpoint = None
+
+
+class InputFile(Strict):
+    """A file."""
+
+    type: Literal["input_file"]
+    detail: Literal["auto", "low", "high"] | None = None
+    file_data: str | None = None
+    file_id: str | None = None
+    file_url: str | None = None
+    filename: str | None = None
+    prompt_cache_breakpoint: OptionalBreakpoint = None
+
+
+class InputAudioPart(Strict):
+    """Audio."""
+
+    type: Literal["input_audio"]
+    input_audio: dict[str, Any]
+
+
+ContentPart = Annotated[
+    Annotated[InputText, Tag(tag("input_text"))]
+    | Annotated[InputImage, Tag(tag("input_image"))]
+    | Annotated[InputFile, Tag(tag("input_file"))]
+    | Annotated[InputAudioPart, Tag(tag("input_audio"))]
+    | Annotated[OutputText, Tag(tag("output_text"))]
+    | Annotated[RefusalText, Tag(tag("refusal"))],
+    by_key("type", "input_text", "input_image", "input_file", "input_audio", "output_text", "refusal"),
+]
+"""Any part; ``rules.py`` checks whether the message's role allows it."""
+
+PARTS_BY_ROLE: dict[str, tuple[str, ...]] = {
+    "system": ("input_text",),
+    "developer": ("input_text",),
+    "user": ("input_text", "input_image", "input_file", "input_audio"),
+    "assistant": ("output_text", "refusal", "input_text"),
+}
+"""The part types that each role allows. Clients send earlier text of the model as ``input_text`` too."""
+
+MessageContent = Annotated[
+    Annotated[str, Tag(STRING)] | Annotated[Items[ContentPart], Tag(ARRAY)],
+    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+]
+
+
+class Message(Strict):
+    """A message of any role."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: MessageContent
+    id: str | None = None
+    phase: Literal["commentary", "final_answer"] | None = None
+    status: Status = None
+
+
+class FunctionCall(Strict):
+    """A call of a function tool. ``arguments`` is JSON text as the model generated it, possibly invalid."""
+
+    type: Literal["function_call"]
+    call_id: NonEmptyText
+    name: NonEmptyText
+    arguments: str
+    id: str | None = None
+    caller: Extra = None
+    created_by: str | None = None
+    namespace: str | None = None
+    status: Status = None
+
+
+class CustomCall(Strict):
+    """A call of a custom tool, with free text as its input."""
+
+    type: Literal["custom_tool_call"]
+    call_id: NonEmptyText
+    name: NonEmptyText
+    input: str
+    id: str | None = None
+    caller: Extra = None
+    namespace: str | None = None
+    status: Status = None
+
+
+OutputPart = Annotated[
+    Annotated[InputText, Tag(tag("input_text"))]
+    | Annotated[InputImage, Tag(tag("input_image"))]
+    | Annotated[InputFile, Tag(tag("input_file"))],
+    by_key("type", "input_text", "input_image", "input_file"),
+]
+ToolOutput = Annotated[
+    Annotated[str, Tag(STRING)] | Annotated[Items[OutputPart], Tag(ARRAY)],
+    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+]
+
+
+class FunctionCallOutput(Strict):
+    """The result of a function call."""
+
+    type: Literal["function_call_output"]
+    call_id: NonEmptyText
+    output: ToolOutput
+    id: str | None = None
+    caller: Extra = None
+    created_by: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    status: Status = None
+
+
+class CustomCallOutput(Strict):
+    """The result of a call of a custom tool."""
+
+    type: Literal["custom_tool_call_output"]
+    call_id: NonEmptyText
+    output: ToolOutput
+    id: str | None = None
+    caller: Extra = None
+    created_by: str | None = None
+    name: str | None = None
+    status: Status = None
+
+
+class SummaryText(Strict):
+    """A summary of reasoning."""
+
+    type: Literal["summary_text"]
+    text: str
+
+
+class ReasoningText(Strict):
+    """Reasoning."""
+
+    type: Literal["reasoning_text", "text"]
+    text: str
+
+
+class Reasoning(Strict):
+    """Earlier reasoning of the model."""
+
+    type: Literal["reasoning"]
+    summary: Items[SummaryText] | None = None
+    content: Items[ReasoningText] | None = None
+    encrypted_content: str | None = None
+    id: str | None = None
+    status: Status = None
+
+
+class AdditionalTools(Strict):
+    """More tools, in the middle of the conversation."""
+
+    type: Literal["additional_tools"]
+    role: Literal["developer"]
+    tools: Items[AnyTool]
+    id: str | None = None
+
+
+class ItemReference(Strict):
+    """An item of a stored response, by its id."""
+
+    type: Literal["item_reference"] | None = None
+    id: NonEmptyText
+
+
+ITEM_TYPES = (
+    "message",
+    "function_call",
+    "function_call_output",
+    "reasoning",
+    "custom_tool_call",
+    "custom_tool_call_output",
+    "additional_tools",
+    "item_reference",
+)
+
+
+def _kind(value: Any) -> str | None:
+    """Return the tag of an item. Messages may omit their type, and so may references."""
+    if not isinstance(value, Mapping):
+        return None
+    kind = value.get("type")
+    if kind is None:
+        kind = "message" if "role" in value else "item_reference" if value.keys() <= {"id", "type"} else None
+    return tag(kind) if isinstance(kind, str) else None
+
+
+Item = Annotated[
+    Annotated[Message, Tag(tag("message"))]
+    | Annotated[FunctionCall, Tag(tag("function_call"))]
+    | Annotated[FunctionCallOutput, Tag(tag("function_call_output"))]
+    | Annotated[Reasoning, Tag(tag("reasoning"))]
+    | Annotated[CustomCall, Tag(tag("custom_tool_call"))]
+    | Annotated[CustomCallOutput, Tag(tag("custom_tool_call_output"))]
+    | Annotated[AdditionalTools, Tag(tag("additional_tools"))]
+    | Annotated[ItemReference, Tag(tag("item_reference"))],
+    Discriminator(_kind, custom_error_type=WRONG_BRANCH, custom_error_message=" ".join(("type", *ITEM_TYPES))),
+]
+
+Input = Annotated[
+    Annotated[str, Tag(STRING)] | Annotated[Items[Item], Field(max_length=2048), Tag(ARRAY)],
+    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+]

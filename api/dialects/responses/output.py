@@ -1,0 +1,87 @@
+"""The output items of a response: reasoning, text, and function calls, in the order in which the model made them."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from api.dialects.interface import TokenLogprob
+from api.dialects.openai.render import logprobs_object
+
+Kind = Literal["reasoning", "summary", "message", "function_call"]
+"""``summary`` is reasoning that is shown as a summary."""
+
+_PREFIXES: dict[Kind, str] = {"reasoning": "rs", "summary": "rs", "message": "msg", "function_call": "fc"}
+
+
+class OutputItem:
+    """One output item, complete or growing. ``index`` is its place in the output.
+
+    Ids depend on the response's id and on ``index`` only, so that a replayed stream has the same.
+    """
+
+    __slots__ = ("_logprobs", "_name", "_texts", "call_id", "id", "index", "kind")
+
+    def __init__(self, kind: Kind, answer_id: str, index: int, name: str = "") -> None:
+        """``name`` is that of the function."""
+        self.kind: Kind = kind
+        self.index = index
+        self.id = f"{_PREFIXES[kind]}_{answer_id}{index:04x}"
+        self.call_id = f"call_{answer_id}{index:04x}"
+        self._name = name
+        self._texts: list[str] = []
+        self._logprobs: list[dict[str, Any]] = []
+
+    def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
+        """Append text, or a part of the call's arguments."""
+        self._texts.append(text)
+        if logprobs:
+            self._logprobs += logprob_objects(logprobs)
+
+    @property
+    def text(self) -> str:
+        """All text, or the arguments."""
+        return "".join(self._texts)
+
+    @property
+    def logprobs(self) -> list[dict[str, Any]]:
+        """The log probabilities of all tokens of the text, if the request asked for them."""
+        return self._logprobs
+
+    def part(self) -> dict[str, Any]:
+        """Return the item's only part of content or summary."""
+        match self.kind:
+            case "message":
+                return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": self._logprobs}
+            case "summary":
+                return {"type": "summary_text", "text": self.text}
+            case _:
+                return {"type": "reasoning_text", "text": self.text}
+
+    def empty_part(self) -> dict[str, Any]:
+        """Return the part as it begins."""
+        return self.part() | {"text": "", **({"logprobs": []} if self.kind == "message" else {})}
+
+    def object(self, status: str, *, started: bool = True) -> dict[str, Any]:
+        """Return the item. Without ``started`` it has no content yet."""
+        parts = [self.part()] if started else []
+        match self.kind:
+            case "reasoning":
+                return {"id": self.id, "type": "reasoning", "summary": [], "content": parts}
+            case "summary":
+                return {"id": self.id, "type": "reasoning", "summary": parts}
+            case "message":
+                return {"id": self.id, "type": "message", "status": status, "role": "assistant", "content": parts}
+            case "function_call":
+                return {
+                    "id": self.id,
+                    "type": "function_call",
+                    "status": status,
+                    "call_id": self.call_id,
+                    "name": self._name,
+                    "arguments": self.text if started else "",
+                }
+
+
+def logprob_objects(tokens: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+    """Return the objects of log probabilities of ``tokens``."""
+    found: Any = logprobs_object(tokens)["content"]
+    return list(found)

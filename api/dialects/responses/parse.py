@@ -1,0 +1,183 @@
+"""Parser of the bodies of ``POST /v1/responses``."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from api.dialects.interface import MessagesMissing
+from api.dialects.openai.body import decode_object
+from api.dialects.openai.parse import DEFAULTS
+from api.dialects.openai.strict_schema import root_fault, strict_fault
+from api.dialects.openai.toolset import json_text
+from api.dialects.openai.validation import validate
+from api.dialects.responses.conversation import Placed, translate_items
+from api.dialects.responses.items import AdditionalTools
+from api.dialects.responses.repeated import repeated_fields
+from api.dialects.responses.schema import JsonSchemaFormat, ResponsesRequest
+from api.dialects.responses.tools import AllowedFunctions, AnyTool, ChosenFunction, FunctionDefinition
+from api.dialects.responses.unserved import check_served
+from shared.protocol import request as internal
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
+
+LOGPROBS = "message.output_text.logprobs"
+"""The value of ``include`` that asks for log probabilities."""
+
+
+class ParsedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed body: the request, and the types of the tools that are left out of it."""
+
+    request: ChatRequest
+    skipped_tools: tuple[str, ...] = ()
+
+
+def parse_response(body: bytes) -> ParsedResponse:
+    """Parse a body. Raises :class:`RequestRefused` and no other exception."""
+    value = decode_object(body)
+    try:
+        request = validate(ResponsesRequest, value)
+    except RequestRefused as refusal:
+        if refusal.problem.param == "input" and "input" not in value:
+            raise MessagesMissing(refusal.problem, model=value["model"]) from None
+        raise
+    check_served(request)
+    items = _placed(request)
+    tools = _all_tools(request, items)
+    mode, named, allowed = _choice(request, tools)
+    return ParsedResponse(
+        request=ChatRequest(
+            model=request.model,
+            messages=translate_items(request.instructions, items),
+            sampling=_sampling(request),
+            defaults=DEFAULTS,
+            stream=bool(request.stream),
+            tools=tuple(_tool(path, tool) for path, tool in tools if allowed is None or tool.name in allowed),
+            tool_choice=mode,
+            named_tool=named,
+            parallel_tool_calls=request.parallel_tool_calls is not False,
+            constraint=_constraint(request),
+            template_kwargs=_template_kwargs(request),
+            user=request.user or request.safety_identifier,
+            tier=_tier(request),
+            metadata=tuple((request.metadata or {}).items()),
+            response_fields=json_text(repeated_fields(request, value)),
+        ),
+        skipped_tools=tuple(
+            dict.fromkeys(tool.type for _, tool in _offered(request, items) if tool.type != "function")
+        ),
+    )
+
+
+def _placed(request: ResponsesRequest) -> list[Placed]:
+    items = request.input
+    if isinstance(items, str):
+        items = validate(ResponsesRequest, {"model": "m", "input": [{"role": "user", "content": items}]}).input
+    return [(f"input[{index}]", item) for index, item in enumerate(items) if not isinstance(item, str)]
+
+
+def _offered(request: ResponsesRequest, items: Sequence[Placed]) -> Iterator[tuple[str, AnyTool]]:
+    """Yield each tool and its path."""
+    for index, tool in enumerate(request.tools or ()):
+        yield f"tools[{index}]", tool
+    for path, item in items:
+        if isinstance(item, AdditionalTools):
+            for index, tool in enumerate(item.tools):
+                yield f"{path}.tools[{index}]", tool
+
+
+def _all_tools(request: ResponsesRequest, items: Sequence[Placed]) -> list[tuple[str, FunctionDefinition]]:
+    return [(path, tool) for path, tool in _offered(request, items) if isinstance(tool, FunctionDefinition)]
+
+
+def _tool(path: str, tool: FunctionDefinition) -> internal.Tool:
+    if tool.parameters is not None:
+        fault = strict_fault(tool.parameters) if tool.strict else root_fault(tool.parameters)
+        if fault is not None:
+            message = f"Invalid schema for function '{tool.name}': {fault}"
+            param = f"{path}.parameters"
+            raise refuse(ProblemKind.INVALID, message, param=param, code="invalid_function_parameters")
+    return internal.Tool(
+        name=tool.name,
+        description=tool.description,
+        parameters=None if tool.parameters is None else json_text(tool.parameters),
+        strict=bool(tool.strict),
+    )
+
+
+def _choice(
+    request: ResponsesRequest, tools: Sequence[tuple[str, FunctionDefinition]]
+) -> tuple[internal.ToolChoice, str | None, frozenset[str] | None]:
+    """Return the mode, the function that must be called, and the names of the allowed functions (None: all)."""
+    names = {tool.name for _, tool in tools}
+    match request.tool_choice:
+        case None:
+            return "auto", None, None
+        case ChosenFunction(name=name):
+            if name not in names:
+                raise _unknown_choice(f"Tool choice 'function' with name '{name[:64]}' not found in 'tools' parameter.")
+            return "required", name, None
+        case AllowedFunctions(mode=mode, tools=chosen):
+            allowed = frozenset(tool["name"] for tool in chosen if isinstance(tool.get("name"), str))
+            if mode == "required" and not allowed & names:
+                raise _unknown_choice("None of the allowed tools is a function in 'tools' parameter.")
+            return mode, None, allowed
+        case "required" if not tools:
+            raise _unknown_choice("Tool choice 'required' must be specified with a function in 'tools' parameter.")
+        case mode:
+            return mode, None, None
+
+
+def _unknown_choice(message: str) -> RequestRefused:
+    return refuse(ProblemKind.INVALID, message, param="tool_choice")
+
+
+def _sampling(request: ResponsesRequest) -> Sampling:
+    # The engine requires top_p > 0. With 0, only the most likely token remains, as with a temperature of 0.
+    greedy = request.top_p == 0
+    return Sampling(
+        max_tokens=request.max_output_tokens,
+        temperature=0.0 if greedy else request.temperature,
+        top_p=None if greedy else request.top_p,
+        frequency_penalty=request.frequency_penalty,
+        presence_penalty=request.presence_penalty,
+        logprobs=LOGPROBS in (request.include or ()) or bool(request.top_logprobs),
+        top_logprobs=request.top_logprobs or 0,
+    )
+
+
+def _constraint(request: ResponsesRequest) -> Constraint | None:
+    form = request.text.format if request.text else None
+    if isinstance(form, JsonSchemaFormat):
+        fault = strict_fault(form.schema_) if form.strict else None
+        if fault is not None:
+            message = f"Invalid schema for response_format '{form.name}': {fault}"
+            raise refuse(ProblemKind.INVALID, message, param="text.format.schema", code="invalid_json_schema")
+        return Constraint(kind="json_schema", value=json_text(form.schema_), param="text.format.schema")
+    if form is not None and form.type == "json_object":
+        return Constraint(kind="json_object", param="text.format")
+    return None
+
+
+def _template_kwargs(request: ResponsesRequest) -> str | None:
+    """Return effort and verbosity as chat template variables, which other templates ignore."""
+    variables: dict[str, Any] = {}
+    effort = request.reasoning.effort if request.reasoning else None
+    if effort is not None:
+        variables["reasoning_effort"] = effort
+        if effort == "none":
+            # Switches of templates that have no effort levels.
+            variables |= {"enable_thinking": False, "thinking": False}
+    if request.text is not None and request.text.verbosity is not None:
+        variables["verbosity"] = request.text.verbosity
+    return json_text(variables) if variables else None
+
+
+def _tier(request: ResponsesRequest) -> Tier | None:
+    match request.service_tier:
+        case "fast":
+            return "priority"  # an alias in the reference
+        case "scale" | "ultrafast":
+            raise AssertionError("these tiers are not served")
+        case tier:
+            return tier

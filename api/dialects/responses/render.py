@@ -1,0 +1,214 @@
+"""Response encoder of the Responses API: response objects, and streams of named events."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from api.dialects.interface import Choice, TokenLogprob, Usage
+from api.dialects.responses.output import Kind, OutputItem, logprob_objects
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.events import FinishReason, PromptLogprobs
+from shared.protocol.request import ChatRequest
+
+_ERROR_CODES: Mapping[ProblemKind, str] = {
+    ProblemKind.INVALID: "invalid_prompt",
+    ProblemKind.MODALITY: "invalid_prompt",
+    ProblemKind.CONTEXT_LENGTH: "invalid_prompt",
+    ProblemKind.TEMPLATE: "invalid_prompt",
+    ProblemKind.RATE_LIMITED: "rate_limit_exceeded",
+    ProblemKind.TOKENS_LIMITED: "rate_limit_exceeded",
+    ProblemKind.QUEUE_FULL: "rate_limit_exceeded",
+}
+"""The reference's codes of failed responses; all other problems are ``server_error``."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ResponsesEncoder:
+    """An :class:`api.dialects.interface.ResponseEncoder` for one response, which has one choice.
+
+    Reasoning, text and each function call are output items. An item grows until another one begins.
+    """
+
+    done = b""
+
+    def __init__(self, request: ChatRequest, *, answer_id: str, created: int) -> None:
+        self._answer_id = answer_id
+        echoed: dict[str, Any] = msgspec.json.decode(request.response_fields or "{}")
+        # An API key may have another priority than the client asked for.
+        tier = "default" if request.tier in (None, "auto") else request.tier
+        self._head = {"id": f"resp_{answer_id}", "object": "response", "created_at": created, "model": request.model}
+        self._echoed = echoed | {"service_tier": tier}
+        self._reasoning: Kind = "summary" if echoed.get("reasoning", {}).get("summary") else "reasoning"
+        self._sequence = 0
+        self._items: list[dict[str, Any]] = []
+        """The complete items."""
+        self._item: OutputItem | None = None
+        """The growing item."""
+        self._delta_head = b""
+        self._reason: FinishReason = "stop"
+        self._whole: bytes | None = None
+
+    def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
+        """Encode the first events."""
+        response = self._response("in_progress")
+        return self._event("response.created", response=response) + self._event(
+            "response.in_progress", response=response
+        )
+
+    def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
+        """Encode nothing: requests can't ask for log probabilities of prompts."""
+        return b""
+
+    def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
+        """Encode nothing: requests can't ask for token ids."""
+        return b""
+
+    def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        """Encode a text delta. Hot path: once per token."""
+        opened = b"" if self._item is not None and self._item.kind == "message" else self._open("message")
+        return opened + self._grow(text, logprobs)
+
+    def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        """Encode a reasoning delta."""
+        opened = b"" if self._item is not None and self._item.kind == self._reasoning else self._open(self._reasoning)
+        return opened + self._grow(text)
+
+    def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
+        """Encode the start of a function call. Its id is derived from the response's."""
+        return self._open("function_call", name)
+
+    def arguments(self, choice: int, index: int, text: str) -> bytes:
+        """Encode a delta of the JSON text of a call's arguments."""
+        return self._grow(text)
+
+    def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
+        """Encode the end of the last item. The end of the response follows with the usage."""
+        self._reason = reason
+        opened = b"" if self._items or self._item is not None else self._open("message")
+        return opened + self._close("incomplete" if reason == "length" else "completed")
+
+    def usage(self, usage: Usage) -> bytes:
+        """Encode the end of the response."""
+        status = "incomplete" if self._reason == "length" else "completed"
+        self._whole = _encode(self._ended(status, usage))
+        return self._event(f"response.{status}", response=msgspec.Raw(self._whole))
+
+    def failure(self, problem: Problem) -> bytes:
+        """Encode the end of a response that has failed."""
+        return self._event("response.failed", response=self.failed(problem))
+
+    def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+        """Encode the response."""
+        if self._whole is None:
+            (choice,) = choices
+            if choice.reasoning:
+                self.reasoning(0, choice.reasoning)
+            if choice.text:
+                self.content(0, choice.text, choice.logprobs or ())
+            for index, call in enumerate(choice.calls):
+                self.call(0, index, call.id, call.name)
+                self.arguments(0, index, call.arguments)
+            self.closing(0, choice.reason)
+            self.usage(usage)
+        return self._whole or b""
+
+    def failed(self, problem: Problem) -> dict[str, Any]:
+        """Return the response with the error that has ended it."""
+        error = {"code": _ERROR_CODES.get(problem.kind, "server_error"), "message": problem.message}
+        return self._response("failed", error=error)
+
+    def _ended(self, status: str, usage: Usage) -> dict[str, Any]:
+        return self._response(
+            status,
+            completed_at=int(time.time()) if status == "completed" else None,
+            incomplete_details={"reason": "max_output_tokens"} if status == "incomplete" else None,
+            usage=_usage(usage),
+        )
+
+    def _response(self, status: str, **fields: Any) -> dict[str, Any]:
+        growing = [] if self._item is None else [self._item.object("incomplete")]
+        return (
+            self._head
+            | {"status": status, "completed_at": None, "error": None, "incomplete_details": None, "usage": None}
+            | {"output": [*self._items, *growing]}
+            | fields
+            | self._echoed
+        )
+
+    def _open(self, kind: Kind, name: str = "") -> bytes:
+        closed = self._close("completed")
+        item = self._item = OutputItem(kind, self._answer_id, len(self._items), name)
+        added = self._event(
+            "response.output_item.added", output_index=item.index, item=item.object("in_progress", started=False)
+        )
+        place = {"item_id": item.id, "output_index": item.index}
+        match kind:
+            case "function_call":
+                delta = "response.function_call_arguments.delta"
+            case "summary":
+                delta = "response.reasoning_summary_text.delta"
+                place |= {"summary_index": 0}
+                added += self._event("response.reasoning_summary_part.added", **place, part=item.empty_part())
+            case _:
+                delta = "response.output_text.delta" if kind == "message" else "response.reasoning_text.delta"
+                place |= {"content_index": 0}
+                added += self._event("response.content_part.added", **place, part=item.empty_part())
+        fields = _encode({"type": delta} | place)[:-1]
+        self._delta_head = b"event: %b\ndata: %b" % (delta.encode(), fields)
+        return closed + added
+
+    def _grow(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
+        item = self._item
+        if item is None:
+            raise AssertionError("no item is open")
+        item.add(text, logprobs)
+        shown = b""
+        if item.kind == "message":
+            shown = b',"logprobs":' + (_encode(logprob_objects(logprobs)) if logprobs else b"[]")
+        number = self._sequence
+        self._sequence = number + 1
+        return b'%b,"delta":%b%b,"sequence_number":%d}\n\n' % (self._delta_head, _encode(text), shown, number)
+
+    def _close(self, status: str) -> bytes:
+        item = self._item
+        if item is None:
+            return b""
+        self._item = None
+        place = {"item_id": item.id, "output_index": item.index}
+        match item.kind:
+            case "function_call":
+                ended = self._event("response.function_call_arguments.done", **place, arguments=item.text)
+            case "summary":
+                place |= {"summary_index": 0}
+                ended = self._event("response.reasoning_summary_text.done", **place, text=item.text)
+                ended += self._event("response.reasoning_summary_part.done", **place, part=item.part())
+            case "reasoning":
+                place |= {"content_index": 0}
+                ended = self._event("response.reasoning_text.done", **place, text=item.text)
+                ended += self._event("response.content_part.done", **place, part=item.part())
+            case "message":
+                place |= {"content_index": 0}
+                ended = self._event("response.output_text.done", **place, text=item.text, logprobs=item.logprobs)
+                ended += self._event("response.content_part.done", **place, part=item.part())
+        whole = item.object(status)
+        self._items.append(whole)
+        return ended + self._event("response.output_item.done", output_index=item.index, item=whole)
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        number = self._sequence
+        self._sequence = number + 1
+        body = _encode({"type": kind} | fields | {"sequence_number": number})
+        return b"event: %b\ndata: %b\n\n" % (kind.encode(), body)
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }

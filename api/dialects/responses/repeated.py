@@ -1,0 +1,56 @@
+"""The fields of a request that its response repeats."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from api.dialects.responses.schema import ResponsesRequest
+
+PLAIN_TEXT = {"type": "text"}
+
+
+def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with their defaults. ``sent`` is the body of ``request``."""
+    text = request.text
+    summary = request.reasoning.summary if request.reasoning else None
+    summary = summary or (request.reasoning.generate_summary if request.reasoning else None)
+    form: dict[str, Any] = dict((sent.get("text") or {}).get("format") or PLAIN_TEXT)
+    if form["type"] == "json_schema":
+        form = {"description": None, "strict": False} | form
+        form["strict"] = bool(form["strict"])
+    return {
+        "background": bool(request.background),
+        "frequency_penalty": request.frequency_penalty or 0.0,
+        "instructions": request.instructions,
+        "max_output_tokens": request.max_output_tokens,
+        "max_tool_calls": request.max_tool_calls,
+        "metadata": request.metadata or {},
+        "parallel_tool_calls": request.parallel_tool_calls is not False,
+        "presence_penalty": request.presence_penalty or 0.0,
+        "previous_response_id": request.previous_response_id,
+        "prompt_cache_key": request.prompt_cache_key,
+        "reasoning": {
+            "effort": request.reasoning.effort if request.reasoning else None,
+            "summary": None if summary == "none" else summary,
+        },
+        "safety_identifier": request.safety_identifier,
+        "service_tier": _tier(request),
+        "store": False,
+        "temperature": 1.0 if request.temperature is None else request.temperature,
+        "text": {"format": form, "verbosity": (text.verbosity if text else None) or "medium"},
+        "tool_choice": sent.get("tool_choice") or "auto",
+        "tools": [_tool(tool) for tool in sent.get("tools") or () if tool["type"] == "function"],
+        "top_logprobs": request.top_logprobs or 0,
+        "top_p": 1.0 if request.top_p is None else request.top_p,
+        "truncation": request.truncation or "disabled",
+        "user": request.user,
+    }
+
+
+def _tier(request: ResponsesRequest) -> str:
+    tier = request.service_tier
+    return {"fast": "priority", "auto": "default"}.get(tier or "auto", tier or "default")
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {"description": None, "parameters": None} | dict(tool)
+    return shown | {"strict": bool(tool.get("strict"))}

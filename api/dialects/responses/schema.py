@@ -1,0 +1,117 @@
+"""Schema of the body of ``POST /v1/responses``.
+
+Source: the types of OpenAI's Python SDK; ``presence_penalty`` and ``frequency_penalty`` are Open Responses'.
+``unserved.py`` lists what the reference has and this service refuses.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Tag
+
+from api.dialects.openai.fields import Identifier, Items, NonEmptyText, Strict, by_key, tag
+from api.dialects.openai.schema import (
+    JsonObjectResponse,
+    Metadata,
+    Penalty,
+    PromptCacheOptions,
+    TextResponse,
+    TokenLimit,
+)
+from api.dialects.responses.items import Input
+from api.dialects.responses.tools import AnyTool, ToolChoice
+
+MAX_TOOLS = 128
+
+Includable = Literal[
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+]
+
+
+class JsonSchemaFormat(Strict):
+    """JSON that is valid under a schema."""
+
+    type: Literal["json_schema"]
+    name: Identifier
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+    description: str | None = None
+    strict: bool | None = None
+
+
+TextFormat = Annotated[
+    Annotated[TextResponse, Tag(tag("text"))]
+    | Annotated[JsonObjectResponse, Tag(tag("json_object"))]
+    | Annotated[JsonSchemaFormat, Tag(tag("json_schema"))],
+    by_key("type", "text", "json_schema", "json_object"),
+]
+
+
+class TextConfig(Strict):
+    """Form and length of the text."""
+
+    format: TextFormat | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class ReasoningConfig(Strict):
+    """How much the model reasons, and how that is shown."""
+
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    mode: str | None = None
+    summary: Literal["auto", "concise", "detailed", "none"] | None = None
+
+
+class ResponseStreamOptions(Strict):
+    """Options of a stream."""
+
+    include_obfuscation: bool | None = None
+
+
+class ResponsesRequest(Strict):
+    """The body of ``POST /v1/responses``."""
+
+    model: NonEmptyText
+    input: Input
+    access_programs: dict[str, Any] | None = None
+    background: bool | None = None
+    background_options: dict[str, Any] | None = None
+    client_metadata: dict[str, str] | None = None
+    context_management: Items[dict[str, Any]] | None = None
+    conversation: str | dict[str, Any] | None = None
+    frequency_penalty: Penalty | None = None
+    image: dict[str, Any] | None = None
+    include: Items[Includable] | None = None
+    instructions: str | None = None
+    max_output_tokens: TokenLimit | None = None
+    max_tool_calls: TokenLimit | None = None
+    metadata: Metadata | None = None
+    moderation: dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    presence_penalty: Penalty | None = None
+    previous_response_id: NonEmptyText | None = None
+    prompt: dict[str, Any] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    reasoning: ReasoningConfig | None = None
+    safety_identifier: Annotated[str, Field(max_length=128)] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: ResponseStreamOptions | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
+    text: TextConfig | None = None
+    tool_choice: ToolChoice | None = None
+    tools: Annotated[Items[AnyTool], Field(max_length=MAX_TOOLS)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    user: str | None = None

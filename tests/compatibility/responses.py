@@ -1,0 +1,347 @@
+"""OpenAI's Responses."""
+
+from typing import Any
+
+from api.dialects.responses import Responses
+from tests.compatibility.common import MODEL, SCHEMA, USER
+from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
+
+_UNIT = "tests/unit/dialects/test_responses.py::"
+_FIELDS = _UNIT + "test_fields_of_a_request"
+_TURN = _UNIT + "test_the_items_of_a_turn_become_one_message"
+_REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
+_STREAM = _UNIT + "test_a_stream_of_items"
+_REPEATED = _UNIT + "test_a_response_repeats_its_request"
+
+_TOOL: dict[str, Any] = {"type": "function", "name": "f", "description": "Does it.", "parameters": SCHEMA}
+_FORMAT = {"type": "json_schema", "name": "s", "description": "It.", "schema": SCHEMA, "strict": True}
+
+
+def _input(*items: dict[str, Any]) -> dict[str, object]:
+    return {"input": list(items)}
+
+
+def _content(*parts: dict[str, Any]) -> dict[str, object]:
+    return _input({"role": "user", "content": list(parts)})
+
+
+_REQUESTS = (
+    MODEL(test=_UNIT + "test_a_plain_request_has_the_references_defaults"),
+    Request(
+        fields="input input[].type input[].role input[].content input[].content[].type input[].content[].text",
+        when="messages",
+        body=_input({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}),
+        how="A text or items. `system` and `developer` messages become part of one leading system message.",
+        test=_UNIT + "test_instructions_and_developer_items_become_one_leading_system_message",
+    ),
+    Request(
+        fields="instructions",
+        body={"instructions": "Be brief."},
+        how="The start of the system message.",
+        test=_UNIT + "test_instructions_and_developer_items_become_one_leading_system_message",
+    ),
+    Request(
+        fields="input[].content[].image_url input[].content[].detail",
+        body=_content({"type": "input_image", "image_url": "https://example.com/a.png", "detail": "low"}),
+        how="By vision-language models; URLs with `--media-domains`.",
+        test=_UNIT + "test_images_of_a_message",
+    ),
+    Request(
+        fields="input[].content[].file_id",
+        when="input_image",
+        body=_content({"type": "input_image", "file_id": "f"}),
+        test=_REFUSED,
+    ),
+    Request(
+        fields="input[].content[].type",
+        when="input_file, input_audio",
+        body=_content({"type": "input_file", "file_id": "f"}),
+        test=_REFUSED,
+    ),
+    Request(
+        fields="input[].content[].prompt_cache_breakpoint",
+        body=_content({"type": "input_text", "text": "Hello", "prompt_cache_breakpoint": {"mode": "explicit"}}),
+        test=_REFUSED,
+    ),
+    Request(
+        fields="input[].call_id input[].name input[].arguments input[].output input[].id input[].status",
+        when="function_call, function_call_output",
+        body=_input(
+            USER,
+            {
+                "type": "function_call",
+                "id": "fc",
+                "call_id": "c",
+                "name": "f",
+                "arguments": "{}",
+                "status": "completed",
+            },
+            {"type": "function_call_output", "call_id": "c", "output": "1"},
+        ),
+        how="Each call needs a result. Calls and results of custom tools are taken too.",
+        test=_TURN,
+    ),
+    Request(
+        fields="input[].summary input[].summary[].type input[].summary[].text input[].content "
+        "input[].content[].text input[].encrypted_content",
+        when="reasoning",
+        body=_input(
+            USER,
+            {
+                "type": "reasoning",
+                "summary": [{"type": "summary_text", "text": "Hm."}],
+                "content": [{"type": "reasoning_text", "text": "Hm."}],
+                "encrypted_content": "x",
+            },
+        ),
+        how="The content, or else the summary, is given to the chat template. Encrypted content is left out.",
+        test=_UNIT + "test_reasoning_by_its_summary_and_calls_of_custom_tools",
+    ),
+    Request(
+        fields="input[].tools",
+        when="additional_tools",
+        body=_input({"type": "additional_tools", "role": "developer", "tools": [_TOOL]}, USER),
+        how="As `tools`.",
+        test=_UNIT + "test_unknown_tools_are_skipped_and_named",
+    ),
+    Request(
+        fields="input[].id", when="item_reference", body=_input({"type": "item_reference", "id": "m"}), test=_REFUSED
+    ),
+    Request(
+        fields="input[].type",
+        when="items of hosted tools",
+        body=_input({"type": "web_search_call", "id": "w"}),
+        test=_REFUSED,
+    ),
+    Request(
+        fields="max_output_tokens temperature top_p presence_penalty frequency_penalty stream stream_options "
+        "stream_options.include_obfuscation",
+        body={
+            "max_output_tokens": 5,
+            "temperature": 0.5,
+            "top_p": 0.5,
+            "presence_penalty": 1,
+            "frequency_penalty": 1,
+            "stream": True,
+            "stream_options": {"include_obfuscation": False},
+        },
+        how="By the engine. `max_output_tokens` bounds reasoning and text.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="stream_options stream_options.include_obfuscation",
+        when="true",
+        body={"stream_options": {"include_obfuscation": True}},
+        test=_REFUSED,
+    ),
+    Request(
+        fields="top_logprobs include",
+        when="message.output_text.logprobs",
+        body={"top_logprobs": 3, "include": ["message.output_text.logprobs"]},
+        how="`top_logprobs` needs `--logits`.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="include",
+        when="others",
+        body={"include": ["reasoning.encrypted_content", "web_search_call.action.sources"]},
+        how="Accepted: responses have nothing to encrypt, and no output of hosted tools.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="tools tools[].type tools[].name tools[].description tools[].parameters tools[].strict "
+        "parallel_tool_calls tool_choice tool_choice.type tool_choice.name",
+        when="function",
+        body={
+            "tools": [_TOOL | {"strict": True}],
+            "parallel_tool_calls": False,
+            "tool_choice": {"type": "function", "name": "f"},
+        },
+        how="As `tools` under `/v1/chat/completions`.",
+        test=_UNIT + "test_tool_choice",
+    ),
+    Request(
+        fields="tool_choice tool_choice.type tool_choice.mode tool_choice.tools",
+        when="allowed_tools",
+        body={"tools": [_TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [_TOOL]}},
+        how="The model sees only these.",
+        test=_UNIT + "test_tool_choice",
+    ),
+    Request(
+        fields="tools[].type",
+        when="all others",
+        body={"tools": [{"type": "web_search"}]},
+        how="Skipped: the model does not see them. The header `x-skipped-tools` of the response has their types.",
+        test=_UNIT + "test_unknown_tools_are_skipped_and_named",
+    ),
+    Request(
+        fields="tool_choice.type",
+        when="hosted tools",
+        body={"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+        test=_REFUSED,
+    ),
+    Request(fields="tools[].defer_loading", body={"tools": [_TOOL | {"defer_loading": True}]}, test=_REFUSED),
+    Request(
+        fields="tools[].allowed_callers",
+        body={"tools": [_TOOL | {"allowed_callers": ["programmatic"]}]},
+        test=_REFUSED,
+    ),
+    Request(
+        fields="text text.format text.format.type text.format.name text.format.description text.format.schema "
+        "text.format.strict text.verbosity",
+        body={"text": {"format": _FORMAT, "verbosity": "low"}},
+        how="`json_schema` and `json_object` are enforced by a grammar; verbosity is given to the chat template.",
+        test=_UNIT + "test_text_format_is_a_constraint",
+    ),
+    Request(
+        fields="reasoning reasoning.effort reasoning.summary reasoning.generate_summary",
+        body={"reasoning": {"effort": "low", "summary": "auto", "generate_summary": "auto"}},
+        how="Effort is given to the chat template. With `summary`, all reasoning is sent as the summary.",
+        test=_UNIT + "test_reasoning_is_the_summary_if_one_is_wanted",
+    ),
+    Request(fields="reasoning.context", body={"reasoning": {"context": "all_turns"}}, test=_REFUSED),
+    Request(fields="reasoning.mode", body={"reasoning": {"mode": "pro"}}, test=_REFUSED),
+    Request(
+        fields="service_tier",
+        body={"service_tier": "flex"},
+        how="`auto`, `default`, `flex`, `priority` and `fast`: the band of the queue.",
+        test=_FIELDS,
+    ),
+    Request(fields="truncation", when="disabled", body={"truncation": "disabled"}, how="The default.", test=_FIELDS),
+    Request(fields="truncation", when="auto", body={"truncation": "auto"}, test=_REFUSED),
+    Request(
+        fields="metadata user safety_identifier prompt_cache_key prompt_cache_retention max_tool_calls client_metadata",
+        body={
+            "metadata": {"a": "b"},
+            "user": "u",
+            "safety_identifier": "s",
+            "prompt_cache_key": "k",
+            "prompt_cache_retention": "in_memory",
+            "max_tool_calls": 1,
+            "client_metadata": {"a": "b"},
+        },
+        how="Accepted and repeated in the response, except `client_metadata`, which Codex sends. "
+        "`max_tool_calls` is about hosted tools.",
+        test=_FIELDS,
+    ),
+    Request(fields="prompt_cache_options", body={"prompt_cache_options": {"mode": "explicit"}}, test=_REFUSED),
+    *(
+        Request(fields=field, body={field: value}, test=_REFUSED)
+        for field, value in (
+            ("access_programs", {"cyber": "standard"}),
+            ("background", True),
+            ("background_options", {"completion_window": "2h"}),
+            ("context_management", [{"type": "compaction"}]),
+            ("conversation", "c"),
+            ("image", {"context_compression": "disabled"}),
+            ("moderation", {"model": "m"}),
+            ("previous_response_id", "r"),
+            ("prompt", {"id": "p"}),
+            ("store", True),
+        )
+    ),
+)
+
+
+def _response(fields: str) -> str:
+    """Return paths of a response, and of one nested in an event."""
+    return " ".join(f"{field} response.{field}" for field in fields.split())
+
+
+def _item(fields: str) -> str:
+    """Return paths of an output item, in a response and in events."""
+    return " ".join(f"output[].{field} response.output[].{field} item.{field}" for field in fields.split())
+
+
+_LOGPROBS = (
+    "logprobs[].token logprobs[].logprob logprobs[].bytes logprobs[].top_logprobs logprobs[].top_logprobs[].token "
+    "logprobs[].top_logprobs[].logprob logprobs[].top_logprobs[].bytes"
+)
+
+_ANSWERS = (
+    Answer(
+        fields=_response(
+            "id object created_at completed_at status model output error incomplete_details incomplete_details.reason"
+        )
+        + " type sequence_number response",
+        how="A response, or the events of a stream, with their names in `event:` lines.",
+        test=_STREAM,
+    ),
+    Answer(
+        fields=_item(
+            "id type status role content content[].type content[].text content[].annotations content[].logprobs"
+        )
+        + " item item_id output_index content_index part part.type part.text part.annotations part.logprobs delta text "
+        "logprobs",
+        how="Messages, in streams with all events of the reference.",
+        test=_STREAM,
+    ),
+    Answer(
+        fields=_item("summary summary[].type summary[].text") + " summary_index",
+        how="Reasoning is in `content`, or in `summary` if the request wants one.",
+        test=_UNIT + "test_reasoning_is_the_summary_if_one_is_wanted",
+    ),
+    Answer(
+        fields=_item("call_id name arguments") + " arguments",
+        how="Function calls.",
+        test=_STREAM,
+    ),
+    Answer(
+        fields=" ".join(
+            (
+                _item(" ".join(f"content[].{field}" for field in _LOGPROBS.split())),
+                *(f"{prefix}{field}" for prefix in ("", "part.") for field in _LOGPROBS.split()),
+            )
+        ),
+        how="If the request asks for them.",
+        test=_UNIT + "test_log_probabilities_of_the_text",
+    ),
+    Answer(
+        fields=_response(
+            "usage usage.input_tokens usage.input_tokens_details usage.input_tokens_details.cached_tokens "
+            "usage.input_tokens_details.cache_write_tokens usage.output_tokens usage.output_tokens_details "
+            "usage.output_tokens_details.reasoning_tokens usage.total_tokens"
+        ),
+        how="At the end. Writing to the cache costs nothing extra.",
+        test=_STREAM,
+    ),
+    Answer(
+        fields=_response(
+            "background frequency_penalty instructions max_output_tokens max_tool_calls metadata metadata.a "
+            "parallel_tool_calls presence_penalty previous_response_id prompt_cache_key reasoning reasoning.effort "
+            "reasoning.summary safety_identifier service_tier store temperature text text.format text.format.type "
+            "text.format.name text.format.description text.format.schema text.format.schema.type "
+            "text.format.schema.properties text.format.schema.required text.format.schema.additionalProperties "
+            "text.format.strict text.verbosity tool_choice tool_choice.type tool_choice.name tool_choice.mode "
+            "tool_choice.tools tool_choice.tools[].type tool_choice.tools[].name tool_choice.tools[].description "
+            "tool_choice.tools[].parameters tool_choice.tools[].parameters.type "
+            "tool_choice.tools[].parameters.properties tool_choice.tools[].parameters.required "
+            "tool_choice.tools[].parameters.additionalProperties tools tools[].type tools[].name tools[].description "
+            "tools[].parameters tools[].parameters.type tools[].parameters.properties tools[].parameters.required "
+            "tools[].parameters.additionalProperties tools[].strict top_logprobs top_p truncation user"
+        ),
+        how="As in the request, or the default.",
+        test=_REPEATED,
+    ),
+    Answer(
+        fields="access_programs conversation image input_transformations moderation prompt prompt_cache_diagnostics "
+        "prompt_cache_options prompt_cache_retention tool_usage",
+        how="About what is refused or has no effect.",
+        test=_REPEATED,
+    ),
+    Answer(
+        fields="error error.message error.type error.param error.code",
+        how="OpenAI's errors. A response that fails later has `code` and `message`.",
+        test=_UNIT + "test_what_is_refused_names_its_field",
+    ),
+)
+
+RESPONSES = Interface(
+    title="OpenAI responses",
+    route="POST /v1/responses",
+    about="Only functions are called; the client runs them.",
+    dialect=lambda query, headers: Responses(),
+    plain={"model": "m", "input": [USER]},
+    requests=_REQUESTS,
+    answers=_ANSWERS,
+)

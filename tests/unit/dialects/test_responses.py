@@ -1,0 +1,439 @@
+"""The Responses dialect: what its bodies become, what it refuses, and how it answers."""
+
+import json
+from typing import Any
+
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from api.dialects.interface import Call, Choice, MessagesMissing, TokenLogprob, Usage
+from api.dialects.responses import Responses
+from api.dialects.responses.render import ResponsesEncoder
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tool, ToolCall
+from tests.support.sdk_types import check_known, checked
+
+TOOL: dict[str, Any] = {"type": "function", "name": "f", "description": "Does it.", "parameters": {"type": "object"}}
+CALL = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "c1",
+    "name": "f",
+    "arguments": '{"a":1}',
+    "status": "completed",
+}
+OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "42"}
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
+SAID = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "Hi!", "annotations": [], "logprobs": []}],
+}
+PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}
+USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
+ID = "0123456789abcdef0123456789abcdef"
+SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+FORMAT = {"type": "json_schema", "name": "s", "schema": SCHEMA, "strict": True}
+_event = TypeAdapter[ResponseStreamEvent](ResponseStreamEvent)
+
+
+def parse(**fields: Any) -> ChatRequest:
+    return Responses().parse(json.dumps({"model": "m", "input": "Hello"} | fields).encode())
+
+
+def refusal(**fields: Any) -> tuple[int, dict[str, str | None]]:
+    """Return status and error of a request that is refused."""
+    body = {name: value for name, value in ({"model": "m", "input": "Hello"} | fields).items() if value is not ...}
+    dialect = Responses()
+    with pytest.raises(RequestRefused) as refused:
+        dialect.parse(json.dumps(body).encode())
+    reply = dialect.error(refused.value.problem)
+    error: dict[str, str | None] = json.loads(reply.body)["error"]
+    return reply.status, error
+
+
+def user(text: str, **fields: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text} | fields
+
+
+def encoder(**fields: Any) -> ResponsesEncoder:
+    return Responses().render(parse(**fields), answer_id=ID, created=7, fingerprint="fp")
+
+
+def events(stream: bytes) -> list[Any]:
+    """Return the typed events, whose names and numbers are right."""
+    found = []
+    for block in stream.decode().removesuffix("\n\n").split("\n\n"):
+        name, data = block.split("\n")
+        event = _event.validate_json(data.removeprefix("data: "), strict=True)
+        check_known(event)
+        assert name == f"event: {event.type}"
+        found.append(event)
+    assert [event.sequence_number for event in found] == list(range(len(found)))
+    return found
+
+
+def test_a_plain_request_has_the_references_defaults() -> None:
+    request = parse()
+    assert (request.model, request.messages) == ("m", (Message(role="user", content="Hello"),))
+    assert (request.sampling, request.defaults) == (Sampling(), Sampling(temperature=1.0, top_p=1.0, top_k=0))
+    assert (request.stream, request.store, request.tier) == (False, False, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "internal"),
+    [
+        ({"temperature": 0.5, "top_p": 0.9}, {"sampling": {"temperature": 0.5, "top_p": 0.9}}),
+        ({"top_p": 0}, {"sampling": {"temperature": 0.0}}),
+        ({"max_output_tokens": 5}, {"sampling": {"max_tokens": 5}}),
+        ({"presence_penalty": 1, "frequency_penalty": 0.5}, {"sampling": {"presence_penalty": 1.0}}),
+        ({"include": ["message.output_text.logprobs"]}, {"sampling": {"logprobs": True}}),
+        ({"top_logprobs": 3}, {"sampling": {"logprobs": True, "top_logprobs": 3}}),
+        ({"stream": True, "stream_options": {"include_obfuscation": False}}, {"stream": True}),
+        ({"user": "u"}, {"user": "u"}),
+        ({"safety_identifier": "u"}, {"user": "u"}),
+        ({"service_tier": "fast"}, {"tier": "priority"}),
+        ({"service_tier": "flex"}, {"tier": "flex"}),
+        ({"reasoning": {"effort": "low", "summary": "auto"}}, {"template": {"reasoning_effort": "low"}}),
+        ({"reasoning": {"effort": "none"}}, {"template": {"enable_thinking": False}}),
+        ({"text": {"verbosity": "low"}}, {"template": {"verbosity": "low"}}),
+        ({"metadata": {"a": "b"}}, {"metadata": (("a", "b"),)}),
+        ({"prompt_cache_key": "k", "prompt_cache_retention": "in_memory", "max_tool_calls": 3}, {}),
+        ({"truncation": "disabled", "background": False, "conversation": None, "client_metadata": {"a": "b"}}, {}),
+        ({"include": ["reasoning.encrypted_content", "web_search_call.action.sources"]}, {}),
+        ({"parallel_tool_calls": False}, {"parallel_tool_calls": False}),
+    ],
+)
+def test_fields_of_a_request(fields: dict[str, Any], internal: dict[str, Any]) -> None:
+    request = parse(**fields)
+    for name, value in internal.items():
+        match name:
+            case "sampling":
+                assert {field: getattr(request.sampling, field) for field in value} == value
+            case "template":
+                assert value.items() <= json.loads(request.template_kwargs or "{}").items()
+            case _:
+                assert getattr(request, name) == value
+
+
+def test_instructions_and_developer_items_become_one_leading_system_message() -> None:
+    request = parse(
+        instructions="Be brief.",
+        input=[
+            user("Hello"),
+            {"role": "developer", "content": [{"type": "input_text", "text": "Use f."}]},
+            SAID,
+            {"type": "message", "role": "system", "content": "Be kind."},
+            user("Bye", id="msg_9", status="completed"),
+        ],
+    )
+    assert request.messages == (
+        Message(role="system", content="Be brief.\n\nUse f.\n\nBe kind."),
+        Message(role="user", content="Hello"),
+        Message(role="assistant", content="Hi!"),
+        Message(role="user", content="Bye"),
+    )
+
+
+def test_the_items_of_a_turn_become_one_message() -> None:
+    request = parse(
+        tools=[TOOL],
+        input=[
+            user("Hello"),
+            THOUGHT,
+            SAID,
+            CALL,
+            CALL | {"call_id": "c2"},
+            {"role": "developer", "content": "In between."},
+            OUTPUT,
+            OUTPUT | {"call_id": "c2", "output": [{"type": "input_text", "text": "43"}, PICTURE]},
+            user("And now?"),
+        ],
+    )
+    calls = (ToolCall(id="c1", name="f", arguments='{"a":1}'), ToolCall(id="c2", name="f", arguments='{"a":1}'))
+    assert request.messages[1:] == (
+        Message(role="user", content="Hello"),
+        Message(role="assistant", content="Hi!", reasoning="Hm.", tool_calls=calls),
+        Message(role="tool", content="42", name="f", tool_call_id="c1"),
+        Message(role="tool", content="43", name="f", tool_call_id="c2"),
+        Message(
+            role="user",
+            content="And now?",
+            images=(Image(at=0, param="input[7].output[1]", low=True, url="data:image/png;base64,AAAA"),),
+        ),
+    )
+
+
+def test_reasoning_by_its_summary_and_calls_of_custom_tools() -> None:
+    request = parse(
+        input=[
+            user("Hello"),
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": None},
+            {"type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": "x"},
+            {"type": "custom_tool_call_output", "call_id": "c1", "output": "done"},
+        ]
+    )
+    assert request.messages[1:] == (
+        Message(
+            role="assistant",
+            reasoning="Hm.",
+            tool_calls=(ToolCall(id="c1", name="patch", arguments='{"input":"x"}'),),
+        ),
+        Message(role="tool", content="done", name="patch", tool_call_id="c1"),
+    )
+
+
+def test_images_of_a_message() -> None:
+    content = [{"type": "input_text", "text": "What is"}, PICTURE, {"type": "input_text", "text": "this?"}]
+    (message,) = parse(input=[{"role": "user", "content": content}]).messages
+    assert message.content == "What isthis?"
+    assert message.images == (Image(at=7, param="input[0].content[1]", low=True, url="data:image/png;base64,AAAA"),)
+
+
+def test_unknown_tools_are_skipped_and_named() -> None:
+    dialect = Responses()
+    namespace = {"type": "namespace", "name": "n", "tools": [TOOL]}
+    more = {"type": "additional_tools", "role": "developer", "tools": [TOOL | {"name": "g"}, {"type": "tool_search"}]}
+    body = {"model": "m", "input": [more, user("Hi")], "tools": [{"type": "web_search"}, TOOL, namespace, namespace]}
+    request = dialect.parse(json.dumps(body).encode())
+    assert dialect.skipped_tools == ("web_search", "namespace", "tool_search")
+    assert [tool.name for tool in request.tools] == ["f", "g"]
+    assert request.tools[0] == Tool(name="f", description="Does it.", parameters='{"type":"object"}')
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("none", ("none", None, ["f", "g"])),
+        ("required", ("required", None, ["f", "g"])),
+        ({"type": "function", "name": "f"}, ("required", "f", ["f", "g"])),
+        (
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "g"}]},
+            ("required", None, ["g"]),
+        ),
+    ],
+)
+def test_tool_choice(choice: Any, expected: tuple[str, str | None, list[str]]) -> None:
+    request = parse(tools=[TOOL, TOOL | {"name": "g", "strict": True, "parameters": SCHEMA}], tool_choice=choice)
+    assert (request.tool_choice, request.named_tool, [tool.name for tool in request.tools]) == expected
+
+
+def test_text_format_is_a_constraint() -> None:
+    assert parse(text={"format": {"type": "text"}}).constraint is None
+    assert parse(text={"format": {"type": "json_object"}}).constraint == Constraint(
+        kind="json_object", param="text.format"
+    )
+    assert parse(text={"format": FORMAT}).constraint == Constraint(
+        kind="json_schema", value=json.dumps(SCHEMA, separators=(",", ":")), param="text.format.schema"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
+        ({"prompt": {"id": "p"}}, "prompt", "unsupported_parameter"),
+        ({"truncation": "auto"}, "truncation", "unsupported_value"),
+        ({"reasoning": {"mode": "pro"}}, "reasoning.mode", "unsupported_value"),
+        ({"reasoning": {"context": "all_turns"}}, "reasoning.context", "unsupported_value"),
+        ({"service_tier": "scale"}, "service_tier", "unsupported_value"),
+        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation", None),
+        ({"input": [user("a"), {"type": "web_search_call"}]}, "input[1].type", "invalid_value"),
+        ({"input": [{"role": "critic", "content": "a"}]}, "input[0].role", "invalid_value"),
+        ({"input": [user([{"type": "output_text", "text": "a"}])]}, "input[0].content[0].type", "invalid_value"),  # type: ignore[arg-type]
+        ({"input": [user([{"type": "input_image", "file_id": "f"}])]}, "input[0].content[0].file_id", None),  # type: ignore[arg-type]
+        ({"input": [user([{"type": "input_image"}])]}, "input[0].content[0].image_url", None),  # type: ignore[arg-type]
+        ({"input": [user([{"type": "input_file", "file_id": "f"}])]}, "input.[0].content.[0].type", None),  # type: ignore[arg-type]
+        ({"input": [user("a"), OUTPUT]}, "input[1].call_id", None),
+        ({"input": [user("a"), CALL]}, "input[1]", None),
+        ({"input": []}, "input", "empty_array"),
+        ({"input": 7}, "input", "invalid_type"),
+        ({"tools": [TOOL | {"name": "a b"}]}, "tools[0].name", "invalid_value"),
+        ({"tools": [TOOL | {"strict": True}]}, "tools[0].parameters", "invalid_function_parameters"),
+        ({"tools": [TOOL | {"defer_loading": True}]}, "tools[0].defer_loading", "unsupported_parameter"),
+        ({"tools": [{"name": "f"}]}, "tools[0].type", "missing_required_parameter"),
+        ({"tools": [{"type": "a\nb"}]}, "tools[0].type", "invalid_value"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice", None),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "g"}}, "tool_choice", None),
+        ({"tools": [TOOL], "tool_choice": {"type": "web_search"}}, "tool_choice.type", "invalid_value"),
+        ({"text": {"format": FORMAT | {"schema": {"type": "object"}}}}, "text.format.schema", "invalid_json_schema"),
+        ({"model": ""}, None, None),
+        ({"max_output_tokens": 0}, "max_output_tokens", "integer_below_min_value"),
+    ],
+)
+def test_what_is_refused_names_its_field(fields: dict[str, Any], param: str | None, code: str | None) -> None:
+    status, error = refusal(**fields)
+    assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
+    if code is not None:
+        assert error["code"] == code
+
+
+def test_a_body_without_input_names_its_model() -> None:
+    with pytest.raises(MessagesMissing) as missing:
+        Responses().parse(b'{"model": "m"}')
+    assert (missing.value.model, missing.value.problem.param) == ("m", "input")
+    assert refusal(input=..., temperature=...)[1]["param"] == "input"
+
+
+def test_a_problem_of_the_whole_conversation_names_the_input() -> None:
+    reply = Responses().error(Problem(kind=ProblemKind.CONTEXT_LENGTH, message="Too long."))
+    assert json.loads(reply.body)["error"]["param"] == "input"
+
+
+def test_a_stream_of_items() -> None:
+    encoding = encoder(instructions="Be brief.", tools=[TOOL], stream=True, metadata={"a": "b"})
+    stream = encoding.opening(0) + encoding.reasoning(0, "H") + encoding.reasoning(0, "m.")
+    stream += encoding.content(0, "Hi") + encoding.content(0, "!")
+    stream += encoding.call(0, 0, "x", "f") + encoding.arguments(0, 0, '{"a"') + encoding.arguments(0, 0, ":1}")
+    stream += encoding.closing(0, "tool_calls") + encoding.usage(USAGE) + encoding.done
+    found = events(stream)
+    assert [event.type.removeprefix("response.") for event in found] == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "reasoning_text.delta",
+        "reasoning_text.delta",
+        "reasoning_text.done",
+        "content_part.done",
+        "output_item.done",
+        "output_item.added",
+        "content_part.added",
+        "output_text.delta",
+        "output_text.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "output_item.added",
+        "function_call_arguments.delta",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "output_item.done",
+        "completed",
+    ]
+    assert (found[0].response.status, found[0].response.output) == ("in_progress", [])
+    response = found[-1].response
+    assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
+    assert [event.item for event in found if event.type == "response.output_item.done"] == response.output
+    assert [event.output_index for event in found if event.type == "response.output_item.done"] == [0, 1, 2]
+    assert (response.status, response.instructions, response.metadata) == ("completed", "Be brief.", {"a": "b"})
+    assert response.output_text == "Hi!"
+    usage = response.usage
+    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (9, 5, 14)
+    assert (usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens) == (3, 2)
+    # What is stored is what was sent.
+    assert checked(Response, encoding.completion([], USAGE)) == response
+
+
+def test_a_whole_response_equals_a_streamed_one() -> None:
+    fields = {"tools": [TOOL], "max_output_tokens": 9, "tool_choice": {"type": "function", "name": "f"}}
+    choice = Choice(
+        index=0,
+        text="Hi!",
+        reason="tool_calls",
+        reasoning="Hm.",
+        calls=(Call(id="x", name="f", arguments="{}"),),
+    )
+    whole = checked(Response, encoder(**fields).completion([choice], USAGE))
+    encoding = encoder(**fields)
+    stream = encoding.opening(0) + encoding.reasoning(0, "Hm.") + encoding.content(0, "Hi!")
+    stream += encoding.call(0, 0, "y", "f") + encoding.arguments(0, 0, "{}")
+    stream += encoding.closing(0, "tool_calls") + encoding.usage(USAGE)
+    assert events(stream)[-1].response.model_copy(update={"completed_at": None}) == whole.model_copy(
+        update={"completed_at": None}
+    )
+    assert (whole.id, whole.created_at, whole.max_output_tokens) == (f"resp_{ID}", 7, 9)
+    assert len({item.id for item in whole.output}) == 3
+
+
+def test_a_response_cut_by_length_is_incomplete() -> None:
+    encoding = encoder()
+    found = events(
+        encoding.opening(0) + encoding.content(0, "Hi") + encoding.closing(0, "length") + encoding.usage(USAGE)
+    )
+    assert found[-1].type == "response.incomplete"
+    response = found[-1].response
+    assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert (response.output[0].status, response.completed_at) == ("incomplete", None)
+
+
+def test_a_failed_stream_ends_with_the_failed_response() -> None:
+    encoding = encoder()
+    problem = Problem(kind=ProblemKind.TIMEOUT, message="Too late.")
+    found = events(encoding.opening(0) + encoding.content(0, "Hi") + encoding.failure(problem))
+    response = found[-1].response
+    assert (found[-1].type, response.status) == ("response.failed", "failed")
+    assert (response.error.code, response.error.message) == ("server_error", "Too late.")
+    assert (response.output[0].content[0].text, response.output[0].status) == ("Hi", "incomplete")
+
+
+def test_an_empty_answer_is_an_empty_message() -> None:
+    encoding = encoder()
+    found = events(encoding.opening(0) + encoding.closing(0, "stop") + encoding.usage(USAGE))
+    assert [item.type for item in found[-1].response.output] == ["message"]
+    assert found[-1].response.output_text == ""
+
+
+def test_reasoning_is_the_summary_if_one_is_wanted() -> None:
+    encoding = encoder(reasoning={"summary": "auto"})
+    found = events(
+        encoding.opening(0)
+        + encoding.reasoning(0, "Hm.")
+        + encoding.content(0, "Hi")
+        + encoding.closing(0, "stop")
+        + encoding.usage(USAGE)
+    )
+    assert [event.type.removeprefix("response.") for event in found[2:8]] == [
+        "output_item.added",
+        "reasoning_summary_part.added",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
+        "output_item.done",
+    ]
+    assert found[-1].response.output[0].summary[0].text == "Hm."
+
+
+def test_log_probabilities_of_the_text() -> None:
+    encoding = encoder(include=["message.output_text.logprobs"])
+    token = TokenLogprob(b"Hi", -0.5)
+    found = events(
+        encoding.opening(0) + encoding.content(0, "Hi", [token]) + encoding.closing(0, "stop") + encoding.usage(USAGE)
+    )
+    (delta,) = (event for event in found if event.type == "response.output_text.delta")
+    assert [(one.token, one.logprob) for one in delta.logprobs] == [("Hi", -0.5)]
+    text = found[-1].response.output[0].content[0]
+    assert [(one.token, one.bytes) for one in text.logprobs] == [("Hi", [72, 105])]
+
+
+def test_a_response_repeats_its_request() -> None:
+    sent = {
+        "instructions": "Be brief.",
+        "max_output_tokens": 9,
+        "metadata": {"a": "b"},
+        "parallel_tool_calls": False,
+        "prompt_cache_key": "k",
+        "reasoning": {"effort": "low", "summary": None},
+        "safety_identifier": "s",
+        "service_tier": "flex",
+        "temperature": 0.5,
+        "top_p": 0.5,
+        "tool_choice": {"type": "function", "name": "f"},
+        "top_logprobs": 2,
+        "truncation": "disabled",
+        "user": "u",
+        "max_tool_calls": 2,
+        "background": False,
+    }
+    document = json.loads(
+        encoder(**sent, tools=[TOOL], text={"format": FORMAT}).completion(
+            [Choice(index=0, text="Hi!", reason="stop", logprobs=())], USAGE
+        )
+    )
+    assert {name: document[name] for name in sent} == sent
+    assert document["tools"] == [TOOL | {"strict": False}]
+    assert document["text"] == {"format": FORMAT | {"description": None}, "verbosity": "medium"}
+    assert (document["object"], document["error"], document["incomplete_details"]) == ("response", None, None)

@@ -48,7 +48,11 @@ async def check_key() -> None:
     Raises :class:`RequestRefused`.
     """
     parts = context()
-    if request.path in OPEN_PATHS or (request.path == METRICS_PATH and parts.settings.open_metrics):
+    if (
+        request.path in OPEN_PATHS
+        or request.path in parts.page
+        or (request.path == METRICS_PATH and parts.settings.open_metrics)
+    ):
         return
     current_exchange().key = await parts.admission.identify(request.headers)
 

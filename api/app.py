@@ -17,7 +17,7 @@ from api.dialects.azure import Azure
 from api.dialects.responses import Responses
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
-from api.routes import azure, chat, files, fleet, models, operations, stored, tokens
+from api.routes import azure, chat, files, fleet, models, operations, stored, tokens, web
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
@@ -46,9 +46,10 @@ def create_app(parts: Context) -> Quart:
     app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_request_body
     # Prevents redirects of paths such as '/v1//models', which would contain the Host header.
     app.url_map.merge_slashes = False
-    for routes in (chat, tokens, stored, files, models, azure, fleet, operations):
+    for routes in (chat, tokens, stored, files, models, azure, fleet, operations, web):
         app.register_blueprint(routes.blueprint)
     app.before_request(check_host)
+    app.before_request(_answer_preflight)
     app.before_request(check_connection)
     app.before_request(check_key)
     app.before_request(_know_models)
@@ -57,6 +58,16 @@ def create_app(parts: Context) -> Quart:
     app.register_error_handler(HTTPException, _on_http_error)
     app.register_error_handler(Exception, _on_failure)
     return app
+
+
+async def _answer_preflight() -> Response | None:
+    """Answer a browser that asks whether a page of an allowed origin may send its request. It sends no key yet."""
+    cross_origin = context().cross_origin
+    if not cross_origin.is_preflight(request.method, request.headers):
+        return None
+    response = Response(status=204)
+    response.headers.update(cross_origin.preflight_headers(request.headers))
+    return response
 
 
 async def _know_models() -> None:
@@ -70,6 +81,10 @@ async def _know_models() -> None:
 async def _add_headers(response: Response) -> Response:
     exchange = current_exchange()
     exchange.status = response.status_code
+    cross_origin = context().cross_origin
+    if cross_origin.enabled:
+        response.vary.add("origin")
+        response.headers.update(cross_origin.response_headers(request.headers))
     if exchange.chat is not None:
         response.headers.update(exchange.chat.headers)
     response.headers["x-request-id"] = exchange.id

@@ -1,6 +1,7 @@
 """The replica's parts that routes use, constructed once per process."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -9,6 +10,7 @@ from quart import Quart, current_app
 
 from api.admission import Admission
 from api.completion_recovery import CompletionRecovery
+from api.cross_origin import CrossOrigin
 from api.directory import Directory
 from api.draining import Draining
 from api.files import FileStore
@@ -24,8 +26,10 @@ from api.media.holds import MediaHolds
 from api.metrics import Metrics
 from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
+from api.queue_events import QueueEvents
 from api.relay import Relay
 from api.stored import CompletionStore
+from api.web_page import PageFile
 from api.worker_watch import WorkerWatch
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
@@ -64,6 +68,10 @@ class Context:
     metrics: Metrics
     first_token_times: FirstTokenTimes
     fleet: FleetWatch
+    queue_events: QueueEvents
+    cross_origin: CrossOrigin
+    page: Mapping[str, PageFile]
+    """The web page's files by URL path."""
 
 
 def context() -> Context:

@@ -14,6 +14,7 @@ import uvicorn
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from api import web_page
 from api.admission import Admission
 from api.app import create_app
 from api.bodies import LARGE_BODIES
@@ -21,6 +22,7 @@ from api.completion_recovery import CompletionRecovery
 from api.connection import DRAIN_FACTOR, Bounds, connection_type
 from api.connection_limits import ConnectionLimits, most_connections
 from api.context import Context
+from api.cross_origin import CrossOrigin
 from api.directory import Directory
 from api.draining import Draining
 from api.files import FileStore
@@ -44,6 +46,7 @@ from api.metrics import Metrics
 from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
 from api.outbox import Outbox
+from api.queue_events import QueueEvents
 from api.relay import Relay
 from api.stored import CompletionStore
 from api.tune_gc import tune_gc
@@ -179,6 +182,9 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
         completion_recovery=completion_recovery,
         metrics=Metrics(directory, relay, queues, first_token_times),
         first_token_times=first_token_times,
+        queue_events=QueueEvents(queues, directory),
+        cross_origin=CrossOrigin(settings.cors_origins.split(",")),
+        page=web_page.load(enabled=settings.web),
         fleet=FleetWatch(redis, directory, replica=replica, lease=settings.lease),
         files=FileStore(redis, FilesFolder(redis, settings.files_dir), limit=settings.max_files),
     )

@@ -188,6 +188,11 @@ def _paths() -> dict[str, Any]:
         "/metrics": {
             "get": _operation("metrics", "Prometheus metrics.", ok={"text/plain": {"schema": {"type": "string"}}})
         },
+        "/": {"get": _operation("page", "The web page.", ok=_PAGE, errors=(404,))},
+        "/web/{file}": {
+            "get": _operation("pageFile", "A file of the web page.", ok=_PAGE, errors=(404,)),
+            "parameters": [_in_path("file")],
+        },
         "/openapi.json": {"get": _operation("openapi", "This document.")},
     }
 
@@ -278,6 +283,8 @@ def _operation(
         }
     return operation
 
+
+_PAGE = {kind: {"schema": {"type": "string"}} for kind in ("text/html", "text/javascript", "text/css")}
 
 _FLEET = {_JSON: {"schema": {"$ref": _REFERENCE.format(model="FleetDocument")}}}
 

@@ -11,6 +11,7 @@ import time
 
 from api.access import METRICS_PATH, OPEN_PATHS
 from api.http_exchange import HttpExchange
+from api.web_page import FOLDER
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +24,8 @@ _MOST = 128
 
 
 def write(exchange: HttpExchange) -> None:
-    """Log the line of a finished exchange at level INFO."""
-    if exchange.path in UNLOGGED or not logger.isEnabledFor(logging.INFO):
+    """Log the line of a finished exchange at level INFO. Files of the web page have none."""
+    if exchange.path in UNLOGGED or exchange.path.startswith(FOLDER) or not logger.isEnabledFor(logging.INFO):
         return
     now = time.monotonic()
     fields: dict[str, object] = {

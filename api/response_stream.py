@@ -95,14 +95,18 @@ class ResponseStream:
         for choice_stream in self.choices:
             choice_stream.fail(problem)
 
+    async def first(self) -> Event:
+        """Wait for the first event, and leave it in the stream."""
+        while not self._events:
+            await self._arrived.wait()
+        return self._events[0][1]
+
     async def started(self) -> Started:
         """Wait for the first event, and leave it in the stream.
 
         Raises :class:`RequestRefused` when the request was rejected or failed before it started.
         """
-        while not self._events:
-            await self._arrived.wait()
-        event = self._events[0][1]
+        event = await self.first()
         if isinstance(event, Rejected | Failed):
             raise RequestRefused(event.problem)
         if not isinstance(event, Started):

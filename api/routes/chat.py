@@ -1,6 +1,6 @@
 """Chat routes: parse the body by the dialect, accept the request, encode the response stream."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from quart import Blueprint, Response, request
 
@@ -10,11 +10,15 @@ from api.bodies import body_too_large, media_body
 from api.chat_exchange import ChatExchange
 from api.connection_extension import connection_extension
 from api.context import Context, context
-from api.dialects.interface import Choice, MessagesMissing, ResponseEncoder
+from api.dialects.interface import Choice, Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
 from api.http_exchange import HttpExchange, current_exchange
+from api.queue_events import HEADER
+from shared.protocol.events import Event, Started
 
 blueprint = Blueprint("chat", __name__)
+
+Writer = Callable[[bytes], bool]
 
 STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -37,12 +41,13 @@ async def chat_completions() -> Response:
     exchange.chat = chat = await _parsed(parts, exchange)
     # A streamed response outlives this function. The HTTP exchange does not.
     await exchange.enter(chat)
-    started = await chat.stream.started()
-    encoder = exchange.dialect.render(
-        chat.request, answer_id=chat.id, created=int(chat.accepted), fingerprint=started.fingerprint
-    )
+    if chat.request.stream and request.headers.get(HEADER, "").lower() == "true":
+        response = Response(_announced(parts, exchange.dialect, chat, _writer()), headers=STREAM_HEADERS)
+        response.timeout = None
+        return response
+    encoder = _encoder(exchange.dialect, chat, await chat.stream.started())
     if chat.request.stream:
-        response = Response(_streamed(chat, encoder), headers=STREAM_HEADERS)
+        response = Response(_streamed(chat, encoder, _writer()), headers=STREAM_HEADERS)
     else:
         whole = encoder.completion(await collect(chat.stream, chat.request, chat.recorder), chat.recorder.usage())
         await chat.store(whole)
@@ -76,16 +81,36 @@ async def _parsed(parts: Context, exchange: HttpExchange) -> ChatExchange:
     )
 
 
-def _streamed(chat: ChatExchange, encoder: ResponseEncoder) -> AsyncIterator[bytes]:
+def _encoder(dialect: Dialect, chat: ChatExchange, first: Event) -> ResponseEncoder:
+    fingerprint = first.fingerprint if isinstance(first, Started) else ""
+    return dialect.render(chat.request, answer_id=chat.id, created=int(chat.accepted), fingerprint=fingerprint)
+
+
+def _writer() -> Writer | None:
+    """Return the function that writes directly to the connection of the current request, if its server has one."""
+    connection = connection_extension(request)
+    return connection["write_chunk"] if connection is not None else None
+
+
+async def _announced(
+    parts: Context, dialect: Dialect, chat: ChatExchange, write: Writer | None
+) -> AsyncIterator[bytes]:
+    """Yield queue events until the first event from a worker, then the stream."""
+    async for comment in parts.queue_events.until_started(chat.stream):
+        yield comment
+    async for piece in _streamed(chat, _encoder(dialect, chat, await chat.stream.first()), write):
+        yield piece
+
+
+def _streamed(chat: ChatExchange, encoder: ResponseEncoder, write: Writer | None) -> AsyncIterator[bytes]:
     async def store(choices: list[Choice]) -> None:
         await chat.store(encoder.completion(choices, chat.recorder.usage()))
 
-    connection = connection_extension(request)
     return stream(
         chat.stream,
         chat.request,
         encoder,
         chat.recorder,
         on_whole=store if chat.is_stored else None,
-        write=connection["write_chunk"] if connection is not None else None,
+        write=write,
     )

@@ -135,7 +135,8 @@ async def _find(file_id: str) -> FileRecord:
 def _refuse_other_sites() -> None:
     """Refuse forms that a web page of another site sends. Browsers send forms across origins without asking first."""
     origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+    own = origin is None or origin.partition("://")[2] == request.headers.get("host")
+    if not own and not context().cross_origin.allows(origin):
         raise refuse(ProblemKind.FORBIDDEN, "Web pages of other sites can't upload files.", code="origin_not_allowed")
 
 

@@ -150,6 +150,12 @@ class ApiSettings(Settings):
         description="Comma-separated host names that clients may use in addition to IP addresses, or '*' for any; "
         "empty allows only loopback names on a loopback address, and any name elsewhere.",
     )
+    cors_origins: str = Field(
+        "",
+        description="Comma-separated origins of web pages that may use this API from browsers, such as "
+        "'https://app.example.org', or '*' for any; empty allows none but the API's own page.",
+    )
+    web: bool = Field(True, description="Serve the web page at /.")
     worker_grace: NonNegativeFloat = Field(
         10.0,
         description="Time that accepted requests wait for a worker after the last one has gone, in seconds; then they "

@@ -238,6 +238,11 @@ class JobQueue:
         await self.redis.zrem(self._inflight, job)
         await self.redis.delete(*(prefix.encode() + job for prefix in PREFIXES))
 
+    async def place(self, job: str) -> int | None:
+        """Return the number of jobs ahead of a waiting ``job``; ``None`` when it does not wait."""
+        place: int | None = await self.redis.zrank(self._queue, job)
+        return place
+
     async def depth(self) -> tuple[int, int]:
         """Return the numbers of waiting and claimed jobs."""
         async with self.redis.pipeline(transaction=False) as pipe:

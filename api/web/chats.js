@@ -1,0 +1,121 @@
+// The conversations of this browser and what a user does with them: send, stop, retry, edit, branch.
+
+import { completion } from "./running.js";
+import * as tree from "./conversation.js";
+import { observable, recall, remember } from "./state.js";
+import { deleteConversation, loadConversations, saveConversation } from "./storage.js";
+
+const SAVE_MS = 1000;
+
+// {list: conversations, newest first; current: id of the shown one; notice: what to tell the user}
+export const chats = observable({ list: [], current: "", notice: "" });
+
+const unsaved = new Map();
+
+export const current = () => chats.get().list.find(({ id }) => id === chats.get().current);
+
+const find = (id) => chats.get().list.find((one) => one.id === id);
+
+export function notify(notice) {
+  chats.set({ ...chats.get(), notice });
+}
+
+function keep(conversation) {
+  const { list } = chats.get();
+  chats.set({ ...chats.get(), list: list.map((one) => (one.id === conversation.id ? conversation : one)) });
+  if (unsaved.has(conversation.id)) return;
+  const save = () => {
+    unsaved.delete(conversation.id);
+    const newest = find(conversation.id);
+    if (newest && Object.keys(newest.messages).length) saveConversation(newest);
+  };
+  unsaved.set(conversation.id, setTimeout(save, SAVE_MS));
+}
+
+export async function loadChats() {
+  const kept = await loadConversations();
+  chats.set({ ...chats.get(), list: [...chats.get().list, ...kept] });
+  if (!chats.get().list.length) startChat();
+  else if (!current()) chats.set({ ...chats.get(), current: chats.get().list[0].id });
+}
+
+export function startChat() {
+  const started = tree.newConversation(recall("settings", {}));
+  const list = chats.get().list.filter((one) => Object.keys(one.messages).length);
+  chats.set({ list: [started, ...list], current: started.id, notice: "" });
+}
+
+export function showChat(id) {
+  chats.set({ ...chats.get(), current: id, notice: "" });
+}
+
+export function removeChat(id) {
+  for (const message of Object.values(find(id)?.messages ?? {})) stop(message.id, id);
+  deleteConversation(id);
+  const list = chats.get().list.filter((one) => one.id !== id);
+  chats.set({ ...chats.get(), list, current: chats.get().current === id ? (list[0]?.id ?? "") : chats.get().current });
+  if (!list.length) startChat();
+}
+
+export function configure(fields) {
+  const changed = { ...current(), settings: { ...current().settings, ...fields } };
+  remember("settings", changed.settings);
+  keep(changed);
+}
+
+const running = new Map();
+
+const place = (message, conversation) => `${conversation} ${message}`;
+
+export const isRunning = (message) => running.has(place(message, chats.get().current));
+
+// Asks for an answer to the message `question` of the current conversation.
+function answer(question) {
+  const chat = chats.get().current;
+  let body;
+  try {
+    body = tree.requestBody(current(), question);
+  } catch (error) {
+    if (!(error instanceof tree.SettingsError)) throw error;
+    notify(error.message);
+    return;
+  }
+  if (!body.model) {
+    notify("No model is served now.");
+    return;
+  }
+  notify("");
+  const [grown, id] = tree.added(current(), question, { role: "assistant", text: "", model: body.model, body });
+  keep(grown);
+  const show = (fields) => {
+    const conversation = find(chat);
+    if (conversation) keep(tree.changed(conversation, id, fields));
+  };
+  const stopping = new AbortController();
+  running.set(place(id, chat), stopping);
+  completion(body, stopping.signal, show, () => find(chat)?.messages[id]).finally(() => {
+    running.delete(place(id, chat));
+    show({});
+  });
+}
+
+export function send(text, images) {
+  const [grown, id] = tree.added(current(), tree.lastId(current()), { role: "user", text, images });
+  keep(grown);
+  answer(id);
+}
+
+export function stop(message, conversation = chats.get().current) {
+  running.get(place(message, conversation))?.abort();
+}
+
+export const retry = (message) => answer(current().messages[message].parent);
+
+export function edit(message, text) {
+  const { parent, images } = current().messages[message];
+  const [grown, id] = tree.added(current(), parent, { role: "user", text, images });
+  keep(grown);
+  answer(id);
+}
+
+export const branch = (message) => keep(tree.choose(current(), message));

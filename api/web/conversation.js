@@ -1,0 +1,125 @@
+// Conversations: trees of messages, of which one path is shown. Editing and retrying add branches; nothing is lost.
+
+const ROOT = "";
+
+export const DEFAULTS = {
+  model: "",
+  system: "",
+  temperature: "",
+  maxTokens: "",
+  seed: "",
+  schema: "",
+  tools: "",
+  tier: "",
+};
+
+export function newConversation(settings = {}) {
+  const now = Date.now();
+  return {
+    id: crypto.randomUUID ? crypto.randomUUID() : `${now}-${Math.random().toString(36).slice(2)}`,
+    title: "New conversation",
+    created: now,
+    updated: now,
+    settings: { ...DEFAULTS, ...settings },
+    messages: {},
+    shown: {},
+    next: 1,
+  };
+}
+
+// Returns the conversation with another message below the message `parent`, shown from now on.
+export function added(conversation, parent, message) {
+  const id = String(conversation.next);
+  const titled = message.role === "user" && !Object.keys(conversation.messages).length;
+  const title = titled ? message.text.trim().slice(0, 60) || "Image" : conversation.title;
+  const changed = {
+    ...conversation,
+    title,
+    updated: Date.now(),
+    next: conversation.next + 1,
+    messages: { ...conversation.messages, [id]: { ...message, id, parent } },
+    shown: { ...conversation.shown, [parent]: id },
+  };
+  return [changed, id];
+}
+
+export function changed(conversation, id, fields) {
+  const message = conversation.messages[id];
+  if (!message) return conversation;
+  return { ...conversation, messages: { ...conversation.messages, [id]: { ...message, ...fields } } };
+}
+
+export function siblings(conversation, id) {
+  const { parent } = conversation.messages[id];
+  return Object.values(conversation.messages).filter((message) => message.parent === parent).map(({ id }) => id);
+}
+
+export function choose(conversation, id) {
+  const { parent } = conversation.messages[id];
+  return { ...conversation, shown: { ...conversation.shown, [parent]: id } };
+}
+
+// Returns the shown messages in order.
+export function path(conversation) {
+  const found = [];
+  for (let id = conversation.shown[ROOT]; id; id = conversation.shown[id]) found.push(conversation.messages[id]);
+  return found;
+}
+
+export function lastId(conversation) {
+  return path(conversation).at(-1)?.id ?? ROOT;
+}
+
+// Returns the messages above `id`, in order, and that message itself.
+export function upTo(conversation, id) {
+  const found = [];
+  for (let at = id; at; at = conversation.messages[at].parent) found.unshift(conversation.messages[at]);
+  return found;
+}
+
+export class SettingsError extends Error {}
+
+function number(text, name) {
+  if (text === "") return undefined;
+  const value = Number(text);
+  if (Number.isNaN(value)) throw new SettingsError(`${name} is not a number.`);
+  return value;
+}
+
+function json(text, name) {
+  if (!text.trim()) return undefined;
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new SettingsError(`${name}: ${error.message}`);
+  }
+}
+
+function content({ text, images = [] }) {
+  if (!images.length) return text;
+  const parts = images.map((url) => ({ type: "image_url", image_url: { url } }));
+  return text ? [...parts, { type: "text", text }] : parts;
+}
+
+// Returns the request body for the answer to the message `id`. Raises SettingsError.
+export function requestBody(conversation, id) {
+  const { settings } = conversation;
+  const messages = upTo(conversation, id)
+    .filter((message) => message.role === "user" || message.text)
+    .map((message) => ({ role: message.role, content: content(message) }));
+  if (settings.system.trim()) messages.unshift({ role: "system", content: settings.system });
+  const schema = json(settings.schema, "The JSON schema");
+  const body = {
+    model: settings.model,
+    messages,
+    temperature: number(settings.temperature, "The temperature"),
+    max_completion_tokens: number(settings.maxTokens, "The maximum number of tokens"),
+    seed: number(settings.seed, "The seed"),
+    tools: json(settings.tools, "The tools"),
+    service_tier: settings.tier || undefined,
+    response_format: schema && { type: "json_schema", json_schema: { name: "answer", schema, strict: true } },
+    stream: true,
+    stream_options: { include_usage: true },
+  };
+  return JSON.parse(JSON.stringify(body));
+}

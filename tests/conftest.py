@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import os
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from tests.security.effort import FACTOR
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
-    from xdist.scheduler import LoadGroupScheduling
+    from xdist.scheduler import LoadFileScheduling
 
 # Machines differ in speed, and no test asserts times.
 # `make test` tries the same cases each time, `make faults` new ones.
@@ -24,14 +25,6 @@ settings.load_profile("any-machine")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests of the real model's fleet in one process of pytest-xdist: starting one takes long."""
-    for item in items:
-        if "real_fleet" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("real_fleet"))
-    items[:] = _ordered(items)
-
-
-def _ordered(items: list[pytest.Item]) -> list[pytest.Item]:
     """Alternate files that keep all CPUs busy with the model and files that often wait; the short unit tests come last.
 
     So processes of pytest-xdist seldom all compute or all wait, and end at about the same time.
@@ -44,17 +37,23 @@ def _ordered(items: list[pytest.Item]) -> list[pytest.Item]:
     waiting = [file for file in files if file not in {*busy, *short}]
     pairs = zip_longest(busy, waiting)
     order = [*(file for pair in pairs for file in pair if file), *short]
-    return [item for file in order for item in files[file]]
+    items[:] = [item for file in order for item in files[file]]
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadGroupScheduling":
-    """Keep all other tests of a file together too, for the fixtures that they share."""
-    from xdist.scheduler import LoadGroupScheduling
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadFileScheduling":
+    """Run all files with the real model's fleet in one process, because a fleet takes long to start."""
+    from xdist.scheduler import LoadFileScheduling
 
-    class Scheduler(LoadGroupScheduling):  # type: ignore[misc] # xdist has no type hints
+    class Scheduler(LoadFileScheduling):  # type: ignore[misc] # xdist has no type hints
         def _split_scope(self, nodeid: str) -> str:
-            group: str = super()._split_scope(nodeid)
-            return group.partition("::")[0]
+            file: str = super()._split_scope(nodeid)
+            return "real_fleet" if _names_the_real_fleet(config.rootpath / file) else file
 
     return Scheduler(config, log)
+
+
+@cache
+def _names_the_real_fleet(file: Path) -> bool:
+    # The process that schedules knows the names of tests, not their fixtures.
+    return "real_fleet" in file.read_text()

@@ -48,7 +48,7 @@ class ModelLookup:
 
         All workers of a model share one queue, so all of them must have access to logits.
         """
-        param = request.sampling.logits_param
+        param = request.logits_param
         if param is not None and not self._directory.fleet.has_logits(request.model):
             raise logits_refused(param)
 

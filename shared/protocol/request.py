@@ -192,6 +192,13 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return tuple(image for message in self.messages for image in message.images)
 
     @property
+    def logits_param(self) -> str | None:
+        """The first field that only a worker with access to its model's logits can serve; None if there is none."""
+        param = self.sampling.logits_param
+        # Plain completions have one field for both.
+        return "logprobs" if param == "top_logprobs" and self.prompts else param
+
+    @property
     def single_call(self) -> bool:
         """Whether a choice has at most one tool call: parallel calls are disabled, or a function is named."""
         return not self.parallel_tool_calls or self.named_tool is not None

@@ -72,7 +72,7 @@ def test_one_worker_without_logits_is_enough_to_refuse(running: Fleet) -> None:
         status, _, answer = running.request("POST", "/v1/completions", body)
         return status, json.loads(answer)
 
-    wishes: dict[str, Any] = {"logit_bias": {"5": 1}, "prompt_logprobs": 1, "bad_words": ["a"]}
+    wishes: dict[str, Any] = {"logit_bias": {"5": 1}, "prompt_logprobs": 1, "bad_words": ["a"], "logprobs": 1}
     worker(running)
     for field, value in wishes.items():
         assert ask(**{field: value})[0] == 200

@@ -58,6 +58,7 @@ format: $(VENV)/.dev ## format the code
 
 docs: $(VENV)/.dev ## write the parts of the documentation that come from the code
 	@$(BIN)/python -m cli.settings_table docs/settings.md compose.yaml
+	@$(BIN)/python -m cli.metrics_table docs/metrics.md
 	@$(BIN)/python -m tests.compatibility
 
 # dev.txt holds every package; the others are parts of it, with the same versions.

@@ -134,6 +134,7 @@ class ChatExchange:
             self.request, self.recorder, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout
         )
         self.accepted = time.time()
+        self.recorder.queued = time.monotonic()
 
     async def _register(self) -> None:
         """Register the pending completion, so that the response is stored even if this replica dies."""

@@ -180,7 +180,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
         worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
         stored=stored,
         completion_recovery=completion_recovery,
-        metrics=Metrics(directory, relay, queues, first_token_times),
+        metrics=Metrics(directory, relay, queues, loader, first_token_times, vllm_names=settings.vllm_metric_names),
         first_token_times=first_token_times,
         queue_events=QueueEvents(queues, directory),
         cross_origin=CrossOrigin(settings.cors_origins.split(",")),

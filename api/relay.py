@@ -12,9 +12,10 @@ import time
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from api.latency_histogram import LatencyHistogram
 from api.response_stream import ChoiceStream, ResponseStream
 from shared.protocol.errors import Problem, ProblemKind
-from shared.protocol.events import decode_frame, decode_journal
+from shared.protocol.events import Delta, decode_frame, decode_journal
 from shared.redis import keys, outage
 from shared.redis.raw_connection import RawConnection
 from shared.redis.records import UNREADABLE, is_wrong_type, report_unreadable
@@ -39,6 +40,8 @@ class Relay:
         self._empty = asyncio.Event()
         self._empty.set()
         self.frames = 0
+        self.token_gaps = LatencyHistogram()
+        """Times between two deltas of a choice, by model."""
 
     @property
     def listening(self) -> bool:
@@ -114,12 +117,17 @@ class Relay:
             report_unreadable(keys.replica_channel(self._replica), error)
             return
         choices = self._choices
+        gaps_between_tokens = self.token_gaps.observe
         now = time.monotonic()
         gaps = []
         for entry in entries:
             choice_stream = choices.get(entry.job)
             if choice_stream is not None:
                 choice_stream.last_event = now
+                if type(entry.event) is Delta:
+                    if choice_stream.last_token:
+                        gaps_between_tokens(choice_stream.response.model, now - choice_stream.last_token)
+                    choice_stream.last_token = now
                 if not choice_stream.take(entry.attempt, entry.event):
                     gaps.append(choice_stream)
         self._recover(gaps)

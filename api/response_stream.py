@@ -48,6 +48,8 @@ class ResponseStream:
         """Whether the jobs are still being enqueued. A missing payload does not mean a lost job until then."""
         self.abandoned = False
         """Whether the stream was ended by this replica, so that its jobs may still be running."""
+        self.moves: list[str] = []
+        """Why jobs went on in another attempt, one cause for each."""
         self.problem: Problem | None = None
         """The problem of the first choice that failed."""
         self.cancellation: asyncio.Task[frozenset[str]] | None = None
@@ -164,7 +166,19 @@ class ChoiceStream:
     When events are missing, later ones are held back until :meth:`fill` supplies the journal.
     """
 
-    __slots__ = ("_held", "_scored", "attempt", "choice", "ended", "job", "last_event", "position", "response")
+    __slots__ = (
+        "_held",
+        "_scored",
+        "_started",
+        "attempt",
+        "choice",
+        "ended",
+        "job",
+        "last_event",
+        "last_token",
+        "position",
+        "response",
+    )
 
     def __init__(self, job: str, choice: int, response: ResponseStream) -> None:
         self.job = job
@@ -173,7 +187,11 @@ class ChoiceStream:
         self.position = 0
         self.ended = False
         self.last_event = time.monotonic()
+        self.last_token = 0.0
+        """When the relay last received tokens; 0 until then."""
         self.response = response
+        self._started = 1
+        """Newest attempt whose started event was accepted."""
         self._held: list[tuple[int, Event]] | None = None
         self._scored = False
         """Whether the prompt's log probabilities or tokens were accepted."""
@@ -257,6 +275,9 @@ class ChoiceStream:
                     self.position += len(event.tokens)
                     self.response.put(self.choice, event, last=False)
             case Started():
+                if event.attempt > self._started:
+                    self._started = event.attempt
+                    self.response.moves.append(event.cause)
                 if new_to_client:
                     self.response.put(self.choice, event, last=False)
             case PromptLogprobs() | Tokenized():

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import cast
 
+import msgspec
+
 from shared.protocol.errors import Problem
-from shared.protocol.events import Failed, Rejected
+from shared.protocol.events import Failed, Rejected, Started, encode_event
 from shared.protocol.queue import Claim, Lease
 from shared.protocol.request import Job
 from worker.engine.process import EngineProcess
@@ -20,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 _CANCELLATION_TTL = 30.0
 """Seconds for which the cancellation of an unknown job is remembered."""
+
+
+_NOT_YET = Started(worker="", prompt_tokens=0, fingerprint="")
 
 
 class Stop(Enum):
@@ -44,12 +49,26 @@ class ActiveJob:
     """Set when its terminal event has been handed to the publisher."""
     engine: EngineProcess | None = None
     """The engine process that has its sequence."""
-    opening: bytes = b""
-    """Its encoded started event, to be published with the first output."""
+    opening: Started = _NOT_YET
+    """Its started event, to be published with the first output."""
+    claimed: float = field(default_factory=time.monotonic)
+    """When it was claimed (monotonic seconds)."""
+    added: float = 0.0
+    """When the engine got its sequence."""
     started: bool = False
     """Whether its started event was published."""
     quarantined: bool = False
     stopped: Stop | None = None
+
+    def opened(self) -> bytes:
+        """Return its encoded started event, at its first output."""
+        return encode_event(
+            msgspec.structs.replace(
+                self.opening,
+                prompt_seconds=round(self.added - self.claimed, 6),
+                prefill_seconds=round(time.monotonic() - self.added, 6),
+            )
+        )
 
     def failure(self, problem: Problem) -> Failed | Rejected:
         """Return the job's terminal event if it ends with ``problem``."""

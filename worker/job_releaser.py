@@ -4,6 +4,7 @@ import logging
 
 from redis.exceptions import RedisError
 
+from shared.protocol.events import MoveCause
 from shared.protocol.queue import JobQueue
 from worker.active_jobs import ActiveJobs
 from worker.quarantine import Quarantine
@@ -24,7 +25,7 @@ class JobReleaser:
     async def release(self) -> None:
         """Release all jobs at the end of a drain. Raises :class:`RedisError` or :class:`OSError` if the store fails."""
         if len(self._jobs):
-            released = await self._release(frozenset())
+            released = await self._release("worker_draining", frozenset())
             logger.info("%d requests released to other workers", released)
 
     async def release_after_crash(self) -> None:
@@ -33,14 +34,14 @@ class JobReleaser:
         if not count:
             return
         try:
-            released = await self._release(self._quarantine.suspects(self._jobs.in_engine()))
+            released = await self._release("engine_lost", self._quarantine.suspects(self._jobs.in_engine()))
             logger.warning("%d requests released to the queue", released)
         except (RedisError, OSError) as error:
             logger.warning("%d requests return to the queue when their leases expire: %s", count, error)
 
-    async def _release(self, suspects: frozenset[str]) -> int:
+    async def _release(self, cause: MoveCause, suspects: frozenset[str]) -> int:
         leases = self._jobs.leases()
         self._jobs.abandon(leases)
         return await self._queue.release(
-            self._worker, [(lease.job, lease.attempt) for lease in leases], suspects=suspects
+            self._worker, [(lease.job, lease.attempt) for lease in leases], cause=cause, suspects=suspects
         )

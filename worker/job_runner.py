@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -120,8 +121,9 @@ class JobRunner:
         if not scores:
             sampling = msgspec.structs.replace(sequence.sampling, prompt_scoring=None)
             sequence = msgspec.structs.replace(sequence, sampling=sampling)
-        active.opening = encode_event(self._started(job, prepared, engine.info))
+        active.opening = self._started(job, prepared, engine.info, claim)
         active.engine = engine.process
+        active.added = time.monotonic()
         engine.process.add(sequence)
         await active.ended.wait()
 
@@ -167,7 +169,7 @@ class JobRunner:
             alternatives=active.job.request.n,
         )
 
-    def _started(self, job: Job, prepared: Prepared, engine: EngineInfo) -> Started:
+    def _started(self, job: Job, prepared: Prepared, engine: EngineInfo, claim: Claim) -> Started:
         return Started(
             worker=self._worker,
             prompt_tokens=len(prepared.tokens),
@@ -176,6 +178,8 @@ class JobRunner:
             reasoning=prepared.plan.reasoning,
             in_reasoning=prepared.plan.in_reasoning,
             prompt_token_ids=prepared.tokens if job.request.return_token_ids else (),
+            attempt=claim.attempt,
+            cause=claim.cause,
         )
 
     def _complete(self, job: Job, prompt_tokens: int, engine: EngineInfo) -> Sampling:

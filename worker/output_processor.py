@@ -47,7 +47,7 @@ class OutputProcessor:
             if not active.started:
                 active.started = True
                 self._prefix_gate.release(active.number, computed=True)
-                publisher.add(active.lease, active.opening)
+                publisher.add(active.lease, active.opened())
             if len(output.delta) > EMPTY_DELTA_BYTES:
                 publisher.add(active.lease, bytes(output.delta))
             if output.reason is not None:

@@ -14,6 +14,14 @@ class UsageRecorder:
         """``began`` is when the request began; by default it is now."""
         self.began = time.monotonic() if began is None else began
         self.first_token: float | None = None
+        self.queued: float | None = None
+        """When the jobs were queued."""
+        self.queue_wait: float | None = None
+        """Time in seconds from then until a worker claimed the first job that started."""
+        self.prompt_seconds: float | None = None
+        """Time that the worker took to prepare the prompt of that job."""
+        self.prefill_seconds: float | None = None
+        """Time from then until its first token."""
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.completion_tokens = 0
@@ -29,6 +37,11 @@ class UsageRecorder:
 
     def started(self, prompt: int, event: Started) -> None:
         """Count the tokens of the prompt with index ``prompt``, once for all of its choices."""
+        if self.queue_wait is None and self.queued is not None and event.attempt:
+            # The clocks of two machines can't be compared: the wait is what is left after the worker's own times.
+            self.prompt_seconds, self.prefill_seconds = event.prompt_seconds, event.prefill_seconds
+            waited = time.monotonic() - self.queued - event.prompt_seconds - event.prefill_seconds
+            self.queue_wait = max(0.0, waited)
         if prompt not in self.prompts:
             self.prompts += (prompt,)
             self._without_images[prompt] = event.prompt_tokens

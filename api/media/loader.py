@@ -1,15 +1,22 @@
 """Reads the images of a request from where its client points: data URLs, downloads and local files."""
 
 import asyncio
+import time
+from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from api.latency_histogram import LatencyHistogram
 from api.media.data_url import MediaError, decode_data_url, is_data_url, too_large
 from api.media.download import Downloads
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.media import digest_of
 from shared.protocol.request import LOCAL, ChatRequest, Image
+
+Source = Literal["data", "local", "download"]
+"""Where an image comes from: a data URL, a local file or a download."""
 
 
 class MediaLoader:
@@ -22,6 +29,12 @@ class MediaLoader:
         self._local_path = Path(local_path).resolve() if local_path else None
         self._max_images = max_images
         self._max_image_bytes = max_image_bytes
+        self.times = LatencyHistogram()
+        """Times to read a file, by source."""
+        self.bytes: Counter[Source] = Counter()
+        """Bytes read, by source."""
+        self.failures: Counter[Source] = Counter()
+        """Files that could not be read, by source."""
 
     async def load(self, request: ChatRequest) -> tuple[ChatRequest, dict[str, bytes]]:
         """Return the request with digests in place of URLs, and the files by digest.
@@ -47,14 +60,22 @@ class MediaLoader:
 
     async def _read(self, url: str) -> bytes | MediaError:
         """Return the file, or the reason why it can't be read: one failure must not interrupt the others."""
+        source = _source(url)
+        began = time.monotonic()
         try:
-            if is_data_url(url):
-                return await asyncio.to_thread(decode_data_url, url, self._max_image_bytes)
-            if url.startswith(LOCAL):
-                return await asyncio.to_thread(self._read_local, url[len(LOCAL) :])
-            return await self._downloads.download(url)
+            match source:
+                case "data":
+                    file = await asyncio.to_thread(decode_data_url, url, self._max_image_bytes)
+                case "local":
+                    file = await asyncio.to_thread(self._read_local, url[len(LOCAL) :])
+                case "download":
+                    file = await self._downloads.download(url)
         except MediaError as error:
+            self.failures[source] += 1
             return error
+        self.times.observe(source, time.monotonic() - began)
+        self.bytes[source] += len(file)
+        return file
 
     def _read_local(self, name: str) -> bytes:
         if self._local_path is None:
@@ -69,6 +90,12 @@ class MediaLoader:
             return path.read_bytes()
         except (OSError, ValueError, RuntimeError):
             raise missing from None
+
+
+def _source(url: str) -> Source:
+    if is_data_url(url):
+        return "data"
+    return "local" if url.startswith(LOCAL) else "download"
 
 
 def _with_digests(request: ChatRequest, digests: dict[str, str]) -> ChatRequest:

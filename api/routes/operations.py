@@ -1,11 +1,10 @@
 """Routes for operators: health probes, metrics and the OpenAPI document."""
 
 import msgspec
-from quart import Blueprint, Response
+from quart import Blueprint, Response, request
 from redis.exceptions import RedisError
 
 from api.context import context
-from api.metrics import CONTENT_TYPE
 from api.openapi import document
 from shared.runtime.version import VERSION
 
@@ -58,8 +57,9 @@ async def health() -> Response:
 
 @blueprint.get("/metrics")
 async def metrics() -> Response:
-    """Metrics in Prometheus text format."""
-    return Response(context().metrics.page(), content_type=CONTENT_TYPE)
+    """Metrics in Prometheus' text format, or in OpenMetrics format for clients that accept it."""
+    page, content_type = context().metrics.page(request.headers.get("accept", ""))
+    return Response(page, content_type=content_type)
 
 
 @blueprint.get("/openapi.json")

@@ -14,6 +14,8 @@ import msgspec
 from shared.protocol.errors import Problem
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
+MoveCause = Literal["worker_lost", "worker_draining", "engine_lost"]
+"""Why a job went back to the queue: its lease expired, its worker drained, or its engine process ended."""
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -33,6 +35,14 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
     in_reasoning: bool = False
     prompt_token_ids: tuple[int, ...] = ()
     """The prompt's tokens, if the request asks for token ids."""
+    attempt: int = 0
+    """Number of the attempt, from 1; 0 from a worker of an older version."""
+    cause: str = ""
+    """Why there is an attempt after the first (:data:`MoveCause`), or empty."""
+    prompt_seconds: float = 0.0
+    """Time from the claim until the engine got the sequence."""
+    prefill_seconds: float = 0.0
+    """Time from then until the engine's first output."""
 
 
 class Rejected(msgspec.Struct, frozen=True, array_like=True, tag=2):

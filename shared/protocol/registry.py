@@ -45,6 +45,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slots: _Count
     used: _Count = 0
     context_length: _Count = 0
+    cache_tokens: _Count = 0
+    """Tokens that the KV cache holds."""
     cache_usage: _Amount = 0.0
     """Share of the KV cache in use, 0 to 1, as reported by the engine."""
     engine_requests: _Count = 0

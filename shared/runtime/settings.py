@@ -194,6 +194,11 @@ class ApiSettings(Settings):
         "open until the first key is created.",
     )
     open_metrics: bool = Field(True, description="Serve /metrics without an API key, even where requests need one.")
+    vllm_metric_names: bool = Field(
+        False,
+        description="Serve the five metrics that endpoint pickers of Kubernetes' Gateway API read, under vLLM's names, "
+        "in /metrics, too.",
+    )
 
     @property
     def max_request_body(self) -> int:

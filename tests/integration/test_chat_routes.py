@@ -157,6 +157,8 @@ def test_probes_metrics_and_description(session_fleet: Fleet) -> None:
     page = session_fleet.request("GET", "/metrics")[2].decode()
     assert 'vinoqueue_requests_total{model="sim",outcome="length"}' in page
     assert "vinoqueue_worker_slots{" in page
+    for name in ("queue_wait", "prompt", "prefill", "inter_token_latency"):
+        assert f'vinoqueue_{name}_seconds_count{{model="sim"}}' in page
 
 
 def test_an_engine_that_refuses_gives_an_error_before_the_stream(session_fleet: Fleet) -> None:

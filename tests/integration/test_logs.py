@@ -116,6 +116,8 @@ def test_a_workers_death_and_the_takeover_are_logged_once(empty_fleet: Fleet) ->
     asking.join()
     assert answers == [200]
     fleet.until(lambda: "is gone" in api_log(fleet).read_text(), "the death to be noticed")
+    metrics = fleet.request("GET", "/metrics")[2].decode()
+    assert 'vinoqueue_migrations_total{model="sim",reason="worker_lost"} 1.0' in metrics
     everything = fleet.logs()
     assert len(re.findall(r"WARNING .*worker \S+ of model sim is gone", everything)) == 1
     assert len(re.findall(r"WARNING .*1 requests lost their worker and wait for another: \S+", everything)) == 1

@@ -83,7 +83,7 @@ async def test_an_accepted_request_holds_its_place_until_it_ends(parts: Context)
         assert await parts.redis.zcard(keys.MEDIA_HOLDS) == 1
         assert "x-ratelimit-limit-requests" in exchange.headers
     await assert_nothing_held(parts)
-    assert b'vinoqueue_requests_total{model="tiny",outcome="aborted"} 1.0' in parts.metrics.page()
+    assert b'vinoqueue_requests_total{model="tiny",outcome="aborted"} 1.0' in parts.metrics.page()[0]
 
 
 async def test_a_request_beyond_the_limits_leaves_those_of_others(parts: Context) -> None:

@@ -185,8 +185,13 @@ async def test_a_job_publishes_its_events_and_ends(rig: Rig) -> None:
     rig.step(Output(sequence.number, 1, Delta(0, (7,), "x")))
     rig.step(Output(sequence.number, 2, Delta(1, (8,), "y"), "stop", Ending(stop="END")))
     assert not await over(task)
-    assert rig.published.record["a"] == [
-        Started("w1", len(PROMPT), "fp"),
+    started = rig.published.record["a"][0]
+    assert started.prompt_seconds > 0
+    assert started.prefill_seconds > 0
+    assert msgspec.structs.replace(started, prompt_seconds=0.0, prefill_seconds=0.0) == Started(
+        "w1", len(PROMPT), "fp", attempt=1
+    )
+    assert rig.published.record["a"][1:] == [
         Delta(0, (7,), "x"),
         Delta(1, (8,), "y"),
         Finished(2, "stop", stop="END"),

@@ -211,6 +211,18 @@ async def test_released_jobs_wait_again(queue: JobQueue) -> None:
     assert claim.attempt == 2
 
 
+async def test_a_claim_says_why_the_job_came_back(redis: ArqRedis, wall_clock: WallClock) -> None:
+    queue = JobQueue(redis, "tiny", lease_ms=60_000)
+    await enqueue(queue, "a")
+    (first,), _ = await queue.claim("w1", used=0, slots=1)
+    await queue.release("w1", [("a", 1)], cause="engine_lost")
+    (second,), _ = await queue.claim("w1", used=0, slots=1)
+    wall_clock.advance(60)
+    await queue.reap()
+    (third,), _ = await queue.claim("w2", used=0, slots=1)
+    assert [claim.cause for claim in (first, second, third)] == ["", "engine_lost", "worker_lost"]
+
+
 async def test_the_least_loaded_listening_worker_is_woken(queue: JobQueue, redis: ArqRedis) -> None:
     await redis.zadd(keys.load("tiny"), {"dead": 0.0, "idle": 0.1, "busy": 0.5, "full": 1.0})
     async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:

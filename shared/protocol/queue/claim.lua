@@ -7,8 +7,8 @@
 -- ARGV: payload prefix, state prefix, journal prefix, worker, slots used, slots, lease (ms), state TTL (ms),
 --       worker channel prefix, duration (ms) of a reservation
 -- A job whose records are unreadable is deleted; its API replica notices the missing payload.
--- Returns the number of jobs still waiting, then {id, attempt, crashes, lost_workers, payload, journal} for each
--- claimed one.
+-- Returns the number of jobs still waiting, then {id, attempt, crashes, lost_workers, payload, journal, cause} for
+-- each claimed one.
 
 local MAX_ATTEMPTS = 1000000
 
@@ -80,8 +80,8 @@ local function claim(job, score, lease_end)
   if attempt > 1 then
     journal = redis.call('LRANGE', ARGV[3] .. job, 0, -1)
   end
-  local past = redis.call('HMGET', state, 'crashes', 'lost_workers')
-  return {job, count(attempt), count(past[1]), count(past[2]), payload, journal}
+  local past = redis.call('HMGET', state, 'crashes', 'lost_workers', 'cause')
+  return {job, count(attempt), count(past[1]), count(past[2]), payload, journal, past[3] or ''}
 end
 
 local used, slots = tonumber(ARGV[5]), tonumber(ARGV[6])

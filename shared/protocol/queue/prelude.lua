@@ -77,9 +77,9 @@ local function forget(job, payload_prefix, state_prefix, journal_prefix)
   redis.call('DEL', journal_prefix .. job)
 end
 
--- Returns a claimed job to its old position in the queue. Deletes it instead when it is cancelled or its state is
+-- Returns a claimed job to its old position in the queue, and notes why. Deletes it instead when it is cancelled or its state is
 -- unreadable; its API replica then notices the missing payload.
-local function requeue(job, queue_key, inflight_key, payload_prefix, state_prefix, journal_prefix)
+local function requeue(job, queue_key, inflight_key, payload_prefix, state_prefix, journal_prefix, cause)
   redis.call('ZREM', inflight_key, job)
   local claim = redis.pcall('HMGET', state_prefix .. job, 'score', 'cancelled')
   local score = tonumber(claim[1])
@@ -88,6 +88,7 @@ local function requeue(job, queue_key, inflight_key, payload_prefix, state_prefi
     return false
   end
   redis.call('HDEL', state_prefix .. job, 'worker')
+  redis.call('HSET', state_prefix .. job, 'cause', cause)
   redis.call('ZADD', queue_key, string.format('%.17g', score), job)
   return true
 end

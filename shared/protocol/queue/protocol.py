@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from arq.connections import ArqRedis
 
 from shared.protocol.cost import answer_cost, prompt_cost
-from shared.protocol.events import Event, decode_journal
+from shared.protocol.events import Event, MoveCause, decode_journal
 from shared.protocol.prefix import prefix_digests
 from shared.protocol.queue.emitter import JOB_TTL_MS
 from shared.protocol.queue.packing import MOST_BYTES, pack_jobs
@@ -55,6 +55,7 @@ class Claim:
     """A claimed job. ``payload`` is arq's job definition, ``journal`` the encoded events of earlier attempts.
 
     ``crashes`` counts engine crashes with the job as a suspect, ``lost_workers`` workers that disappeared with it.
+    ``cause`` is why the job last went back to the queue (:data:`~shared.protocol.events.MoveCause`), or empty.
     """
 
     job: str
@@ -63,6 +64,7 @@ class Claim:
     journal: tuple[bytes, ...] = ()
     crashes: int = 0
     lost_workers: int = 0
+    cause: str = ""
 
     def history(self) -> list[Event]:
         """Return the events of earlier attempts. Raises :class:`msgspec.DecodeError` on malformed bytes."""
@@ -184,9 +186,19 @@ class JobQueue:
             [*PREFIXES, worker, used, slots, self._lease_ms, JOB_TTL_MS, keys.WORKER_CHANNEL_PREFIX, self._reserved_ms],
         )
         claims = []
-        for job, attempt, crashes, lost_workers, payload, journal in rows:
+        for job, attempt, crashes, lost_workers, payload, journal, cause in rows:
             try:
-                claims.append(Claim(job.decode(), attempt, payload, tuple(journal), crashes, lost_workers))
+                claims.append(
+                    Claim(
+                        job.decode(),
+                        attempt,
+                        payload,
+                        tuple(journal),
+                        crashes,
+                        lost_workers,
+                        cause.decode(errors="replace"),
+                    )
+                )
             except UnicodeDecodeError as error:
                 report_unreadable(f"{self._queue} {job!r}", error)
                 await self._discard(job)
@@ -200,13 +212,18 @@ class JobQueue:
         return [job.decode() for job in await self._run("renew", [self._inflight], arguments)]
 
     async def release(
-        self, worker: str, claims: Iterable[tuple[str, int]], *, suspects: Collection[str] = frozenset()
+        self,
+        worker: str,
+        claims: Iterable[tuple[str, int]],
+        *,
+        cause: MoveCause = "worker_draining",
+        suspects: Collection[str] = frozenset(),
     ) -> int:
         """Return claimed jobs, given as ``(job, attempt)``, to the queue; return how many were requeued.
 
         ``suspects`` are the jobs that may have crashed the engine.
         """
-        arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, worker]
+        arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, worker, cause]
         for job, attempt in claims:
             arguments += (job, attempt, int(job in suspects))
         return int(await self._run("release", [self._queue, self._inflight, self._load], arguments))

@@ -24,7 +24,7 @@ for at = 1, #expired, 2 do
   if blind and claim[1] and claim[2] ~= expired[at + 1] then
     redis.call('ZADD', KEYS[2], lease_end, job)
     redis.call('HSET', state, 'spared', lease_end)
-  elseif requeue(job, KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]) then
+  elseif requeue(job, KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], 'worker_lost') then
     redis.pcall('HINCRBY', state, 'lost_workers', 1)
     back[#back + 1] = job
   end

@@ -73,6 +73,15 @@ async def test_urls_become_digests() -> None:
     assert [message.content for message in loaded.messages] == ["Look:"] * 3
 
 
+async def test_files_are_counted_by_source() -> None:
+    by = loader()
+    await by.load(request_with((data_url(CAT), "https://host/dog")))
+    await problem_of(request_with(("https://host/none",)), by)
+    assert {label: count for label, [*_, (_, count)], _ in by.times.read()} == {"data": 1, "download": 1}
+    assert by.bytes == {"data": len(CAT), "download": len(DOG)}
+    assert by.failures == {"download": 1}
+
+
 async def test_the_first_image_that_can_not_be_read_is_named() -> None:
     request = request_with((data_url(CAT),), (data_url(DOG), "https://host/none"), ("data:,",))
     problem = await problem_of(request, loader(max_images=9))

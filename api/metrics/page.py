@@ -1,0 +1,50 @@
+"""The page that Prometheus scrapes: this replica's own counters, and the state of the fleet from the directory."""
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from api.answers.usage_recorder import UsageRecorder
+from api.directory import Directory
+from api.first_token_times import FirstTokenTimes
+from api.jobs.queues import JobQueues
+from api.media.loader import MediaLoader
+from api.metrics.fleet import FleetCollector, VllmCollector
+from api.metrics.replica import ReplicaCollector, RequestMetrics
+from api.relay import Relay
+from shared.protocol.errors import ProblemKind
+
+
+class Metrics:
+    """The metrics of one replica."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        relay: Relay,
+        queues: JobQueues,
+        loader: MediaLoader,
+        first_token_times: FirstTokenTimes,
+        *,
+        vllm_names: bool = False,
+    ) -> None:
+        """``vllm_names`` adds the metrics that endpoint pickers of Kubernetes' Gateway API read from vLLM."""
+        self._registry = CollectorRegistry()
+        self._registry.register(FleetCollector(directory))
+        if vllm_names:
+            self._registry.register(VllmCollector(directory))
+        self._registry.register(ReplicaCollector(directory, relay, queues, loader))
+        self._requests = RequestMetrics(self._registry, first_token_times)
+
+    def record(self, model: str, usage: UsageRecorder) -> None:
+        """Count a request that has ended."""
+        self._requests.record(model, usage)
+
+    def refused(self, kind: ProblemKind) -> None:
+        """Count an error response."""
+        self._requests.refused(kind)
+
+    def page(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the metrics and their content type: OpenMetrics if the header ``accept`` asks for it, else
+        Prometheus' text format."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type

@@ -1,0 +1,43 @@
+"""The table of docs/metrics.md, generated from the catalogue of metrics.
+
+``python -m cli.metrics_table docs/metrics.md`` writes it.
+"""
+
+import sys
+from pathlib import Path
+
+from api.metrics.catalogue import CATALOGUE, Description
+from cli.options import flag
+
+BEGIN = "<!-- metrics: generated -->\n"
+END = "<!-- /metrics -->\n"
+
+
+def inserted(text: str) -> str:
+    """``text`` of the page with the current table between its markers.
+
+    Raises :class:`ValueError` when the markers are missing.
+    """
+    head, found_begin, rest = text.partition(BEGIN)
+    _, found_end, tail = rest.partition(END)
+    if not found_begin or not found_end:
+        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}")
+    return f"{head}{BEGIN}{table()}{END}{tail}"
+
+
+def table() -> str:
+    """The table of all metrics."""
+    rows = ["| Metric | Type | Labels | Meaning | Look at it when |", "|---|---|---|---|---|", *map(_row, CATALOGUE)]
+    return "\n".join(rows) + "\n"
+
+
+def _row(metric: Description) -> str:
+    meaning = metric.meaning
+    if metric.optional:
+        meaning += f" Only with `{flag(metric.optional)}`."
+    return f"| `{metric.sample}` | {metric.kind} | {', '.join(metric.labels)} | {meaning} | {metric.look} |"
+
+
+if __name__ == "__main__":
+    for path in map(Path, sys.argv[1:]):
+        path.write_text(inserted(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -31,7 +31,7 @@ QUEUE_TIMEOUT_HEADER = "x-queue-timeout"
 _RETRY_SOON = 1.0
 _CLOSE_TIMEOUT = 2.0
 """Seconds to wait for background settlements at shutdown."""
-_RANKS: dict[Tier | None, int] = {"flex": 0, "default": 1, "auto": 1, None: 1, "priority": 2}
+_RANKS: dict[Tier | None, int] = {"batch": -1, "flex": 0, "default": 1, "auto": 1, None: 1, "priority": 2}
 _KINDS = {
     "requests": ProblemKind.RATE_LIMITED,
     "tokens": ProblemKind.TOKENS_LIMITED,

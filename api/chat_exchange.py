@@ -184,7 +184,7 @@ class ChatExchange:
 
     def _record(self) -> None:
         """Count the request in the metrics."""
-        self._parts.metrics.record(self.request.model, self.recorder)
+        self._parts.metrics.record(self.request.model, self.recorder, timed=self.request.tier != "batch")
 
     def _charge(self) -> None:
         """Correct the tenant's tokens in fair queueing."""

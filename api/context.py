@@ -9,6 +9,7 @@ from arq.connections import ArqRedis
 from quart import Quart, current_app
 
 from api.admission import Admission
+from api.batches.store import BatchStore
 from api.completion_recovery import CompletionRecovery
 from api.cross_origin import CrossOrigin
 from api.directory import Directory
@@ -65,6 +66,7 @@ class Context:
     stored: CompletionStore
     completion_recovery: CompletionRecovery
     files: FileStore
+    batches: BatchStore
     metrics: Metrics
     first_token_times: FirstTokenTimes
     fleet: FleetWatch

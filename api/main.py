@@ -17,6 +17,8 @@ from redis.exceptions import RedisError
 from api import web_page
 from api.admission import Admission
 from api.app import create_app
+from api.batches.feeder import BatchFeeder
+from api.batches.store import BatchStore
 from api.bodies import LARGE_BODIES
 from api.completion_recovery import CompletionRecovery
 from api.connection import DRAIN_FACTOR, Bounds, connection_type
@@ -187,6 +189,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
         page=web_page.load(enabled=settings.web),
         fleet=FleetWatch(redis, directory, replica=replica, lease=settings.lease),
         files=FileStore(redis, FilesFolder(redis, settings.files_dir), limit=settings.max_files),
+        batches=BatchStore(redis, limit=settings.max_batches),
     )
 
 
@@ -204,6 +207,7 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
             ("worker watch", parts.worker_watch.run),
             ("completion recovery", parts.completion_recovery.run),
             ("reaper", parts.reaper.run),
+            ("batches", BatchFeeder(parts).run),
             ("file cleanup", FileCleanup(parts.files).run),
             ("heartbeat", lambda: _announce(parts, address)),
         )

@@ -14,27 +14,23 @@ from api.dialects.anthropic.unserved import NOT_SERVED
 from api.dialects.azure import parse as azure
 from api.dialects.azure.addressing import DEPLOYMENT_HEADER
 from api.dialects.extended import ExtendedChatRequest
+from api.dialects.openai.batches import CreateBatchRequest
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
-from api.dialects.openai.files import SHORTEST_RETENTION
 from api.dialects.openai.tokens_parse import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.unserved import NOT_SERVED as RESPONSES_NOT_SERVED
-from api.files.record import LONGEST_RETENTION
 from api.fleet.document import FleetDocument
+from api.openapi_files import paths as files_and_batches
+from api.openapi_parts import ERRORS, JSON, REFERENCE, STORE_ERRORS, in_path, query
+from api.openapi_parts import operation as _operation
 from shared.runtime.version import VERSION
-
-_REFERENCE = "#/components/schemas/{model}"
-_JSON = "application/json"
-_COMMON_ERRORS = (400, 421, 503)
-"""Errors of every route but the probes: an invalid Host header, a disallowed host name, too many connections."""
-_STORE_ERRORS = (400, 401, 404, 500, 503)
-_ERRORS = (400, 401, 403, 404, 408, 413, 415, 429, 500, 503)
 
 BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("ChatCompletionRequest", ServedChatRequest, frozenset(ServedChatRequest.model_fields)),
     ("CompletionRequest", ServedCompletionRequest, frozenset(ServedCompletionRequest.model_fields)),
+    ("CreateBatchRequest", CreateBatchRequest, frozenset(CreateBatchRequest.model_fields)),
     ("TokenizeRequest", TokenizeRequest, frozenset(TokenizeRequest.model_fields)),
     ("DetokenizeRequest", DetokenizeRequest, frozenset(DetokenizeRequest.model_fields)),
     ("CountTokensRequest", CountTokensRequest, CountTokensRequest.model_fields.keys() - NOT_SERVED.keys()),
@@ -59,7 +55,7 @@ def document() -> bytes:
         "ChatCompletionUpdate": _UPDATE,
     }
     for name, model, served in BODIES:
-        body = _named_apart(name, model.model_json_schema(ref_template=_REFERENCE, mode="validation"), schemas)
+        body = _named_apart(name, model.model_json_schema(ref_template=REFERENCE, mode="validation"), schemas)
         schemas |= body.pop("$defs", {})
         schemas[name] = _only(served, body)
     # The formats that OpenAI does not have are validated by the worker.
@@ -90,7 +86,7 @@ def _named_apart(owner: str, body: dict[str, Any], taken: dict[str, Any]) -> dic
     body = body | {"$defs": {f"{owner}{name}" if name in apart else name: inner[name] for name in inner}}
     text = json.dumps(body)
     for name in apart:
-        text = text.replace(f'"{_REFERENCE.format(model=name)}"', f'"{_REFERENCE.format(model=owner + name)}"')
+        text = text.replace(f'"{REFERENCE.format(model=name)}"', f'"{REFERENCE.format(model=owner + name)}"')
     renamed: dict[str, Any] = json.loads(text)
     return renamed
 
@@ -106,68 +102,51 @@ def _only(served: Collection[str], schema: dict[str, Any]) -> dict[str, Any]:
 def _paths() -> dict[str, Any]:
     return {
         "/v1/chat/completions": {
-            "post": _completion("createChatCompletion", "ChatCompletionRequest", _ERRORS),
-            "get": _operation("listChatCompletions", "List stored chat completions.", errors=_STORE_ERRORS)
-            | {"parameters": [*_PAGE_PARAMETERS, _query("model", {"type": "string"})]},
+            "post": _completion("createChatCompletion", "ChatCompletionRequest", ERRORS),
+            "get": _operation("listChatCompletions", "List stored chat completions.", errors=STORE_ERRORS)
+            | {"parameters": [*_PAGE_PARAMETERS, query("model", {"type": "string"})]},
         },
         "/v1/chat/completions/{completion}": {
-            "get": _operation("getChatCompletion", "Read a stored chat completion.", errors=_STORE_ERRORS),
+            "get": _operation("getChatCompletion", "Read a stored chat completion.", errors=STORE_ERRORS),
             "post": _operation(
                 "updateChatCompletion",
                 "Replace the metadata of a stored chat completion.",
                 body="ChatCompletionUpdate",
-                errors=(*_STORE_ERRORS, 408, 413, 415),
+                errors=(*STORE_ERRORS, 408, 413, 415),
             ),
-            "delete": _operation("deleteChatCompletion", "Delete a stored chat completion.", errors=_STORE_ERRORS),
-            "parameters": [_in_path("completion")],
+            "delete": _operation("deleteChatCompletion", "Delete a stored chat completion.", errors=STORE_ERRORS),
+            "parameters": [in_path("completion")],
         },
         "/v1/chat/completions/{completion}/messages": {
             "get": _operation(
                 "listChatCompletionMessages",
                 "List the input messages of a stored chat completion.",
-                errors=_STORE_ERRORS,
+                errors=STORE_ERRORS,
             ),
-            "parameters": [_in_path("completion"), *_PAGE_PARAMETERS],
+            "parameters": [in_path("completion"), *_PAGE_PARAMETERS],
         },
-        "/v1/files": {
-            "post": _upload(),
-            "get": _operation("listFiles", "List files.", errors=_STORE_ERRORS) | {"parameters": _FILES_PARAMETERS},
-        },
-        "/v1/files/{file}": {
-            "get": _operation("retrieveFile", "Describe a file.", errors=_STORE_ERRORS),
-            "delete": _operation("deleteFile", "Delete a file.", errors=_STORE_ERRORS),
-            "parameters": [_in_path("file")],
-        },
-        "/v1/files/{file}/content": {
-            "get": _operation(
-                "downloadFile",
-                "Read the content of a file.",
-                ok={"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-                errors=_STORE_ERRORS,
-            ),
-            "parameters": [_in_path("file")],
-        },
-        "/v1/completions": {"post": _completion("createCompletion", "CompletionRequest", _ERRORS)},
+        **files_and_batches(),
+        "/v1/completions": {"post": _completion("createCompletion", "CompletionRequest", ERRORS)},
         "/tokenize": {
-            "post": _operation("tokenize", "List the tokens of a prompt.", body="TokenizeRequest", errors=_ERRORS)
+            "post": _operation("tokenize", "List the tokens of a prompt.", body="TokenizeRequest", errors=ERRORS)
         },
         "/detokenize": {
-            "post": _operation("detokenize", "Return the text of tokens.", body="DetokenizeRequest", errors=_ERRORS)
+            "post": _operation("detokenize", "Return the text of tokens.", body="DetokenizeRequest", errors=ERRORS)
         },
-        "/v1/responses": {"post": _completion("createResponse", "ResponsesRequest", _ERRORS)},
+        "/v1/responses": {"post": _completion("createResponse", "ResponsesRequest", ERRORS)},
         "/v1/messages": _messages(),
         "/v1/messages/count_tokens": _count_tokens(),
         "/v1/models": {"get": _operation("listModels", "List the served models.", errors=(401,))},
         "/v1/models/{model}": {
             "get": _operation("retrieveModel", "Describe a model.", errors=(401, 404, 503)),
-            "parameters": [_in_path("model")],
+            "parameters": [in_path("model")],
         },
-        "/v3/chat/completions": {"post": _completion("modelServerChat", "ModelServerChatRequest", _ERRORS)},
-        "/v3/completions": {"post": _completion("modelServerCompletion", "ModelServerCompletionRequest", _ERRORS)},
+        "/v3/chat/completions": {"post": _completion("modelServerChat", "ModelServerChatRequest", ERRORS)},
+        "/v3/completions": {"post": _completion("modelServerCompletion", "ModelServerCompletionRequest", ERRORS)},
         "/v3/models": {"get": _operation("modelServerModels", "List the served models.", errors=(401,))},
         "/v3/models/{model}": {
             "get": _operation("modelServerModel", "Describe a model.", errors=(401, 404, 503)),
-            "parameters": [_in_path("model")],
+            "parameters": [in_path("model")],
         },
         "/chat/completions": _azure_chat("azureChat"),
         "/models/chat/completions": _azure_chat("azureModelsChat"),
@@ -191,23 +170,17 @@ def _paths() -> dict[str, Any]:
         "/": {"get": _operation("page", "The web page.", ok=_PAGE, errors=(404,))},
         "/web/{file}": {
             "get": _operation("pageFile", "A file of the web page.", ok=_PAGE, errors=(404,)),
-            "parameters": [_in_path("file")],
+            "parameters": [in_path("file")],
         },
         "/openapi.json": {"get": _operation("openapi", "This document.")},
     }
-
-
-def _upload() -> dict[str, Any]:
-    operation = _operation("createFile", "Upload a file.", errors=(*_STORE_ERRORS, 403, 408, 413, 415))
-    operation["requestBody"] = {"required": True, "content": {"multipart/form-data": {"schema": _UPLOAD}}}
-    return operation
 
 
 def _completion(name: str, body: str, errors: tuple[int, ...]) -> dict[str, Any]:
     return _operation(
         name,
         "Create a completion, streamed or not.",
-        ok={_JSON: {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}},
+        ok={JSON: {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}},
         body=body,
         errors=errors,
     )
@@ -225,7 +198,7 @@ def _count_tokens() -> dict[str, Any]:
 
 
 def _azure_chat(name: str) -> dict[str, Any]:
-    operation = _azure(_completion(name, "AzureChatRequest", (*_ERRORS, 422)))
+    operation = _azure(_completion(name, "AzureChatRequest", (*ERRORS, 422)))
     return {"post": operation, "parameters": [*_AZURE_PARAMETERS, _EXTRA_PARAMETERS]}
 
 
@@ -242,7 +215,7 @@ def _with_errors(operation: dict[str, Any], schema: str) -> dict[str, Any]:
     """Return ``operation`` with the error schema of its interface."""
     for status, response in operation["responses"].items():
         if int(status) >= 400:
-            response["content"][_JSON]["schema"] = {"$ref": _REFERENCE.format(model=schema)}
+            response["content"][JSON]["schema"] = {"$ref": REFERENCE.format(model=schema)}
     return operation
 
 
@@ -250,43 +223,9 @@ def _probe(name: str, summary: str, errors: tuple[int, ...] = ()) -> dict[str, A
     return _operation(name, summary, errors=errors, common_errors=(400,))
 
 
-def _in_path(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-
-
-def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "query", "schema": schema}
-
-
-def _operation(
-    name: str,
-    summary: str,
-    *,
-    ok: dict[str, Any] | None = None,
-    body: str | None = None,
-    errors: tuple[int, ...] = (),
-    common_errors: tuple[int, ...] = _COMMON_ERRORS,
-) -> dict[str, Any]:
-    responses: dict[str, Any] = {
-        "200": {"description": "OK", "content": ok or {_JSON: {"schema": {"type": "object"}}}},
-    }
-    for status in sorted({*errors, *common_errors}):
-        responses[str(status)] = {
-            "description": "Error; the body describes it.",
-            "content": {_JSON: {"schema": {} if status == 503 else {"$ref": _REFERENCE.format(model="Error")}}},
-        }
-    operation: dict[str, Any] = {"operationId": name, "summary": summary, "responses": responses}
-    if body is not None:
-        operation["requestBody"] = {
-            "required": True,
-            "content": {_JSON: {"schema": {"$ref": _REFERENCE.format(model=body)}}},
-        }
-    return operation
-
-
 _PAGE = {kind: {"schema": {"type": "string"}} for kind in ("text/html", "text/javascript", "text/css")}
 
-_FLEET = {_JSON: {"schema": {"$ref": _REFERENCE.format(model="FleetDocument")}}}
+_FLEET = {JSON: {"schema": {"$ref": REFERENCE.format(model="FleetDocument")}}}
 
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -359,32 +298,10 @@ _UPDATE = {
 }
 
 _PAGE_PARAMETERS = [
-    _query("after", {"type": "string"}),
-    _query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
-    _query("order", {"type": "string", "enum": ["asc", "desc"]}),
+    query("after", {"type": "string"}),
+    query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
+    query("order", {"type": "string", "enum": ["asc", "desc"]}),
 ]
-
-_FILES_PARAMETERS = [
-    _query("after", {"type": "string"}),
-    _query("limit", {"type": "integer", "minimum": 1, "maximum": 10_000}),
-    _query("order", {"type": "string", "enum": ["asc", "desc"]}),
-    _query("purpose", {"type": "string"}),
-]
-
-_UPLOAD = {
-    "type": "object",
-    "required": ["file", "purpose"],
-    "properties": {
-        "file": {"type": "string", "format": "binary"},
-        "purpose": {"type": "string", "enum": ["batch"]},
-        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
-        "expires_after[seconds]": {
-            "type": "integer",
-            "minimum": SHORTEST_RETENTION,
-            "maximum": LONGEST_RETENTION,
-        },
-    },
-}
 
 _TYPED_OBJECT = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
 

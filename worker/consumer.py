@@ -45,10 +45,11 @@ class JobConsumer:
         *,
         capacity: Callable[[], int],
         poll: float,
+        batch_reserve: int | None = 0,
         prefetch: Prefetch = lambda _: None,
     ) -> None:
         """``worker`` is this worker's id. ``serve`` runs one job to its end. ``poll`` is the fallback poll interval in
-        seconds.
+        seconds. Lines of batches leave ``batch_reserve`` slots free; by default (None), an eighth of them.
 
         ``capacity`` returns how many jobs may run now. While it is 0, nothing is claimed; :meth:`wake` must follow
         when it rises. ``prefetch`` is called with a job that is about to be claimed, though another worker may claim
@@ -59,6 +60,7 @@ class JobConsumer:
         self._serve = serve
         self._capacity = capacity
         self._poll = poll
+        self._batch_reserve = batch_reserve
         self._prefetch = prefetch
         self._requests = SharedRequests(queue)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,10 +113,17 @@ class JobConsumer:
     def _slots(self) -> int:
         return 0 if self._closed else self._capacity()
 
+    def _reserve(self, slots: int) -> int:
+        """Return how many of ``slots`` lines of batches leave free. They always get one."""
+        wanted = max(1, slots // 8) if self._batch_reserve is None else self._batch_reserve
+        return min(wanted, slots - 1)
+
     async def _claim(self) -> None:
         # A full worker that is woken claims too: with no free slot, jobs reserved for it are offered to others.
         while slots := self._slots():
-            claims, left = await self._queue.claim(self._worker, used=len(self._tasks), slots=slots)
+            claims, left = await self._queue.claim(
+                self._worker, used=len(self._tasks), slots=slots, batch_reserve=self._reserve(slots)
+            )
             self._start(claims)
             full = len(self._tasks) >= slots
             if left and not claims and not full:

@@ -131,6 +131,7 @@ class _Worker:
             runner.run,
             capacity=lambda: engine.capacity,
             poll=settings.poll,
+            batch_reserve=None if settings.batch_reserve == "auto" else settings.batch_reserve,
             prefetch=runner.prefetch,
         )
         self.record = RegistryRecord(self.id, names, settings, engine, jobs, modalities=model.modalities)

@@ -1,4 +1,4 @@
-"""Cleanup: deletes contents of files that have expired, and what unfinished uploads have left."""
+"""Cleanup: deletes contents of files that have expired, and what unfinished uploads and batches have left."""
 
 import asyncio
 import logging
@@ -44,9 +44,9 @@ class FileCleanup:
         deleted = 0
         for start in range(0, len(old), _AT_A_TIME):
             names = old[start : start + _AT_A_TIME]
-            recorded = await self._files.exist(names)
-            for name, known in zip(names, recorded, strict=True):
-                if not known:
+            needed = await self._files.needed(names)
+            for name, keep in zip(names, needed, strict=True):
+                if not keep:
                     await asyncio.to_thread(storage.remove, name)
                     deleted += 1
         if deleted:

@@ -113,11 +113,12 @@ class FileStore:
         await asyncio.to_thread(storage.remove, file_id)
         return existed
 
-    async def exist(self, file_ids: list[str]) -> list[bool]:
-        """Return for each id whether a record exists, whoever owns it."""
+    async def needed(self, names: list[str]) -> list[bool]:
+        """Return for each name in the storage whether there is a record of the file, or of the batch to whose results
+        it belongs."""
         async with _store_errors(), self._redis.pipeline(transaction=False) as pipe:
-            for file_id in file_ids:
-                pipe.exists(keys.file(file_id))
+            for name in names:
+                pipe.exists(keys.batch(name.partition(".")[0]) if name.startswith("batch_") else keys.file(name))
             return [bool(found) for found in await pipe.execute()]
 
     async def select(self, owner: str, wanted: FileSelection) -> FilePage | None:

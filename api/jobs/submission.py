@@ -69,7 +69,7 @@ class Submission:
         self._models.check(request.model)
         self._models.check_logits(request)
         jobs = _split(request, tenant, reply_to=self._replica)
-        limit = self._queue_limit(request.model, len(jobs))
+        limit = self._max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
         stream = self._streams.open([job.id for job in jobs], request.model, queue_timeout=queue_timeout)
         recorder.stream = stream
         try:

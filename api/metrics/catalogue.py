@@ -7,7 +7,7 @@ of docs/metrics.md from :data:`CATALOGUE`; dashboard and alert rules are checked
 from dataclasses import dataclass
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from api.latency_histogram import BUCKETS
@@ -34,6 +34,10 @@ class Description:
     def counter(self, registry: CollectorRegistry) -> Counter:
         """Return a counter in ``registry``."""
         return Counter(self.name, self.meaning, self.labels, registry=registry)
+
+    def gauge(self, registry: CollectorRegistry) -> Gauge:
+        """Return a gauge in ``registry``."""
+        return Gauge(self.name, self.meaning, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry) -> Histogram:
         """Return a latency histogram in ``registry``."""
@@ -160,6 +164,20 @@ IMAGE_FAILURES = Description(
     "Images that could not be read. Their requests get a 400.",
     _SOURCE,
     "downloads fail",
+)
+BATCH_LINES = Description(
+    "vinoqueue_batch_lines",
+    "counter",
+    "Lines of batches with a result, `completed` or `failed`. Their requests count in the metrics of requests and "
+    "tokens too, but not in those of times.",
+    ("outcome",),
+    "a batch is slow",
+)
+ENDED_BATCHES = Description(
+    "vinoqueue_ended_batches", "counter", "Batches that have ended, by status.", ("status",), "batches fail"
+)
+UNFINISHED_BATCHES = Description(
+    "vinoqueue_unfinished_batches", "gauge", "Batches that have not ended, of the whole service.", (), "they pile up"
 )
 OPEN = Description("vinoqueue_open_answers", "gauge", "Requests in flight on this replica.", look="draining takes long")
 FRAMES = Description(

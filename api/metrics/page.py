@@ -8,6 +8,7 @@ from api.directory import Directory
 from api.first_token_times import FirstTokenTimes
 from api.jobs.queues import JobQueues
 from api.media.loader import MediaLoader
+from api.metrics.batches import BatchMetrics
 from api.metrics.fleet import FleetCollector, VllmCollector
 from api.metrics.replica import ReplicaCollector, RequestMetrics
 from api.relay import Relay
@@ -34,10 +35,11 @@ class Metrics:
             self._registry.register(VllmCollector(directory))
         self._registry.register(ReplicaCollector(directory, relay, queues, loader))
         self._requests = RequestMetrics(self._registry, first_token_times)
+        self.batches = BatchMetrics(self._registry)
 
-    def record(self, model: str, usage: UsageRecorder) -> None:
-        """Count a request that has ended."""
-        self._requests.record(model, usage)
+    def record(self, model: str, usage: UsageRecorder, *, timed: bool = True) -> None:
+        """Count a request that has ended. Its times count only if it is ``timed``, as lines of batches are not."""
+        self._requests.record(model, usage, timed=timed)
 
     def refused(self, kind: ProblemKind) -> None:
         """Count an error response."""

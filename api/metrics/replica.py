@@ -40,12 +40,16 @@ class RequestMetrics:
         self._completion_tokens = catalogue.COMPLETION_TOKENS.counter(registry)
         self._migrations = catalogue.MIGRATIONS.counter(registry)
 
-    def record(self, model: str, usage: UsageRecorder) -> None:
-        """Count a request that has ended."""
+    def record(self, model: str, usage: UsageRecorder, *, timed: bool) -> None:
+        """Count a request that has ended, and if it is ``timed``, its times."""
         self._requests.labels(model, usage.outcome).inc()
         self._prompt_tokens.labels(model).inc(usage.prompt_tokens)
         self._cached_tokens.labels(model).inc(usage.cached_tokens)
         self._completion_tokens.labels(model).inc(usage.completion_tokens)
+        for cause in usage.stream.moves if usage.stream is not None else ():
+            self._migrations.labels(model, cause if cause in _CAUSES else "unknown").inc()
+        if not timed:
+            return
         self._duration.labels(model).observe(time.monotonic() - usage.began)
         if usage.first_token is not None:
             self._first_token.labels(model).observe(usage.first_token - usage.began)
@@ -57,8 +61,6 @@ class RequestMetrics:
         ):
             if seconds is not None:
                 metric.labels(model).observe(seconds)
-        for cause in usage.stream.moves if usage.stream is not None else ():
-            self._migrations.labels(model, cause if cause in _CAUSES else "unknown").inc()
 
     def refused(self, kind: ProblemKind) -> None:
         """Count an error response."""

@@ -11,7 +11,8 @@ import msgspec
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolChoice = Literal["none", "auto", "required"]
 ConstraintKind = Literal["json_object", "json_schema", "regex", "grammar", "structural_tag"]
-Tier = Literal["auto", "default", "flex", "priority"]
+Tier = Literal["auto", "default", "flex", "priority", "batch"]
+"""A service tier. Clients cannot name ``batch``: it is that of a batch's lines."""
 Prompt = str | tuple[int, ...]
 """A plain completion's prompt: text, or token ids."""
 

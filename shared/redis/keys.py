@@ -14,6 +14,7 @@ REPLICA_CHANNEL_PREFIX = PREFIX + "to-replica:"
 REPLICA_PREFIX = PREFIX + "replica:"
 MEDIA_PREFIX = PREFIX + "media:"
 FILE_PREFIX = PREFIX + "file:"
+BATCH_PREFIX = PREFIX + "batch:"
 
 WORKERS = PREFIX + "workers"
 """Sorted set of worker ids, scored by the Unix time (seconds) at which their lease ends."""
@@ -36,6 +37,9 @@ expires."""
 
 MEDIA_SIZES = PREFIX + "media-sizes"
 """Hash of the media store's bookkeeping: ``total`` bytes, and for each digest its ``bytes`` and its ``holds``."""
+
+UNFINISHED_BATCHES = PREFIX + "batches"
+"""Sorted set of the ids of unfinished batches, scored by the time (ms) at which the lease of their feeder ends."""
 
 FILES_FOLDER = PREFIX + "files-folder"
 """String: the name of the folder in ``--files-dir`` with the contents of files (see :mod:`api.files.folder`)."""
@@ -135,6 +139,17 @@ def file(file_id: str) -> str:
 def file_index(key_id: str) -> str:
     """Sorted set with a TTL: the ids of an API key's files, scored by Unix time (seconds)."""
     return f"{PREFIX}file-index:{key_id}"
+
+
+def batch(batch_id: str) -> str:
+    """Hash of a batch: ``record``, ``revision``, ``epoch``, ``done`` and ``cancelling`` (see :mod:`api.batches.store`).
+    It has a TTL when the batch has ended."""
+    return BATCH_PREFIX + batch_id
+
+
+def batch_index(key_id: str) -> str:
+    """Sorted set with a TTL: the ids of an API key's batches, scored by Unix time (seconds)."""
+    return f"{PREFIX}batch-index:{key_id}"
 
 
 def media(digest: str) -> str:

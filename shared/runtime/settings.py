@@ -177,6 +177,7 @@ class ApiSettings(Settings):
         200 * 2**20, description="Maximum size of an uploaded file in bytes; larger ones get 413."
     )
     max_files: PositiveInt = Field(1000, description="Maximum number of uploaded files per API key; more get 400.")
+    max_batches: PositiveInt = Field(100, description="Maximum number of unfinished batches per API key; more get 429.")
     upload_timeout: PositiveFloat = Field(
         600.0, description="Maximum time to receive an uploaded file, in seconds; slower ones get 408."
     )
@@ -317,6 +318,11 @@ class WorkerSettings(EngineSettings):
     grammar_seconds: PositiveFloat = Field(
         0.25,
         description="Maximum time to compile a request's grammar, in seconds; slower ones get 400.",
+    )
+    batch_reserve: Literal["auto"] | NonNegativeInt = Field(
+        "auto",
+        description="Number of slots that lines of batches leave free for other requests; 'auto' is an eighth of the "
+        "slots and at least one.",
     )
     poll: PositiveFloat = Field(
         1.0, description="Interval between looks at the queue when no wake-up arrives, in seconds."

@@ -68,6 +68,12 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     status, _, answer = fleet.request("POST", "/v1/files", form, upload)
     assert status == 200, answer
     assert fleet.request("GET", "/v1/files", None, headers)[0] == 200
+    batch = {"input_file_id": json.loads(answer)["id"], "endpoint": "/v1/completions", "completion_window": "24h"}
+    status, _, batched = fleet.request("POST", "/v1/batches", json.dumps(batch), headers)
+    assert status == 200, batched
+    path = f"/v1/batches/{json.loads(batched)['id']}"
+    fleet.until(lambda: b'"failed"' in fleet.request("GET", path, None, headers)[2], "the batch to be read")
+    assert fleet.request("GET", "/v1/batches", None, headers)[0] == 200
     assert fleet.request("DELETE", f"/v1/files/{json.loads(answer)['id']}", None, headers)[0] == 200
 
     # A worker dies in the middle: reaping, resuming and reading journals are allowed too.

@@ -1,8 +1,10 @@
 """Whose job is next: bands of priority, and fair shares between tenants inside a band."""
 
+import time
 from collections import Counter
 
 import pytest
+from arq.connections import ArqRedis
 
 from shared.protocol.queue import JobQueue, QueueFull
 from shared.protocol.request import ChatRequest, Job, Message, Sampling, Tier
@@ -71,15 +73,15 @@ async def test_who_was_away_does_not_save_up_a_lead(queue: JobQueue) -> None:
 
 
 async def test_bands_are_strict_whoever_waits_in_them(queue: JobQueue) -> None:
-    for tier in ("flex", "default", "priority"):
+    for tier in ("batch", "flex", "default", "priority"):
         await put(queue, "a", 3, tier=tier)
         await put(queue, "b", 3, tier=tier)
     await put(queue, "c", 3)
     names = []
-    for _ in range(21):
+    for _ in range(27):
         claims, _ = await queue.claim("w", used=0, slots=1)
         names += [claim.job.split("-")[1] for claim in claims]
-    assert names == ["priority"] * 6 + names[6:15] + ["flex"] * 6
+    assert names == ["priority"] * 6 + names[6:15] + ["flex"] * 6 + ["batch"] * 6
     assert set(names[6:15]) == {"default", "None"}
 
 
@@ -115,17 +117,48 @@ async def test_a_request_that_returns_keeps_its_place_and_turns_no_time_back(que
     (claim,), _ = await queue.claim("w", used=0, slots=1)
     await take(queue, 1)
     await queue.release("w", [(claim.job, claim.attempt)])
-    before = await awaitable(queue.redis.hget(keys.fair_queue("tiny"), "time:-1"))
+    before = await awaitable(queue.redis.hget(keys.fair_queue("tiny"), "time:-2"))
     (again,), _ = await queue.claim("w", used=0, slots=1)
     assert again.job == claim.job
-    assert await awaitable(queue.redis.hget(keys.fair_queue("tiny"), "time:-1")) == before
+    assert await awaitable(queue.redis.hget(keys.fair_queue("tiny"), "time:-2")) == before
 
 
 async def test_arqs_own_reader_takes_every_score(queue: JobQueue) -> None:
-    for tier in ("flex", "default", "priority"):
+    for tier in ("batch", "flex", "default", "priority"):
         await put(queue, "a", 1, tier=tier)
     found = await queue.redis.queued_jobs(queue_name=keys.queue("tiny"))
-    assert [info.job_id for info in found] == ["a-priority-0", "a-default-0", "a-flex-0"]
+    assert [info.job_id for info in found] == ["a-priority-0", "a-default-0", "a-flex-0", "a-batch-0"]
     scores = [info.score for info in found]
     # arq passes over scores of 0 and takes those above the current time (ms) for later.
     assert all(score is not None and score != 0 and score < 1_000_000_000_000 for score in scores)
+
+
+async def test_lines_of_batches_leave_slots_free(queue: JobQueue) -> None:
+    await put(queue, "a", 10, tier="batch")
+    claims, left = await queue.claim("w", used=0, slots=8, batch_reserve=2)
+    assert (len(claims), left) == (6, 0)
+    assert await queue.claim("w", used=6, slots=8, batch_reserve=2) == ([], 0)
+    await put(queue, "b", 1)
+    ((claim,), left) = await queue.claim("w", used=6, slots=8, batch_reserve=2)
+    assert (claim.job, left) == ("b-None-0", 0)
+    claims, left = await queue.claim("w", used=5, slots=8, batch_reserve=2)
+    assert ([claim.job for claim in claims], left) == (["a-batch-6"], 0)
+    assert await queue.depth() == (3, 8)
+
+
+async def test_lines_of_batches_come_after_all_others_in_one_claim(queue: JobQueue) -> None:
+    await put(queue, "a", 10, tier="batch")
+    await put(queue, "b", 3, tier="flex")
+    claims, left = await queue.claim("w", used=1, slots=8, batch_reserve=1)
+    assert [claim.job for claim in claims] == [*(f"b-flex-{n}" for n in range(3)), *(f"a-batch-{n}" for n in range(3))]
+    assert left == 0
+    assert await queue.depth() == (7, 6)
+
+
+async def test_lines_of_batches_leave_slots_free_beside_reserved_jobs_too(redis: ArqRedis) -> None:
+    queue = JobQueue(redis, "tiny", reserved_ms=600_000)
+    await put(queue, "a", 4, tier="batch")
+    await put(queue, "b", 2)
+    await queue.redis.zadd(keys.reserved("tiny"), {"b-None-0 other": 1000 * (time.time() + 300)})
+    claims, _ = await queue.claim("w", used=0, slots=4, batch_reserve=2)
+    assert [claim.job for claim in claims] == ["b-None-1"]

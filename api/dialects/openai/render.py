@@ -56,7 +56,7 @@ class ChatResponseEncoder:
         }
         # By the reference, present only if the request names a tier.
         if request.tier is not None:
-            identity["service_tier"] = "default" if request.tier == "auto" else request.tier
+            identity["service_tier"] = "default" if request.tier in ("auto", "batch") else request.tier
         return identity
 
     def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:

@@ -38,7 +38,7 @@ class ResponsesEncoder:
         self._answer_id = answer_id
         echoed: dict[str, Any] = msgspec.json.decode(request.response_fields or "{}")
         # An API key may have another priority than the client asked for.
-        tier = "default" if request.tier in (None, "auto") else request.tier
+        tier = "default" if request.tier in (None, "auto", "batch") else request.tier
         self._head = {"id": f"resp_{answer_id}", "object": "response", "created_at": created, "model": request.model}
         self._echoed = echoed | {"service_tier": tier}
         self._reasoning: Kind = "summary" if echoed.get("reasoning", {}).get("summary") else "reasoning"

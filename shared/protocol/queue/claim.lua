@@ -2,13 +2,14 @@
 -- Claims waiting jobs for one worker: at most its free slots, and at most an equal share of the queue while other
 -- workers have free slots.
 -- Jobs reserved for other workers (see enqueue.lua) are skipped until the reservation ends; the worker must then claim
--- again. When a worker is full, the jobs reserved for it are freed and other workers are woken.
+-- again. Lines of batches, whose scores are above 0, are claimed after all other jobs and leave some slots free.
+-- When a worker is full, the jobs reserved for it are freed and other workers are woken.
 -- KEYS: queue, inflight, load, fair_queue, reserved
 -- ARGV: payload prefix, state prefix, journal prefix, worker, slots used, slots, lease (ms), state TTL (ms),
---       worker channel prefix, duration (ms) of a reservation
+--       worker channel prefix, duration (ms) of a reservation, slots to leave free of lines of batches
 -- A job whose records are unreadable is deleted; its API replica notices the missing payload.
--- Returns the number of jobs still waiting, then {id, attempt, crashes, lost_workers, payload, journal, cause} for
--- each claimed one.
+-- Returns the number of jobs still waiting, without lines of batches if no more of them may be claimed, then
+-- {id, attempt, crashes, lost_workers, payload, journal, cause} for each claimed one.
 
 local MAX_ATTEMPTS = 1000000
 
@@ -34,16 +35,19 @@ local function read_reserved()
   return reserved, ours, others
 end
 
--- Removes up to `take` jobs from the front of the queue, except those reserved for others. Returns alternating ids
--- and scores.
-local function pop(take, reserved, for_others)
+-- Removes up to `take` jobs from the front of the queue, at most `most_lines` of them lines of batches, except those
+-- reserved for others. Returns alternating ids and scores.
+local function pop(take, most_lines, reserved, for_others)
   if for_others == 0 then
     return redis.call('ZPOPMIN', KEYS[1], take)
   end
+  local lines = 0
   local front = redis.call('ZRANGE', KEYS[1], 0, take + for_others - 1, 'WITHSCORES')
   local popped, ids = {}, {}
   for at = 1, #front, 2 do
-    if #ids < take and (reserved[front[at]] or ARGV[4]) == ARGV[4] then
+    local line = tonumber(front[at + 1]) > 0
+    if #ids < take and (reserved[front[at]] or ARGV[4]) == ARGV[4] and not (line and lines >= most_lines) then
+      lines = lines + (line and 1 or 0)
       ids[#ids + 1] = front[at]
       popped[#popped + 1], popped[#popped + 2] = front[at], front[at + 1]
     end
@@ -100,9 +104,16 @@ if waiting > 0 and used < slots then
   end
   local share = math.ceil(math.max(1, waiting - for_others) / (others + 1))
   local take = math.min(slots - used, math.max(share, for_us))
+  local lines = redis.call('ZCOUNT', KEYS[1], '(0', '+inf')
+  local others_first = math.min(take, waiting - lines)
+  local most_lines = math.max(0, slots - tonumber(ARGV[11]) - used - others_first)
+  take = others_first + math.min(take - others_first, most_lines)
   local lease_end = string.format('%.0f', now_ms() + tonumber(ARGV[7]))
-  local popped = pop(take, reserved, for_others)
+  local popped = pop(take, most_lines, reserved, for_others)
   reply[1] = waiting - #popped / 2
+  if used + #popped / 2 >= slots - tonumber(ARGV[11]) then
+    reply[1] = reply[1] - redis.call('ZCOUNT', KEYS[1], '(0', '+inf')
+  end
   advance(KEYS[4], popped)
   for at = 1, #popped, 2 do
     local job, score = popped[at], popped[at + 1]

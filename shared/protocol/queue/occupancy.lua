@@ -2,10 +2,10 @@
 -- Reads how many jobs of a model wait in each band, and who holds its claimed jobs.
 -- KEYS: queue, inflight
 -- ARGV: state prefix, maximum number of claimed jobs to read, ids of jobs to look for in the queue...
--- Returns {the numbers of waiting jobs in the bands -2, -1 and 0}, {id, worker, attempt and band of each claimed job}
+-- Returns {the numbers of waiting jobs in the bands -3 to 0}, {id, worker, attempt and band of each claimed job}
 -- and {the given ids that are in the queue}.
 local waiting = {}
-for band = -2, 0 do
+for band = -3, 0 do
   local first, last = string.format('%.0f', band * BAND_WIDTH), string.format('(%.0f', (band + 1) * BAND_WIDTH)
   waiting[#waiting + 1] = redis.call('ZCOUNT', KEYS[1], first, last)
 end

@@ -10,10 +10,10 @@ from shared.protocol.queue.texts import script_text
 from shared.redis import keys
 from shared.redis.scripts import Script
 
-ServedTier = Literal["priority", "default", "flex"]
+ServedTier = Literal["priority", "default", "flex", "batch"]
 """A service tier that has a band of its own."""
 
-TIERS: dict[int, ServedTier] = {-2: "priority", -1: "default", 0: "flex"}
+TIERS: dict[int, ServedTier] = {-3: "priority", -2: "default", -1: "flex", 0: "batch"}
 """The tier of each band, in the order in which they are served."""
 
 MAX_LISTED = 2048

@@ -34,9 +34,10 @@ _ROUTES: tuple[Route, ...] = ("followed", "diverted", "new", "waited")
 _CANCELLATION_TTL_MS = 60_000
 """How long a job cancelled before it was enqueued stays marked; longer than a hanging store buffers commands."""
 
-_BANDS: dict[Tier, int] = {"priority": -2, "default": -1, "auto": -1, "flex": 0}
-"""The band of each tier; lower bands first. Scores stay far below the current time in ms, because arq defers jobs with
-a future score, and are never 0, which arq takes for a missing job."""
+_BANDS: dict[Tier, int] = {"priority": -3, "default": -2, "auto": -2, "flex": -1, "batch": 0}
+"""The band of each tier; lower bands first. Scripts know the band of batches by its scores above 0.
+Scores stay far below the current time in ms, because arq defers jobs with a future score, and are never 0, which arq
+takes for a missing job."""
 
 _SCRIPTS: dict[str, tuple[KeyType, ...]] = {
     "enqueue": ("zset", "zset", "hash", "hash", "zset"),
@@ -173,17 +174,28 @@ class JobQueue:
         data = await cast("Any", self.redis.hget(keys.request(request_id), "request"))
         return None if data is None else decode_request(data)
 
-    async def claim(self, worker: str, *, used: int, slots: int) -> tuple[list[Claim], int]:
+    async def claim(self, worker: str, *, used: int, slots: int, batch_reserve: int = 0) -> tuple[list[Claim], int]:
         """Claim jobs for ``worker``, which uses ``used`` of its ``slots``, and update its load.
 
         Claims at most an equal share of the queue while other workers have free slots, and no job reserved for another
-        worker. A worker that gets nothing while jobs wait must claim again after ``RESERVED_MS``. Returns the claims
-        and the number of jobs that are still waiting.
+        worker. Lines of batches leave ``batch_reserve`` slots free. A worker that gets nothing while jobs wait must
+        claim again after ``RESERVED_MS``. Returns the claims and the number of jobs that are still waiting, without
+        lines of batches if the worker may not claim more of them.
         """
         left, *rows = await self._run(
             "claim",
             [self._queue, self._inflight, self._load, self._fair_queue, self._reserved],
-            [*PREFIXES, worker, used, slots, self._lease_ms, JOB_TTL_MS, keys.WORKER_CHANNEL_PREFIX, self._reserved_ms],
+            [
+                *PREFIXES,
+                worker,
+                used,
+                slots,
+                self._lease_ms,
+                JOB_TTL_MS,
+                keys.WORKER_CHANNEL_PREFIX,
+                self._reserved_ms,
+                batch_reserve,
+            ],
         )
         claims = []
         for job, attempt, crashes, lost_workers, payload, journal, cause in rows:

@@ -1,0 +1,93 @@
+"""The record of a batch."""
+
+import re
+import uuid
+from typing import Literal
+
+import msgspec
+
+BatchStatus = Literal[
+    "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
+]
+Outcome = Literal["completed", "expired", "cancelled"]
+"""How a batch ends whose file was valid."""
+
+COMPLETION_WINDOW = 86_400
+"""Seconds in which the lines of a batch must be served: OpenAI's only value of ``completion_window``, 24h."""
+
+UNFINISHED: frozenset[BatchStatus] = frozenset({"validating", "in_progress", "finalizing"})
+
+_ID = re.compile(r"batch_[0-9a-f]{32}")
+
+
+class LineError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is wrong with the input file. ``line`` counts from 1."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """Results written under one lease: the first ``size`` bytes of a file named after the lease's epoch."""
+
+    epoch: int
+    size: int
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Numbers of lines and tokens."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A batch, as in the store. Times are Unix seconds; ``owner`` is the id of an API key, or empty without one."""
+
+    id: str
+    owner: str
+    endpoint: str
+    input_file: str
+    created: int
+    expires: int
+    metadata: dict[str, str] | None = None
+    retention: int
+    """For how many seconds the result files are kept."""
+    status: BatchStatus = "validating"
+    times: dict[BatchStatus, int] = {}
+    """When the batch got each status."""
+    errors: tuple[LineError, ...] = ()
+    model: str | None = None
+    """The model, if all lines name the same one."""
+    counts: Counts = Counts()
+    segments: tuple[Segment, ...] = ()
+    outcome: Outcome | None = None
+    """How the batch ends, while it is being finalized."""
+    output_file: str | None = None
+    error_file: str | None = None
+
+    def at(self, status: BatchStatus, now: float) -> "Batch":
+        """Return the batch with a new status."""
+        return msgspec.structs.replace(self, status=status, times=self.times | {status: int(now)})
+
+
+def new_batch_id() -> str:
+    """Return an unused batch id."""
+    return f"batch_{uuid.uuid4().hex}"
+
+
+def is_batch_id(text: str) -> bool:
+    """Return whether ``text`` has the form of a batch id."""
+    return _ID.fullmatch(text) is not None
+
+
+def segment_name(batch_id: str, epoch: int) -> str:
+    """Return the name in the storage of a batch's segment."""
+    return f"{batch_id}.{epoch}"

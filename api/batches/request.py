@@ -1,0 +1,140 @@
+"""One line of a batch: served like a request of a client, but in the lowest band and with patience."""
+
+import asyncio
+import logging
+import random
+import time
+import uuid
+
+import msgspec
+
+from api.answers.selection import check_size
+from api.answers.writing import collect
+from api.batches.endpoints import DIALECTS
+from api.batches.input import read_line
+from api.batches.record import Batch
+from api.batches.results import Result, failure_of, response_of
+from api.chat_exchange import ChatExchange
+from api.context import Context
+from api.dialects.interface import Dialect
+from api.dialects.openai import OpenAI
+from api.dialects.openai.stored import sent_messages
+from api.keys import ApiKey
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest
+
+logger = logging.getLogger(__name__)
+
+_PATIENT: frozenset[ProblemKind] = frozenset(
+    {
+        ProblemKind.NO_WORKER,
+        ProblemKind.QUEUE_FULL,
+        ProblemKind.QUEUE_TIMEOUT,
+        ProblemKind.STORE_UNAVAILABLE,
+        ProblemKind.SHUTTING_DOWN,
+        ProblemKind.RATE_LIMITED,
+    }
+)
+"""Problems that pass. The line is submitted again until it succeeds or the batch ends."""
+
+_DOUBTFUL: frozenset[ProblemKind] = frozenset({ProblemKind.LOST, ProblemKind.ENGINE_FAILED, ProblemKind.INTERNAL})
+"""Problems that may pass. The line is submitted again a few times."""
+
+_MOST_FAILURES = 5
+"""Maximum number of submissions of a line that end with a doubtful problem."""
+
+_PAUSE = 0.5
+_LONGEST_PAUSE = 15.0
+"""Bounds of the time in seconds before a line is submitted again."""
+
+
+async def serve_line(parts: Context, batch: Batch, index: int, data: bytes) -> Result:
+    """Return the result of the line with this ``index``, whose bytes are ``data``."""
+    try:
+        line = read_line(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return failure_of(index, "", "invalid_json_line", "The input file has changed since it was validated.")
+    dialect, request_id = DIALECTS[batch.endpoint](), f"req_{uuid.uuid4().hex}"
+    failures, pause = 0, _PAUSE
+    while True:
+        try:
+            result = await _serve(parts, batch, index, line.custom_id, bytes(line.body), dialect, request_id)
+        except RequestRefused as refusal:
+            problem = refusal.problem
+        except Exception:
+            logger.exception("a line of batch %s failed", batch.id)
+            problem = Problem(kind=ProblemKind.INTERNAL, message="The server had an error while processing this line.")
+        else:
+            return result
+        failures += problem.kind in _DOUBTFUL
+        if problem.kind not in _PATIENT and (problem.kind not in _DOUBTFUL or failures >= _MOST_FAILURES):
+            return _failed(index, line.custom_id, dialect, problem, request_id)
+        if problem.kind is ProblemKind.QUEUE_TIMEOUT:
+            continue  # It has waited.
+        await asyncio.sleep(max(pause, min(problem.retry_after or 0, _LONGEST_PAUSE)) * random.uniform(0.75, 1.25))  # noqa: S311
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+async def _serve(
+    parts: Context, batch: Batch, index: int, custom_id: str, body: bytes, dialect: Dialect, request_id: str
+) -> Result:
+    """Submit a line and wait for its response. Raises :class:`RequestRefused`."""
+    request = _parse(parts, dialect, body)
+    chat = ChatExchange(
+        parts,
+        request,
+        key=_unlimited(parts, batch.owner),
+        headers={},
+        messages=sent_messages(body) if request.store else b"",
+        began=time.monotonic(),
+    )
+    try:
+        async with chat:
+            started = await chat.stream.started()
+            encoder = dialect.render(
+                chat.request, answer_id=chat.id, created=int(chat.accepted), fingerprint=started.fingerprint
+            )
+            choices = await collect(chat.stream, chat.request, chat.recorder)
+            usage = chat.recorder.usage()
+            document = encoder.completion(choices, usage)
+            await chat.store(document)
+    except RequestRefused as refusal:
+        chat.recorder.outcome = refusal.problem.kind
+        raise
+    return response_of(index, custom_id, 200, document, request_id=request_id, usage=usage)
+
+
+def _parse(parts: Context, dialect: Dialect, body: bytes) -> ChatRequest:
+    settings = parts.settings
+    request = dialect.parse(body)
+    if request.stream:
+        raise refuse(ProblemKind.INVALID, "Batches do not support 'stream'.", param="stream", code="unsupported_value")
+    if len(body) > settings.max_body and (request.store or not request.images):
+        raise refuse(
+            ProblemKind.TOO_LARGE, f"The request body is larger than the maximum of {settings.max_body} bytes."
+        )
+    check_size(request, settings.max_choices)
+    # Only chat completions are stored: other results are in the result files alone.
+    return msgspec.structs.replace(request, tier="batch", store=request.store and isinstance(dialect, OpenAI))
+
+
+def _unlimited(parts: Context, owner: str) -> ApiKey | None:
+    """Return the batch's key without its rate limits, which do not count batches.
+
+    Raises :class:`RequestRefused` when the key is no longer valid.
+    """
+    if not owner:
+        return None
+    key = parts.keyring.named(owner)
+    if key is None or key.revoked is not None or (key.expires is not None and key.expires <= time.time()):
+        raise refuse(ProblemKind.UNAUTHORIZED, "The API key of this batch is no longer valid.")
+    return msgspec.structs.replace(
+        key, requests_per_minute=None, tokens_per_minute=None, concurrency=None, queue_timeout=None
+    )
+
+
+def _failed(index: int, custom_id: str, dialect: Dialect, problem: Problem, request_id: str) -> Result:
+    if problem.kind is ProblemKind.TIMEOUT:
+        return failure_of(index, custom_id, "request_timeout", problem.message)
+    reply = dialect.error(problem)
+    return response_of(index, custom_id, reply.status, reply.body, request_id=request_id)

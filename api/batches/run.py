@@ -1,0 +1,327 @@
+"""The feeding of one batch by one replica: from its claim to its end, or to the loss of the claim."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import BinaryIO, TypeVar
+
+import msgspec
+from redis.exceptions import RedisError
+
+from api.batches.input import Lines, find_lines, read_line, validate_file
+from api.batches.record import Batch, Counts, LineError, Outcome, Segment, segment_name
+from api.batches.request import serve_line
+from api.batches.results import Result, assemble, encode, failure_of, remove_segments
+from api.batches.store import LEASE, BatchClaim, BatchStore
+from api.context import Context
+from api.files import FileRecord, Storage
+from api.files.record import new_file_id
+from shared.protocol.errors import RequestRefused
+from shared.redis import outage
+from shared.runtime.tasks import cancel_all
+
+logger = logging.getLogger(__name__)
+
+_COMMIT_EVERY = 0.25
+"""Seconds between two commits of results."""
+
+_LOOK_EVERY = 1.0
+"""Seconds without new results after which the lease is renewed, and a cancellation noticed."""
+
+_RETRY = 0.5
+"""Seconds between retries after a failure of the store or the storage."""
+
+_WINDOW_PER_SLOT = 2
+_LEAST_WINDOW, _MOST_WINDOW = 8, 512
+"""How many lines of a batch are submitted at a time: enough that no slot waits for the next one."""
+
+_REST_AT_A_TIME = 2000
+"""Number of results without a response that are written at a time."""
+
+_ENDINGS: dict[Outcome, tuple[str, str]] = {
+    "expired": ("batch_expired", "This request could not be executed before the completion window expired."),
+    "cancelled": ("batch_cancelled", "This request was not executed, because the batch was cancelled."),
+}
+
+_Value = TypeVar("_Value")
+
+
+class BatchRun:
+    """Validates a batch, submits its lines, commits their results and writes the result files.
+
+    A result is written to this claim's segment first; then one commit marks its line as done and counts the bytes. A
+    crash between the two leaves bytes that nobody reads, and the line is served again. So each line has exactly one
+    committed result.
+    """
+
+    def __init__(self, parts: Context, claim: BatchClaim) -> None:
+        self._parts = parts
+        self._store: BatchStore = parts.batches
+        self._claim = claim
+        self._done = bytearray()
+        self._renewed = time.monotonic()
+
+    @property
+    def _batch(self) -> Batch:
+        return self._claim.batch
+
+    async def run(self) -> None:
+        """Feed the batch to its end. Releases the claim when cancelled. Raises :class:`Superseded`."""
+        try:
+            storage = await self._patiently(self._parts.files.storage)
+            if self._batch.status == "finalizing":
+                await self._finish(storage)
+                return
+            file = await self._open_input()
+            if file is None:
+                return
+            with file:
+                lines = await self._prepare(file)
+                if lines is not None:
+                    await self._serve(storage, file, lines)
+                    await self._finish(storage)
+        except asyncio.CancelledError:
+            await self._release()
+            raise
+
+    async def _release(self) -> None:
+        try:
+            await self._store.release(self._claim)
+        except (RedisError, OSError) as error:
+            logger.warning("batch %s not released: %s", self._batch.id, error)
+
+    # Validation.
+
+    async def _open_input(self) -> BinaryIO | None:
+        """Open the input file. A batch without one fails."""
+        batch = self._batch
+        record = await self._patiently(lambda: self._parts.files.get(batch.owner, batch.input_file))
+        if record is not None:
+            try:
+                return await self._patiently(lambda: self._parts.files.open(record))
+            except FileNotFoundError:
+                pass
+        message = f"The input file {batch.input_file} was deleted or has expired."
+        await self._fail([LineError(code="file_not_found", message=message, param="input_file_id")])
+        return None
+
+    async def _prepare(self, file: BinaryIO) -> Lines | None:
+        """Find the lines. Validates the file if that has not been done; returns ``None`` if it is not valid."""
+        batch, max_line = self._batch, self._parts.settings.max_request_body
+        if batch.status != "validating":
+            self._done = bytearray(self._claim.done.ljust((batch.counts.total + 7) // 8, b"\0"))
+            return await self._renewing(asyncio.to_thread(find_lines, file, max_line))
+        found = await self._renewing(asyncio.to_thread(validate_file, file, batch.endpoint, max_line))
+        if found.errors:
+            await self._fail(found.errors)
+            return None
+        self._done = bytearray((len(found.lines) + 7) // 8)
+        now = await self._now()
+        batch = msgspec.structs.replace(batch, model=found.model, counts=Counts(total=len(found.lines)))
+        await self._commit(batch.at("in_progress", now))
+        logger.info("batch %s: %d requests", batch.id, len(found.lines))
+        return found.lines
+
+    async def _fail(self, errors: list[LineError]) -> None:
+        now = await self._now()
+        batch = msgspec.structs.replace(self._batch, errors=tuple(errors))
+        await self._commit(batch.at("failed", now), ended=True)
+        self._parts.metrics.batches.ended("failed")
+
+    # Serving.
+
+    async def _serve(self, storage: Storage, file: BinaryIO, lines: Lines) -> None:
+        """Serve all lines that are not done, until the batch has to end; then give the others a result without."""
+        left = iter([index for index in range(len(lines)) if not self._is_done(index)])
+        running: set[asyncio.Task[Result]] = set()
+        waiting: list[Result] = []
+        try:
+            while (outcome := self._ending()) is None:
+                while len(running) < self._window() and (index := next(left, None)) is not None:
+                    task = asyncio.create_task(self._line(file, lines, index), name=f"{self._batch.id} {index}")
+                    running.add(task)
+                if running:
+                    pause = _COMMIT_EVERY if waiting else _LOOK_EVERY
+                    ended, running = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                    waiting += [task.result() for task in ended]
+                else:
+                    outcome = "completed"
+                    break
+                if waiting and self._is_time(_COMMIT_EVERY):
+                    await self._write(storage, waiting)
+                    waiting = []
+                elif self._is_time(_LOOK_EVERY):
+                    await self._renew()
+        finally:
+            await cancel_all(running)
+        await self._write(storage, waiting)
+        if outcome != "completed":
+            await self._give_up(storage, file, lines, outcome)
+        await self._finalize(outcome)
+
+    async def _line(self, file: BinaryIO, lines: Lines, index: int) -> Result:
+        data = await asyncio.to_thread(_read_at, file, lines.offsets[index], lines.sizes[index])
+        return await serve_line(self._parts, self._batch, index, data)
+
+    def _window(self) -> int:
+        """Return how many lines may be submitted now."""
+        slots = sum(worker.slots for worker in self._parts.directory.fleet.workers if worker.status == "serving")
+        return max(_LEAST_WINDOW, min(_MOST_WINDOW, _WINDOW_PER_SLOT * slots))
+
+    def _ending(self) -> Outcome | None:
+        """Return how the batch ends, if it does so before all lines are served."""
+        if self._claim.cancelling is not None:
+            return "cancelled"
+        # The wall clock is good enough for a window of a day.
+        return "expired" if time.time() >= self._batch.expires else None
+
+    async def _give_up(self, storage: Storage, file: BinaryIO, lines: Lines, outcome: Outcome) -> None:
+        """Write a result for each line that was not served."""
+        code, message = _ENDINGS[outcome]
+        rest = [index for index in range(len(lines)) if not self._is_done(index)]
+
+        def results(indexes: list[int]) -> list[Result]:
+            found = []
+            for index in indexes:
+                line = read_line(_read_at(file, lines.offsets[index], lines.sizes[index]))
+                found.append(failure_of(index, line.custom_id, code, message))
+            return found
+
+        for start in range(0, len(rest), _REST_AT_A_TIME):
+            part = rest[start : start + _REST_AT_A_TIME]
+            await self._write(storage, await asyncio.to_thread(results, part))
+
+    async def _write(self, storage: Storage, results: list[Result]) -> None:
+        """Write results to the segment, then commit them."""
+        if not results:
+            return
+        batch, epoch = self._batch, self._claim.epoch
+        own = (
+            batch.segments[-1] if batch.segments and batch.segments[-1].epoch == epoch else Segment(epoch=epoch, size=0)
+        )
+        data = encode(results)
+        name = segment_name(batch.id, epoch)
+        await self._patiently(lambda: asyncio.to_thread(storage.write_at, name, own.size, data))
+        others = tuple(segment for segment in batch.segments if segment.epoch != epoch)
+        written = msgspec.structs.replace(
+            batch,
+            counts=_counted(batch.counts, results),
+            segments=(*others, Segment(epoch=epoch, size=own.size + len(data))),
+        )
+        for result in results:
+            self._done[result.number // 8] |= 1 << result.number % 8
+        await self._commit(written)
+        completed = written.counts.completed - batch.counts.completed
+        self._parts.metrics.batches.lines(completed=completed, failed=len(results) - completed)
+
+    def _is_done(self, index: int) -> bool:
+        return bool(self._done[index // 8] & 1 << index % 8)
+
+    # The end.
+
+    async def _finalize(self, outcome: Outcome) -> None:
+        """Give the batch its last status but one, and its result files their ids."""
+        batch, now = self._batch, await self._now()
+        times = batch.times
+        if outcome == "cancelled" and self._claim.cancelling is not None:
+            times = times | {"cancelling": self._claim.cancelling}
+        output = new_file_id() if batch.counts.completed else None
+        errors = new_file_id() if batch.counts.failed else None
+        batch = msgspec.structs.replace(batch, times=times, outcome=outcome, output_file=output, error_file=errors)
+        await self._commit(batch.at("finalizing", now))
+
+    async def _finish(self, storage: Storage) -> None:
+        """Write the result files and end the batch. All of it can be repeated by another replica."""
+        batch = self._batch
+        assert batch.outcome is not None
+        try:
+            sizes = await self._renewing(self._patiently(lambda: asyncio.to_thread(assemble, storage, batch)))
+        except (FileNotFoundError, ValueError) as error:
+            logger.error("results of batch %s are lost: %s", batch.id, error)
+            await self._fail([LineError(code="results_lost", message="Results in the folder for files are damaged.")])
+            return
+        now = await self._now()
+        for file_id, size, name in (
+            (batch.output_file, sizes.output, "output"),
+            (batch.error_file, sizes.errors, "error"),
+        ):
+            if file_id is not None:
+                record = FileRecord(
+                    id=file_id,
+                    owner=batch.owner,
+                    filename=f"{batch.id}_{name}.jsonl",
+                    size=size,
+                    purpose="batch_output",
+                    created=int(now),
+                    expires=int(now) + batch.retention,
+                )
+                await self._patiently(lambda record=record: self._parts.files.add(record))  # type: ignore[misc]
+        ended = msgspec.structs.replace(batch, segments=())
+        await self._commit(ended.at(batch.outcome, now), ended=True)
+        self._parts.metrics.batches.ended(batch.outcome)
+        logger.info("batch %s %s: %s", batch.id, batch.outcome, batch.counts)
+        try:
+            await asyncio.to_thread(remove_segments, storage, batch)
+        except OSError as error:
+            logger.warning("segments of batch %s not deleted: %s", batch.id, error)  # the cleanup does it
+
+    # The claim.
+
+    async def _commit(self, batch: Batch, *, ended: bool = False) -> None:
+        done = bytes(self._done)
+        self._claim = await self._patiently(lambda: self._store.commit(self._claim, batch, done, ended=ended))
+        self._renewed = time.monotonic()
+
+    async def _renew(self) -> None:
+        self._claim = await self._patiently(lambda: self._store.renew(self._claim))
+        self._renewed = time.monotonic()
+
+    async def _renewing(self, work: Awaitable[_Value]) -> _Value:
+        """Wait for ``work``, and renew the lease meanwhile."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=LEASE / 3)
+                if not task.done():
+                    await self._renew()
+            return task.result()
+        finally:
+            task.cancel()
+
+    def _is_time(self, pause: float) -> bool:
+        """Return whether ``pause`` seconds have passed since the last commit or renewal."""
+        return time.monotonic() - self._renewed >= pause
+
+    async def _now(self) -> float:
+        return await self._patiently(self._store.now)
+
+    async def _patiently(self, work: Callable[[], Awaitable[_Value]]) -> _Value:
+        """Repeat ``work`` while the store or the storage fails."""
+        while True:
+            try:
+                return await work()
+            except FileNotFoundError:
+                raise
+            except (RequestRefused, RedisError, OSError) as error:
+                logger.log(outage.store.level, "batch %s waits: %s", self._batch.id, error)
+                await asyncio.sleep(_RETRY)
+
+
+def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
+    """Return ``size`` bytes at ``offset``."""
+    return os.pread(file.fileno(), size, offset)
+
+
+def _counted(counts: Counts, results: list[Result]) -> Counts:
+    completed = sum(result.kind == "o" for result in results)
+    return Counts(
+        total=counts.total,
+        completed=counts.completed + completed,
+        failed=counts.failed + len(results) - completed,
+        prompt_tokens=counts.prompt_tokens + sum(result.usage.prompt_tokens for result in results),
+        cached_tokens=counts.cached_tokens + sum(result.usage.cached_tokens for result in results),
+        completion_tokens=counts.completion_tokens + sum(result.usage.completion_tokens for result in results),
+        reasoning_tokens=counts.reasoning_tokens + sum(result.usage.reasoning_tokens for result in results),
+    )

@@ -1,0 +1,223 @@
+"""Batches in the store: records, leases and commits.
+
+A replica that feeds a batch has claimed it and renews its lease. Everything that it writes goes through one script,
+which refuses replicas whose claim is not the newest and records based on an older revision than the store's. A replica
+that was suspended, or whose store has lost its last second in a crash, can therefore not write over what came after.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import NamedTuple
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from api.batches.record import Batch, is_batch_id
+from shared.protocol.errors import store_unavailable
+from shared.redis import keys
+from shared.redis.clock import store_time
+from shared.redis.records import UNREADABLE, readable_names, report_unreadable
+from shared.redis.scripts import KeyType, Script
+
+logger = logging.getLogger(__name__)
+
+LEASE = 6.0
+"""Duration of a feeder's lease in seconds. Another replica takes over when it has expired."""
+
+RETENTION = 30 * 86_400
+"""For how many seconds batches that have ended are kept."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Batch)
+
+
+class TooManyBatches(Exception):
+    """The owner has as many unfinished batches as allowed."""
+
+
+class Superseded(Exception):
+    """Another replica has claimed the batch, or the store has lost its newest records."""
+
+
+class BatchClaim(NamedTuple):
+    """A claim of a batch by this replica. ``done`` has a bit for each line, set if its result was committed."""
+
+    batch: Batch
+    epoch: int
+    revision: int
+    done: bytes
+    cancelling: int | None
+    """When its owner asked to cancel it (Unix seconds)."""
+
+
+class BatchPage(NamedTuple):
+    """A page of batches, and whether there are more."""
+
+    batches: list[Batch]
+    more: bool
+
+
+class BatchStore:
+    """The batches of all owners.
+
+    Methods for clients raise :class:`RequestRefused` when the store is unreachable; those for feeders, :meth:`claim`,
+    :meth:`commit`, :meth:`renew` and :meth:`release`, raise what redis-py raises.
+    """
+
+    def __init__(self, redis: Redis, *, limit: int) -> None:
+        """``limit`` is the maximum number of unfinished batches of an owner."""
+        self._redis = redis
+        self._limit = limit
+        self._create = _script(redis, "create", ("hash", "zset", "zset"))
+        self._claim = _script(redis, "claim", ("zset",))
+        self._commit = _script(redis, "commit", ("hash", "zset"))
+
+    async def now(self) -> float:
+        """Return the store's time (Unix seconds)."""
+        async with _store_errors():
+            return await store_time(self._redis)
+
+    async def create(self, batch: Batch) -> None:
+        """Add a batch. Raises :class:`TooManyBatches`."""
+        async with _store_errors():
+            now = await store_time(self._redis)
+            created = await self._create(
+                [keys.batch(batch.id), keys.batch_index(batch.owner), keys.UNFINISHED_BATCHES],
+                [batch.id, _encode(batch), f"{now:.6f}", self._limit, 2 * RETENTION * 1000, keys.BATCH_PREFIX],
+            )
+        if not created:
+            raise TooManyBatches
+
+    async def get(self, owner: str, batch_id: str) -> Batch | None:
+        """Return a batch of ``owner``, or ``None``."""
+        if not is_batch_id(batch_id):
+            return None
+        async with _store_errors():
+            (found,) = await self._read([batch_id])
+        return found if found is not None and found.owner == owner else None
+
+    async def cancel(self, batch: Batch) -> None:
+        """Ask the feeder of ``batch`` to cancel it."""
+        async with _store_errors():
+            now = int(await store_time(self._redis))
+            await self._redis.hsetnx(keys.batch(batch.id), "cancelling", str(now))  # type: ignore[misc]
+
+    async def select(self, owner: str, *, after: str | None, limit: int) -> BatchPage | None:
+        """Return a page of the batches of ``owner``, newest first; ``None`` if there is no batch ``after``."""
+        index = keys.batch_index(owner)
+        async with _store_errors():
+            start = 0
+            if after is not None:
+                place = await self._redis.zrevrank(index, after)
+                if place is None:
+                    return None
+                start = place + 1
+            found: list[Batch] = []
+            while len(found) <= limit:
+                names = await self._redis.zrevrange(index, start, start + limit)
+                if not names:
+                    break
+                start += len(names)
+                found += [batch for batch in await self._read(readable_names(index, names)) if batch is not None]
+        return BatchPage(found[:limit], len(found) > limit)
+
+    async def known(self, batch_id: str) -> bool:
+        """Return whether there is a batch with this id, whoever owns it."""
+        async with _store_errors():
+            return bool(await self._redis.exists(keys.batch(batch_id)))
+
+    async def unfinished(self) -> int:
+        """Return the number of unfinished batches. Raises what redis-py raises."""
+        return int(await self._redis.zcard(keys.UNFINISHED_BATCHES))
+
+    async def claim(self, most: int) -> list[BatchClaim]:
+        """Claim up to ``most`` batches that no replica feeds."""
+        rows = await self._claim([keys.UNFINISHED_BATCHES], [keys.BATCH_PREFIX, int(LEASE * 1000), most])
+        claims = []
+        for name, epoch, revision, record, done, cancelling in rows:
+            batch = _decode(name.decode(errors="replace"), record)
+            if batch is None:
+                await self._redis.zrem(keys.UNFINISHED_BATCHES, name)
+            else:
+                claims.append(BatchClaim(batch, epoch, revision, done, _time(cancelling)))
+        return claims
+
+    async def commit(self, claim: BatchClaim, batch: Batch, done: bytes, *, ended: bool = False) -> BatchClaim:
+        """Write ``batch`` and the lines that are done; return the claim after that. Raises :class:`Superseded`."""
+        cancelling = await self._write(claim, _encode(batch), done, RETENTION * 1000 if ended else "")
+        return BatchClaim(batch, claim.epoch, claim.revision + 1, done, cancelling)
+
+    async def renew(self, claim: BatchClaim) -> BatchClaim:
+        """Renew the lease; return the claim after that. Raises :class:`Superseded`."""
+        return claim._replace(cancelling=await self._write(claim, "", b"", ""))
+
+    async def release(self, claim: BatchClaim) -> None:
+        """End the lease, so that another replica can claim the batch at once."""
+        try:
+            await self._write(claim, "", b"", "", lease_ms=0)
+        except Superseded:
+            pass
+
+    async def _write(
+        self, claim: BatchClaim, record: bytes | str, done: bytes, ttl: int | str, lease_ms: int = int(LEASE * 1000)
+    ) -> int | None:
+        """Run the commit script; return when the owner asked to cancel the batch."""
+        written, *cancelling = await self._commit(
+            [keys.batch(claim.batch.id), keys.UNFINISHED_BATCHES],
+            [claim.batch.id, claim.epoch, claim.revision, record, done, lease_ms, ttl],
+        )
+        if not written:
+            raise Superseded
+        return _time(cancelling[0])
+
+    async def _read(self, names: Sequence[str]) -> list[Batch | None]:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.hmget(keys.batch(name), ["record", "cancelling"])
+            rows = await pipe.execute(raise_on_error=False)
+        return [_visible(name, row) for name, row in zip(names, rows, strict=True)]
+
+
+def _visible(name: str, row: Sequence[bytes | None] | Exception) -> Batch | None:
+    """Return a batch as its owner sees it: ``cancelling`` from the moment of the request."""
+    if isinstance(row, RedisError):
+        report_unreadable(keys.batch(name), row)
+        return None
+    assert not isinstance(row, Exception)
+    record, cancelling = row
+    batch = _decode(name, record)
+    if batch is not None and cancelling and batch.outcome in (None, "cancelled") and batch.status in _CANCELLABLE:
+        return batch.at("cancelling", int(cancelling))
+    return batch
+
+
+def _time(stored: bytes) -> int | None:
+    return int(stored) if stored.isdigit() else None
+
+
+_CANCELLABLE = ("validating", "in_progress", "finalizing")
+
+
+def _decode(name: str, record: bytes | None) -> Batch | None:
+    if record is None:
+        return None
+    try:
+        return _decoder.decode(record)
+    except UNREADABLE as error:
+        report_unreadable(keys.batch(name), error)
+        return None
+
+
+def _script(redis: Redis, name: str, types: Sequence[KeyType]) -> Script:
+    return Script(redis, (files("api.batches") / f"{name}.lua").read_text(), types)
+
+
+@asynccontextmanager
+async def _store_errors() -> AsyncIterator[None]:
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise store_unavailable() from error

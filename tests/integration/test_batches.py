@@ -1,0 +1,211 @@
+"""Batches through the official SDK, from their creation to their result files."""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+import openai
+import pytest
+
+from tests.support.batches import chat_line, ended, results, submit
+from tests.support.fleet import Fleet, fleet
+
+CHAT: Final = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """One replica with keys, and a worker."""
+    with fleet(tmp_path_factory.mktemp("batches")) as running:
+        running.worker()
+        running.api("--api-keys", "none,other", "--max-batches", "2")
+        yield running
+
+
+@pytest.fixture
+def client(target: Fleet) -> openai.OpenAI:
+    return target.client()
+
+
+def test_a_batch_from_beginning_to_end(client: openai.OpenAI) -> None:
+    lines = [chat_line(f"line-{number}", f"question {number}") for number in range(60)]
+    lines[7] = chat_line("line-7", temperature=9)
+    lines[9] = chat_line("line-9", stream=True)
+    lines[11] = chat_line("line-11", model="nobody")
+    made = submit(
+        client,
+        lines,
+        metadata={"topic": "tests"},
+        output_expires_after={"anchor": "created_at", "seconds": 7200},
+    )
+    assert (made.object, made.status, made.endpoint, made.completion_window) == ("batch", "validating", CHAT, "24h")
+    assert made.expires_at == made.created_at + 86_400
+    batch = ended(client, made)
+    assert batch.status == "completed"
+    assert batch.metadata == {"topic": "tests"}
+    assert batch.request_counts is not None
+    assert batch.request_counts.to_dict() == {"total": 60, "completed": 57, "failed": 3}
+    times = [batch.created_at, batch.in_progress_at, batch.finalizing_at, batch.completed_at]
+    assert times == sorted(time for time in times if time is not None)
+    assert {batch.failed_at, batch.cancelled_at, batch.expired_at} == {None}
+    assert batch.errors is None
+    assert batch.usage is not None
+    assert batch.usage.output_tokens == 57 * 8
+
+    output = results(client, batch.output_file_id)
+    assert [line["custom_id"] for line in output] == [f"line-{n}" for n in range(60) if n not in (7, 9, 11)]
+    first = output[0]
+    assert first.keys() == {"id", "custom_id", "response", "error"}
+    assert first["response"].keys() == {"status_code", "request_id", "body"}
+    assert (first["response"]["status_code"], first["error"]) == (200, None)
+    assert first["response"]["body"]["object"] == "chat.completion"
+    assert first["response"]["body"]["service_tier"] == "default"
+    errors = results(client, batch.error_file_id)
+    assert [(line["custom_id"], line["response"]["status_code"]) for line in errors] == [
+        ("line-7", 400),
+        ("line-9", 400),
+        ("line-11", 404),
+    ]
+    assert errors[0]["response"]["body"]["error"]["param"] == "temperature"
+    assert len({line["id"] for line in output + errors}) == 60
+    for file_id in (batch.output_file_id, batch.error_file_id):
+        file = client.files.retrieve(file_id or "")
+        assert (file.purpose, (file.expires_at or 0) - file.created_at) == ("batch_output", 7200)
+        assert len(client.files.content(file.id).read()) == file.bytes
+
+
+def test_plain_completions_and_a_blank_last_line(client: openai.OpenAI) -> None:
+    line = b'{"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"model": "sim", "prompt": "a"}}'
+    batch = ended(client, submit(client, line + b"\r\n\r\n", endpoint="/v1/completions"))
+    assert (batch.status, batch.model, batch.error_file_id) == ("completed", "sim", None)
+    (result,) = results(client, batch.output_file_id)
+    assert result["response"]["body"]["object"] == "text_completion"
+
+
+def test_responses(client: openai.OpenAI) -> None:
+    bodies = [{"model": "sim", "input": "hello", "max_output_tokens": 16}, {"model": "sim", "input": 7}]
+    lines = [
+        {"custom_id": str(number), "method": "POST", "url": "/v1/responses", "body": body}
+        for number, body in enumerate(bodies)
+    ]
+    batch = ended(client, submit(client, lines, endpoint="/v1/responses"))
+    (result,) = results(client, batch.output_file_id)
+    body = result["response"]["body"]
+    assert (result["custom_id"], body["object"], body["service_tier"]) == ("0", "response", "default")
+    (error,) = results(client, batch.error_file_id)
+    assert (error["response"]["status_code"], error["response"]["body"]["error"]["param"]) == (400, "input")
+
+
+def test_a_file_with_errors_fails_with_their_lines(client: openai.OpenAI) -> None:
+    lines = [
+        chat_line("a"),
+        "{",
+        chat_line("a"),
+        chat_line("c", url="/v1/completions"),
+        chat_line("d") | {"method": "GET"},
+        {"custom_id": "e", "method": "POST", "url": CHAT},
+        chat_line("f") | {"custom_id": 7},
+        chat_line("g") | {"body": []},
+    ]
+    content = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    batch = ended(client, submit(client, content.encode()))
+    assert batch.status == "failed"
+    assert batch.failed_at is not None
+    assert batch.errors is not None
+    assert batch.errors.object == "list"
+    assert [(error.line, error.code, error.param) for error in batch.errors.data or []] == [
+        (2, "invalid_json_line", None),
+        (3, "duplicate_custom_id", "custom_id"),
+        (4, "mismatched_url", "url"),
+        (5, "invalid_method", "method"),
+        (6, "missing_required_parameter", "body"),
+        (7, "invalid_type", "custom_id"),
+        (8, "invalid_type", "body"),
+    ]
+    empty = ended(client, submit(client, b"\n"))
+    assert [error.code for error in (empty.errors and empty.errors.data) or []] == ["empty_file"]
+
+
+def test_what_cannot_be_created(client: openai.OpenAI) -> None:
+    file = client.files.create(file=("a", b"x"), purpose="batch").id
+    for fields, param in (
+        ({"endpoint": "/v1/embeddings"}, "endpoint"),
+        ({"endpoint": "/v1/other"}, "endpoint"),
+        ({"completion_window": "48h"}, "completion_window"),
+        ({"input_file_id": 7}, "input_file_id"),
+        ({"metadata": {"a": "b" * 600}}, "metadata.a"),
+        ({"output_expires_after": {"anchor": "created_at", "seconds": 60}}, "output_expires_after.seconds"),
+    ):
+        asked = {"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"} | fields
+        with pytest.raises(openai.BadRequestError) as refusal:
+            client.post("/batches", body=asked, cast_to=object)
+        assert refusal.value.param == param
+    with pytest.raises(openai.NotFoundError, match="file-0"):
+        client.batches.create(input_file_id="file-0", endpoint=CHAT, completion_window="24h")
+    other = client.with_options(api_key="other")
+    with pytest.raises(openai.NotFoundError):
+        other.batches.create(input_file_id=file, endpoint=CHAT, completion_window="24h")
+
+
+def test_a_cancelled_batch_has_a_result_for_each_line(client: openai.OpenAI) -> None:
+    lines = [chat_line(f"{number}", "[[tokens 400]]", max_tokens=400) for number in range(200)]
+    made = submit(client, lines)
+    with pytest.raises(openai.NotFoundError):
+        client.with_options(api_key="other").batches.cancel(made.id)
+    cancelling = client.batches.cancel(made.id)
+    assert cancelling.status == "cancelling"
+    assert cancelling.cancelling_at is not None
+    batch = ended(client, made)
+    assert (batch.status, batch.cancelling_at) == ("cancelled", cancelling.cancelling_at)
+    assert batch.cancelled_at is not None
+    output, errors = results(client, batch.output_file_id), results(client, batch.error_file_id)
+    assert {line["error"]["code"] for line in errors} == {"batch_cancelled"}
+    assert {line["custom_id"] for line in output + errors} == {f"{number}" for number in range(200)}
+    assert len(output + errors) == 200
+    with pytest.raises(openai.BadRequestError, match="cancelled"):
+        client.batches.cancel(made.id)
+
+
+def test_lists_and_limits(client: openai.OpenAI, target: Fleet) -> None:
+    other = client.with_options(api_key="other")
+    lines = [chat_line("1", "[[tokens 4000]]", max_tokens=4000)]
+    first, second = submit(other, lines), submit(other, lines)
+    assert [batch.id for batch in other.batches.list(limit=1)] == [second.id, first.id]
+    assert first.id not in [batch.id for batch in client.batches.list()]
+    with pytest.raises(openai.RateLimitError, match="2 unfinished"):
+        submit(other, lines)
+    with pytest.raises(openai.BadRequestError, match="'after'"):
+        other.batches.list(after="batch_0")
+    for batch in (first, second):
+        other.batches.cancel(batch.id)
+        ended(other, batch)
+    target.until(lambda: all(worker.get("used", 0) == 0 for worker in target.workers()), "all slots to be free")
+
+
+def test_other_requests_go_first(client: openai.OpenAI) -> None:
+    lines = [chat_line(f"{number}", "[[tokens 60]]", max_tokens=60) for number in range(150)]
+    made = submit(client, lines)
+    messages = [{"role": "user", "content": "hello"}]
+    for _ in range(5):
+        client.chat.completions.create(model="sim", messages=messages, max_tokens=2)  # type: ignore[arg-type]
+    assert client.batches.retrieve(made.id).status in ("validating", "in_progress")
+    batch = ended(client, made)
+    assert batch.request_counts is not None
+    assert batch.request_counts.completed == 150
+
+
+def test_a_deleted_input_file_fails_its_batch(client: openai.OpenAI) -> None:
+    file = client.files.create(file=("a", b"x" * 100), purpose="batch").id
+    made = client.batches.create(input_file_id=file, endpoint=CHAT, completion_window="24h")
+    client.files.delete(file)
+    batch = ended(client, made)
+    codes = [error.code for error in (batch.errors and batch.errors.data) or []]
+    assert codes in (["file_not_found"], ["invalid_json_line"])  # whichever was first
+
+
+def test_metrics(target: Fleet, client: openai.OpenAI) -> None:
+    ended(client, submit(client, [chat_line("1")]))
+    page = target.request("GET", "/metrics")[2].decode()
+    assert 'vinoqueue_batch_lines_total{outcome="completed"}' in page
+    assert 'vinoqueue_ended_batches_total{status="completed"}' in page
+    assert "vinoqueue_unfinished_batches" in page

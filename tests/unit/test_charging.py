@@ -57,7 +57,7 @@ class Replica:
 
     async def finish_tag(self) -> int:
         """The tenant's place in the fair queue, in tokens."""
-        return int(await awaitable(self.redis.hget(keys.fair_queue(WORKER.model), f"finish:-1:{KEY.id}")))
+        return int(await awaitable(self.redis.hget(keys.fair_queue(WORKER.model), f"finish:-2:{KEY.id}")))
 
 
 @pytest.fixture

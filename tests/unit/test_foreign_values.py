@@ -172,7 +172,7 @@ async def test_a_garbage_id_in_the_queue_goes_alone(queue: JobQueue, redis: ArqR
 
 @pytest.mark.parametrize("tag", ["x", "", "nan", "inf", "-inf", "-5", "1e300", "0x10"])
 async def test_garbage_among_the_shares_keeps_nobody_from_queueing(queue: JobQueue, redis: ArqRedis, tag: str) -> None:
-    await awaitable(redis.hset(keys.fair_queue("tiny"), mapping={"time:-1": tag, "finish:-1:": tag}))
+    await awaitable(redis.hset(keys.fair_queue("tiny"), mapping={"time:-2": tag, "finish:-2:": tag}))
     await enqueue(queue, "a")
     await queue.charge("", None, 10)
     await enqueue(queue, "b")

@@ -32,6 +32,9 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
         "bench": _Entry("cli.bench:bench", "Run the benchmarks on this machine."),
         "version": _Entry("cli.version:version", "Print the version."),
     },
+    "Use": {
+        "batch": _Entry("cli.batch:batch", "Submit batches of requests, follow them, fetch their results."),
+    },
     "Models": {
         "model": _Entry("cli.model:model", "List, download, locate and convert models."),
     },

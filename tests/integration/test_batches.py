@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import openai
 import pytest
+from click.testing import CliRunner, Result
 
+from cli.batch import batch as batch_command
 from tests.support.batches import chat_line, ended, results, submit
 from tests.support.fleet import Fleet, fleet
 
@@ -209,3 +212,35 @@ def test_metrics(target: Fleet, client: openai.OpenAI) -> None:
     assert 'vinoqueue_batch_lines_total{outcome="completed"}' in page
     assert 'vinoqueue_ended_batches_total{status="completed"}' in page
     assert "vinoqueue_unfinished_batches" in page
+
+
+def run(target: Fleet, *arguments: str) -> Result:
+    environment = {"OPENAI_BASE_URL": f"http://127.0.0.1:{target.port}/v1", "OPENAI_API_KEY": "none"}
+    return CliRunner(env=environment).invoke(batch_command, arguments)
+
+
+def test_the_command_line(target: Fleet, tmp_path: Path) -> None:
+    file = tmp_path / "in.jsonl"
+    lines = [chat_line("1"), chat_line("2", temperature=9), chat_line("3")]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    made = run(target, "submit", str(file))
+    assert made.exit_code == 0, made.stderr
+    batch_id = made.stdout.strip()
+    fetched = run(target, "results", str(file))
+    assert fetched.exit_code == 0, fetched.stderr
+    output, errors = tmp_path / "in.output.jsonl", tmp_path / "in.errors.jsonl"
+    assert fetched.stdout.split() == [str(output), str(errors)]
+    assert [json.loads(line)["custom_id"] for line in output.read_text().splitlines()] == ["1", "3"]
+    assert [json.loads(line)["custom_id"] for line in errors.read_text().splitlines()] == ["2"]
+    for name in (str(file), batch_id):
+        shown = run(target, "status", name)
+        assert shown.stdout == f"{batch_id}  completed  2 completed, 1 failed of 3\n"
+    assert "Cannot cancel" in run(target, "cancel", batch_id).stderr
+    file.write_text("{}\n")
+    assert "is no request" in run(target, "submit", str(file)).stderr
+    assert "No batch was submitted" in run(target, "status", str(file)).stderr
+    lines[1] = chat_line("1")
+    file.write_text("\n".join(map(json.dumps, lines)))
+    failed = run(target, "submit", "--wait", str(file))
+    assert failed.exit_code == 1
+    assert "line 2: The 'custom_id' '1' is used by an earlier line." in failed.stderr

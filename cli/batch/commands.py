@@ -1,0 +1,187 @@
+"""The commands: submit, status, cancel and results."""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from cli.batch.client import Client
+from cli.instances import running
+
+_POLL = 1.0
+"""Seconds between two looks at a batch."""
+
+_ENDED = ("completed", "failed", "expired", "cancelled")
+_DIGEST = "sha256"
+"""Metadata by which a batch is found again: the digest of its input file."""
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@click.group()
+def batch() -> None:
+    """Submit batches of requests, follow them and fetch their results.
+
+    FILE is the input file, by whose content its batch is found again, or the id of a batch.
+
+    \b
+    vinoqueue batch submit requests.jsonl --wait
+    vinoqueue batch status requests.jsonl
+    vinoqueue batch results requests.jsonl
+    """
+
+
+def _service(command: _Command) -> _Command:
+    """Add the options by which the service is found."""
+    url = click.option(
+        "--url",
+        envvar="OPENAI_BASE_URL",
+        default="",
+        help="URL of the API; default: that of 'vinoqueue up' on this machine, or port 8000.  [env: OPENAI_BASE_URL]",
+    )
+    key = click.option("--api-key", envvar="OPENAI_API_KEY", default="", help="API key.  [env: OPENAI_API_KEY]")
+    return url(key(command))
+
+
+@batch.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--wait", is_flag=True, help="Follow the batch until it has ended.")
+@_service
+def submit(file: Path, wait: bool, url: str, api_key: str) -> None:
+    """Upload FILE and create a batch of its requests; print the batch's id."""
+    client = _client(url, api_key)
+    endpoint = _endpoint(file)
+    with click.progressbar(length=file.stat().st_size, label="Uploading", file=sys.stderr) as bar:
+        file_id = client.upload(file, bar.update)
+    made = client.create(file_id, endpoint, {_DIGEST: _digest(file), "file": file.name[:512]})
+    click.echo(made["id"])
+    if wait:
+        _end(_follow(client, made))
+
+
+@batch.command()
+@click.argument("file")
+@click.option("--watch", is_flag=True, help="Follow the batch until it has ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print the batch as JSON.")
+@_service
+def status(file: str, watch: bool, as_json: bool, url: str, api_key: str) -> None:
+    """Show the state of a batch."""
+    client = _client(url, api_key)
+    found = _find(client, file)
+    if watch:
+        found = _follow(client, found)
+    click.echo(json.dumps(found) if as_json else _described(found))
+
+
+@batch.command()
+@click.argument("file")
+@_service
+def cancel(file: str, url: str, api_key: str) -> None:
+    """Cancel a batch. What was served until then remains in its results."""
+    client = _client(url, api_key)
+    click.echo(_described(client.cancel(_find(client, file)["id"])))
+
+
+@batch.command()
+@click.argument("file")
+@click.option("--output", type=click.Path(path_type=Path), help="File for the results; default: FILE.output.jsonl.")
+@click.option("--errors", type=click.Path(path_type=Path), help="File for the errors; default: FILE.errors.jsonl.")
+@_service
+def results(file: str, output: Path | None, errors: Path | None, url: str, api_key: str) -> None:
+    """Wait until a batch has ended, and write its results and errors to files."""
+    client = _client(url, api_key)
+    found = _follow(client, _find(client, file))
+    stem = Path(file).with_suffix("") if file != found["id"] else Path(file)
+    for field, target in (
+        ("output_file_id", output or stem.with_name(f"{stem.name}.output.jsonl")),
+        ("error_file_id", errors or stem.with_name(f"{stem.name}.errors.jsonl")),
+    ):
+        if (file_id := found[field]) is not None:
+            with click.progressbar(length=client.size(file_id), label=str(target), file=sys.stderr) as bar:
+                client.download(file_id, target, bar.update)
+            click.echo(str(target))
+    _end(found)
+
+
+def _follow(client: Client, found: dict[str, Any]) -> dict[str, Any]:
+    """Show the progress of a batch until it has ended; return it."""
+    while found["status"] == "validating":
+        time.sleep(_POLL)
+        found = client.get(found["id"])
+    total = found["request_counts"]["total"]
+    with click.progressbar(length=total, label="Requests", file=sys.stderr, show_pos=True) as bar:
+        while True:
+            counts = found["request_counts"]
+            bar.update(counts["completed"] + counts["failed"] - bar.pos)
+            if found["status"] in _ENDED:
+                return found
+            time.sleep(_POLL)
+            found = client.get(found["id"])
+
+
+def _end(found: dict[str, Any]) -> None:
+    """Print how a batch ended; exit with code 1 unless it is complete."""
+    click.echo(_described(found), err=True)
+    if found["status"] != "completed":
+        raise SystemExit(1)
+
+
+def _described(found: dict[str, Any]) -> str:
+    counts = found["request_counts"]
+    lines = [
+        f"{found['id']}  {found['status']}  {counts['completed']} completed, {counts['failed']} failed "
+        f"of {counts['total']}"
+    ]
+    for error in (found["errors"] or {}).get("data", ()):
+        place = f"line {error['line']}: " if error["line"] is not None else ""
+        lines.append(f"  {place}{error['message']}")
+    return "\n".join(lines)
+
+
+def _find(client: Client, file: str) -> dict[str, Any]:
+    """Return the batch with this id, or the newest one of this input file."""
+    path = Path(file)
+    if not path.is_file():
+        return client.get(file)
+    digest = _digest(path)
+    for found in client.batches():
+        if (found["metadata"] or {}).get(_DIGEST) == digest:
+            return found
+    raise click.ClickException(f"No batch was submitted of {file} as it is now. Name the batch by its id.")
+
+
+def _endpoint(file: Path) -> str:
+    """Return the endpoint of the first request in ``file``."""
+    with file.open("rb") as content:
+        for line in content:
+            if line.strip():
+                try:
+                    return str(json.loads(line)["url"])
+                except (ValueError, KeyError, TypeError):
+                    raise click.ClickException(
+                        f"The first line of {file} is no request: "
+                        '{"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {...}}'
+                    ) from None
+    raise click.ClickException(f"{file} is empty.")
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _client(url: str, key: str) -> Client:
+    if not url:
+        ports = [one.port for one in running()]
+        if len(ports) > 1:
+            raise click.UsageError(
+                f"'vinoqueue up' runs {len(ports)} times on this machine, on the ports {', '.join(ports)}. "
+                "Choose one: --url http://127.0.0.1:PORT"
+            )
+        url = f"http://127.0.0.1:{ports[0] if ports else 8000}"
+    return Client(url, key)

@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test coverage bench faults check format docs lock clean
+.PHONY: help install run test coverage bench faults check format docs screenshots lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -60,6 +60,9 @@ docs: $(VENV)/.dev ## write the parts of the documentation that come from the co
 	@$(BIN)/python -m cli.settings_table docs/settings.md compose.yaml
 	@$(BIN)/python -m cli.metrics_table docs/metrics.md
 	@$(BIN)/python -m tests.compatibility
+
+screenshots: $(VENV)/.dev ## take the pictures of the web page in docs/images; needs Chromium
+	@$(BIN)/python -m tests.browser.screenshots
 
 # dev.txt holds every package; the others are parts of it, with the same versions.
 LOCK = $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \

@@ -33,6 +33,7 @@ function options(place, { names, unit, top }, width) {
       { ...axis, size: 56, values: (_, values) => values.map((value) => `${value}${unit}`) },
     ],
     scales: { y: { range: (_, least, most) => [0, Math.max(top, (most ?? 0) * 1.1)] } },
+    legend: { live: false },
     cursor: { drag: { x: false, y: false } },
   };
 }

@@ -75,7 +75,7 @@ function Composer({ model, takesImages, answering, onSend }) {
   function submit(event) {
     event?.preventDefault();
     if (answering || !(text.trim() || images.length)) return;
-    onSend(text, images);
+    if (!onSend(text, images)) return;
     setText("");
     setImages([]);
   }

@@ -24,13 +24,17 @@ function keep(conversation) {
   const { list } = chats.get();
   chats.set({ ...chats.get(), list: list.map((one) => (one.id === conversation.id ? conversation : one)) });
   if (unsaved.has(conversation.id)) return;
-  const save = () => {
-    unsaved.delete(conversation.id);
-    const newest = find(conversation.id);
-    if (newest && Object.keys(newest.messages).length) saveConversation(newest);
-  };
-  unsaved.set(conversation.id, setTimeout(save, SAVE_MS));
+  unsaved.set(conversation.id, setTimeout(() => save(conversation.id), SAVE_MS));
 }
+
+function save(id) {
+  clearTimeout(unsaved.get(id));
+  unsaved.delete(id);
+  const newest = find(id);
+  if (newest && Object.keys(newest.messages).length) saveConversation(newest);
+}
+
+addEventListener("pagehide", () => [...unsaved.keys()].forEach(save));
 
 export async function loadChats() {
   const kept = await loadConversations();
@@ -69,23 +73,24 @@ const place = (message, conversation) => `${conversation} ${message}`;
 
 export const isRunning = (message) => running.has(place(message, chats.get().current));
 
-// Asks for an answer to the message `question` of the current conversation.
-function answer(question) {
-  const chat = chats.get().current;
+// Keeps a conversation, asks for an answer to its message `question`, and returns true. Tells the user why the settings
+// allow no request, and returns false.
+function answer(conversation, question) {
+  const chat = conversation.id;
   let body;
   try {
-    body = tree.requestBody(current(), question);
+    body = tree.requestBody(conversation, question);
   } catch (error) {
     if (!(error instanceof tree.SettingsError)) throw error;
     notify(error.message);
-    return;
+    return false;
   }
   if (!body.model) {
     notify("No model is served now.");
-    return;
+    return false;
   }
   notify("");
-  const [grown, id] = tree.added(current(), question, { role: "assistant", text: "", model: body.model, body });
+  const [grown, id] = tree.added(conversation, question, { role: "assistant", text: "", model: body.model, body });
   keep(grown);
   const show = (fields) => {
     const conversation = find(chat);
@@ -97,25 +102,21 @@ function answer(question) {
     running.delete(place(id, chat));
     show({});
   });
+  return true;
 }
 
-export function send(text, images) {
-  const [grown, id] = tree.added(current(), tree.lastId(current()), { role: "user", text, images });
-  keep(grown);
-  answer(id);
-}
+export const send = (text, images) =>
+  answer(...tree.added(current(), tree.lastId(current()), { role: "user", text, images }));
 
 export function stop(message, conversation = chats.get().current) {
   running.get(place(message, conversation))?.abort();
 }
 
-export const retry = (message) => answer(current().messages[message].parent);
+export const retry = (message) => answer(current(), current().messages[message].parent);
 
 export function edit(message, text) {
   const { parent, images } = current().messages[message];
-  const [grown, id] = tree.added(current(), parent, { role: "user", text, images });
-  keep(grown);
-  answer(id);
+  answer(...tree.added(current(), parent, { role: "user", text, images }));
 }
 
 export const branch = (message) => keep(tree.choose(current(), message));

@@ -11,6 +11,7 @@ export const DEFAULTS = {
   schema: "",
   tools: "",
   tier: "",
+  effort: "",
 };
 
 export function newConversation(settings = {}) {
@@ -117,7 +118,8 @@ export function requestBody(conversation, id) {
     seed: number(settings.seed, "The seed"),
     tools: json(settings.tools, "The tools"),
     service_tier: settings.tier || undefined,
-    response_format: schema && { type: "json_schema", json_schema: { name: "answer", schema, strict: true } },
+    reasoning_effort: settings.effort || undefined,
+    response_format: schema && { type: "json_schema", json_schema: { name: "answer", schema } },
     stream: true,
     stream_options: { include_usage: true },
   };

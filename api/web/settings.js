@@ -3,6 +3,9 @@
 import { html } from "./vendor/htm-preact-3.1.1.js";
 import { configure } from "./chats.js";
 
+const TIERS = ["priority", "default", "flex"];
+const EFFORTS = ["none", "low", "medium", "high"];
+
 const text = (name) => (event) => configure({ [name]: event.target.value });
 
 function NumberField({ label, name, settings, step, min, max }) {
@@ -35,6 +38,15 @@ function Area({ label, name, settings, placeholder, code = false }) {
   </label>`;
 }
 
+function Choice({ label, name, settings, values }) {
+  return html`<label>
+    ${label}
+    <select value=${settings[name] ?? ""} onChange=${text(name)}>
+      ${["", ...values].map((one) => html`<option key=${one} value=${one}>${one || "default"}</option>`)}
+    </select>
+  </label>`;
+}
+
 export function ModelField({ models, settings }) {
   const known = models.some(({ id }) => id === settings.model);
   return html`<label class="model">
@@ -55,12 +67,8 @@ export function Settings({ settings }) {
         <${NumberField} label="Temperature" name="temperature" settings=${settings} step="0.1" min="0" max="2" />
         <${NumberField} label="Max tokens" name="maxTokens" settings=${settings} step="1" min="1" />
         <${NumberField} label="Seed" name="seed" settings=${settings} step="1" />
-        <label>
-          Service tier
-          <select value=${settings.tier} onChange=${text("tier")}>
-            ${["", "priority", "default", "flex"].map((one) => html`<option key=${one} value=${one}>${one || "of the key"}</option>`)}
-          </select>
-        </label>
+        <${Choice} label="Reasoning effort" name="effort" settings=${settings} values=${EFFORTS} />
+        <${Choice} label="Service tier" name="tier" settings=${settings} values=${TIERS} />
       </div>
       <${Area} label="JSON schema of the answer" name="schema" settings=${settings} placeholder='{"type": "object", …}' code />
       <${Area} label="Tools (JSON)" name="tools" settings=${settings} placeholder='[{"type": "function", …}]' code />

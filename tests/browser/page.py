@@ -1,0 +1,70 @@
+"""The web page as a person uses it, and what its browser noticed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Request, expect
+
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import Fleet
+
+expect.set_options(timeout=PATIENCE * 1000)
+
+
+class WebPage:
+    """One tab with the page. Its browser has no conversations yet."""
+
+    def __init__(
+        self, browser: Browser, fleet: Fleet, *, width: int = 1280, height: int = 800, dark: bool = False
+    ) -> None:
+        self.base = f"http://127.0.0.1:{fleet.port}/"
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+        )
+        self.context.set_default_timeout(PATIENCE * 1000)
+        self.tab = self.context.new_page()
+        self.errors: list[str] = []
+        self.requests: list[Request] = []
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.on("console", self._on_console)
+        self.tab.on("request", lambda request: self.requests.append(request))
+
+    def open(self, view: str = "chat") -> None:
+        """Load the page."""
+        self.tab.goto(f"{self.base}#{view}")
+
+    def choose(self, model: str) -> None:
+        """Choose a model that is served."""
+        self.tab.get_by_label("Model").select_option(model)
+
+    def ask(self, text: str) -> Locator:
+        """Send a message; return the place of the answer."""
+        before = self.tab.get_by_role("article", name="Model").count()
+        box = self.tab.get_by_label("Message", exact=True)
+        box.fill(text)
+        box.press("Enter")
+        answer = self.tab.get_by_role("article", name="Model").nth(before)
+        expect(answer).to_be_visible()
+        return answer
+
+    def foreign_requests(self) -> list[str]:
+        """The addresses of all requests that left for elsewhere."""
+        return [one.url for one in self.requests if not one.url.startswith((self.base, "data:", "blob:"))]
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.errors.append(message.text)
+
+
+@contextmanager
+def web_page(
+    browser: Browser, fleet: Fleet, *, width: int = 1280, height: int = 800, dark: bool = False
+) -> Iterator[WebPage]:
+    """A tab that is closed with the block. Fails if its browser noticed an error, or a request left for elsewhere."""
+    page = WebPage(browser, fleet, width=width, height=height, dark=dark)
+    try:
+        yield page
+        assert page.errors == []
+        assert page.foreign_requests() == []
+    finally:
+        page.context.close()

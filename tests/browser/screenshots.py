@@ -1,0 +1,85 @@
+"""``make screenshots``: pictures of the web page for the documentation, with the real default model.
+
+The live view is taken while a simulated worker dies under load.
+"""
+
+import json
+import re
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from playwright.sync_api import Browser, expect
+
+from tests.browser.chromium import CHROMIUM, MISSING, chromium
+from tests.browser.page import web_page
+from tests.support.fleet import Fleet, fleet
+
+FOLDER = Path(__file__).parents[2] / "docs" / "images"
+QUESTION = "What is the capital of France? Answer with one sentence and a list of three sights."
+MODEL = "SmolLM2-135M-Instruct"
+BUSY = {"model": "sim", "messages": [{"role": "user", "content": "[[tokens 600]]"}], "max_tokens": 600}
+
+
+def take_chat(browser: Browser, running: Fleet, name: str, *, width: int, height: int, dark: bool = False) -> None:
+    """Take a picture of a conversation."""
+    with web_page(browser, running, width=width, height=height, dark=dark) as page:
+        page.open()
+        page.choose(MODEL)
+        page.tab.get_by_text("Settings").click()
+        page.tab.get_by_label("Temperature").fill("0")
+        page.tab.get_by_label("Max tokens").fill("120")
+        page.tab.get_by_text("Settings").click()
+        answer = page.ask(QUESTION)
+        expect(answer.get_by_text("tokens/s")).to_be_visible()
+        page.tab.screenshot(path=FOLDER / f"{name}.png")
+
+
+def take_live(browser: Browser, running: Fleet) -> None:
+    """Take pictures of the live view while a worker dies and after its requests have moved."""
+
+    def ask() -> None:
+        running.request("POST", "/v1/chat/completions", json.dumps(BUSY))
+
+    clients = [threading.Thread(target=ask) for _ in range(14)]
+    with web_page(browser, running, height=1250) as page, web_page(browser, running, width=360, height=1100) as small:
+        page.open("live")
+        small.open("live")
+        expect(page.tab.locator(".workers tbody tr").first).to_be_visible()
+        page.tab.wait_for_timeout(3000)
+        for client in clients:
+            client.start()
+        expect(page.tab.locator(".jobs code")).to_have_count(len(clients))
+        page.tab.wait_for_timeout(4000)
+        victim = next(one["pid"] for one in running.workers() if one["model"] == "sim")
+        next(process for process in running.processes if process.popen.pid == victim).kill()
+        expect(page.tab.locator(".moves li", has_text=re.compile("goes on at")).first).to_be_visible()
+        page.tab.wait_for_timeout(700)
+        page.tab.screenshot(path=FOLDER / "web-live-kill.png")
+        small.tab.screenshot(path=FOLDER / "web-live-360.png")
+    for client in clients:
+        client.join()
+
+
+def main() -> int:
+    """Take all pictures; return the exit code."""
+    if not CHROMIUM.exists():
+        print(MISSING, file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as folder, fleet(Path(folder)) as running, chromium() as browser:
+        options = ("--engine", "simulated", "--model", "sim", "--max-batch", "16", "--sim-step", "0.03")
+        for number in ("1", "2"):
+            running.start("worker", *options, "--node", f"host-{number}", "--worker-id", f"worker-{number}")
+        running.start("worker", "--node", "host-3", "--worker-id", "worker-3")
+        running.api()
+        running.until(lambda: len(running.workers("serving")) == 3, "three workers to serve")
+        take_chat(browser, running, "web-chat-light", width=1200, height=760)
+        take_chat(browser, running, "web-chat-dark", width=1200, height=760, dark=True)
+        take_chat(browser, running, "web-chat-360", width=360, height=740)
+        take_live(browser, running)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

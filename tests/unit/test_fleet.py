@@ -26,7 +26,7 @@ async def test_occupancy_tells_tiers_and_holders_apart(redis: ArqRedis, queue: J
         await queue.enqueue([msgspec.structs.replace(one, request=request)], limit=100)
     await queue.claim("w1", used=0, slots=2)
     found = await OccupancyReader(redis).read("tiny", ["c", "a", "nobody"])
-    assert found.waiting == {"priority": 0, "default": 1, "flex": 1}
+    assert found.waiting == {"priority": 0, "default": 1, "flex": 1, "batch": 0}
     assert found.claimed == {"b": Holder("w1", 1, "priority"), "a": Holder("w1", 1, "default")}
     assert found.queued == {"c"}
     assert (found.running("priority"), found.running("default"), found.running("flex")) == (1, 1, 0)
@@ -119,7 +119,7 @@ async def test_all_watchers_share_one_reading_and_nobody_costs_nothing(redis: Ar
     document = json.loads(documents[0])
     (model,) = document["models"]
     assert [(tier["tier"], tier["waiting"], tier["running"]) for tier in model["tiers"]] == [
-        ("priority", 0, 0), ("default", 1, 1), ("flex", 0, 0),
+        ("priority", 0, 0), ("default", 1, 1), ("flex", 0, 0), ("batch", 0, 0),
     ]  # fmt: skip
     assert model["time_to_first_token"]["requests"] == 1
     (worker,) = document["workers"]

@@ -39,9 +39,17 @@ class RequestMetrics:
         self._cached_tokens = catalogue.CACHED_TOKENS.counter(registry)
         self._completion_tokens = catalogue.COMPLETION_TOKENS.counter(registry)
         self._migrations = catalogue.MIGRATIONS.counter(registry)
+        self._models: set[str] = set()
+        # Counters begin at 0, because Prometheus sees no increase in a series that begins at 1.
+        for kind in ProblemKind:
+            self._refused.labels(kind)
 
     def record(self, model: str, usage: UsageRecorder, *, timed: bool) -> None:
         """Count a request that has ended, and if it is ``timed``, its times."""
+        if model not in self._models:
+            self._models.add(model)
+            for cause in _CAUSES:
+                self._migrations.labels(model, cause)
         self._requests.labels(model, usage.outcome).inc()
         self._prompt_tokens.labels(model).inc(usage.prompt_tokens)
         self._cached_tokens.labels(model).inc(usage.cached_tokens)

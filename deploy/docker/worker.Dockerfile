@@ -1,6 +1,7 @@
 # One worker. Build from the repository's root:
 #   docker build -f deploy/docker/worker.Dockerfile -t vinoqueue-worker .
 # --build-arg MODEL=none leaves the default model (98 MB) out.
+# --build-arg DRIVERS=intel-opencl-icd adds Debian's driver for Intel GPUs, or other packages of the distribution.
 ARG PYTHON=python:3.13-slim
 
 FROM ${PYTHON} AS build
@@ -23,6 +24,9 @@ RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
  && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps dist/*.whl
 
 FROM ${PYTHON}
+ARG DRIVERS=""
+RUN test -z "$DRIVERS" || { apt-get update && apt-get install -y --no-install-recommends $DRIVERS \
+    && rm -rf /var/lib/apt/lists/*; }
 COPY --from=build /opt/vinoqueue /opt/vinoqueue
 COPY --from=build --chown=10001:10001 /model /model
 # Models from the Hugging Face hub, and weights made of them, are kept here. The folder has its owner before a volume is

@@ -66,6 +66,29 @@ def test_the_example_names_what_compose_reads_and_nothing_else() -> None:
     assert named <= own | handed_on
 
 
+@pytest.mark.parametrize(
+    ("service", "device", "folder"), [("worker-gpu", "GPU", "/dev/dri"), ("worker-npu", "NPU", "/dev/accel")]
+)
+def test_a_worker_on_a_device_is_one_on_cpus_with_the_device(service: str, device: str, folder: str) -> None:
+    plain, special = SERVICES["worker"], SERVICES[service]
+    assert special["profiles"] == [device.lower()]
+    assert special["devices"] == [folder]
+    assert special["environment"] == plain["environment"] | {"VINOQUEUE_DEVICE": f"${{VINOQUEUE_DEVICE:-{device}}}"}
+    own = {"profiles", "image", "build", "environment", "devices", "group_add"}
+    assert {name: part for name, part in special.items() if name not in own} == {
+        name: part for name, part in plain.items() if name not in own
+    }
+
+
+def test_grafana_and_prometheus_get_files_that_exist() -> None:
+    for service in ("prometheus", "grafana"):
+        assert SERVICES[service]["profiles"] == ["observability"]
+        for volume in SERVICES[service]["volumes"]:
+            source = volume.partition(":")[0]
+            assert not source.startswith("./") or (ROOT / source).exists()
+            assert ":ro" in volume or not source.startswith("./")
+
+
 def test_the_proxy_does_not_buffer_streams() -> None:
     configuration = (ROOT / "deploy/proxy/nginx.conf").read_text(encoding="utf-8")
     assert "proxy_buffering off;" in configuration

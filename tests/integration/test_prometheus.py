@@ -1,0 +1,103 @@
+"""A real Prometheus scrapes a replica, and evaluates the queries of the dashboard and the alert rules."""
+
+import json
+import shutil
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from shared.runtime.processes import die_with_parent
+from tests.support.eventually import PATIENCE, wait_until
+from tests.support.fleet import Fleet, free_port
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("prometheus") is None, reason="needs Prometheus: apt install --no-install-recommends prometheus"
+)
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy/prometheus/alerts.yaml"
+BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5})
+
+
+class Prometheus:
+    """A Prometheus server."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def get(self, path: str, **query: str) -> Any:
+        """Return the data of a successful reply to an API request; None while the server starts."""
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as reply:
+                return json.load(reply)["data"]
+        except urllib.error.HTTPError as error:
+            if error.code == 503:
+                return None
+            raise AssertionError(f"{query}: {error.read().decode()}") from None
+        except OSError:
+            return None
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series of an instant query."""
+        data = self.get("query", query=expression)
+        return [] if data is None else list(data["result"])
+
+
+@pytest.fixture
+def prometheus(small_fleet: Fleet, tmp_path: Path) -> Iterator[Prometheus]:
+    """A Prometheus with this project's configuration that scrapes the fleet's replica."""
+    configuration = yaml.safe_load((RULES.parent / "prometheus.yaml").read_text(encoding="utf-8"))
+    configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    configuration["rule_files"] = [str(RULES)]
+    (job,) = configuration["scrape_configs"]
+    del job["dns_sd_configs"]
+    job["static_configs"] = [{"targets": [f"127.0.0.1:{small_fleet.port}"]}]
+    file, port = tmp_path / "prometheus.yaml", free_port()
+    file.write_text(yaml.safe_dump(configuration), encoding="utf-8")
+    with (tmp_path / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={file}",
+                f"--storage.tsdb.path={tmp_path / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+            preexec_fn=die_with_parent,
+        )
+    try:
+        yield Prometheus(port)
+    finally:
+        server.terminate()
+        server.wait(PATIENCE)
+
+
+def test_prometheus_scrapes_a_replica_and_evaluates_all_queries(small_fleet: Fleet, prometheus: Prometheus) -> None:
+    fleet = small_fleet
+    headers = {"content-type": "application/json"}
+    assert fleet.request("POST", "/v1/chat/completions", BODY, headers)[0] == 200
+    wait_until(
+        lambda: prometheus.query('vinoqueue_requests_total{job="vinoqueue", model="sim", outcome="length"} == 1'),
+        "the request to be counted",
+    )
+    (target,) = prometheus.get("targets")["activeTargets"]
+    assert (target["health"], target["lastError"]) == ("up", "")
+    dashboard = json.loads((ROOT / "deploy/grafana/vinoqueue.json").read_text(encoding="utf-8"))
+    for panel in dashboard["panels"]:
+        for query in panel.get("targets", ()):
+            prometheus.query(query["expr"].replace("$__rate_interval", "1m").replace("$model", ".*"))
+    wait_until(
+        lambda: all(rule["health"] == "ok" for group in prometheus.get("rules")["groups"] for rule in group["rules"]),
+        "all rules to be evaluated",
+    )
+    assert len(prometheus.query('vinoqueue_workers{status="serving"} > 0')) == 1
+    assert prometheus.query("vinoqueue_queue_wait_seconds_count == 1")

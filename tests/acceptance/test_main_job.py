@@ -15,6 +15,7 @@ from shared.runtime.placement import beside_engine, own_cpus
 from tests.acceptance.conftest import MODEL
 from tests.faults.faults import ENGINE
 from tests.faults.processes import child
+from tests.support.engine_driver import ONE_THREAD
 from tests.support.fleet import Fleet
 from tests.support.processes import family
 from worker.engine.pipeline import EXACT
@@ -38,7 +39,7 @@ QUESTIONS = [
     "What is the largest ocean?",
     "Say hello in Spanish.",
 ]
-TOKENS = 32
+TOKENS = 20
 
 
 def chat(question: str) -> list[Any]:
@@ -79,7 +80,7 @@ def own_greedy_outputs() -> list[str]:
     """What the pipeline itself makes of the questions, one at a time, without any of our code."""
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.cache_size = 1
-    pipeline = openvino_genai.ContinuousBatchingPipeline(str(default_model()), scheduler, "CPU", EXACT)
+    pipeline = openvino_genai.ContinuousBatchingPipeline(str(default_model()), scheduler, "CPU", EXACT | ONE_THREAD)
     tokenizer = pipeline.get_tokenizer()
     config = openvino_genai.GenerationConfig(max_new_tokens=TOKENS, do_sample=False, apply_chat_template=False)
     texts = []

@@ -1,6 +1,8 @@
 """Drives an engine on the real model in the test's own process."""
 
+import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import openvino_genai
@@ -20,18 +22,24 @@ TOPICS = (
 )  # fmt: skip
 
 
+ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
+"""Tests run at the same time, one for each CPU: with a thread for each CPU too, they take a third more of its time."""
+
+
 def options(path: str, **fields: Any) -> EngineOptions:
-    settings = EngineSettings(**{"precision": "exact", "cache_size": 1, "max_batch": 16, **fields})
+    usual = {"precision": "exact", "cache_size": 1, "max_batch": 16, "plugin_config": json.dumps(ONE_THREAD)}
+    settings = EngineSettings(**{**usual, **fields})
     return EngineOptions.from_settings(settings, path=path, context_length=CONTEXT)
 
 
 class Bench:
     """An engine, a tokenizer to write prompts with, and the outputs of runs."""
 
-    def __init__(self, **settings: Any) -> None:
-        path = str(default_model())
-        self.engine = OpenVINOEngine(options(path, **settings), lambda stage: None)
-        self.tokenizer = openvino_genai.Tokenizer(str(tokenizer_path(default_model())))
+    def __init__(self, model: Path | None = None, **settings: Any) -> None:
+        """``model`` is an IR folder or a GGUF file, the default model if omitted."""
+        path = model or default_model()
+        self.engine = OpenVINOEngine(options(str(path), **settings), lambda stage: None)
+        self.tokenizer = openvino_genai.Tokenizer(str(tokenizer_path(path)))
         self._numbers = iter(range(1, 1_000_000))
 
     def sequence(self, text: str, *, generated: tuple[int, ...] = (), constraint: Constraint | None = None,

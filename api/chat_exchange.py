@@ -1,5 +1,6 @@
 """One chat request, from admission to settlement."""
 
+import dataclasses
 import logging
 import time
 import uuid
@@ -96,10 +97,17 @@ class ChatExchange:
     async def __aexit__(self, *_: object) -> None:
         self._release()
 
-    async def store(self, document: bytes) -> None:
-        """Store the response's JSON ``document`` if the request asks for it. Failures are only logged."""
-        if self._pending is not None:
-            await self._parts.completion_recovery.store(self._pending, document)
+    async def store(self, document: bytes) -> bool:
+        """Store the response's JSON ``document`` if the request asks for it; return whether that succeeded.
+
+        Failures are only logged.
+        """
+        return self._pending is not None and await self._parts.completion_recovery.store(self._pending, document)
+
+    @property
+    def pending(self) -> PendingCompletion | None:
+        """The pending completion of an accepted request that is to be stored."""
+        return self._pending
 
     @property
     def is_stored(self) -> bool:
@@ -130,6 +138,9 @@ class ChatExchange:
     async def _submit(self) -> None:
         """Queue the jobs."""
         ticket = self._ticket
+        if self.request.background and ticket.queue_timeout is None:
+            # Nobody waits for the beginning of the response.
+            ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=self._parts.settings.request_timeout)
         self.stream = await self._parts.submission.submit(
             self.request, self.recorder, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout
         )

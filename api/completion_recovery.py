@@ -18,6 +18,9 @@ from api.media.holds import MediaHolds
 from api.open_streams import OpenStreams
 from api.outbox import Outbox, PendingCompletion
 from api.response_stream import ResponseStream
+from api.responses.ending import run_to_end
+from api.responses.record import is_response, record_of
+from api.responses.store import ResponseStore
 from api.stored import CompletionStore
 from shared.protocol.errors import RequestRefused, store_unavailable
 from shared.redis import outage
@@ -33,7 +36,7 @@ _CLOSE_TIMEOUT = 2.0
 """Seconds to wait for background removals at shutdown."""
 
 _dialect = OpenAI()
-"""The only dialect with ``store``."""
+"""The dialect of stored chat completions."""
 
 
 class CompletionRecovery:
@@ -49,6 +52,7 @@ class CompletionRecovery:
         admission: Admission,
         charges: TenantCharges,
         media: MediaHolds,
+        responses: ResponseStore,
         *,
         replica: str,
         lease: float,
@@ -62,6 +66,7 @@ class CompletionRecovery:
         self._admission = admission
         self._charges = charges
         self._media = media
+        self._responses = responses
         self._replica = replica
         self._lease = lease
         self._active: set[str] = set()
@@ -86,9 +91,12 @@ class CompletionRecovery:
 
     async def store(self, pending: PendingCompletion, document: bytes) -> bool:
         """Store the response's JSON ``document`` and remove its pending completion; return whether that succeeded."""
-        completion = to_store(document, pending.request, pending.messages)
         entry = self._outbox.entry(pending.answer_id)
-        stored = await self._stored.save(pending.tenant, completion, fulfils=entry)
+        if is_response(pending):
+            stored = await self._responses.save(pending.tenant, record_of(pending, document), fulfils=entry)
+        else:
+            completion = to_store(document, pending.request, pending.messages)
+            stored = await self._stored.save(pending.tenant, completion, fulfils=entry)
         if stored:
             self._active.discard(pending.answer_id)
         return stored
@@ -163,14 +171,23 @@ class CompletionRecovery:
                 self._admission.settle(reservation, pending.request, recorder)
 
     async def _follow(self, pending: PendingCompletion, stream: ResponseStream, recorder: UsageRecorder) -> None:
-        """Read ``stream`` to its end and store the response. Raises :class:`RequestRefused` when the request fails."""
+        """Read ``stream`` to its end and store the response. Raises :class:`RequestRefused` when the request fails.
+
+        A background response is stored even then, because its client asks for it later.
+        """
         request = pending.request
-        started = await stream.started()
-        encoder = _dialect.render(
-            request, answer_id=pending.answer_id, created=int(pending.accepted), fingerprint=started.fingerprint
-        )
-        choices = await collect(stream, request, recorder)
-        document = encoder.completion(choices, recorder.usage())
+        if is_response(pending):
+            document = await run_to_end(
+                stream, request, recorder, answer_id=pending.answer_id, created=int(pending.accepted)
+            )
+            if stream.problem is not None and (not request.background or self._draining.leaves(stream)):
+                raise RequestRefused(stream.problem)
+        else:
+            started = await stream.started()
+            encoder = _dialect.render(
+                request, answer_id=pending.answer_id, created=int(pending.accepted), fingerprint=started.fingerprint
+            )
+            document = encoder.completion(await collect(stream, request, recorder), recorder.usage())
         while True:
             if await self.store(pending, document):
                 return

@@ -18,6 +18,7 @@ from api.files import FileStore
 from api.first_token_times import FirstTokenTimes
 from api.fleet.watch import FleetWatch
 from api.hosts import AllowedHosts
+from api.jobs.cancellation import JobCancellation
 from api.jobs.charges import TenantCharges
 from api.jobs.reaper import Reaper
 from api.jobs.submission import Submission
@@ -29,6 +30,7 @@ from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
 from api.queue_events import QueueEvents
 from api.relay import Relay
+from api.responses.store import ResponseStore
 from api.stored import CompletionStore
 from api.web_page import PageFile
 from api.worker_watch import WorkerWatch
@@ -57,6 +59,7 @@ class Context:
     media: MediaHolds
     downloads: Downloads
     streams: OpenStreams
+    cancellation: JobCancellation
     submission: Submission
     charges: TenantCharges
     job_tasks: BackgroundTasks
@@ -64,7 +67,10 @@ class Context:
     reaper: Reaper
     worker_watch: WorkerWatch
     stored: CompletionStore
+    responses: ResponseStore
     completion_recovery: CompletionRecovery
+    background: BackgroundTasks
+    """The tasks of responses that are made in the background."""
     files: FileStore
     batches: BatchStore
     metrics: Metrics

@@ -50,6 +50,7 @@ from api.open_streams import OpenStreams
 from api.outbox import Outbox
 from api.queue_events import QueueEvents
 from api.relay import Relay
+from api.responses.store import ResponseStore
 from api.stored import CompletionStore
 from api.tune_gc import tune_gc
 from api.worker_watch import WorkerWatch
@@ -142,7 +143,8 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
     )
     media = MediaHolds(loader, MediaStore(redis, limit=settings.max_media_bytes), job_tasks)
     draining = Draining(relay)
-    streams = OpenStreams(relay, deadlines, JobCancellation(queues, job_tasks), draining)
+    cancellation = JobCancellation(queues, job_tasks)
+    streams = OpenStreams(relay, deadlines, cancellation, draining)
     submission = Submission(
         queues,
         directory,
@@ -156,8 +158,19 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
     )
     outbox = Outbox(redis, replica, longest=settings.request_timeout)
     stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
+    responses = ResponseStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
     completion_recovery = CompletionRecovery(
-        outbox, stored, streams, draining, directory, admission, charges, media, replica=replica, lease=settings.lease
+        outbox,
+        stored,
+        streams,
+        draining,
+        directory,
+        admission,
+        charges,
+        media,
+        responses,
+        replica=replica,
+        lease=settings.lease,
     )
     first_token_times = FirstTokenTimes()
     return Context(
@@ -175,13 +188,16 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
         media=media,
         downloads=downloads,
         streams=streams,
+        cancellation=cancellation,
         submission=submission,
         charges=charges,
         job_tasks=job_tasks,
         reaper=Reaper(queues, directory, lease=settings.lease),
         worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
         stored=stored,
+        responses=responses,
         completion_recovery=completion_recovery,
+        background=BackgroundTasks(),
         metrics=Metrics(directory, relay, queues, loader, first_token_times, vllm_names=settings.vllm_metric_names),
         first_token_times=first_token_times,
         queue_events=QueueEvents(queues, directory),
@@ -215,6 +231,7 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        await parts.background.finish(_CLOSE_TIMEOUT)
         await parts.completion_recovery.aclose()
         # Jobs that are not cancelled end when their worker finds that the replica has no subscription.
         await parts.job_tasks.finish(_JOBS_TIMEOUT)

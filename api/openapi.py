@@ -25,6 +25,7 @@ from api.fleet.document import FleetDocument
 from api.openapi_files import paths as files_and_batches
 from api.openapi_parts import ERRORS, JSON, REFERENCE, STORE_ERRORS, in_path, query
 from api.openapi_parts import operation as _operation
+from api.openapi_responses import paths as responses
 from shared.runtime.version import VERSION
 
 BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
@@ -133,7 +134,7 @@ def _paths() -> dict[str, Any]:
         "/detokenize": {
             "post": _operation("detokenize", "Return the text of tokens.", body="DetokenizeRequest", errors=ERRORS)
         },
-        "/v1/responses": {"post": _completion("createResponse", "ResponsesRequest", ERRORS)},
+        **responses(),
         "/v1/messages": _messages(),
         "/v1/messages/count_tokens": _count_tokens(),
         "/v1/models": {"get": _operation("listModels", "List the served models.", errors=(401,))},

@@ -77,7 +77,7 @@ class CompletionStore:
             "document": completion.document,
             "messages": completion.messages,
         }
-        settings = (completion.id, int(self._ttl * 1000), self._limit, keys.stored(owner, ""), entry)
+        settings = (completion.id, int(self._ttl * 1000), self._limit, keys.stored(owner, ""), entry, "")
         try:
             await self._save([key, index, outbox], [*settings, *(part for pair in fields.items() for part in pair)])
         except (RedisError, OSError) as error:
@@ -87,7 +87,7 @@ class CompletionStore:
 
     async def get(self, owner: str, completion_id: str) -> StoredCompletion | None:
         """Return a completion, or ``None`` if it does not exist or has expired."""
-        async with _store_errors():
+        async with store_errors():
             try:
                 fields: dict[bytes, bytes] = await self._redis.hgetall(keys.stored(owner, completion_id))  # type: ignore[misc]
             except ResponseError as error:
@@ -99,13 +99,13 @@ class CompletionStore:
 
     async def tag(self, owner: str, completion_id: str, metadata: Mapping[str, str]) -> bool:
         """Replace a completion's metadata; return whether it exists."""
-        async with _store_errors():
+        async with store_errors():
             found = await self._tag([keys.stored(owner, completion_id)], [msgspec.json.encode(metadata)])
         return bool(found)
 
     async def delete(self, owner: str, completion_id: str) -> bool:
         """Delete a completion; return whether it existed."""
-        async with _store_errors():
+        async with store_errors():
             await self._redis.zrem(keys.stored_index(owner), completion_id)
             return bool(await self._redis.delete(keys.stored(owner, completion_id)))
 
@@ -115,7 +115,7 @@ class CompletionStore:
         Returns ``None`` when there is no completion with the id ``after``.
         """
         index = keys.stored_index(owner)
-        async with _store_errors():
+        async with store_errors():
             if (kind := await self._redis.type(index)) not in (b"zset", b"none"):
                 # Replaced when the next completion is stored.
                 report_unreadable(index, ValueError(f"its type is {kind.decode()}"))
@@ -181,7 +181,8 @@ def _decode(key: str, completion_id: str, fields: Mapping[bytes, bytes]) -> Stor
 
 
 @asynccontextmanager
-async def _store_errors() -> AsyncIterator[None]:
+async def store_errors() -> AsyncIterator[None]:
+    """Raise :class:`RequestRefused` when the store is unreachable."""
     try:
         yield
     except (RedisError, OSError) as error:

@@ -68,7 +68,7 @@ async def stream(
                             pieces.append(encoder.content(choice, event.text))
                     else:
                         read = reader.read(event)
-                        _write(encoder, choice, read, pieces)
+                        write_parts(encoder, choice, read, pieces)
                         if on_whole is not None:
                             _build(builders[choice], read)
                         if reader.complete:
@@ -86,7 +86,7 @@ async def stream(
                 case Finished():
                     recorder.finished(choice // jobs_per_prompt(request), event)
                     rest, reason = readers[choice].finish(event.reason)
-                    _write(encoder, choice, rest, pieces)
+                    write_parts(encoder, choice, rest, pieces)
                     recorder.outcome = reason
                     pieces.append(encoder.closing(choice, reason, event.stop))
                     unfinished -= 1
@@ -200,7 +200,8 @@ async def _stream_selected(
     yield b"".join((*pieces, encoder.usage(recorder.usage()), encoder.done))
 
 
-def _write(encoder: ResponseEncoder, choice: int, read: list[Read], pieces: list[bytes]) -> None:
+def write_parts(encoder: ResponseEncoder, choice: int, read: list[Read], pieces: list[bytes]) -> None:
+    """Append the encoded parts of a choice to ``pieces``."""
     for part, logprobs in read:
         match part:
             case Content(text):

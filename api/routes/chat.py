@@ -30,7 +30,6 @@ STREAM_HEADERS = {
 @blueprint.post("/v1/chat/completions")
 @blueprint.post("/v1/completions")
 @blueprint.post("/v1/messages")
-@blueprint.post("/v1/responses")
 @blueprint.post("/v3/chat/completions")
 @blueprint.post("/v3/completions")
 @blueprint.post("/chat/completions")
@@ -39,6 +38,11 @@ async def chat_completions() -> Response:
     """Create a chat completion or a plain completion. The HTTP status is sent after the first event from a worker."""
     parts, exchange = context(), current_exchange()
     exchange.chat = chat = await _parsed(parts, exchange)
+    return await respond(parts, exchange, chat)
+
+
+async def respond(parts: Context, exchange: HttpExchange, chat: ChatExchange) -> Response:
+    """Accept the request of ``chat`` and answer it, as a stream or as a whole."""
     # A streamed response outlives this function. The HTTP exchange does not.
     await exchange.enter(chat)
     if chat.request.stream and request.headers.get(HEADER, "").lower() == "true":

@@ -183,6 +183,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     user: str | None = None
     tier: Tier | None = None
     store: bool = False
+    background: bool = False
+    """Whether the request goes on without its client."""
     metadata: tuple[tuple[str, str], ...] = ()
     response_fields: str | None = None
     """The fields of the request that its response repeats, as a JSON object. Not in jobs."""

@@ -126,6 +126,21 @@ def stored_index(key_id: str) -> str:
     return f"{PREFIX}stored-index:{key_id}"
 
 
+def stored_response(key_id: str, response_id: str) -> str:
+    """Hash with a TTL: a response stored under an API key (see :mod:`api.responses.store`)."""
+    return f"{PREFIX}stored-response:{key_id}:{response_id}"
+
+
+def stored_response_index(key_id: str) -> str:
+    """Sorted set of the ids of an API key's stored responses, scored by Unix time (seconds)."""
+    return f"{PREFIX}stored-response-index:{key_id}"
+
+
+def kept_journal(key_id: str, response_id: str) -> str:
+    """List with a TTL: the journal of the job of a background response that has ended."""
+    return f"{PREFIX}stored-response-journal:{key_id}:{response_id}"
+
+
 def outbox(replica_id: str) -> str:
     """Hash with a TTL: the pending completions of an API replica (see :mod:`api.outbox`)."""
     return f"{PREFIX}outbox:{replica_id}"

@@ -14,7 +14,7 @@ from shared.redis.records import is_wrong_type
 
 logger = logging.getLogger(__name__)
 
-KeyType = Literal["string", "hash", "zset", "set"]
+KeyType = Literal["string", "hash", "list", "zset", "set"]
 
 _DELETE_FOREIGN = """#!lua flags=allow-oom
 -- Deletes keys that hold an unexpected type of value.

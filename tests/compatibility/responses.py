@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from api.dialects.responses import Responses
+from api.dialects.responses import History, Responses
+from shared.protocol.request import ChatRequest
 from tests.compatibility.common import MODEL, SCHEMA, USER
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _UNIT = "tests/unit/dialects/test_responses.py::"
+_ROUTES = "tests/integration/test_responses.py::"
 _FIELDS = _UNIT + "test_fields_of_a_request"
 _TURN = _UNIT + "test_the_items_of_a_turn_become_one_message"
 _REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
@@ -105,7 +107,30 @@ _REQUESTS = (
         test=_UNIT + "test_unknown_tools_are_skipped_and_named",
     ),
     Request(
-        fields="input[].id", when="item_reference", body=_input({"type": "item_reference", "id": "m"}), test=_REFUSED
+        fields="input[].id",
+        when="item_reference",
+        body=_input({"type": "item_reference", "id": "m"}),
+        how="An item of a stored response.",
+        test=_ROUTES + "test_items_by_reference",
+    ),
+    Request(
+        fields="store",
+        body={"store": True},
+        how="True by default, unless the body is larger than `--max-body`. Kept for `--store-ttl` seconds, the newest "
+        "`--store-limit` of an API key.",
+        test=_ROUTES + "test_a_stored_response",
+    ),
+    Request(
+        fields="previous_response_id",
+        body={"previous_response_id": "r"},
+        how="A stored response of the same API key; the whole conversation before it is part of the prompt.",
+        test=_ROUTES + "test_a_conversation_by_previous_response_id",
+    ),
+    Request(
+        fields="background",
+        body={"background": True},
+        how="The response goes on without its client, and survives the death of workers and replicas.",
+        test=_ROUTES + "test_a_background_response_is_polled",
     ),
     Request(
         fields="input[].type",
@@ -229,15 +254,12 @@ _REQUESTS = (
         Request(fields=field, body={field: value}, test=_REFUSED)
         for field, value in (
             ("access_programs", {"cyber": "standard"}),
-            ("background", True),
             ("background_options", {"completion_window": "2h"}),
             ("context_management", [{"type": "compaction"}]),
             ("conversation", "c"),
             ("image", {"context_compression": "disabled"}),
             ("moderation", {"model": "m"}),
-            ("previous_response_id", "r"),
             ("prompt", {"id": "p"}),
-            ("store", True),
         )
     ),
 )
@@ -336,11 +358,21 @@ _ANSWERS = (
     ),
 )
 
+
+class _WithHistory(Responses):
+    """The dialect with a stored item and a stored response."""
+
+    def parse(self, body: bytes) -> ChatRequest:
+        draft = self.draft(body)
+        history = History(earlier=(USER,), referenced={"m": USER})
+        return draft.request(history, store=draft.store is not False)
+
+
 RESPONSES = Interface(
     title="OpenAI responses",
     route="POST /v1/responses",
     about="Only functions are called; the client runs them.",
-    dialect=lambda query, headers: Responses(),
+    dialect=lambda query, headers: _WithHistory(),
     plain={"model": "m", "input": [USER]},
     requests=_REQUESTS,
     answers=_ANSWERS,

@@ -134,3 +134,178 @@ def test_a_session_of_codex(client: openai.OpenAI) -> None:
             {"type": "function_call_output", "call_id": call.call_id, "output": f"Output {turn}."},
             {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": f"Turn {turn}."}]},
         ]
+
+
+def listed(client: openai.OpenAI, response_id: str, **query: Any) -> list[dict[str, Any]]:
+    return [
+        rechecked(item).model_dump(exclude_none=True)
+        for item in client.responses.input_items.list(response_id, **query)
+    ]
+
+
+def texts(items: list[dict[str, Any]]) -> list[str]:
+    return [item["content"][0]["text"] for item in items if item["type"] == "message"]
+
+
+def test_a_stored_response(client: openai.OpenAI) -> None:
+    created = respond(client, max_output_tokens=5, metadata={"topic": "sea"})
+    assert client.responses.retrieve(created.id) == created
+    streamed = stream(client, max_output_tokens=5)[-1].response
+    assert client.responses.retrieve(streamed.id) == streamed
+    unstored = respond(client, max_output_tokens=5, store=False)
+    for unknown in (unstored.id, "resp_1"):
+        with pytest.raises(openai.NotFoundError, match="not found"):
+            client.responses.retrieve(unknown)
+    client.responses.delete(created.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(created.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.delete(created.id)
+    with pytest.raises(openai.BadRequestError, match="synchronous"):
+        client.responses.cancel(streamed.id)
+    with pytest.raises(openai.BadRequestError, match="Only background responses"):
+        client.responses.retrieve(streamed.id, stream=True)
+
+
+def test_input_items_come_in_pages(client: openai.OpenAI) -> None:
+    said = [{"role": "user", "content": f"text {number}"} for number in range(5)]
+    response = respond(client, input=said, max_output_tokens=1)
+    newest_first = [f"text {number}" for number in reversed(range(5))]
+    assert texts(listed(client, response.id)) == newest_first
+    assert texts(listed(client, response.id, limit=2)) == newest_first
+    page = client.responses.input_items.list(response.id, limit=2, order="asc")
+    assert (len(page.data), page.has_more) == (2, True)
+    with pytest.raises(openai.BadRequestError, match="Invalid 'after'"):
+        client.responses.input_items.list(response.id, after="msg_1")
+
+
+def test_a_conversation_by_previous_response_id(client: openai.OpenAI) -> None:
+    first = respond(client, input="one", instructions="Be brief.", max_output_tokens=3)
+    second = respond(client, input="two", previous_response_id=first.id, max_output_tokens=3)
+    third = respond(client, input="three", previous_response_id=second.id, max_output_tokens=3)
+    # The simulated engine answers with the same text to the same prompt.
+    whole = respond(
+        client,
+        input=[
+            {"role": "user", "content": "one"},
+            first.output[0].model_dump(exclude_none=True),
+            {"role": "user", "content": "two"},
+            second.output[0].model_dump(exclude_none=True),
+            {"role": "user", "content": "three"},
+        ],
+        max_output_tokens=3,
+    )
+    assert third.output_text == whole.output_text
+    assert third.previous_response_id == second.id
+    assert third.usage == whole.usage or (
+        third.usage and whole.usage and third.usage.input_tokens == whole.usage.input_tokens
+    )
+    assert third.instructions is None
+    assert texts(listed(client, third.id)) == ["three"]
+    for unknown in ("resp_1", f"resp_{'0' * 32}"):
+        with pytest.raises(openai.BadRequestError) as refused:
+            respond(client, previous_response_id=unknown)
+        assert (refused.value.code, refused.value.param) == ("previous_response_not_found", "previous_response_id")
+
+
+def test_calls_of_the_previous_response_are_answered(client: openai.OpenAI) -> None:
+    called = respond(client, input=f"[[say {CALL}]]", tools=[TOOL])
+    with pytest.raises(openai.BadRequestError, match="No tool output found"):
+        respond(client, previous_response_id=called.id, tools=[TOOL])
+    call = called.output[1]
+    assert call.type == "function_call"
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "42"}
+    answered = respond(client, input=[result], previous_response_id=called.id, tools=[TOOL], max_output_tokens=3)
+    assert answered.status == "incomplete"
+
+
+def test_items_by_reference(client: openai.OpenAI) -> None:
+    first = respond(client, input="one", max_output_tokens=3)
+    sent = [
+        {"role": "user", "content": "one"},
+        {"type": "item_reference", "id": first.output[0].id},
+        {"role": "user", "content": "two"},
+    ]
+    by_reference = respond(client, input=sent, max_output_tokens=3)
+    sent[1] = first.output[0].model_dump(exclude_none=True)
+    assert by_reference.output_text == respond(client, input=sent, max_output_tokens=3).output_text
+    assert texts(listed(client, by_reference.id, order="asc"))[1] == first.output_text
+
+
+def test_responses_belong_to_their_key(empty_fleet: Fleet) -> None:
+    empty_fleet.worker()
+    empty_fleet.api("--api-keys", "none,another")
+    with empty_fleet.client() as client:
+        response = respond(client, max_output_tokens=1)
+        other = client.with_options(api_key="another")
+        with pytest.raises(openai.NotFoundError):
+            other.responses.retrieve(response.id)
+        with pytest.raises(openai.BadRequestError, match="Previous response"):
+            other.responses.create(model="sim", input="a", previous_response_id=response.id)
+
+
+def until_ended(fleet: Fleet, client: openai.OpenAI, response_id: str) -> Response:
+    fleet.until(lambda: client.responses.retrieve(response_id).status not in ("queued", "in_progress"), "the end")
+    return rechecked(client.responses.retrieve(response_id))
+
+
+def test_a_background_response_is_polled(session_fleet: Fleet, client: openai.OpenAI) -> None:
+    whole = respond(client, max_output_tokens=200)
+    started = respond(client, max_output_tokens=200, background=True)
+    assert (started.status, started.output, started.background) == ("queued", [], True)
+    session_fleet.until(lambda: client.responses.retrieve(started.id).status != "queued", "the start")
+    ended = until_ended(session_fleet, client, started.id)
+    assert (ended.status, ended.output_text, ended.created_at) == (whole.status, whole.output_text, started.created_at)
+    assert client.responses.cancel(started.id) == ended
+    followed = respond(client, previous_response_id=started.id, max_output_tokens=1)
+    assert followed.status == "incomplete"
+
+
+def test_a_background_response_that_fails(session_fleet: Fleet, client: openai.OpenAI) -> None:
+    started = respond(client, input="[[exhaust at 3]]", background=True)
+    failed = until_ended(session_fleet, client, started.id)
+    assert failed.status == "failed"
+    assert failed.error is not None
+    assert failed.error.code == "server_error"
+    too_long = respond(client, input="word " * 20_000, background=True)
+    refused = until_ended(session_fleet, client, too_long.id)
+    assert refused.error is not None
+    assert (refused.status, refused.error.code) == ("failed", "invalid_prompt")
+    types = [event.type for event in client.responses.retrieve(too_long.id, stream=True)]
+    assert types == ["response.created", "response.queued", "response.failed"]
+
+
+def test_a_background_response_is_cancelled(session_fleet: Fleet, client: openai.OpenAI) -> None:
+    events: Any = client.responses.create(model="sim", input="[[tokens 6000]]", background=True, stream=True)
+    response_id = next(events).response.id
+    next(event for event in events if event.type == "response.output_text.delta")
+    with pytest.raises(openai.BadRequestError, match="still in progress"):
+        respond(client, previous_response_id=response_id)
+    cancelled = rechecked(client.responses.cancel(response_id))
+    assert cancelled.status == "cancelled"
+    assert client.responses.cancel(response_id) == client.responses.retrieve(response_id) == cancelled
+    *_, last = events
+    assert (last.type, last.response.status) == ("response.incomplete", "cancelled")
+    session_fleet.until(lambda: sum(worker.get("used", 0) for worker in session_fleet.workers()) == 0, "a free slot")
+    deleted = respond(client, input="[[tokens 6000]]", background=True)
+    client.responses.delete(deleted.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(deleted.id)
+    session_fleet.until(lambda: sum(worker.get("used", 0) for worker in session_fleet.workers()) == 0, "a free slot")
+
+
+def test_a_background_stream_goes_on_without_its_client_and_is_resumed(client: openai.OpenAI) -> None:
+    said = f"[[say <think>{'Hm. ' * 30}</think>{'Hello there. ' * 60}{CALL}]]"
+    fields: dict[str, Any] = {"input": said, "background": True, "reasoning": {"effort": "low"}, "tools": [TOOL]}
+    whole = stream(client, **fields)
+    assert [event.type for event in whole[:3]] == ["response.created", "response.queued", "response.in_progress"]
+    assert whole[-1].type == "response.completed"
+    response_id = whole[0].response.id
+    for after in (0, 1, 2, 3, len(whole) // 2, len(whole) - 2):
+        rest = list(client.responses.retrieve(response_id, stream=True, starting_after=after))
+        assert rest == whole[after + 1 :]
+    assert list(client.responses.retrieve(response_id, stream=True)) == whole
+    assert client.responses.retrieve(response_id) == whole[-1].response
+    assert list(client.responses.retrieve(response_id, stream=True, starting_after=len(whole) - 1)) == []
+    with pytest.raises(openai.BadRequestError, match="starting_after"):
+        client.responses.retrieve(response_id, starting_after=3)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -61,6 +62,7 @@ class Ids:
         self.workers = _names(store, keys.WORKERS) or ["nobody"]
         self.replicas = _names(store, keys.REPLICAS) or ["nobody"]
         self.stored = _names(store, keys.stored_index(key_id)) or ["nobody"]
+        self.responses = _names(store, keys.stored_response_index(key_id)) or ["nobody"]
 
 
 def _names(store: Store, index: str) -> list[str]:
@@ -92,6 +94,9 @@ CASES: dict[str, Case] = {
     "media": lambda chance, _: keys.media(chance.choice(STRINGS)),
     "stored": lambda chance, ids: keys.stored(ids.key_id, chance.choice(ids.stored)),
     "stored_index": lambda _, ids: keys.stored_index(ids.key_id),
+    "stored_response": lambda chance, ids: keys.stored_response(ids.key_id, chance.choice(ids.responses)),
+    "stored_response_index": lambda _, ids: keys.stored_response_index(ids.key_id),
+    "kept_journal": lambda chance, ids: keys.kept_journal(ids.key_id, chance.choice(ids.responses)),
     "outbox": lambda chance, ids: keys.outbox(chance.choice([*ids.replicas, "gone"])),
     "worker": lambda chance, ids: keys.worker(chance.choice([*ids.workers, "evil"])),
     "replica": lambda chance, ids: keys.replica(chance.choice([*ids.replicas, "evil"])),
@@ -220,6 +225,22 @@ class Attack:
         status, _, answer = self.fleet.request("POST", "/v1/chat/completions", json.dumps(body), headers)
         return status, answer
 
+    def respond(self) -> tuple[int, bytes]:
+        """Ask for a background response, and follow its stream."""
+        body = {"model": "sim", "input": "[[tokens 50]]", "background": True, "stream": True}
+        headers = {"content-type": "application/json", "authorization": f"Bearer {self.secret}"}
+        status, _, answer = self.fleet.request("POST", "/v1/responses", json.dumps(body), headers)
+        return status, answer
+
+    def recall(self) -> None:
+        """Read the stored responses, and stream them again."""
+        headers = {"authorization": f"Bearer {self.secret}"}
+        for response_id in Ids(self.store, self.key.id).responses[-3:]:
+            for query in ("", "?stream=true", "/input_items"):
+                path = f"/v1/responses/{quote(response_id, safe='')}{query}"
+                status, _, answer = self.fleet.request("GET", path, None, headers)
+                assert status in (200, 400, 401, 404, 503), answer
+
     def look(self) -> int:
         """List the stored completions."""
         headers = {"authorization": f"Bearer {self.secret}"}
@@ -239,7 +260,7 @@ def check_end(answer: tuple[int, bytes], *, streamed: bool) -> None:
     status, body = answer
     if status == 200 and streamed:
         last = body.strip().rsplit(b"\n\n", 1)[-1]
-        assert last == b"data: [DONE]" or b'"error"' in last, body[-500:]
+        assert last == b"data: [DONE]" or b'"error"' in last or b'"response"' in last, body[-500:]
     elif status == 200:
         assert json.loads(body)["choices"]
     else:
@@ -257,6 +278,7 @@ def test_garbage_in_the_store_harms_nobody_for_long(attack: Attack) -> None:
                 *((clients.submit(attack.ask, stream=True), True) for _ in range(3)),
                 (clients.submit(attack.ask, n=3, prompt=LONG), False),
                 (clients.submit(attack.ask, store=True, tokens=20), False),
+                (clients.submit(attack.respond), True),
             ]
             in_flight = keys.inflight("sim")
             attack.fleet.until(
@@ -277,6 +299,7 @@ def test_garbage_in_the_store_harms_nobody_for_long(attack: Attack) -> None:
             for future, streamed in asked:
                 check_end(future.result(), streamed=streamed)
             assert attack.look() in (200, 401, 503)
+            attack.recall()
             attack.write_key()
             attack.fleet.until(lambda: attack.ask(tokens=3)[0] == 200, f"another answer after {done}")
             attack.fleet.until(lambda: attack.look() == 200, f"the list of completions after {done}")

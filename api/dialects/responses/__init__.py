@@ -4,12 +4,12 @@ import msgspec
 
 from api.dialects.interface import ErrorReply
 from api.dialects.openai.errors import error_reply
-from api.dialects.responses.parse import parse_response
+from api.dialects.responses.parse import Draft, History, draft_response, previous_not_found
 from api.dialects.responses.render import ResponsesEncoder
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import ChatRequest
 
-__all__ = ["Responses"]
+__all__ = ["Draft", "History", "Responses", "previous_not_found"]
 
 _ABOUT_INPUT = (ProblemKind.CONTEXT_LENGTH, ProblemKind.TEMPLATE)
 """Problems of a whole conversation, which is called ``input`` here."""
@@ -23,10 +23,17 @@ class Responses:
         """Types of the tools that the request offers and the model does not get, because nobody here can run them."""
 
     def parse(self, body: bytes) -> ChatRequest:
-        """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
-        parsed = parse_response(body)
-        self.skipped_tools = parsed.skipped_tools
-        return parsed.request
+        """Parse a body that needs no stored items. Raises :class:`RequestRefused` and no other exception."""
+        draft = self.draft(body)
+        if draft.previous is not None:
+            raise previous_not_found(draft.previous)
+        return draft.request(History(), store=draft.store is not False)
+
+    def draft(self, body: bytes) -> Draft:
+        """Validate a body. Raises :class:`RequestRefused` and no other exception."""
+        draft = draft_response(body)
+        self.skipped_tools = draft.skipped_tools
+        return draft
 
     def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponsesEncoder:
         """Return the encoder of the response to ``request``."""

@@ -1,9 +1,11 @@
 """Parser of the bodies of ``POST /v1/responses``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from pydantic import TypeAdapter
 
 from api.dialects.interface import MessagesMissing
 from api.dialects.openai.body import decode_object
@@ -12,7 +14,7 @@ from api.dialects.openai.strict_schema import root_fault, strict_fault
 from api.dialects.openai.toolset import json_text
 from api.dialects.openai.validation import validate
 from api.dialects.responses.conversation import Placed, translate_items
-from api.dialects.responses.items import AdditionalTools
+from api.dialects.responses.items import AdditionalTools, Item, ItemReference
 from api.dialects.responses.repeated import repeated_fields
 from api.dialects.responses.schema import JsonSchemaFormat, ResponsesRequest
 from api.dialects.responses.tools import AllowedFunctions, AnyTool, ChosenFunction, FunctionDefinition
@@ -24,31 +26,69 @@ from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
 LOGPROBS = "message.output_text.logprobs"
 """The value of ``include`` that asks for log probabilities."""
 
-
-class ParsedResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed body: the request, and the types of the tools that are left out of it."""
-
-    request: ChatRequest
-    skipped_tools: tuple[str, ...] = ()
+_items_adapter = TypeAdapter[list[Item]](list[Item])
 
 
-def parse_response(body: bytes) -> ParsedResponse:
-    """Parse a body. Raises :class:`RequestRefused` and no other exception."""
-    value = decode_object(body)
-    try:
-        request = validate(ResponsesRequest, value)
-    except RequestRefused as refusal:
-        if refusal.problem.param == "input" and "input" not in value:
-            raise MessagesMissing(refusal.problem, model=value["model"]) from None
-        raise
-    check_served(request)
-    items = _placed(request)
-    tools = _all_tools(request, items)
-    mode, named, allowed = _choice(request, tools)
-    return ParsedResponse(
-        request=ChatRequest(
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """Stored items that a request continues or refers to, as JSON objects."""
+
+    earlier: tuple[Mapping[str, Any], ...] = ()
+    """The input and output of all previous responses, in order."""
+    referenced: Mapping[str, Mapping[str, Any]] = {}
+    """The items that the input refers to, by their ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A validated body. It becomes a request once the stored items that it needs are known."""
+
+    _request: ResponsesRequest
+    _sent: Mapping[str, Any]
+
+    @property
+    def previous(self) -> str | None:
+        """The id of the response that the request continues."""
+        return self._request.previous_response_id
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The ids of the items that the input refers to."""
+        items = self._request.input
+        return tuple(item.id for item in items if isinstance(item, ItemReference))
+
+    @property
+    def store(self) -> bool | None:
+        """Whether the client wants the response to be stored; None if it does not say."""
+        return self._request.store
+
+    @property
+    def skipped_tools(self) -> tuple[str, ...]:
+        """The types of the tools that the model does not get."""
+        tools = _offered(self._request.tools or (), _placed(self._request.input))
+        return tuple(dict.fromkeys(tool.type for _, tool in tools if tool.type != "function"))
+
+    def input_items(self, history: History) -> list[Mapping[str, Any]]:
+        """Return the request's own input as items, with references replaced."""
+        sent = self._sent["input"]
+        if isinstance(sent, str):
+            return [{"role": "user", "content": [{"type": "input_text", "text": sent}]}]
+        return [
+            _referenced(index, item.id, history) if isinstance(item, ItemReference) else raw
+            for index, (item, raw) in enumerate(zip(self._request.input, sent, strict=True))
+        ]
+
+    def request(self, history: History, *, store: bool) -> ChatRequest:
+        """Return the internal form. Raises :class:`RequestRefused` for a broken rule, and for an unknown reference."""
+        request = self._request
+        own = _placed(_items(self.input_items(history)))
+        tools = _functions(request.tools or (), own)
+        mode, named, allowed = _choice(request, tools)
+        return ChatRequest(
             model=request.model,
-            messages=translate_items(request.instructions, items),
+            messages=translate_items(
+                request.instructions,
+                [*(("previous_response_id", item) for item in _items(history.earlier)), *own],
+            ),
             sampling=_sampling(request),
             defaults=DEFAULTS,
             stream=bool(request.stream),
@@ -60,25 +100,54 @@ def parse_response(body: bytes) -> ParsedResponse:
             template_kwargs=_template_kwargs(request),
             user=request.user or request.safety_identifier,
             tier=_tier(request),
+            store=store,
+            background=bool(request.background),
             metadata=tuple((request.metadata or {}).items()),
-            response_fields=json_text(repeated_fields(request, value)),
-        ),
-        skipped_tools=tuple(
-            dict.fromkeys(tool.type for _, tool in _offered(request, items) if tool.type != "function")
-        ),
-    )
+            response_fields=json_text(repeated_fields(request, self._sent, store=store)),
+        )
 
 
-def _placed(request: ResponsesRequest) -> list[Placed]:
-    items = request.input
-    if isinstance(items, str):
-        items = validate(ResponsesRequest, {"model": "m", "input": [{"role": "user", "content": items}]}).input
-    return [(f"input[{index}]", item) for index, item in enumerate(items) if not isinstance(item, str)]
+def draft_response(body: bytes) -> Draft:
+    """Validate a body. Raises :class:`RequestRefused` and no other exception."""
+    value = decode_object(body)
+    try:
+        request = validate(ResponsesRequest, value)
+    except RequestRefused as refusal:
+        if refusal.problem.param == "input" and "input" not in value:
+            raise MessagesMissing(refusal.problem, model=value["model"]) from None
+        raise
+    check_served(request)
+    return Draft(request, value)
 
 
-def _offered(request: ResponsesRequest, items: Sequence[Placed]) -> Iterator[tuple[str, AnyTool]]:
+def previous_not_found(response_id: str) -> RequestRefused:
+    """Return the refusal of a request that continues an unknown response."""
+    message = f"Previous response with id '{response_id[:80]}' not found."
+    return refuse(ProblemKind.INVALID, message, param="previous_response_id", code="previous_response_not_found")
+
+
+def _items(objects: Iterable[Mapping[str, Any]]) -> Sequence[Item]:
+    """Return items, which are valid: they were validated when they came, or are output."""
+    return _items_adapter.validate_python(list(objects), strict=True)
+
+
+def _placed(items: str | Sequence[Item]) -> list[Placed]:
+    return [] if isinstance(items, str) else [(f"input[{index}]", item) for index, item in enumerate(items)]
+
+
+def _referenced(index: int, item_id: str, history: History) -> Mapping[str, Any]:
+    found = history.referenced.get(item_id)
+    if found is None:
+        message = (
+            f"Item with id '{item_id[:80]}' not found. Items are kept for a while only, and only with 'store' true."
+        )
+        raise refuse(ProblemKind.INVALID, message, param=f"input[{index}].id")
+    return found
+
+
+def _offered(tools: Sequence[AnyTool], items: Sequence[Placed]) -> Iterator[tuple[str, AnyTool]]:
     """Yield each tool and its path."""
-    for index, tool in enumerate(request.tools or ()):
+    for index, tool in enumerate(tools):
         yield f"tools[{index}]", tool
     for path, item in items:
         if isinstance(item, AdditionalTools):
@@ -86,8 +155,8 @@ def _offered(request: ResponsesRequest, items: Sequence[Placed]) -> Iterator[tup
                 yield f"{path}.tools[{index}]", tool
 
 
-def _all_tools(request: ResponsesRequest, items: Sequence[Placed]) -> list[tuple[str, FunctionDefinition]]:
-    return [(path, tool) for path, tool in _offered(request, items) if isinstance(tool, FunctionDefinition)]
+def _functions(tools: Sequence[AnyTool], items: Sequence[Placed]) -> list[tuple[str, FunctionDefinition]]:
+    return [(path, tool) for path, tool in _offered(tools, items) if isinstance(tool, FunctionDefinition)]
 
 
 def _tool(path: str, tool: FunctionDefinition) -> internal.Tool:

@@ -26,6 +26,12 @@ _ERROR_CODES: Mapping[ProblemKind, str] = {
 _encode = msgspec.json.Encoder().encode
 
 
+class _Ended(msgspec.Struct):
+    """The field of a stored response that decides on its last event."""
+
+    status: str
+
+
 class ResponsesEncoder:
     """An :class:`api.dialects.interface.ResponseEncoder` for one response, which has one choice.
 
@@ -34,7 +40,10 @@ class ResponsesEncoder:
 
     done = b""
 
-    def __init__(self, request: ChatRequest, *, answer_id: str, created: int) -> None:
+    def __init__(self, request: ChatRequest, *, answer_id: str, created: int, after: int = -1) -> None:
+        """Events with numbers up to ``after`` are counted but not encoded."""
+        self._after = after
+        self._background = request.background
         self._answer_id = answer_id
         echoed: dict[str, Any] = msgspec.json.decode(request.response_fields or "{}")
         # An API key may have another priority than the client asked for.
@@ -49,14 +58,19 @@ class ResponsesEncoder:
         """The growing item."""
         self._delta_head = b""
         self._reason: FinishReason = "stop"
-        self._whole: bytes | None = None
+        self.document = b""
+        """The response as JSON once it has ended."""
+
+    def queued(self) -> bytes:
+        """Encode the first events of a response that is made in the background."""
+        response = self._response("queued")
+        return self._event("response.created", response=response) + self._event("response.queued", response=response)
 
     def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
-        """Encode the first events."""
+        """Encode the first events, or those that follow :meth:`queued`."""
         response = self._response("in_progress")
-        return self._event("response.created", response=response) + self._event(
-            "response.in_progress", response=response
-        )
+        created = b"" if self._background else self._event("response.created", response=response)
+        return created + self._event("response.in_progress", response=response)
 
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
         """Encode nothing: requests can't ask for log probabilities of prompts."""
@@ -93,16 +107,32 @@ class ResponsesEncoder:
     def usage(self, usage: Usage) -> bytes:
         """Encode the end of the response."""
         status = "incomplete" if self._reason == "length" else "completed"
-        self._whole = _encode(self._ended(status, usage))
-        return self._event(f"response.{status}", response=msgspec.Raw(self._whole))
+        return self._end(f"response.{status}", self._ended(status, usage))
 
     def failure(self, problem: Problem) -> bytes:
         """Encode the end of a response that has failed."""
-        return self._event("response.failed", response=self.failed(problem))
+        error = {"code": _ERROR_CODES.get(problem.kind, "server_error"), "message": problem.message}
+        return self._end("response.failed", self._response("failed", error=error))
+
+    def ending(self, document: bytes) -> bytes:
+        """Encode the last event of a response that has ended as the stored ``document`` says."""
+        status = msgspec.json.decode(document, type=_Ended).status
+        # The reference has no event for a cancelled response.
+        kind = "response.incomplete" if status == "cancelled" else f"response.{status}"
+        return self._event(kind, response=msgspec.Raw(document))
+
+    def error(self, problem: Problem) -> bytes:
+        """Encode an error that ends a stream although the response may go on."""
+        code = _ERROR_CODES.get(problem.kind, "server_error")
+        return self._event("error", code=code, message=problem.message, param=problem.param)
+
+    def unfinished(self, status: str) -> bytes:
+        """Return the response so far."""
+        return _encode(self._response(status))
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """Encode the response."""
-        if self._whole is None:
+        if not self.document:
             (choice,) = choices
             if choice.reasoning:
                 self.reasoning(0, choice.reasoning)
@@ -113,12 +143,11 @@ class ResponsesEncoder:
                 self.arguments(0, index, call.arguments)
             self.closing(0, choice.reason)
             self.usage(usage)
-        return self._whole or b""
+        return self.document
 
-    def failed(self, problem: Problem) -> dict[str, Any]:
-        """Return the response with the error that has ended it."""
-        error = {"code": _ERROR_CODES.get(problem.kind, "server_error"), "message": problem.message}
-        return self._response("failed", error=error)
+    def _end(self, kind: str, response: dict[str, Any]) -> bytes:
+        self.document = _encode(response)
+        return self._event(kind, response=msgspec.Raw(self.document))
 
     def _ended(self, status: str, usage: Usage) -> dict[str, Any]:
         return self._response(
@@ -170,6 +199,8 @@ class ResponsesEncoder:
             shown = b',"logprobs":' + (_encode(logprob_objects(logprobs)) if logprobs else b"[]")
         number = self._sequence
         self._sequence = number + 1
+        if number <= self._after:
+            return b""
         return b'%b,"delta":%b%b,"sequence_number":%d}\n\n' % (self._delta_head, _encode(text), shown, number)
 
     def _close(self, status: str) -> bytes:
@@ -200,6 +231,8 @@ class ResponsesEncoder:
     def _event(self, kind: str, **fields: Any) -> bytes:
         number = self._sequence
         self._sequence = number + 1
+        if number <= self._after:
+            return b""
         body = _encode({"type": kind} | fields | {"sequence_number": number})
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), body)
 

@@ -8,8 +8,9 @@ from api.dialects.responses.schema import ResponsesRequest
 PLAIN_TEXT = {"type": "text"}
 
 
-def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with their defaults. ``sent`` is the body of ``request``."""
+def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any], *, store: bool) -> dict[str, Any]:
+    """Return the fields with their defaults. ``sent`` is the body of ``request``, ``store`` whether the response is
+    stored."""
     text = request.text
     summary = request.reasoning.summary if request.reasoning else None
     summary = summary or (request.reasoning.generate_summary if request.reasoning else None)
@@ -34,7 +35,7 @@ def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[
         },
         "safety_identifier": request.safety_identifier,
         "service_tier": _tier(request),
-        "store": False,
+        "store": store,
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "text": {"format": form, "verbosity": (text.verbosity if text else None) or "medium"},
         "tool_choice": sent.get("tool_choice") or "auto",

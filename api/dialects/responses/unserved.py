@@ -8,18 +8,16 @@ from api.dialects.responses.items import (
     InputFile,
     InputImage,
     InputText,
-    ItemReference,
     Message,
 )
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.tools import FunctionDefinition
-from shared.protocol.errors import RequestRefused, modality_refused
+from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
 
 _CACHED_ALWAYS = "Prompt prefixes are always cached automatically."
 
 NOT_SERVED: dict[str, NotServed] = {
     "access_programs": NotServed("Access programs are not available."),
-    "background": NotServed("Responses are made in the foreground.", neutral=(False,)),
     "background_options": NotServed(
         "Background responses run as soon as possible.", neutral=({}, {"completion_window": "soonest"})
     ),
@@ -27,12 +25,10 @@ NOT_SERVED: dict[str, NotServed] = {
     "conversation": NotServed("Conversations are not stored; send their items."),
     "image": NotServed("Images are prepared as the model needs them.", neutral=({}, {"context_compression": "auto"})),
     "moderation": NotServed("No moderation model is available."),
-    "previous_response_id": NotServed("Send the items of the conversation."),
     "prompt": NotServed("Prompt templates are not stored; send instructions and input."),
     "prompt_cache_options": NotServed(
         _CACHED_ALWAYS, neutral=(PromptCacheOptions(), PromptCacheOptions(mode="implicit"))
     ),
-    "store": NotServed("Responses are not stored.", neutral=(False,)),
 }
 """Unsupported fields."""
 
@@ -52,6 +48,10 @@ _MODE = PartlyServed("There is one reasoning mode.", served=("standard",))
 def check_served(request: ResponsesRequest) -> None:
     """Raise :class:`RequestRefused` for the first unsupported feature in ``request``."""
     check_fields(request, NOT_SERVED, PARTLY_SERVED)
+    if request.background and request.store is False:
+        raise refuse(
+            ProblemKind.INVALID, "Background responses are stored: 'store' can't be false.", param="background"
+        )
     for refusal in _unserved(request):
         raise refusal
 
@@ -68,8 +68,6 @@ def _unserved(request: ResponsesRequest) -> Iterator[RequestRefused]:
         if isinstance(tool, FunctionDefinition):
             yield from _in_tool(f"tools[{index}]", tool)
     for index, item in enumerate(request.input if isinstance(request.input, list) else ()):
-        if isinstance(item, ItemReference):
-            yield unsupported(f"input[{index}].id", "Send the item itself.")
         content = item.content if isinstance(item, Message) else getattr(item, "output", None)
         name = "content" if isinstance(item, Message) else "output"
         for place, part in enumerate(content if isinstance(content, list) else ()):

@@ -80,7 +80,7 @@ def test_a_plain_request_has_the_references_defaults() -> None:
     request = parse()
     assert (request.model, request.messages) == ("m", (Message(role="user", content="Hello"),))
     assert (request.sampling, request.defaults) == (Sampling(), Sampling(temperature=1.0, top_p=1.0, top_k=0))
-    assert (request.stream, request.store, request.tier) == (False, False, None)
+    assert (request.stream, request.store, request.background, request.tier) == (False, True, False, None)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,8 @@ def test_a_plain_request_has_the_references_defaults() -> None:
         ({"truncation": "disabled", "background": False, "conversation": None, "client_metadata": {"a": "b"}}, {}),
         ({"include": ["reasoning.encrypted_content", "web_search_call.action.sources"]}, {}),
         ({"parallel_tool_calls": False}, {"parallel_tool_calls": False}),
+        ({"store": False}, {"store": False}),
+        ({"background": True}, {"background": True, "store": True}),
     ],
 )
 def test_fields_of_a_request(fields: dict[str, Any], internal: dict[str, Any]) -> None:
@@ -236,6 +238,9 @@ def test_text_format_is_a_constraint() -> None:
     [
         ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
         ({"prompt": {"id": "p"}}, "prompt", "unsupported_parameter"),
+        ({"background": True, "store": False}, "background", None),
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "previous_response_not_found"),
+        ({"input": [{"id": "msg_1"}]}, "input[0].id", None),
         ({"truncation": "auto"}, "truncation", "unsupported_value"),
         ({"reasoning": {"mode": "pro"}}, "reasoning.mode", "unsupported_value"),
         ({"reasoning": {"context": "all_turns"}}, "reasoning.context", "unsupported_value"),

@@ -1,0 +1,167 @@
+"""Stored responses: the bodies and queries of their routes."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from api.dialects.openai.fields import Strict
+from api.dialects.openai.stored import unknown_cursor
+from api.dialects.openai.validation import validate
+from api.dialects.responses.render import ResponsesEncoder
+from api.responses.record import StoredResponse
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest
+
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
+_FIRST_INPUT = 0x8000
+"""Number of the first input item in ids; those of output items are lower."""
+
+_LOST = Problem(kind=ProblemKind.LOST, message="The response was lost. Please send the request again.")
+
+
+class _ItemsQuery(Strict):
+    """Query of a list of input items."""
+
+    after: str | None = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    order: Literal["asc", "desc"] = "desc"
+
+
+class _StreamQuery(Strict):
+    """Query of a response that may be streamed."""
+
+    stream: Literal["true", "false"] = "false"
+    starting_after: Annotated[int, Field(ge=0)] | None = None
+
+
+def encoder_of(record: StoredResponse, request: ChatRequest, *, after: int = -1) -> ResponsesEncoder:
+    """Return the encoder of a background response. Events with numbers up to ``after`` are left out."""
+    return ResponsesEncoder(request, answer_id=record.answer_id, created=record.created, after=after)
+
+
+def render_response(record: StoredResponse, *, started: bool = False, lost: bool = False) -> bytes:
+    """Return a response as JSON. While it runs, ``started`` is whether a worker has started it; ``lost`` if nothing
+    will end it any more."""
+    if not record.job or record.request is None:
+        return record.document
+    encoder = encoder_of(record, record.request)
+    if lost:
+        encoder.failure(_LOST)
+        return encoder.document
+    return encoder.unfinished("in_progress" if started else "queued")
+
+
+def render_cancelled(record: StoredResponse) -> bytes:
+    """Return a background response that is cancelled, as JSON."""
+    if record.request is None:
+        raise AssertionError("only background responses are cancelled")
+    return encoder_of(record, record.request).unfinished("cancelled")
+
+
+def render_deleted(response_id: str) -> bytes:
+    """Return the answer to a deletion."""
+    return _dump({"id": response_id, "object": "response", "deleted": True})
+
+
+def render_input_items(record: StoredResponse, query: Mapping[str, str]) -> bytes:
+    """Return a page of a response's input items.
+
+    Raises :class:`RequestRefused` for an invalid query, and if there is no item with the id ``after``.
+    """
+    wanted = validate(_ItemsQuery, _numbers(query, "limit", ("after", "limit", "order")))
+    items = input_items(record)
+    if wanted.order == "desc":
+        items.reverse()
+    start = 0
+    if wanted.after is not None:
+        ids = [item["id"] for item in items]
+        if wanted.after not in ids:
+            raise unknown_cursor(wanted.after)
+        start = ids.index(wanted.after) + 1
+    page = items[start : start + wanted.limit]
+    return _dump(
+        {
+            "object": "list",
+            "data": page,
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None,
+            "has_more": len(items) > start + wanted.limit,
+        }
+    )
+
+
+def input_items(record: StoredResponse) -> list[dict[str, Any]]:
+    """Return the input items of a response with their ids."""
+    return [_complete(record, index, item) for index, item in enumerate(json.loads(record.input))]
+
+
+def output_items(record: StoredResponse) -> Sequence[Mapping[str, Any]]:
+    """Return the output items of a response that has ended."""
+    items: list[dict[str, Any]] = json.loads(record.document)["output"]
+    return items
+
+
+def is_background(record: StoredResponse) -> bool:
+    """Return whether a response was made in the background."""
+    return record.request is not None
+
+
+def parse_stream_query(query: Mapping[str, str]) -> tuple[bool, int]:
+    """Return whether a stream is wanted, and the number of the event that it starts after; -1 for the beginning.
+
+    Raises :class:`RequestRefused` for an invalid query.
+    """
+    wanted = validate(_StreamQuery, _numbers(query, "starting_after", ("stream", "starting_after")))
+    if wanted.starting_after is not None and wanted.stream != "true":
+        message = "The 'starting_after' parameter is only allowed when 'stream' is enabled."
+        raise refuse(ProblemKind.INVALID, message, param="starting_after")
+    return wanted.stream == "true", -1 if wanted.starting_after is None else wanted.starting_after
+
+
+def not_found(response_id: str) -> RequestRefused:
+    """Return the refusal of an unknown id."""
+    return refuse(ProblemKind.NOT_FOUND, f"Response with id '{response_id[:80]}' not found.", param="response_id")
+
+
+def not_streamable() -> RequestRefused:
+    """Return the refusal to stream a response that was not made in the background."""
+    message = "Only background responses can be streamed again; read this one without 'stream'."
+    return refuse(ProblemKind.INVALID, message, param="stream", code="invalid_value")
+
+
+def not_cancellable() -> RequestRefused:
+    """Return the refusal to cancel a response that was not made in the background."""
+    return refuse(ProblemKind.INVALID, "Cannot cancel a synchronous response.", param="response_id")
+
+
+def _complete(record: StoredResponse, index: int, item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an input item in the form in which it is listed."""
+    kind = item.get("type") or "message"
+    shown = {
+        **{name: value for name, value in item.items() if value is not None},
+        "id": item.get("id") or f"{_PREFIXES.get(kind, 'item')}_{record.answer_id}{_FIRST_INPUT + index:04x}",
+        "type": kind,
+    }
+    if kind in ("message", "function_call", "function_call_output"):
+        shown["status"] = item.get("status") or "completed"
+    if kind == "message" and isinstance(item["content"], str):
+        shown["content"] = [{"type": "input_text", "text": item["content"]}]
+        if item["role"] == "assistant":
+            shown["content"] = [{"type": "output_text", "text": item["content"], "annotations": []}]
+    return shown
+
+
+def _numbers(query: Mapping[str, str], number: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return the named parameters, with that called ``number`` as a number if it is one."""
+    value: dict[str, Any] = {name: query[name] for name in names if name in query}
+    if number in value and _NUMBER.fullmatch(value[number]):
+        value[number] = int(value[number])
+    return value
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,93 @@
+"""Streams of background responses, made from the journals of their jobs.
+
+The events and their numbers depend on the journal and on the stored document only. So every stream of a response has
+the same events, whichever replica sends it, and however often it is cut and resumed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from api.answers.reader import ChoiceReader, Read
+from api.answers.usage_recorder import UsageRecorder
+from api.answers.writing import write_parts
+from api.dialects.responses.render import ResponsesEncoder
+from api.dialects.responses.stored import encoder_of
+from api.responses.record import StoredResponse
+from api.responses.store import ResponseStore
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.events import Delta, Event, Failed, Finished, FinishReason, Rejected, Started, decode_journal
+from shared.protocol.request import ChatRequest
+from shared.redis.records import UNREADABLE
+
+_PAUSE = (0.02, 0.3)
+"""Shortest and longest pause in seconds between two reads of a journal. It grows while there is nothing new."""
+
+
+class Replay:
+    """Encodes the events of a journal."""
+
+    def __init__(self, request: ChatRequest, encoder: ResponsesEncoder) -> None:
+        self._request = request
+        self._encoder = encoder
+        self._reader: ChoiceReader | None = None
+        self._position = 0
+        self._ended = False
+        self.recorder = UsageRecorder()
+
+    def feed(self, event: Event) -> bytes:
+        """Encode one event. Repeats, and what follows the end, are skipped."""
+        reader = self._reader
+        match event:
+            case Started() if reader is None:
+                self._reader = ChoiceReader(self._request, event, self.recorder)
+                self.recorder.started(0, event)
+                return self._encoder.opening(0, event.prompt_tokens)
+            case Delta() if reader is not None and not self._ended and event.position == self._position:
+                self._position += len(event.tokens)
+                self.recorder.delta(event)
+                pieces = self._written(reader.read(event))
+                return pieces + self._end(reader, "stop") if reader.complete else pieces
+            case Finished() if reader is not None and not self._ended:
+                return self._end(reader, event.reason)
+            case Failed() | Rejected():
+                self._ended = True
+        return b""
+
+    def _end(self, reader: ChoiceReader, reason: FinishReason) -> bytes:
+        self._ended = True
+        rest, reason = reader.finish(reason)
+        return self._written(rest) + self._encoder.closing(0, reason)
+
+    def _written(self, read: list[Read]) -> bytes:
+        pieces: list[bytes] = []
+        write_parts(self._encoder, 0, read, pieces)
+        return b"".join(pieces)
+
+
+async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, after: int) -> AsyncIterator[bytes]:
+    """Yield the events of a background response whose numbers are greater than ``after``, until it has ended."""
+    if record.request is None:
+        raise AssertionError("only background responses are streamed again")
+    encoder = encoder_of(record, record.request, after=after)
+    replay = Replay(record.request, encoder)
+    yield encoder.queued()
+    try:
+        read, pause, running = 0, _PAUSE[0], True
+        while running:
+            running, items = await store.journal(owner, record, read)
+            read += len(items)
+            pieces = b"".join(map(replay.feed, decode_journal(items)))
+            if pieces:
+                yield pieces
+            if running:
+                pause = _PAUSE[0] if items else min(_PAUSE[1], 1.5 * pause)
+                await asyncio.sleep(pause)
+        ended = await store.get(owner, record.id)
+        if ended is None or not ended.document:
+            raise RequestRefused(Problem(kind=ProblemKind.NOT_FOUND, message="The response was deleted."))
+    except RequestRefused as refusal:
+        yield encoder.error(refusal.problem)
+    except UNREADABLE:
+        yield encoder.error(Problem(kind=ProblemKind.LOST, message="The events of the response are damaged."))
+    else:
+        yield encoder.ending(ended.document)

@@ -1,0 +1,171 @@
+"""Routes of the Responses API: create, read, stream again, cancel and delete responses."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import cast
+
+import msgspec
+from quart import Blueprint, Response, request
+
+from api.answers.selection import check_size
+from api.bodies import body_too_large, media_body
+from api.chat_exchange import ChatExchange
+from api.context import Context, context
+from api.dialects.interface import MessagesMissing
+from api.dialects.responses import Draft, Responses
+from api.dialects.responses import stored as dialect
+from api.http_exchange import HttpExchange, current_exchange
+from api.outbox import LINGER
+from api.responses.background import run_in_background
+from api.responses.history import history_of
+from api.responses.record import StoredResponse, record_of
+from api.responses.replay import follow
+from api.routes.chat import STREAM_HEADERS, respond
+from shared.protocol.errors import store_unavailable
+
+blueprint = Blueprint("responses", __name__)
+
+
+@blueprint.post("/v1/responses")
+async def create_response() -> Response:
+    """Create a response: whole, streamed, or in the background."""
+    parts, exchange = context(), current_exchange()
+    exchange.chat = chat = await _parsed(parts, exchange)
+    if not chat.request.background:
+        return await respond(parts, exchange, chat)
+    record = await _start(parts, chat)
+    response = _stream(parts, record, after=-1) if chat.request.stream else _json(dialect.render_response(record))
+    response.headers.update(chat.headers)
+    # The request outlives this exchange.
+    exchange.chat = None
+    return response
+
+
+@blueprint.get("/v1/responses/<response_id>")
+async def get_response(response_id: str) -> Response:
+    """Return a response, or stream a background response from the beginning or from an event on."""
+    parts = context()
+    streamed, after = dialect.parse_stream_query(request.args)
+    record = await _find(response_id)
+    if streamed:
+        if not dialect.is_background(record):
+            raise dialect.not_streamable()
+        return _stream(parts, record, after=after)
+    return _json(await _current(parts, record))
+
+
+@blueprint.delete("/v1/responses/<response_id>")
+async def delete_response(response_id: str) -> Response:
+    """Delete a response. One that is still made in the background is cancelled."""
+    parts = context()
+    record = await _find(response_id)
+    if not await parts.responses.delete(_owner(), response_id):
+        raise dialect.not_found(response_id)
+    _cancel_job(parts, record)
+    return _json(dialect.render_deleted(response_id))
+
+
+@blueprint.post("/v1/responses/<response_id>/cancel")
+async def cancel_response(response_id: str) -> Response:
+    """Cancel a background response. One that has ended is returned as it is."""
+    parts = context()
+    record = await _find(response_id)
+    if not dialect.is_background(record):
+        raise dialect.not_cancellable()
+    if record.job:
+        document = dialect.render_cancelled(record)
+        if await parts.responses.end(_owner(), msgspec.structs.replace(record, document=document)):
+            _cancel_job(parts, record)
+        record = await _find(response_id)
+    return _json(await _current(parts, record))
+
+
+@blueprint.get("/v1/responses/<response_id>/input_items")
+async def list_input_items(response_id: str) -> Response:
+    """List the input items of a response."""
+    return _json(dialect.render_input_items(await _find(response_id), request.args))
+
+
+async def _parsed(parts: Context, exchange: HttpExchange) -> ChatExchange:
+    """Read and parse the body, and the stored items that it needs."""
+    settings = parts.settings
+    large = parts.large_bodies if parts.directory.fleet.reads_images() else None
+    async with media_body(request, settings, large) as body:
+        try:
+            draft = cast(Responses, exchange.dialect).draft(body)
+        except MessagesMissing as missing:
+            await parts.models.require(missing.model)
+            raise
+        # What is stored is kept for long, so it must be small.
+        is_large = len(body) > settings.max_body
+    store = _is_stored(draft, is_large=is_large)
+    history = await history_of(parts.responses, _owner(), draft)
+    chat_request = draft.request(history, store=store)
+    if is_large and (store or not chat_request.images):
+        raise body_too_large(settings.max_body)
+    check_size(chat_request, settings.max_choices)
+    return ChatExchange(
+        parts,
+        chat_request,
+        key=exchange.key,
+        headers=request.headers,
+        messages=msgspec.json.encode(draft.input_items(history)) if store else b"",
+        began=exchange.began,
+    )
+
+
+def _is_stored(draft: Draft, *, is_large: bool) -> bool:
+    """Return whether a response is stored: by default, unless its request is large."""
+    return not is_large if draft.store is None else draft.store
+
+
+async def _start(parts: Context, chat: ChatExchange) -> StoredResponse:
+    """Accept a background request and return its record. The response goes on without this exchange."""
+    await chat.__aenter__()
+    try:
+        if chat.pending is None:
+            raise store_unavailable()
+        record = record_of(chat.pending, b"")
+        await parts.responses.create(_owner(), record)
+    except BaseException:
+        await chat.__aexit__(None, None, None)
+        raise
+    parts.background.run(run_in_background(chat, parts.draining), "background response")
+    return record
+
+
+def _stream(parts: Context, record: StoredResponse, *, after: int) -> Response:
+    events: AsyncIterator[bytes] = follow(parts.responses, _owner(), record, after=after)
+    response = Response(events, headers=STREAM_HEADERS)
+    response.timeout = None
+    return response
+
+
+async def _current(parts: Context, record: StoredResponse) -> bytes:
+    """Return a response as it is now."""
+    if not record.job:
+        return record.document
+    lost = time.time() > record.created + parts.settings.request_timeout + 2 * LINGER
+    return dialect.render_response(record, started=await parts.responses.is_started(record), lost=lost)
+
+
+def _cancel_job(parts: Context, record: StoredResponse) -> None:
+    if record.job and record.request is not None:
+        parts.cancellation.cancel(record.request.model, [record.job])
+
+
+def _owner() -> str:
+    """Return the key id whose responses the current request may access."""
+    key = current_exchange().key
+    return key.id if key is not None else ""
+
+
+async def _find(response_id: str) -> StoredResponse:
+    record = await context().responses.get(_owner(), response_id)
+    if record is None:
+        raise dialect.not_found(response_id)
+    return record
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, content_type="application/json")

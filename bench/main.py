@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
+    batch,
     capacity,
     curves,
     dispatch,
@@ -34,6 +35,7 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "weights": weights.run,
     "prefill": prefill.run,
     "prefix": prefix.run,
+    "batch": batch.run,
     "regressions": regressions.run,
     "peers": peers.run,
     "curves": curves.run,

@@ -16,6 +16,7 @@ PARTS = {
     "weights": "weight formats by speed, size and perplexity; only when named, needs the extra 'convert'",
     "prefill": "stalls of running streams while a long prompt is prefilled",
     "prefix": "gain from prefix routing for prompts with a shared prefix",
+    "batch": "a batch on an idle worker, and first tokens of other requests beside it",
     "regressions": "machine-independent counts, checked against their budgets",
     "peers": "the same load on other servers; only when named, builds them in your cache first",
     "curves": "plots the results into docs/images; only when named, needs matplotlib",

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from tests.compatibility.anthropic import ANTHROPIC
 from tests.compatibility.azure import AZURE
+from tests.compatibility.batches import BATCHES, FILES, LINES
 from tests.compatibility.named_tests import ROOT
 from tests.compatibility.openai_chat import CHAT
 from tests.compatibility.openai_completions import COMPLETIONS
@@ -15,7 +16,18 @@ from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.samples import sent
 
 PAGE = ROOT / "docs" / "compatibility.md"
-INTERFACES = (CHAT, COMPLETIONS, RESPONSES, ANTHROPIC, MODEL_SERVER, MODEL_SERVER_COMPLETIONS, AZURE)
+INTERFACES = (
+    CHAT,
+    COMPLETIONS,
+    RESPONSES,
+    FILES,
+    BATCHES,
+    LINES,
+    ANTHROPIC,
+    MODEL_SERVER,
+    MODEL_SERVER_COMPLETIONS,
+    AZURE,
+)
 
 _HEAD = """# Compatibility
 

@@ -12,8 +12,14 @@ from tests.faults.processes import Footprint
 from tests.faults.scenarios import Scenario
 from tests.support.redis_types import at_once
 
-LASTING_KEYS = ("vinoqueue:workers", "vinoqueue:replicas", "vinoqueue:models", "vinoqueue:load:")
-"""Keys without a TTL that are part of a service at rest: the registry, and the workers' load."""
+LASTING_KEYS = (
+    "vinoqueue:workers",
+    "vinoqueue:replicas",
+    "vinoqueue:models",
+    "vinoqueue:load:",
+    "vinoqueue:files-folder",
+)
+"""Keys without a TTL that are part of a service at rest: the registry, the workers' load, and where files are."""
 
 _LATENESS = 60
 """Seconds for which the state of a job that was cancelled before it came may be kept."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from shared.redis import keys
+from tests.faults.batch import BatchUnderWay
 from tests.faults.checker import check_footprints, check_history, check_keys, check_stored
 from tests.faults.faults import FAULTS
 from tests.faults.history import History
@@ -75,9 +76,14 @@ async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
         witness = Witness(lab)
         watching = asyncio.create_task(witness.run())
         await asyncio.to_thread(stuck.open, lab, scenario.stuck)
+        batch = BatchUnderWay(lab, scenario.batch)
+        if scenario.batch:
+            await batch.submit()
         began = time.monotonic()
         await _under_load(lab, clients, history)
         result.seconds = time.monotonic() - began
+        if scenario.batch:
+            result.wrong += await batch.complaints()
         result.wrong += await _at_rest(lab, result)
         watching.cancel()
         if unserved := stuck.unserved():

@@ -71,6 +71,8 @@ class Scenario:
     """Number of additional clients that each send one request which kills every engine."""
     stuck: int = 0
     """Number of additional clients that open a stream and never read."""
+    batch: int = 0
+    """Number of lines of a batch that is submitted before anything fails, and must be complete in the end."""
     ballast: int = 0
     """Keys in another database of the store, so that it takes a while to load after a restart."""
     locked: float = 0.0
@@ -359,6 +361,31 @@ SCENARIOS: tuple[Scenario, ...] = (
         slots=8,
         worker_options=("--precision", "exact"),
         api_options=("--max-media-bytes", "1000"),
+    ),
+    Scenario(
+        name="batch",
+        what="a batch of 2,000 lines and 2 clients; every 16 s, an API replica, a worker and the store are killed",
+        load=Load(clients=2, requests=0, seconds=60, tokens=60),
+        faults=(
+            Fault(at=4, action="kill_api", every=16),
+            Fault(at=9, action="kill_worker", every=16),
+            Fault(at=14, action="restart_store", seconds=1, every=16),
+        ),
+        batch=2000,
+        apis=2,
+        store=AOF_ALWAYS,
+        broken_connections=True,
+    ),
+    Scenario(
+        name="batch-store-rewound",
+        what="a batch of 2,000 lines and a client; the store is killed every 6 s and loses up to a second",
+        load=Load(clients=1, requests=0, seconds=60, tokens=60),
+        faults=(Fault(at=4, action="restart_store", seconds=1, every=6),),
+        batch=2000,
+        apis=2,
+        store=("--appendonly", "yes", "--appendfsync", "everysec"),
+        visible=("lost in an outage", "store behind this service", "No worker", "does not exist"),
+        forgetful=True,
     ),
     Scenario(
         name="api-killed-storing",

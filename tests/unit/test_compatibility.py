@@ -1,7 +1,14 @@
 """docs/compatibility.md matches the code, is complete, and names existing tests."""
 
 import pytest
-from openai.types import Completion, completion_create_params
+from openai.types import (
+    Batch,
+    Completion,
+    FileObject,
+    batch_create_params,
+    completion_create_params,
+    file_create_params,
+)
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import Response, response_create_params
@@ -13,6 +20,7 @@ from api.dialects.ovms.fields import CHAT as MODEL_SERVER_CHAT
 from api.dialects.ovms.fields import COMPLETION as MODEL_SERVER_COMPLETION
 from api.dialects.ovms.fields import UNSUPPORTED
 from tests.compatibility.azure import AZURE
+from tests.compatibility.batches import BATCHES, FILES
 from tests.compatibility.named_tests import source
 from tests.compatibility.openai_chat import CHAT
 from tests.compatibility.openai_completions import COMPLETIONS
@@ -94,6 +102,13 @@ def test_every_field_of_responses_that_openais_sdk_has_is_in_the_table() -> None
 def test_every_field_that_openais_sdk_reads_is_in_the_table() -> None:
     assert set(of_type(ChatCompletion)) | set(of_type(ChatCompletionChunk)) <= answered(CHAT)
     assert set(of_type(Completion)) <= answered(COMPLETIONS)
+
+
+def test_every_field_of_files_and_batches_is_in_the_table() -> None:
+    assert set(of_type(file_create_params.FileCreateParams)) <= requested(FILES)
+    assert set(of_type(batch_create_params.BatchCreateParams)) <= requested(BATCHES)
+    assert set(of_type(FileObject)) <= answered(FILES)
+    assert set(of_type(Batch)) <= answered(BATCHES)
 
 
 def test_every_field_of_the_other_interfaces_is_in_the_table() -> None:

@@ -1,0 +1,129 @@
+"""batch: a batch on an idle worker against the engine alone, and first tokens of other requests while a batch runs.
+
+On the real default model. The rate of a batch is measured between its first and its last commit of results, without the
+wait for a feeder and the assembly of the result files. First tokens are measured in turns, with a batch under way and
+without one.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from bench.alone import EngineAlone
+from bench.load import chats
+from bench.prompts import distinct_prompts
+from bench.report import median_and_spread, ratios, save, table, with_spread
+from shared.runtime.event_loop import run as run_loop
+from shared.runtime.settings import EngineSettings
+from tests.support.batches import ended, submit
+from tests.support.eventually import wait_until
+from tests.support.fleet import Fleet
+from worker.engine.options import EngineOptions
+from worker.model.local import resolve
+
+SLOTS = 32
+TOKENS = 64
+LINES = 10 * SLOTS
+FEW = 4
+"""Tokens of an answer of which the first one counts."""
+_PAUSE = 0.2
+_LOOK = 0.05
+
+
+def run(folder: Path, *, runs: int = 3, pairs: int = 20, reserves: tuple[str, ...] = ("0", "auto")) -> dict[str, Any]:
+    """Measure, print the tables, and return the result."""
+    rates, first = [], []
+    for reserve in reserves:
+        place = folder / reserve
+        place.mkdir()
+        fleet = Fleet(place, local=True)
+        try:
+            fleet.worker("--max-batch", str(SLOTS), "--batch-reserve", reserve)
+            fleet.api()
+            rates.append({"--batch-reserve": reserve} | _rates(fleet, runs))
+            first.append({"--batch-reserve": reserve} | _first_tokens(fleet, runs, pairs))
+        finally:
+            fleet.stop()
+    print(table(f"batch: {LINES} lines of {TOKENS} tokens, {SLOTS} slots, {runs} alternating runs", rates))
+    print(table(f"first token of other requests: {runs} turns of {pairs} requests with and without a batch", first))
+    save("batch", {"rates": rates, "first": first})
+    return {"rates": rates, "first": first}
+
+
+def _rates(fleet: Fleet, runs: int) -> dict[str, object]:
+    model = resolve("default")
+    options = EngineOptions.from_settings(
+        EngineSettings(max_batch=SLOTS), path=str(model.path), context_length=model.context_length
+    )
+    engine = EngineAlone(options)
+    client = fleet.client()
+    alone, batches = [], []
+    try:
+        for turn in range(runs + 1):
+            prompts = distinct_prompts(turn, LINES)
+            reference = engine.run(prompts, TOKENS, SLOTS)
+            rate = _rate(client, prompts, model.name)
+            if turn:
+                alone.append(reference["tokens"] / reference["seconds"])
+                batches.append(rate)
+    finally:
+        engine.stop()
+    return {"tokens/s": median_and_spread(batches)[0], "ratio to the engine alone": ratios(batches, alone)}
+
+
+def _rate(client: openai.OpenAI, prompts: list[str], model: str) -> float:
+    """Return the tokens per second of one batch, between its first and its last commit."""
+    made = submit(client, (_line(str(at), model, prompt, TOKENS) for at, prompt in enumerate(prompts)))
+    seen: list[tuple[float, int]] = []
+
+    def over() -> bool:
+        batch = client.batches.retrieve(made.id)
+        tokens = batch.usage.output_tokens if batch.usage is not None else 0
+        if tokens and (not seen or tokens > seen[-1][1]):
+            seen.append((time.perf_counter(), tokens))
+        time.sleep(_LOOK)
+        return batch.status == "completed"
+
+    wait_until(over, "the batch to end")
+    (began, before), (end, after) = seen[0], seen[-1]
+    return (after - before) / (end - began)
+
+
+def _first_tokens(fleet: Fleet, runs: int, pairs: int) -> dict[str, object]:
+    """Compare first tokens with and without a batch."""
+    client, model = fleet.client(), resolve("default").name
+    without, beside = [], []
+    for turn in range(runs):
+        without.append(_median_first(fleet.port, model, 1000 + 2 * turn, pairs))
+        prompts = distinct_prompts(5000 + 2 * turn, 2000)
+        made = submit(client, (_line(str(at), model, prompt, 4 * TOKENS) for at, prompt in enumerate(prompts)))
+        wait_until(lambda: _full(fleet), "the batch to fill the worker")
+        beside.append(_median_first(fleet.port, model, 1001 + 2 * turn, pairs))
+        client.batches.cancel(made.id)
+        ended(client, made)
+    return {
+        "without a batch, ms": with_spread(without),
+        "with a batch, ms": with_spread(beside),
+        "ratio": ratios(beside, without),
+    }
+
+
+def _full(fleet: Fleet) -> bool:
+    used: int = sum(worker.get("used", 0) for worker in fleet.workers())
+    return used >= SLOTS // 2
+
+
+def _median_first(port: int, model: str, turn: int, pairs: int) -> float:
+    times = []
+    for prompt in distinct_prompts(turn, pairs):
+        time.sleep(_PAUSE)
+        (stream,) = run_loop(chats(port, model, [prompt], FEW, 1))
+        times.append((stream.first - stream.began) * 1e3)
+    return median_and_spread(times)[0]
+
+
+def _line(custom_id: str, model: str, prompt: str, tokens: int) -> dict[str, Any]:
+    body = {"model": model, "messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0}
+    return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body}

@@ -1,0 +1,317 @@
+"""OpenAI's files and batches."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+
+import msgspec
+
+from api.batches.input import validate_file
+from api.batches.record import Batch, Counts, LineError
+from api.batches.results import failure_of, response_of
+from api.dialects.interface import ErrorReply, ResponseEncoder
+from api.dialects.openai.batches import parse_batch, parse_page, render_batch
+from api.dialects.openai.errors import error_reply
+from api.dialects.openai.files import parse_selection, parse_upload, render_file
+from api.files import FileRecord
+from api.files.upload import Upload
+from shared.protocol.errors import Problem, ProblemKind, refuse
+from shared.protocol.request import ChatRequest
+from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
+
+_REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
+_UPLOAD = "tests/unit/files/test_upload.py::"
+_FILES = "tests/integration/test_files.py::"
+_BATCHES = "tests/integration/test_batches.py::"
+_WHOLE = _BATCHES + "test_a_batch_from_beginning_to_end"
+_CHAT = "/v1/chat/completions"
+
+
+class _Document:
+    """Stands for the encoder of an interface whose responses are not streams."""
+
+    done = b""
+
+    def __init__(self, document: bytes) -> None:
+        self._document = document
+
+    def completion(self, choices: object, usage: object) -> bytes:
+        return self._document
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: b""
+
+
+class _Adapter(ABC):
+    """Shows the parsers of an interface as those of a dialect."""
+
+    def __init__(self, query: Mapping[str, str]) -> None:
+        self._query = query
+
+    def parse(self, body: bytes) -> ChatRequest:
+        self.read(json.loads(body), self._query)
+        return ChatRequest(model="m")
+
+    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponseEncoder:
+        return _Document(self.document())
+
+    def error(self, problem: Problem) -> ErrorReply:
+        return error_reply(problem)
+
+    @abstractmethod
+    def read(self, body: dict[str, Any], query: Mapping[str, str]) -> None:
+        """Parse a request. Raises :class:`RequestRefused`."""
+
+    @abstractmethod
+    def document(self) -> bytes:
+        """Return a response with all fields."""
+
+
+class _Files(_Adapter):
+    def read(self, body: dict[str, Any], query: Mapping[str, str]) -> None:
+        filename = body.pop("file")
+        expiry = body.pop("expires_after", {})
+        body |= {f"expires_after[{name}]": str(value) for name, value in expiry.items()}
+        parse_upload(Upload(filename=filename, fields=body))
+        parse_selection(query)
+
+    def document(self) -> bytes:
+        return render_file(
+            FileRecord(id="file-1", owner="", filename="f", size=1, purpose="batch", created=1, expires=2)
+        )
+
+
+class _Batches(_Adapter):
+    def read(self, body: dict[str, Any], query: Mapping[str, str]) -> None:
+        parse_batch(json.dumps(body).encode(), owner="", now=1.0)
+        parse_page(query)
+
+    def document(self) -> bytes:
+        batch = Batch(
+            id="batch_1",
+            owner="",
+            endpoint=_CHAT,
+            input_file="file-1",
+            created=1,
+            expires=2,
+            metadata={"k": "v"},
+            retention=3600,
+            errors=(LineError(code="c", message="m", line=1, param="p"),),
+            model="m",
+            counts=Counts(
+                total=3,
+                completed=2,
+                failed=1,
+                prompt_tokens=1,
+                cached_tokens=1,
+                completion_tokens=1,
+                reasoning_tokens=1,
+            ),
+            output_file="file-2",
+            error_file="file-3",
+        )
+        for status in ("in_progress", "finalizing", "failed", "expired", "cancelling", "cancelled", "completed"):
+            batch = batch.at(status, 1)
+        return render_batch(batch)
+
+
+class _Lines(_Adapter):
+    def read(self, body: dict[str, Any], query: Mapping[str, str]) -> None:
+        for error in validate_file(BytesIO(json.dumps(body).encode()), _CHAT, 1000).errors:
+            raise refuse(ProblemKind.INVALID, error.message, param=error.param)
+
+    def document(self) -> bytes:
+        good = msgspec.json.decode(response_of(0, "c", 200, b'{"id":"c"}', request_id="r").json)
+        bad = msgspec.json.decode(failure_of(0, "c", "batch_expired", "m").json)
+        return msgspec.json.encode(good | {"error": bad["error"]})
+
+
+ERROR = Answer(
+    fields="error error.message error.type error.param error.code",
+    how="As everywhere.",
+    test=_BATCHES + "test_what_cannot_be_created",
+)
+
+FILES = Interface(
+    title="OpenAI: files",
+    route="/v1/files",
+    about="A form, and the query of the list. Files belong to the API key that made them.",
+    dialect=lambda query, _: _Files(query),
+    plain={"file": "in.jsonl", "purpose": "batch"},
+    requests=(
+        Request(
+            fields="file",
+            how="Streamed to the disk; at most `--max-file-bytes`.",
+            test=_FILES + "test_memory_does_not_grow_with_the_file",
+        ),
+        Request(
+            fields="purpose", when="batch", how="The only one that is served.", test=_FILES + "test_the_life_of_a_file"
+        ),
+        Request(
+            fields="purpose",
+            when="assistants, fine-tune, vision, user_data, evals",
+            body={"purpose": "assistants"},
+            test=_FILES + "test_other_purposes_are_refused_by_name",
+        ),
+        Request(
+            fields="expires_after expires_after.anchor expires_after.seconds",
+            body={"expires_after": {"anchor": "created_at", "seconds": 3600}},
+            how="1 hour to 30 days; 30 days by default.",
+            test=_UPLOAD + "test_the_fields_of_an_upload",
+        ),
+        Request(
+            fields="?after ?limit ?order ?purpose",
+            query={"after": "file-0", "limit": "10", "order": "asc", "purpose": "batch"},
+            how="Newest first and 10,000 at a time by default.",
+            test=_FILES + "test_lists_and_pages",
+        ),
+    ),
+    answers=(
+        Answer(
+            fields="id object bytes created_at expires_at filename purpose",
+            how="`purpose` is `batch_output` for results.",
+            test=_FILES + "test_the_life_of_a_file",
+        ),
+        Answer(
+            fields="status status_details",
+            how="Deprecated by OpenAI.",
+            test=PAGE_TESTS + "test_the_page_is_current",
+        ),
+        ERROR,
+    ),
+)
+
+BATCHES = Interface(
+    title="OpenAI: batches",
+    route="/v1/batches",
+    about="The body of a new batch, and the query of the list. See [batches.md](batches.md).",
+    dialect=lambda query, _: _Batches(query),
+    plain={"input_file_id": "file-1", "endpoint": _CHAT, "completion_window": "24h"},
+    requests=(
+        Request(
+            fields="input_file_id",
+            how="A file of the same key; else 404.",
+            test=_BATCHES + "test_what_cannot_be_created",
+        ),
+        *(
+            Request(
+                fields="endpoint",
+                when=endpoint,
+                body={"endpoint": endpoint},
+                how="Served.",
+                test=_BATCHES + test,
+            )
+            for endpoint, test in (
+                (_CHAT, "test_a_batch_from_beginning_to_end"),
+                ("/v1/completions", "test_plain_completions_and_a_blank_last_line"),
+                ("/v1/responses", "test_responses"),
+            )
+        ),
+        *(
+            Request(fields="endpoint", when=endpoint, body={"endpoint": endpoint}, test=_REFUSED)
+            for endpoint in (
+                "/v1/embeddings",
+                "/v1/moderations",
+                "/v1/images/generations",
+                "/v1/images/edits",
+                "/v1/videos",
+            )
+        ),
+        Request(
+            fields="completion_window", how="`24h`, as with OpenAI.", test=_BATCHES + "test_what_cannot_be_created"
+        ),
+        Request(fields="metadata", body={"metadata": {"k": "v"}}, how="Returned with the batch.", test=_WHOLE),
+        Request(
+            fields="output_expires_after output_expires_after.anchor output_expires_after.seconds",
+            body={"output_expires_after": {"anchor": "created_at", "seconds": 3600}},
+            how="1 hour to 30 days after the result files are made; 30 days by default.",
+            test=_WHOLE,
+        ),
+        Request(
+            fields="?after ?limit",
+            query={"after": "batch_0", "limit": "10"},
+            how="Newest first, 20 at a time by default.",
+            test=_BATCHES + "test_lists_and_limits",
+        ),
+    ),
+    answers=(
+        Answer(
+            fields="id object endpoint input_file_id completion_window status created_at expires_at in_progress_at "
+            "finalizing_at completed_at metadata metadata.k",
+            how="Each status has its time.",
+            test=_WHOLE,
+        ),
+        Answer(
+            fields="failed_at errors errors.object errors.data errors.data[].code errors.data[].message "
+            "errors.data[].param errors.data[].line",
+            how="At most 100 errors of the input file.",
+            test=_BATCHES + "test_a_file_with_errors_fails_with_their_lines",
+        ),
+        Answer(
+            fields="cancelling_at cancelled_at",
+            how="`cancelling` from the request on.",
+            test=_BATCHES + "test_a_cancelled_batch_has_a_result_for_each_line",
+        ),
+        Answer(
+            fields="expired_at",
+            how="After the completion window.",
+            test="tests/unit/test_batch_run.py::test_a_batch_expires",
+        ),
+        Answer(
+            fields="request_counts request_counts.total request_counts.completed request_counts.failed "
+            "output_file_id error_file_id",
+            how="The files have ids when the batch has ended. A file that would be empty does not exist.",
+            test=_WHOLE,
+        ),
+        Answer(
+            fields="model",
+            how="If all lines name the same one.",
+            test=_BATCHES + "test_plain_completions_and_a_blank_last_line",
+        ),
+        Answer(
+            fields="usage usage.input_tokens usage.input_tokens_details usage.input_tokens_details.cached_tokens "
+            "usage.output_tokens usage.output_tokens_details usage.output_tokens_details.reasoning_tokens "
+            "usage.total_tokens",
+            how="Of the results so far.",
+            test=_WHOLE,
+        ),
+        ERROR,
+    ),
+)
+
+LINES = Interface(
+    title="OpenAI: lines of batches",
+    route="Input, output and error files",
+    about="One JSON object on each line. A refusal is an entry of the batch's `errors`.",
+    dialect=lambda query, _: _Lines(query),
+    plain={"custom_id": "1", "method": "POST", "url": _CHAT, "body": {"model": "m"}},
+    requests=(
+        Request(
+            fields="custom_id method url body",
+            how="Required; each `custom_id` once, the method `POST`, the batch's endpoint as `url`.",
+            test=_BATCHES + "test_a_file_with_errors_fails_with_their_lines",
+        ),
+        Request(fields="method", when="GET", body={"method": "GET"}, test=_REFUSED),
+        Request(fields="url", when="another one", body={"url": "/v1/completions"}, test=_REFUSED),
+        Request(
+            fields="body.stream",
+            body={"body": {"stream": True}},
+            how="Not with the batch, but for the line: it gets a 400 in the error file.",
+            test=_WHOLE,
+        ),
+    ),
+    answers=(
+        Answer(
+            fields="id custom_id response response.status_code response.request_id response.body response.body.id",
+            how="In the order of the input.",
+            test=_WHOLE,
+        ),
+        Answer(
+            fields="error error.code error.message error.type error.param",
+            how="`batch_cancelled`, `batch_expired` or `request_timeout` where there is no response.",
+            test=_BATCHES + "test_a_cancelled_batch_has_a_result_for_each_line",
+        ),
+    ),
+)

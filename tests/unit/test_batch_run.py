@@ -1,0 +1,175 @@
+"""Batches on a simulated store: claims that fence each other off, commits, and the assembly of results."""
+
+import json
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from arq.connections import ArqRedis
+
+from api.batches.record import Batch, Counts, Segment, new_batch_id, segment_name
+from api.batches.results import assemble, encode, failure_of, response_of
+from api.batches.run import BatchRun
+from api.batches.store import BatchClaim, BatchStore, Superseded, TooManyBatches
+from api.context import Context
+from api.dialects.openai.batches import render_batch
+from api.files import DirectoryStorage, FileRecord
+from api.files.record import new_file_id
+from api.main import build
+from shared.redis import keys
+from shared.runtime.settings import ApiSettings
+from tests.support.redis_types import awaitable
+
+LINES = [
+    {"custom_id": f"c{number}", "method": "POST", "url": "/v1/completions", "body": {"model": "m", "prompt": "a"}}
+    for number in range(5)
+]
+
+
+@pytest.fixture
+async def parts(redis: ArqRedis, tmp_path: Path) -> Context:
+    return build(redis, ApiSettings(files_dir=str(tmp_path), max_batches=2), "r")
+
+
+@pytest.fixture
+def store(parts: Context) -> BatchStore:
+    return parts.batches
+
+
+def new_batch(input_file: str = "file-1", *, expires: float = 60.0) -> Batch:
+    now = int(time.time())
+    return Batch(
+        id=new_batch_id(),
+        owner="",
+        endpoint="/v1/completions",
+        input_file=input_file,
+        created=now,
+        expires=int(now + expires),
+        retention=3600,
+    )
+
+
+async def put_file(parts: Context, content: bytes) -> str:
+    writer = (await parts.files.storage()).create()
+    writer.write(content)
+    now = int(time.time())
+    record = FileRecord(
+        id=new_file_id(), owner="", filename="a", size=len(content), purpose="batch", created=now, expires=now + 60
+    )
+    writer.commit(record.id)
+    await parts.files.add(record)
+    return record.id
+
+
+async def content_of(parts: Context, file_id: str | None) -> list[dict[str, object]]:
+    record = await parts.files.get("", file_id or "")
+    assert record is not None
+    with await parts.files.open(record) as file:
+        return [json.loads(line) for line in file]
+
+
+async def claimed(store: BatchStore) -> BatchClaim:
+    (claim,) = await store.claim(5)
+    return claim
+
+
+async def expire_lease(redis: ArqRedis, batch: Batch) -> None:
+    await redis.zadd(keys.UNFINISHED_BATCHES, {batch.id: 1})
+
+
+async def test_a_batch_expires(parts: Context) -> None:
+    file = await put_file(parts, b"\n".join(json.dumps(line).encode() for line in LINES))
+    batch = new_batch(file, expires=-1)
+    await parts.batches.create(batch)
+    await BatchRun(parts, await claimed(parts.batches)).run()
+    ended = await parts.batches.get("", batch.id)
+    assert ended is not None
+    assert (ended.status, ended.counts.failed, ended.output_file) == ("expired", 5, None)
+    assert json.loads(render_batch(ended))["expired_at"] >= batch.created
+    lines = await content_of(parts, ended.error_file)
+    assert [line["custom_id"] for line in lines] == [f"c{number}" for number in range(5)]
+    assert {json.dumps(line["error"]) for line in lines} == {
+        '{"code": "batch_expired", '
+        '"message": "This request could not be executed before the completion window expired."}'
+    }
+    assert await parts.batches.unfinished() == 0
+
+
+async def test_one_replica_at_a_time_has_a_batch(store: BatchStore, redis: ArqRedis) -> None:
+    batch = new_batch()
+    await store.create(batch)
+    first = await claimed(store)
+    assert await store.claim(5) == []
+    await expire_lease(redis, batch)
+    second = await claimed(store)
+    assert second.epoch > first.epoch
+    for late in (store.commit(first, batch, b"\1"), store.renew(first)):
+        with pytest.raises(Superseded):
+            await late
+    renewed = await store.renew(await store.commit(second, batch, b"\1"))
+    await store.release(renewed)
+    third = await claimed(store)
+    assert (third.revision, third.done) == (1, b"\1")
+
+
+async def test_a_commit_whose_reply_is_lost_can_be_repeated(store: BatchStore) -> None:
+    await store.create(new_batch())
+    claim = await claimed(store)
+    for _ in range(2):
+        after = await store.commit(claim, claim.batch, b"\1")
+    assert (await store.commit(after, claim.batch, b"\3")).revision == 2
+
+
+async def test_a_store_that_lost_commits_ends_the_claim(store: BatchStore, redis: ArqRedis) -> None:
+    batch = new_batch()
+    await store.create(batch)
+    key = keys.batch(batch.id)
+    claim = await claimed(store)
+    before = await awaitable(redis.hgetall(key))
+    for _ in range(2):
+        claim = await store.commit(claim, batch, b"\1")
+    await awaitable(redis.hset(key, mapping=before))
+    with pytest.raises(Superseded):
+        await store.commit(claim, batch, b"\3")
+
+
+async def test_an_owner_has_a_limited_number_of_unfinished_batches(store: BatchStore) -> None:
+    batches = [new_batch() for _ in range(3)]
+    for batch in batches[:2]:
+        await store.create(batch)
+    with pytest.raises(TooManyBatches):
+        await store.create(batches[2])
+    (claim, _) = await store.claim(5)
+    await store.commit(claim, claim.batch.at("failed", 1), b"", ended=True)
+    await store.create(batches[2])
+
+
+def test_only_committed_results_are_assembled(tmp_path: Path) -> None:
+    storage = DirectoryStorage(tmp_path)
+    batch = new_batch()
+    good = [response_of(number, f"c{number}", 200, b'{"a":1}', request_id="r") for number in (3, 0)]
+    bad = failure_of(1, "c1", "code", "message")
+    first, second = encode(good), encode([bad, response_of(2, "c2", 200, b"{}", request_id="r")])
+    storage.write_at(segment_name(batch.id, 1), 0, first + second[:20])
+    storage.write_at(segment_name(batch.id, 2), 0, second + first)
+    batch = msgspec.structs.replace(
+        batch,
+        counts=Counts(total=4, completed=3, failed=1),
+        segments=(Segment(epoch=1, size=len(first)), Segment(epoch=2, size=len(second))),
+        output_file=new_file_id(),
+        error_file=new_file_id(),
+    )
+    for _ in range(2):
+        sizes = assemble(storage, batch)
+    output = (tmp_path / (batch.output_file or "")).read_bytes()
+    assert len(output) == sizes.output
+    assert [json.loads(line)["custom_id"] for line in output.splitlines()] == ["c0", "c2", "c3"]
+    assert (tmp_path / (batch.error_file or "")).read_bytes() == bad.json + b"\n"
+    lost = msgspec.structs.replace(batch, segments=batch.segments[:1])
+    with pytest.raises(ValueError, match="2 of 4"):
+        assemble(storage, lost)
+    storage.write_at(segment_name(batch.id, 3), 0, b"0 o {")
+    torn = msgspec.structs.replace(batch, segments=(Segment(epoch=3, size=9),))
+    with pytest.raises(ValueError, match="shorter"):
+        assemble(storage, torn)

@@ -37,16 +37,19 @@ def api(host: str, port: int) -> None:
 
 
 @health.command("worker", params=[store_option(), option(WorkerSettings, "node")])
-def worker(redis_url: str, node: str) -> None:
+@click.option("--serving", is_flag=True, help="Fail while a worker loads or drains, too.")
+def worker(redis_url: str, node: str, serving: bool) -> None:
     """Check that a worker of this node is registered and not failing."""
-    from cli.status import look
+    from cli.status import read_store
+    from shared.protocol.registry import registered_workers
 
-    workers = [one for one in look(redis_url).workers if one.host == node]
+    # Only what the store's user of workers may read (docs/security.md).
+    workers = [one for one in read_store(redis_url, registered_workers) if one.host == node]
     if not workers:
         raise click.ClickException(f"no worker advertises itself from the node {node}.")
     for one in workers:
-        if one.status == "failing":
-            raise click.ClickException(f"worker {one.id} is failing: {one.detail}")
+        if one.status == "failing" or (serving and one.status != "serving"):
+            raise click.ClickException(f"worker {one.id} is {one.status}: {one.detail}")
 
 
 def get(host: str, port: int, path: str, *, timeout: float) -> int:

@@ -2,16 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import click
 import msgspec
+from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from cli.instances import store_option
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import ReplicaInfo, WorkerInfo, survey
 from shared.redis.client import connect
+
+_T = TypeVar("_T")
 
 REFRESH = 2.0
 """Refresh interval of ``--watch`` in seconds."""
@@ -59,8 +63,13 @@ def status(redis_url: str, as_json: bool, watch: bool) -> None:
 
 def look(redis_url: str) -> Snapshot:
     """Read the state of the service. Raises :class:`click.ClickException` if the store can't be read."""
+    return read_store(redis_url, _look)
+
+
+def read_store(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
+    """Return what ``read`` reads from the store. Raises :class:`click.ClickException` if the store can't be read."""
     try:
-        return asyncio.run(_look(redis_url))
+        return asyncio.run(_connected(redis_url, read))
     except ValueError as error:
         raise click.ClickException(f"--redis-url is malformed: {error}") from None
     except (RedisError, OSError) as error:
@@ -70,19 +79,23 @@ def look(redis_url: str) -> Snapshot:
         ) from None
 
 
-async def _look(redis_url: str) -> Snapshot:
+async def _connected(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
     redis = connect(redis_url, max_connections=2)
     try:
-        workers, replicas, known = await survey(redis)
-        models = sorted({*(worker.model for worker in workers), *known})
-        queues = []
-        for model in models:
-            waiting, in_flight = await JobQueue(redis, model).depth()
-            serving = sum(worker.model == model and worker.status == "serving" for worker in workers)
-            queues.append(QueueInfo(model=model, waiting=waiting, in_flight=in_flight, workers=serving))
-        return Snapshot(workers=workers, queues=queues, replicas=replicas)
+        return await read(redis)
     finally:
         await redis.aclose()
+
+
+async def _look(redis: ArqRedis) -> Snapshot:
+    workers, replicas, known = await survey(redis)
+    models = sorted({*(worker.model for worker in workers), *known})
+    queues = []
+    for model in models:
+        waiting, in_flight = await JobQueue(redis, model).depth()
+        serving = sum(worker.model == model and worker.status == "serving" for worker in workers)
+        queues.append(QueueInfo(model=model, waiting=waiting, in_flight=in_flight, workers=serving))
+    return Snapshot(workers=workers, queues=queues, replicas=replicas)
 
 
 def as_json_line(snapshot: Snapshot) -> str:

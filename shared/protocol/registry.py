@@ -169,6 +169,14 @@ async def survey(redis: Redis) -> Survey:
     )
 
 
+async def registered_workers(redis: Redis) -> list[WorkerInfo]:
+    """Read the workers' records only. Raises what redis-py raises when the store is unreachable."""
+    index = await _read_index(keys.WORKERS, redis.zrange(keys.WORKERS, 0, -1))
+    ids = readable_names(keys.WORKERS, index)
+    names = [keys.worker(one) for one in ids]
+    return _read(ids, names, await redis.mget(names) if names else [], WorkerInfo)
+
+
 async def heartbeats(redis: Redis, *, lease: float) -> dict[str, float]:
     """Return the time of the last heartbeat (Unix seconds, store's clock) of each worker that did not withdraw.
 

@@ -56,6 +56,8 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     fleet.worker(*SIMULATED, "--redis-url", worker)
     fleet.api("--redis-url", url(fleet, "api"))
     fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
+    check = [sys.executable, "-m", "cli.main", "health", "worker", "--serving", "--redis-url", worker]
+    assert subprocess.run(check, capture_output=True, check=False).returncode == 0
     status, _, answer = fleet.request("POST", "/v1/chat/completions", ASK, headers)
     assert status == 200, answer
     stored = json.loads(answer)["id"]

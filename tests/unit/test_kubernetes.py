@@ -1,0 +1,177 @@
+"""The Kubernetes manifests are valid, name settings that exist, and leave processes the time to drain."""
+
+import re
+import shutil
+import subprocess
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from api.metrics.catalogue import CATALOGUE
+from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
+VERSION = "1.30"
+"""The oldest version of Kubernetes that the manifests are checked for."""
+OURS = ("kustomize.config.k8s.io/", "keda.sh/", "monitoring.coreos.com/")
+"""API groups without schemas in Kubernetes."""
+FILES = sorted(path.relative_to(FOLDER) for path in FOLDER.rglob("*.yaml"))
+OVERLAYS = sorted(path.name for path in (FOLDER / "overlays").iterdir())
+
+Manifest = dict[str, Any]
+
+
+def manifests(path: Path) -> list[Manifest]:
+    return list(yaml.safe_load_all((FOLDER / path).read_text(encoding="utf-8")))
+
+
+def patches() -> set[Path]:
+    """The files that kustomizations use as patches."""
+    return {
+        (path.parent / patch["path"])
+        for path in FILES
+        if path.name == "kustomization.yaml"
+        for patch in manifests(path)[0].get("patches", ())
+    }
+
+
+def rendered(overlay: str) -> list[Manifest]:
+    """The overlay's manifests, by kustomize. Skips the test where there is none."""
+    for program, arguments in (("kustomize", ["build"]), ("kubectl", ["kustomize"])):
+        if shutil.which(program):
+            folder = FOLDER / "overlays" / overlay
+            done = subprocess.run([program, *arguments, folder], capture_output=True, text=True, check=True, timeout=60)
+            return list(yaml.safe_load_all(done.stdout))
+    pytest.skip("needs kustomize or kubectl")
+
+
+def check(found: list[Manifest]) -> None:
+    for manifest in found:
+        if not manifest["apiVersion"].startswith(OURS):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                kubernetes_validate.validate(manifest, VERSION, strict=True)
+
+
+def pods(found: list[Manifest]) -> Iterator[tuple[Manifest, Manifest, Manifest]]:
+    """The workloads with their pods' specifications and their containers."""
+    for manifest in found:
+        if manifest["kind"] in ("Deployment", "StatefulSet"):
+            specification = manifest["spec"]["template"]["spec"]
+            for container in specification["containers"]:
+                yield manifest, specification, container
+
+
+WORKLOADS = [pod for path in FILES if path not in patches() for pod in pods(manifests(path))]
+by_name = pytest.mark.parametrize("pod", WORKLOADS, ids=lambda pod: pod[0]["metadata"]["name"])
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path not in patches()], ids=str)
+def test_a_manifest_is_valid(path: Path) -> None:
+    check(manifests(path))
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name == "kustomization.yaml"], ids=str)
+def test_a_kustomization_names_files_and_folders_that_exist(path: Path) -> None:
+    (found,) = manifests(path)
+    for name in (*found.get("resources", ()), *found.get("components", ())):
+        place = FOLDER / path.parent / name
+        assert place.is_file() or (place / "kustomization.yaml").is_file()
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_overlay_is_valid_as_a_whole(overlay: str) -> None:
+    found = rendered(overlay)
+    check(found)
+    names = [(one["kind"], one["metadata"]["name"]) for one in found]
+    assert len(set(names)) == len(names)
+    assert {one["metadata"]["namespace"] for one in found} == {"vinoqueue"}
+    for one in found:
+        if one["kind"] == "ScaledObject":
+            assert ("Deployment", one["spec"]["scaleTargetRef"]["name"]) in names
+    selectors = [str(workload["spec"]["selector"]) for workload, _, _ in pods(found)]
+    assert len(set(selectors)) == len(selectors)
+    for workload, specification, container in pods(found):
+        mounted = {mount["name"] for mount in container["volumeMounts"]}
+        claims = {claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", ())}
+        assert mounted == {volume["name"] for volume in specification["volumes"]} | claims
+        known = {name for kind, name in names if kind == "ConfigMap"}
+        assert {source["configMapRef"]["name"] for source in container.get("envFrom", ())} <= known
+
+
+def test_workers_of_different_models_have_budgets_of_their_own() -> None:
+    found = rendered("full")
+    budgets = [one["spec"]["selector"]["matchLabels"] for one in found if one["kind"] == "PodDisruptionBudget"]
+    workers = [workload for workload, _, _ in pods(found) if workload["metadata"]["name"].startswith("worker-")]
+    assert len(workers) == 3
+    for worker in workers:
+        labels = worker["spec"]["template"]["metadata"]["labels"]
+        assert sum(budget.items() <= labels.items() for budget in budgets) == 1
+
+
+def test_devices_are_requested_from_their_plugins() -> None:
+    limits = {
+        workload["metadata"]["name"]: container["resources"]["limits"]
+        for workload, _, container in pods(rendered("full"))
+    }
+    assert limits["worker-example-gpu"]["gpu.intel.com/i915"] == 1
+    assert limits["worker-example-npu"]["npu.intel.com/accel"] == 1
+
+
+@by_name
+def test_a_pod_has_no_more_rights_than_it_needs(pod: tuple[Manifest, Manifest, Manifest]) -> None:
+    _, specification, container = pod
+    assert specification["securityContext"]["runAsNonRoot"] is True
+    assert specification["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert specification["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert "memory" in container["resources"]["limits"]
+
+
+@by_name
+def test_a_pod_has_the_time_to_drain(pod: tuple[Manifest, Manifest, Manifest]) -> None:
+    _, specification, container = pod
+    (settings,) = manifests(Path("base/settings.yaml"))
+    command = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
+    assert specification["terminationGracePeriodSeconds"] > int(settings["data"]["VINOQUEUE_DRAIN"]) + int(command[1])
+
+
+def test_settings_exist_and_secrets_come_from_files() -> None:
+    (shared,) = manifests(Path("base/settings.yaml"))
+    kinds: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings}
+    for manifest, _, container in WORKLOADS:
+        kind = kinds.get(manifest["metadata"]["name"])
+        if kind is not None:
+            known = {f"VINOQUEUE_{name.upper()}" for name in kind.model_fields}
+            known |= {f"VINOQUEUE_{name.upper()}_FILE" for name in SECRETS}
+            named = {variable["name"] for variable in container["env"]}
+            assert named | shared["data"].keys() <= known
+            assert not named & {f"VINOQUEUE_{name.upper()}" for name in SECRETS}
+
+
+def test_the_command_for_the_stores_users_finds_them_and_nothing_else() -> None:
+    docs = FOLDER.parents[1] / "docs"
+    pattern = re.search(r"grep -E '([^']*)' docs/security.md", (docs / "kubernetes.md").read_text(encoding="utf-8"))
+    rules = re.search(r"<!-- acl.*?```\n(.*?)```", (docs / "security.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert pattern is not None
+    assert rules is not None
+    lines = (docs / "security.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if re.search(pattern[1], line)] == rules[1].splitlines()
+
+
+def test_autoscaling_asks_for_metrics_that_exist() -> None:
+    (scaled,) = manifests(Path("overlays/full/scaled-object.yaml"))
+    (trigger,) = scaled["spec"]["triggers"]
+    assert [metric.sample for metric in CATALOGUE if metric.sample in trigger["metadata"]["query"]] == [
+        "vinoqueue_queue_waiting",
+        "vinoqueue_queue_claimed",
+    ]

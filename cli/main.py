@@ -31,8 +31,10 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
         "health": _Entry("cli.health:health", "Check the API or worker on this host."),
         "bench": _Entry("cli.bench:bench", "Run the benchmarks on this machine."),
         "version": _Entry("cli.version:version", "Print the version."),
+        "completion": _Entry("cli.completion:completion", "Print a script that completes commands in a shell."),
     },
     "Use": {
+        "chat": _Entry("cli.chat:chat", "Chat with a model in the terminal."),
         "batch": _Entry("cli.batch:batch", "Submit batches of requests, follow them, fetch their results."),
     },
     "Models": {
@@ -43,6 +45,7 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
     },
 }
 _ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+_ALIASES = {"ps": "status"}
 
 
 class LazyGroup(click.Group):
@@ -54,6 +57,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the subcommand ``cmd_name``, or None."""
+        cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in _ENTRIES:
             return None
         module, attribute = _ENTRIES[cmd_name].target.split(":")
@@ -66,7 +70,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the subcommand named by ``args[0]``. Raises :class:`click.UsageError` with the nearest name."""
         name = args[0]
-        if name not in _ENTRIES and not name.startswith("-") and not ctx.resilient_parsing:
+        if name not in _ENTRIES | _ALIASES and not name.startswith("-") and not ctx.resilient_parsing:
             near = get_close_matches(name, _ENTRIES, n=1)
             ctx.fail(f"No such command '{name}'." + (f" Did you mean '{near[0]}'?" if near else ""))
         return super().resolve_command(ctx, args)

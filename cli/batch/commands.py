@@ -4,14 +4,13 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from cli.api_client import ApiClient, api_options
 from cli.batch.client import Client
-from cli.instances import running
 
 _POLL = 1.0
 """Seconds between two looks at a batch."""
@@ -19,8 +18,6 @@ _POLL = 1.0
 _ENDED = ("completed", "failed", "expired", "cancelled")
 _DIGEST = "sha256"
 """Metadata by which a batch is found again: the digest of its input file."""
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @click.group()
@@ -36,25 +33,13 @@ def batch() -> None:
     """
 
 
-def _service(command: _Command) -> _Command:
-    """Add the options by which the service is found."""
-    url = click.option(
-        "--url",
-        envvar="OPENAI_BASE_URL",
-        default="",
-        help="URL of the API; default: that of 'vinoqueue up' on this machine, or port 8000.  [env: OPENAI_BASE_URL]",
-    )
-    key = click.option("--api-key", envvar="OPENAI_API_KEY", default="", help="API key.  [env: OPENAI_API_KEY]")
-    return url(key(command))
-
-
 @batch.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--wait", is_flag=True, help="Follow the batch until it has ended.")
-@_service
+@api_options
 def submit(file: Path, wait: bool, url: str, api_key: str) -> None:
     """Upload FILE and create a batch of its requests; print the batch's id."""
-    client = _client(url, api_key)
+    client = Client(ApiClient(url, api_key))
     endpoint = _endpoint(file)
     with click.progressbar(length=file.stat().st_size, label="Uploading", file=sys.stderr) as bar:
         file_id = client.upload(file, bar.update)
@@ -68,10 +53,10 @@ def submit(file: Path, wait: bool, url: str, api_key: str) -> None:
 @click.argument("file")
 @click.option("--watch", is_flag=True, help="Follow the batch until it has ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the batch as JSON.")
-@_service
+@api_options
 def status(file: str, watch: bool, as_json: bool, url: str, api_key: str) -> None:
     """Show the state of a batch."""
-    client = _client(url, api_key)
+    client = Client(ApiClient(url, api_key))
     found = _find(client, file)
     if watch:
         found = _follow(client, found)
@@ -80,10 +65,10 @@ def status(file: str, watch: bool, as_json: bool, url: str, api_key: str) -> Non
 
 @batch.command()
 @click.argument("file")
-@_service
+@api_options
 def cancel(file: str, url: str, api_key: str) -> None:
     """Cancel a batch. What was served until then remains in its results."""
-    client = _client(url, api_key)
+    client = Client(ApiClient(url, api_key))
     click.echo(_described(client.cancel(_find(client, file)["id"])))
 
 
@@ -91,10 +76,10 @@ def cancel(file: str, url: str, api_key: str) -> None:
 @click.argument("file")
 @click.option("--output", type=click.Path(path_type=Path), help="File for the results; default: FILE.output.jsonl.")
 @click.option("--errors", type=click.Path(path_type=Path), help="File for the errors; default: FILE.errors.jsonl.")
-@_service
+@api_options
 def results(file: str, output: Path | None, errors: Path | None, url: str, api_key: str) -> None:
     """Wait until a batch has ended, and write its results and errors to files."""
-    client = _client(url, api_key)
+    client = Client(ApiClient(url, api_key))
     found = _follow(client, _find(client, file))
     stem = Path(file).with_suffix("") if file != found["id"] else Path(file)
     for field, target in (
@@ -173,15 +158,3 @@ def _endpoint(file: Path) -> str:
 def _digest(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _client(url: str, key: str) -> Client:
-    if not url:
-        ports = [one.port for one in running()]
-        if len(ports) > 1:
-            raise click.UsageError(
-                f"'vinoqueue up' runs {len(ports)} times on this machine, on the ports {', '.join(ports)}. "
-                "Choose one: --url http://127.0.0.1:PORT"
-            )
-        url = f"http://127.0.0.1:{ports[0] if ports else 8000}"
-    return Client(url, key)

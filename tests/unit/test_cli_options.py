@@ -397,3 +397,18 @@ def test_an_unknown_command_unlike_any_other_is_reported_without_a_guess() -> No
 def test_the_version_is_that_of_the_package() -> None:
     outcomes = [CliRunner().invoke(main, arguments).output for arguments in (["--version"], ["version"])]
     assert outcomes == [f"{VERSION}\n"] * 2
+
+
+def test_ps_is_another_name_of_status() -> None:
+    assert (
+        CliRunner().invoke(main, ["ps", "--help"]).output.splitlines()[2:]
+        == (CliRunner().invoke(main, ["status", "--help"]).output.splitlines()[2:])
+    )
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_options(shell: str) -> None:
+    script = CliRunner().invoke(main, ["completion", shell], prog_name="vinoqueue")
+    assert (script.exit_code, "_VINOQUEUE_COMPLETE" in script.output) == (0, True)
+    asked = {"_VINOQUEUE_COMPLETE": "bash_complete", "COMP_WORDS": "vinoqueue wor", "COMP_CWORD": "1"}
+    assert "worker" in CliRunner().invoke(main, [], prog_name="vinoqueue", env=asked).output

@@ -1,0 +1,98 @@
+"""A conversation with a model, whose answers are streamed."""
+
+import base64
+import mimetypes
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import click
+import msgspec
+
+from cli.api_client import ApiClient
+
+
+class Piece(NamedTuple):
+    """A piece of an answer."""
+
+    kind: Literal["text", "reasoning"]
+    text: str
+
+
+class Conversation:
+    """The messages so far, and the fields that are sent with each request."""
+
+    def __init__(self, api: ApiClient, model: str, fields: Mapping[str, object], *, system: str = "") -> None:
+        """``fields`` are those of a chat completion beside the model and the messages."""
+        self._api = api
+        self._model = model
+        self._fields = fields
+        self.system = system
+        self._messages: list[dict[str, object]] = []
+
+    def clear(self) -> None:
+        """Forget all messages but the system message."""
+        self._messages.clear()
+
+    def ask(self, text: str, images: Sequence[Path] = ()) -> Generator[Piece]:
+        """Send a message and yield its answer as it comes. Raises :class:`click.ClickException`.
+
+        If the iteration is left early, the request is cancelled, and the answer so far remains in the conversation. A
+        message without any answer does not remain.
+        """
+        content: object = [*map(_image, images), {"type": "text", "text": text}] if images else text
+        self._messages.append({"role": "user", "content": content})
+        answer = ""
+        try:
+            for piece in self._stream():
+                if piece.kind == "text":
+                    answer += piece.text
+                yield piece
+        finally:
+            if answer:
+                self._messages.append({"role": "assistant", "content": answer})
+            else:
+                self._messages.pop()
+
+    def _stream(self) -> Iterator[Piece]:
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        asked = {"model": self._model, "messages": [*system, *self._messages], "stream": True, **self._fields}
+        # A request may wait in the queue for longer than any timeout.
+        connection = self._api.connect(timeout=None)
+        try:
+            response = self._api.send(
+                connection,
+                "POST",
+                "/v1/chat/completions",
+                msgspec.json.encode(asked),
+                {"content-type": "application/json"},
+            )
+            for line in response:
+                if line.startswith(b"data: {"):
+                    yield from _pieces(msgspec.json.decode(line[6:]))
+        except (OSError, HTTPException, msgspec.DecodeError) as error:
+            raise self._api.unreachable(error) from None
+        finally:
+            connection.close()
+
+
+def _pieces(chunk: dict[str, Any]) -> Iterator[Piece]:
+    """Yield what a chunk of the stream adds. Raises :class:`click.ClickException` if it is an error."""
+    if "error" in chunk:
+        raise click.ClickException(str(chunk["error"]["message"]))
+    for choice in chunk["choices"]:
+        if reasoning := choice["delta"].get("reasoning_content"):
+            yield Piece("reasoning", reasoning)
+        if text := choice["delta"].get("content"):
+            yield Piece("text", text)
+
+
+def _image(file: Path) -> dict[str, object]:
+    """Return the part of a message that holds an image file. Raises :class:`click.ClickException`."""
+    try:
+        data = base64.b64encode(file.read_bytes()).decode()
+    except OSError as error:
+        raise click.ClickException(f"The image can't be read: {error}") from None
+    kind = mimetypes.guess_type(file.name)[0] or "image/png"
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}

@@ -1,0 +1,140 @@
+"""The command: reads messages from the terminal and writes answers to it."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+import click
+
+from cli.api_client import ApiClient, api_options
+from cli.chat.conversation import Conversation
+
+_QUOTES = '"""'
+_HELP = '''\
+  /image FILE    send an image with the next message
+  /system TEXT   change the system message
+  /clear         start a new conversation
+  /exit          leave (or Ctrl-D)
+  """            begin and end a message of several lines
+Ctrl-C stops an answer.'''
+
+
+@click.command()
+@click.argument("message", required=False)
+@click.option("--model", default="", help="Model to chat with; default: the first one that is served.")
+@click.option("--system", default="", help="System message.")
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Image to send with the first message; can be repeated.",
+)
+@click.option("--temperature", type=float, help="Sampling temperature; default: the model's own.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Maximum number of tokens of an answer.")
+@click.option("--seed", type=int, help="Seed of the sampling.")
+@api_options
+def chat(
+    message: str | None,
+    model: str,
+    system: str,
+    images: tuple[Path, ...],
+    temperature: float | None,
+    max_tokens: int | None,
+    seed: int | None,
+    url: str,
+    api_key: str,
+) -> None:
+    """Chat with a model in the terminal.
+
+    With MESSAGE, or if the input is not a terminal, print one answer and exit.
+
+    \b
+    vinoqueue chat
+    vinoqueue chat "Why is the sky blue?"
+    vinoqueue chat --image photo.jpg < question.txt
+    """
+    api = ApiClient(url, api_key)
+    fields = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+    conversation = Conversation(
+        api,
+        model or _first_model(api),
+        {name: value for name, value in fields.items() if value is not None},
+        system=system,
+    )
+    if message is None and sys.stdin.isatty():
+        _converse(conversation, images)
+    else:
+        _write(conversation, message if message is not None else sys.stdin.read(), images)
+
+
+def _first_model(api: ApiClient) -> str:
+    models = api.json("GET", "/v1/models")["data"]
+    if not models:
+        raise click.ClickException("No model is served at the moment. Start a worker: vinoqueue worker")
+    return str(models[0]["id"])
+
+
+def _converse(conversation: Conversation, images: Sequence[Path]) -> None:
+    """Answer messages until the input ends."""
+    with suppress(ImportError):
+        import readline  # noqa: F401 - gives input() line editing and a history
+    click.echo("/help lists the commands.", err=True)
+    waiting = list(images)
+    while True:
+        try:
+            message = _read()
+        except KeyboardInterrupt:
+            click.echo()
+            continue
+        except EOFError:
+            click.echo()
+            return
+        match message.split(maxsplit=1):
+            case []:
+                continue
+            case ["/exit"]:
+                return
+            case ["/help"]:
+                click.echo(_HELP)
+            case ["/clear"]:
+                conversation.clear()
+            case ["/system", text]:
+                conversation.system = text
+            case ["/image", name]:
+                waiting.append(Path(name.strip()).expanduser())
+            case [word, *_] if word.startswith("/"):
+                click.echo(f"There is no command '{word}' like this. /help lists the commands.", err=True)
+            case _:
+                sent, waiting = waiting, []
+                _answer(conversation, message, sent)
+
+
+def _read() -> str:
+    """Read a message, which may have several lines. Raises :class:`EOFError` and :class:`KeyboardInterrupt`."""
+    message = input(">>> ")
+    if not message.startswith(_QUOTES):
+        return message
+    message = message.removeprefix(_QUOTES)
+    while not message.endswith(_QUOTES):
+        message += "\n" + input("... ")
+    return message.removesuffix(_QUOTES)
+
+
+def _answer(conversation: Conversation, message: str, images: Sequence[Path]) -> None:
+    """Write an answer until it ends or is interrupted; write an error if it fails."""
+    try:
+        _write(conversation, message, images)
+    except KeyboardInterrupt:
+        click.echo("\n(stopped)", err=True)
+    except click.ClickException as error:
+        error.show()
+
+
+def _write(conversation: Conversation, message: str, images: Iterable[Path]) -> None:
+    with closing(conversation.ask(message, tuple(images))) as pieces:
+        for piece in pieces:
+            click.secho(piece.text, nl=False, dim=piece.kind == "reasoning")
+            sys.stdout.flush()
+    click.echo()

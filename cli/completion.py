@@ -1,0 +1,24 @@
+"""``vinoqueue completion``: print the script with which a shell completes commands and options."""
+
+import click
+from click.shell_completion import get_completion_class
+
+_SHELLS = ("bash", "zsh", "fish")
+_VARIABLE = "_VINOQUEUE_COMPLETE"
+"""Variable with which the script asks the command for completions."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that completes commands and options in SHELL.
+
+    \b
+    eval "$(vinoqueue completion bash)"                                     # in ~/.bashrc
+    eval "$(vinoqueue completion zsh)"                                      # in ~/.zshrc
+    vinoqueue completion fish > ~/.config/fish/completions/vinoqueue.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(ctx.find_root().command, {}, "vinoqueue", _VARIABLE).source())

@@ -1,0 +1,112 @@
+"""``vinoqueue chat`` in a real terminal, with the simulated engine."""
+
+import os
+import pty
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.runtime.processes import module_command
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import Fleet, fleet
+from tests.support.pictures import SIDE, picture, png
+
+SEEING = ("--engine", "simulated", "--model", "sim=[[see images]]", "--max-batch", "16", "--sim-step", "0.005")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet(tmp_path_factory.mktemp("chat")) as fleet_of_one:
+        fleet_of_one.worker(*SEEING)
+        fleet_of_one.api()
+        yield fleet_of_one
+
+
+def command(running: Fleet, *arguments: str) -> list[str]:
+    return module_command("cli.main", "chat", "--url", f"http://127.0.0.1:{running.port}", *arguments)
+
+
+def once(running: Fleet, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(running, *arguments), input=stdin, capture_output=True, text=True, check=False)
+
+
+class Terminal:
+    """The command in a terminal: what is typed, and what is shown."""
+
+    def __init__(self, running: Fleet, *arguments: str) -> None:
+        self._controller, terminal = pty.openpty()
+        self._process = subprocess.Popen(
+            command(running, *arguments),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            # Ctrl-C reaches the processes of a session whose terminal this is.
+            start_new_session=True,
+            preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
+            env={**os.environ, "TERM": "dumb"},
+        )
+        os.close(terminal)
+        os.set_blocking(self._controller, False)
+        self._shown = ""
+
+    def type(self, text: str) -> None:
+        """Type ``text``."""
+        os.write(self._controller, text.encode())
+
+    def until(self, text: str) -> str:
+        """Wait until ``text`` is shown; return everything up to it, which is then not shown again."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self._shown:
+            assert time.monotonic() < deadline, self._shown
+            try:
+                self._shown += os.read(self._controller, 65536).decode(errors="replace")
+            except BlockingIOError:
+                time.sleep(0.02)
+        before, _, self._shown = self._shown.partition(text)
+        return before
+
+    def ended(self) -> int:
+        """Wait for the end of the command; return its exit code."""
+        return self._process.wait(PATIENCE)
+
+
+def test_one_answer(running: Fleet) -> None:
+    done = once(running, "[[say hello there]]")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello there\n", "")
+    assert once(running, stdin="[[say hello there]]").stdout == done.stdout
+
+
+def test_errors_are_those_of_the_api(running: Fleet) -> None:
+    done = once(running, "--model", "nobody", "Hello")
+    assert done.returncode == 1
+    assert "The model `nobody` does not exist" in done.stderr
+
+
+def test_an_answer_is_stopped_and_the_chat_goes_on(running: Fleet) -> None:
+    terminal = Terminal(running)
+    terminal.until(">>> ")
+    terminal.type("[[tokens 6000]]\n")
+    running.until(lambda: running.workers()[0].get("used", 0) == 1, "the request to run")
+    terminal.type("\x03")
+    terminal.until("(stopped)")
+    running.until(lambda: running.workers()[0].get("used", 0) == 0, "the slot to be free")
+    terminal.until(">>> ")
+    terminal.type('"""[[tokens 3]] first\nsecond"""\n')
+    assert terminal.until(">>> ").strip()
+    terminal.type("/nothing\n")
+    terminal.until("There is no command '/nothing'")
+    terminal.type("\x04")
+    assert terminal.ended() == 0
+
+
+def test_an_image_is_sent(running: Fleet, tmp_path: Path) -> None:
+    file = tmp_path / "picture.png"
+    file.write_bytes(png(picture(1).pixels(SIDE, SIDE)))
+    done = once(running, "--image", str(file), "[[tokens 3]]")
+    assert (done.returncode, done.stderr) == (0, "")
+    file.write_bytes(b"<svg/>")
+    done = once(running, "--image", str(file), "[[tokens 3]]")
+    assert "The image is an SVG or XML file" in done.stderr

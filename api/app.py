@@ -14,6 +14,7 @@ from api.access import check_connection, check_host, check_key
 from api.context import EXTENSION, Context, context
 from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
+from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
@@ -90,7 +91,7 @@ async def _add_headers(response: Response) -> Response:
     response.headers["x-request-id"] = exchange.id
     if isinstance(exchange.dialect, Anthropic):
         response.headers["request-id"] = exchange.id
-    if isinstance(exchange.dialect, Responses) and exchange.dialect.skipped_tools:
+    if isinstance(exchange.dialect, Responses | ModelServerResponses) and exchange.dialect.skipped_tools:
         response.headers[SKIPPED_TOOLS_HEADER] = ", ".join(exchange.dialect.skipped_tools)
     response.headers["openai-processing-ms"] = str(round((time.monotonic() - exchange.began) * 1000))
     return response

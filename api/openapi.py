@@ -19,6 +19,7 @@ from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRe
 from api.dialects.openai.tokens_parse import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
+from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponsesRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.unserved import NOT_SERVED as RESPONSES_NOT_SERVED
 from api.fleet.document import FleetDocument
@@ -39,6 +40,11 @@ BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("ResponsesRequest", ResponsesRequest, ResponsesRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys()),
     ("ModelServerChatRequest", ModelServerChatRequest, model_server.CHAT),
     ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),
+    (
+        "ModelServerResponsesRequest",
+        ModelServerResponsesRequest,
+        ModelServerResponsesRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys() - {*STORED_FIELDS},
+    ),
     ("AzureChatRequest", ExtendedChatRequest, azure.SERVED),
 )
 """Name, model and supported fields of each dialect's requests."""

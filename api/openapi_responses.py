@@ -19,6 +19,15 @@ def paths() -> dict[str, Any]:
                 errors=ERRORS,
             )
         },
+        "/v3/responses": {
+            "post": operation(
+                "modelServerResponse",
+                "Create a response, streamed or not.",
+                ok=_STREAMED,
+                body="ModelServerResponsesRequest",
+                errors=ERRORS,
+            )
+        },
         "/v1/responses/{response}": {
             "get": operation(
                 "getResponse",

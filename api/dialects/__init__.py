@@ -8,6 +8,7 @@ from api.dialects.interface import Dialect, Lookup
 from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.ovms import ModelServer, ModelServerCompletions
+from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses
 
 _OPENAI = OpenAI()
@@ -33,6 +34,8 @@ def dialect_of(
     ``request_id`` is the id of the exchange.
     """
     _, root, *_ = f"{path}/".split("/", 2)
+    if path == "/v3/responses":
+        return ModelServerResponses()
     if root == "v3":
         return _MODEL_SERVER_COMPLETIONS if path == "/v3/completions" else _MODEL_SERVER
     if root in _AZURE_ROOTS:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.dialects.responses import Draft, History, previous_not_found
+from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import input_items, output_items
 from api.responses.record import StoredResponse, response_of_item
 from api.responses.store import ResponseStore
@@ -13,7 +14,7 @@ MAX_TURNS = 1024
 """Maximum number of responses in one conversation."""
 
 
-async def history_of(store: ResponseStore, owner: str, draft: Draft) -> History:
+async def history_of(store: ResponseStore, owner: str, draft: Draft[ResponsesRequest]) -> History:
     """Return the stored items that ``draft`` needs.
 
     Raises :class:`RequestRefused` for an unknown previous response and when the store is unreachable.

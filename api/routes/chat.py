@@ -32,6 +32,7 @@ STREAM_HEADERS = {
 @blueprint.post("/v1/messages")
 @blueprint.post("/v3/chat/completions")
 @blueprint.post("/v3/completions")
+@blueprint.post("/v3/responses")
 @blueprint.post("/chat/completions")
 @blueprint.post("/models/chat/completions")
 async def chat_completions() -> Response:

@@ -14,6 +14,7 @@ from api.context import Context, context
 from api.dialects.interface import MessagesMissing
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses import stored as dialect
+from api.dialects.responses.schema import ResponsesRequest
 from api.http_exchange import HttpExchange, current_exchange
 from api.outbox import LINGER
 from api.responses.background import run_in_background
@@ -114,7 +115,7 @@ async def _parsed(parts: Context, exchange: HttpExchange) -> ChatExchange:
     )
 
 
-def _is_stored(draft: Draft, *, is_large: bool) -> bool:
+def _is_stored(draft: Draft[ResponsesRequest], *, is_large: bool) -> bool:
     """Return whether a response is stored: by default, unless its request is large."""
     return not is_large if draft.store is None else draft.store
 

@@ -86,3 +86,20 @@ def test_a_tool_and_its_result(client: openai.OpenAI) -> None:
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "12 C, rain"}
     answered = respond(client, input=[ask, call.model_dump(), result], tools=[WEATHER], tool_choice="none")
     assert [item.type for item in answered.output] == ["message"]
+
+
+def test_a_background_conversation(client: openai.OpenAI) -> None:
+    started = client.responses.create(input=FRANCE, background=True, stream=True, **GREEDY)
+    events: list[Any] = [rechecked(event) for event in started]
+    first = events[-1].response
+    assert first.output_text == respond(client, input=FRANCE).output_text
+    middle = len(events) // 2
+    assert list(client.responses.retrieve(first.id, stream=True, starting_after=middle)) == events[middle + 1 :]
+    assert client.responses.retrieve(first.id) == first
+    followed = respond(client, input="Say it again.", previous_response_id=first.id)
+    history = [{"role": "user", "content": FRANCE}, {"role": "assistant", "content": first.output_text}]
+    whole = respond(client, input=[*history, {"role": "user", "content": "Say it again."}])
+    assert followed.output_text == whole.output_text
+    endless = respond(client, input="Count to a million.", background=True, max_output_tokens=4000)
+    assert client.responses.cancel(endless.id).status == "cancelled"
+    assert client.responses.retrieve(endless.id).status == "cancelled"

@@ -10,6 +10,7 @@ from tests.compatibility.openai_chat import CHAT
 from tests.compatibility.openai_completions import COMPLETIONS
 from tests.compatibility.ovms import MODEL_SERVER
 from tests.compatibility.ovms_completions import MODEL_SERVER_COMPLETIONS
+from tests.compatibility.ovms_responses import MODEL_SERVER_RESPONSES
 from tests.compatibility.proof import refusal
 from tests.compatibility.responses import RESPONSES
 from tests.compatibility.rows import Answer, Interface, Request
@@ -26,6 +27,7 @@ INTERFACES = (
     ANTHROPIC,
     MODEL_SERVER,
     MODEL_SERVER_COMPLETIONS,
+    MODEL_SERVER_RESPONSES,
     AZURE,
 )
 

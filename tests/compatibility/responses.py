@@ -27,7 +27,7 @@ def _content(*parts: dict[str, Any]) -> dict[str, object]:
     return _input({"role": "user", "content": list(parts)})
 
 
-_REQUESTS = (
+REQUESTS = (
     MODEL(test=_UNIT + "test_a_plain_request_has_the_references_defaults"),
     Request(
         fields="input input[].type input[].role input[].content input[].content[].type input[].content[].text",
@@ -280,7 +280,7 @@ _LOGPROBS = (
     "logprobs[].top_logprobs[].logprob logprobs[].top_logprobs[].bytes"
 )
 
-_ANSWERS = (
+ANSWERS = (
     Answer(
         fields=_response(
             "id object created_at completed_at status model output error incomplete_details incomplete_details.reason"
@@ -374,6 +374,6 @@ RESPONSES = Interface(
     about="Only functions are called; the client runs them.",
     dialect=lambda query, headers: _WithHistory(),
     plain={"model": "m", "input": [USER]},
-    requests=_REQUESTS,
-    answers=_ANSWERS,
+    requests=REQUESTS,
+    answers=ANSWERS,
 )

@@ -309,3 +309,12 @@ def test_a_background_stream_goes_on_without_its_client_and_is_resumed(client: o
     assert list(client.responses.retrieve(response_id, stream=True, starting_after=len(whole) - 1)) == []
     with pytest.raises(openai.BadRequestError, match="starting_after"):
         client.responses.retrieve(response_id, starting_after=3)
+
+
+def test_the_model_servers_responses(session_fleet: Fleet) -> None:
+    body = {"model": "sim", "input": "hello", "max_output_tokens": 3, "top_k": 5, "tools": [{"type": "web_search"}]}
+    status, headers, answer = session_fleet.request("POST", "/v3/responses", json.dumps(body))
+    assert (status, headers["x-skipped-tools"], json.loads(answer)["store"]) == (200, "web_search", False)
+    _, _, streamed = session_fleet.request("POST", "/v3/responses", json.dumps(body | {"stream": True}))
+    *_, last, done = streamed.strip().split(b"\n\n")
+    assert (last.partition(b"\n")[0], done) == (b"event: response.incomplete", b"data: [DONE]")

@@ -48,12 +48,12 @@ class ModelServerCompletionRequest(ExtendedCompletionRequest):
 def parse_chat(body: bytes) -> ChatRequest:
     """Parse a chat completion body. Raises :class:`RequestRefused` and no other exception."""
     value = served_fields(decode_object(body), CHAT)
-    structure = _take_structure(value)
+    structure = take_structure(value)
     chat = translate_chat(validate(ModelServerChatRequest, value))
     return msgspec.structs.replace(
         _finished(chat, value),
         constraint=structure or chat.constraint,
-        messages=tuple(map(_with_local_files, chat.messages)),
+        messages=tuple(map(with_local_files, chat.messages)),
     )
 
 
@@ -70,7 +70,7 @@ def parse_completion(body: bytes) -> ChatRequest:
     return _finished(msgspec.structs.replace(plain, sampling=sampling), value)
 
 
-def _take_structure(value: dict[str, Any]) -> Constraint | None:
+def take_structure(value: dict[str, Any]) -> Constraint | None:
     """Remove from ``value`` and return a response format that OpenAI lacks. The worker validates its content."""
     form = value.get("response_format")
     if not isinstance(form, dict) or not isinstance(form.get("type"), str) or form["type"] in _OPENAI_FORMATS:
@@ -80,7 +80,7 @@ def _take_structure(value: dict[str, Any]) -> Constraint | None:
     return Constraint(kind="structural_tag", value=json.dumps(whole, ensure_ascii=False))
 
 
-def _with_local_files(message: Message) -> Message:
+def with_local_files(message: Message) -> Message:
     """Return ``message`` with the paths of local images as URLs."""
     if not message.images:
         return message

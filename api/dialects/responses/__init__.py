@@ -6,6 +6,7 @@ from api.dialects.interface import ErrorReply
 from api.dialects.openai.errors import error_reply
 from api.dialects.responses.parse import Draft, History, draft_response, previous_not_found
 from api.dialects.responses.render import ResponsesEncoder
+from api.dialects.responses.schema import ResponsesRequest
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import ChatRequest
 
@@ -29,7 +30,7 @@ class Responses:
             raise previous_not_found(draft.previous)
         return draft.request(History(), store=draft.store is not False)
 
-    def draft(self, body: bytes) -> Draft:
+    def draft(self, body: bytes) -> Draft[ResponsesRequest]:
         """Validate a body. Raises :class:`RequestRefused` and no other exception."""
         draft = draft_response(body)
         self.skipped_tools = draft.skipped_tools

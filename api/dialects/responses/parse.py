@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from pydantic import TypeAdapter
@@ -26,6 +26,8 @@ from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
 LOGPROBS = "message.output_text.logprobs"
 """The value of ``include`` that asks for log probabilities."""
 
+_Body = TypeVar("_Body", bound=ResponsesRequest)
+
 _items_adapter = TypeAdapter[list[Item]](list[Item])
 
 
@@ -39,32 +41,32 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Generic[_Body]):
     """A validated body. It becomes a request once the stored items that it needs are known."""
 
-    _request: ResponsesRequest
+    body: _Body
     _sent: Mapping[str, Any]
 
     @property
     def previous(self) -> str | None:
         """The id of the response that the request continues."""
-        return self._request.previous_response_id
+        return self.body.previous_response_id
 
     @property
     def references(self) -> tuple[str, ...]:
         """The ids of the items that the input refers to."""
-        items = self._request.input
+        items = self.body.input
         return tuple(item.id for item in items if isinstance(item, ItemReference))
 
     @property
     def store(self) -> bool | None:
         """Whether the client wants the response to be stored; None if it does not say."""
-        return self._request.store
+        return self.body.store
 
     @property
     def skipped_tools(self) -> tuple[str, ...]:
         """The types of the tools that the model does not get."""
-        tools = _offered(self._request.tools or (), _placed(self._request.input))
+        tools = _offered(self.body.tools or (), _placed(self.body.input))
         return tuple(dict.fromkeys(tool.type for _, tool in tools if tool.type != "function"))
 
     def input_items(self, history: History) -> list[Mapping[str, Any]]:
@@ -74,12 +76,12 @@ class Draft:
             return [{"role": "user", "content": [{"type": "input_text", "text": sent}]}]
         return [
             _referenced(index, item.id, history) if isinstance(item, ItemReference) else raw
-            for index, (item, raw) in enumerate(zip(self._request.input, sent, strict=True))
+            for index, (item, raw) in enumerate(zip(self.body.input, sent, strict=True))
         ]
 
     def request(self, history: History, *, store: bool) -> ChatRequest:
         """Return the internal form. Raises :class:`RequestRefused` for a broken rule, and for an unknown reference."""
-        request = self._request
+        request = self.body
         own = _placed(_items(self.input_items(history)))
         tools = _functions(request.tools or (), own)
         mode, named, allowed = _choice(request, tools)
@@ -103,15 +105,19 @@ class Draft:
             store=store,
             background=bool(request.background),
             metadata=tuple((request.metadata or {}).items()),
-            response_fields=json_text(repeated_fields(request, self._sent, store=store)),
+            response_fields=json_text(repeated_fields(request, self._sent)),
         )
 
 
-def draft_response(body: bytes) -> Draft:
+def draft_response(body: bytes) -> Draft[ResponsesRequest]:
     """Validate a body. Raises :class:`RequestRefused` and no other exception."""
-    value = decode_object(body)
+    return draft_of(ResponsesRequest, decode_object(body))
+
+
+def draft_of(model: type[_Body], value: Mapping[str, Any]) -> Draft[_Body]:
+    """Validate the object in a body. Raises :class:`RequestRefused` and no other exception."""
     try:
-        request = validate(ResponsesRequest, value)
+        request = validate(model, value)
     except RequestRefused as refusal:
         if refusal.problem.param == "input" and "input" not in value:
             raise MessagesMissing(refusal.problem, model=value["model"]) from None

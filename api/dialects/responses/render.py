@@ -38,10 +38,11 @@ class ResponsesEncoder:
     Reasoning, text and each function call are output items. An item grows until another one begins.
     """
 
-    done = b""
-
-    def __init__(self, request: ChatRequest, *, answer_id: str, created: int, after: int = -1) -> None:
-        """Events with numbers up to ``after`` are counted but not encoded."""
+    def __init__(
+        self, request: ChatRequest, *, answer_id: str, created: int, after: int = -1, done: bytes = b""
+    ) -> None:
+        """Events with numbers up to ``after`` are counted but not encoded. ``done`` ends a stream."""
+        self.done = done
         self._after = after
         self._background = request.background
         self._answer_id = answer_id
@@ -49,7 +50,7 @@ class ResponsesEncoder:
         # An API key may have another priority than the client asked for.
         tier = "default" if request.tier in (None, "auto", "batch") else request.tier
         self._head = {"id": f"resp_{answer_id}", "object": "response", "created_at": created, "model": request.model}
-        self._echoed = echoed | {"service_tier": tier}
+        self._echoed = echoed | {"background": request.background, "store": request.store, "service_tier": tier}
         self._reasoning: Kind = "summary" if echoed.get("reasoning", {}).get("summary") else "reasoning"
         self._sequence = 0
         self._items: list[dict[str, Any]] = []

@@ -8,9 +8,8 @@ from api.dialects.responses.schema import ResponsesRequest
 PLAIN_TEXT = {"type": "text"}
 
 
-def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any], *, store: bool) -> dict[str, Any]:
-    """Return the fields with their defaults. ``sent`` is the body of ``request``, ``store`` whether the response is
-    stored."""
+def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with their defaults. ``sent`` is the body of ``request``."""
     text = request.text
     summary = request.reasoning.summary if request.reasoning else None
     summary = summary or (request.reasoning.generate_summary if request.reasoning else None)
@@ -19,7 +18,6 @@ def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any], *, store
         form = {"description": None, "strict": False} | form
         form["strict"] = bool(form["strict"])
     return {
-        "background": bool(request.background),
         "frequency_penalty": request.frequency_penalty or 0.0,
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,
@@ -35,7 +33,6 @@ def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any], *, store
         },
         "safety_identifier": request.safety_identifier,
         "service_tier": _tier(request),
-        "store": store,
         "temperature": 1.0 if request.temperature is None else request.temperature,
         "text": {"format": form, "verbosity": (text.verbosity if text else None) or "medium"},
         "tool_choice": sent.get("tool_choice") or "auto",

@@ -1,0 +1,91 @@
+"""The model server's responses: the rows of OpenAI's, with its own fields, and without what is about storage."""
+
+from dataclasses import replace
+
+from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponses
+from tests.compatibility.common import FUNCTION, NAMED_TOOL, USER
+from tests.compatibility.responses import ANSWERS, REQUESTS
+from tests.compatibility.rows import PAGE_TESTS, Interface, Request
+
+_UNIT = "tests/unit/dialects/test_ovms_responses.py::"
+_FIELDS = _UNIT + "test_the_model_servers_own_fields"
+_REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
+
+_OWN = (
+    Request(
+        fields="stop ignore_eos include_stop_str_in_output skip_special_tokens logprobs n",
+        body={
+            "stop": ["a"],
+            "ignore_eos": True,
+            "include_stop_str_in_output": True,
+            "skip_special_tokens": False,
+            "logprobs": True,
+            "n": 1,
+        },
+        how="As under `/v3/chat/completions`. There is one output.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="min_p top_k repetition_penalty seed best_of length_penalty",
+        body={"min_p": 0.1, "top_k": 5, "repetition_penalty": 1.1, "seed": 7, "best_of": 2, "length_penalty": 0.5},
+        how="By the engine. `top_k` is 40 by default; `best_of` is the beam width.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="num_assistant_tokens max_ngram_size",
+        body={"num_assistant_tokens": 5, "max_ngram_size": 3},
+        how="Speculative decoding and prompt lookup.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="assistant_confidence_threshold",
+        body={"assistant_confidence_threshold": 0.4},
+        how="Speculative decoding.",
+        test=_FIELDS,
+    ),
+    Request(
+        fields="chat_template_kwargs reasoning",
+        body={"chat_template_kwargs": {"a": 1}, "reasoning": {"effort": "low"}},
+        how="Variables of the chat template. `reasoning` sets `enable_thinking` too.",
+        test=_UNIT + "test_reasoning_enables_thinking",
+    ),
+    Request(
+        fields="response_format response_format.type",
+        body={"response_format": {"type": "json_object"}},
+        how="As `text.format`, also in the form of chat completions, and XGrammar's structural tags.",
+        test=_UNIT + "test_response_format_and_tools_in_the_form_of_chats",
+    ),
+    Request(
+        fields="tools[].function tool_choice.function",
+        body={"tools": [{"type": "function", "function": FUNCTION}], "tool_choice": NAMED_TOOL},
+        how="The form of chat completions is taken too.",
+        test=_UNIT + "test_response_format_and_tools_in_the_form_of_chats",
+    ),
+    Request(
+        fields="input[].id",
+        when="item_reference",
+        body={"input": [{"type": "item_reference", "id": "m"}]},
+        test=_REFUSED,
+    ),
+    *(
+        Request(fields=field, body={field: value}, test=_REFUSED)
+        for field, value in (("background", True), ("previous_response_id", "r"), ("store", True))
+    ),
+)
+
+MODEL_SERVER_RESPONSES = Interface(
+    title="OpenVINO Model Server responses",
+    route="POST /v3/responses",
+    about="OpenAI's fields, the model server's own, and none that need stored responses.",
+    dialect=lambda query, headers: ModelServerResponses(),
+    plain={"model": "m", "input": [USER]},
+    requests=(
+        *_OWN,
+        *(
+            replace(row)
+            for row in REQUESTS
+            if not {*STORED_FIELDS} & {*row.paths} and row.when not in ("item_reference", "hosted tools")
+        ),
+    ),
+    answers=ANSWERS,
+)

@@ -173,6 +173,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
         lease=settings.lease,
     )
     first_token_times = FirstTokenTimes()
+    batches = BatchStore(redis, limit=settings.max_batches)
     return Context(
         settings=settings,
         replica=replica,
@@ -203,9 +204,9 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
         queue_events=QueueEvents(queues, directory),
         cross_origin=CrossOrigin(settings.cors_origins.split(",")),
         page=web_page.load(enabled=settings.web),
-        fleet=FleetWatch(redis, directory, replica=replica, lease=settings.lease),
+        fleet=FleetWatch(redis, directory, batches, replica=replica, lease=settings.lease),
         files=FileStore(redis, FilesFolder(redis, settings.files_dir), limit=settings.max_files),
-        batches=BatchStore(redis, limit=settings.max_batches),
+        batches=batches,
     )
 
 

@@ -6,7 +6,7 @@ that was suspended, or whose store has lost its last second in a crash, can ther
 """
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import NamedTuple
@@ -132,6 +132,15 @@ class BatchStore:
     async def unfinished(self) -> int:
         """Return the number of unfinished batches. Raises what redis-py raises."""
         return int(await self._redis.zcard(keys.UNFINISHED_BATCHES))
+
+    async def current(self, also: Collection[str], *, limit: int) -> list[Batch]:
+        """Return the unfinished batches of all owners, at most ``limit``, and those of ``also`` that are kept.
+
+        Raises what redis-py raises.
+        """
+        found = readable_names(keys.UNFINISHED_BATCHES, await self._redis.zrange(keys.UNFINISHED_BATCHES, 0, limit - 1))
+        names = sorted({*found, *also})
+        return [batch for batch in await self._read(names) if batch is not None] if names else []
 
     async def claim(self, most: int) -> list[BatchClaim]:
         """Claim up to ``most`` batches that no replica feeds."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from api.batches.record import Batch
 from api.first_token_times import WINDOW, Histogram, combined, percentile
 from shared.protocol.queue.occupancy import TIERS, Occupancy, ServedTier
 from shared.protocol.registry import ModelInfo, ReplicaInfo, WorkerInfo
@@ -104,6 +105,20 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """``worker_lost``, or ``released`` by a worker that drains or replaces its engine."""
 
 
+class BatchState(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that has not ended, or has ended within the last minute. Times are Unix seconds."""
+
+    id: str
+    status: str
+    endpoint: str
+    model: str | None
+    """The model, if all lines name the same one."""
+    created: int
+    total: int
+    completed: int
+    failed: int
+
+
 class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the service, as read by one replica."""
 
@@ -116,6 +131,8 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
     models: list[ModelState]
     workers: list[WorkerState]
     replicas: list[ReplicaState]
+    batches: list[BatchState]
+    """The batches of all keys, oldest first, at most 100 that have not ended."""
     moves: list[Move]
     """The moves of the last minutes, oldest first. They are noticed only while somebody watches the events."""
 
@@ -184,6 +201,20 @@ def replica_entry(info: ReplicaInfo) -> ReplicaState:
         started=info.started,
         streams=info.streams,
         version=info.version,
+    )
+
+
+def batch_entry(batch: Batch) -> BatchState:
+    """Return the entry of a batch."""
+    return BatchState(
+        id=batch.id,
+        status=batch.status,
+        endpoint=batch.endpoint,
+        model=batch.model,
+        created=batch.created,
+        total=batch.counts.total,
+        completed=batch.counts.completed,
+        failed=batch.counts.failed,
     )
 
 

@@ -8,8 +8,18 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from api.batches.record import Batch
+from api.batches.store import BatchStore
 from api.directory import Directory
-from api.fleet.document import FleetDocument, WorkerState, jobs_of, model_entry, replica_entry, worker_entry
+from api.fleet.document import (
+    FleetDocument,
+    WorkerState,
+    batch_entry,
+    jobs_of,
+    model_entry,
+    replica_entry,
+    worker_entry,
+)
 from api.fleet.moves import MoveLog
 from shared.protocol.queue.occupancy import OccupancyReader
 from shared.protocol.registry import ModelInfo, WorkerInfo, heartbeats, survey
@@ -23,15 +33,21 @@ logger = logging.getLogger(__name__)
 INTERVAL = 0.5
 """Seconds between two readings."""
 
+_HURRIED = 0.1
+"""The same while a worker is silent: its requests are about to move."""
 _GONE_SHOWN = 60.0
-"""Seconds for which a worker is shown after its lease has ended."""
+"""Seconds for which a worker is shown after its lease has ended, and a batch after its end."""
+_MAX_BATCHES = 100
+_ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 _ALIVE = frozenset({"serving", "loading", "failing", "draining"})
 
 
 class FleetWatch:
-    """Reads fleet documents, and publishes them to watchers every :data:`INTERVAL` seconds."""
+    """Reads fleet documents, and publishes them to watchers at least every :data:`INTERVAL` seconds."""
 
-    def __init__(self, redis: ArqRedis, directory: Directory, *, replica: str, lease: float) -> None:
+    def __init__(
+        self, redis: ArqRedis, directory: Directory, batches: BatchStore, *, replica: str, lease: float
+    ) -> None:
         """``lease`` is the duration of workers' leases in seconds."""
         self._redis = redis
         self._directory = directory
@@ -39,6 +55,9 @@ class FleetWatch:
         self._lease = lease
         self._occupancies = OccupancyReader(redis)
         self._moves = MoveLog()
+        self._batches = batches
+        self._unfinished: dict[str, float] = {}
+        """When each recent batch was last seen unfinished."""
         self._seen: dict[str, tuple[WorkerInfo, float]] = {}
         """Every recent worker's last record and heartbeat."""
         self._watchers: set[Watcher] = set()
@@ -72,7 +91,8 @@ class FleetWatch:
             encoded = msgspec.json.encode(self._latest)
             for watcher in self._watchers:
                 watcher.put(encoded)
-            await asyncio.sleep(next_tick(INTERVAL))
+            troubled = any(worker.status == "silent" for worker in self._latest.workers)
+            await asyncio.sleep(next_tick(_HURRIED if troubled else INTERVAL))
 
     async def _read(self) -> FleetDocument:
         async with self._reading:
@@ -113,6 +133,7 @@ class FleetWatch:
         alive = {entry.id for entry in entries if entry.status in _ALIVE}
         for name in names:
             self._moves.observe(name, occupancies[name], alive, now)
+        batches = await self._read_batches(now)
         return FleetDocument(
             time=round(now, 3),
             replica=self._replica,
@@ -129,8 +150,15 @@ class FleetWatch:
             ],
             workers=entries,
             replicas=[replica_entry(replica) for replica in replicas],
+            batches=[batch_entry(batch) for batch in batches],
             moves=self._moves.recent(now),
         )
+
+    async def _read_batches(self, now: float) -> list[Batch]:
+        recent = {name: seen for name, seen in self._unfinished.items() if now - seen < _GONE_SHOWN}
+        batches = await self._batches.current(recent, limit=_MAX_BATCHES)
+        self._unfinished = recent | {batch.id: now for batch in batches if batch.status not in _ENDED}
+        return sorted(batches, key=lambda batch: (batch.created, batch.id))
 
 
 class Watcher:
@@ -177,4 +205,6 @@ def _unserved(worker: WorkerInfo) -> ModelInfo:
 
 
 def _empty(replica: str) -> FleetDocument:
-    return FleetDocument(time=0.0, replica=replica, store="down", models=[], workers=[], replicas=[], moves=[])
+    return FleetDocument(
+        time=0.0, replica=replica, store="down", models=[], workers=[], replicas=[], batches=[], moves=[]
+    )

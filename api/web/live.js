@@ -89,6 +89,23 @@ function Workers({ workers, now }) {
   </section>`;
 }
 
+function Batches({ batches, now }) {
+  if (batches.length === 0) return null;
+  return html`<section aria-label="Batches">
+    <h2>Batches</h2>
+    <ul class="batches">
+      ${batches.map(
+        (batch) => html`<li key=${batch.id}>
+          <code>${batch.id}</code> <b>${batch.status}</b>${" "}
+          <progress aria-label=${`Progress of ${batch.id}`} max=${Math.max(1, batch.total)} value=${batch.completed + batch.failed}></progress>
+          ${` ${batch.completed + batch.failed} of ${batch.total} lines`}${batch.failed > 0 && `, ${batch.failed} failed`}
+          ${` · ${batch.model ?? "several models"} · for ${seconds(Math.max(0, now - batch.created))}`}
+        </li>`,
+      )}
+    </ul>
+  </section>`;
+}
+
 function Moves({ moves }) {
   const newest = [...moves].reverse();
   return html`<section aria-label="Moved requests">
@@ -160,6 +177,7 @@ export function Live({ theme }) {
       <${Chart} title="Time to first token, p95 of 15 minutes" unit=" s" top=${0.5} times=${times} names=${names} rows=${names.map((name) => row(name, "p95"))} theme=${theme} />
     </div>
     <${Moves} moves=${document.moves} />
+    <${Batches} batches=${document.batches} now=${now} />
     <${Workers} workers=${document.workers} now=${now} />
     <section aria-label="API replicas">
       <h2>API replicas</h2>

@@ -42,7 +42,7 @@ function KeyField() {
   const [typed, setTyped] = useState(key);
   const save = (event) => {
     event.preventDefault();
-    apiKey.set(typed.trim());
+    if (typed.trim() !== apiKey.get()) apiKey.set(typed.trim());
   };
   return html`<form class="key" onSubmit=${save}>
     <label class="hidden" for="key">API key</label>

@@ -12,6 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.page import WebPage, web_page
+from tests.support.batches import chat_line, submit
 from tests.support.fleet import Fleet
 from tests.support.pictures import easy_question, png
 
@@ -255,6 +256,9 @@ def test_the_live_view_shows_where_requests_go_when_a_worker_dies(
         expect(answer.get_by_text("tokens/s")).to_be_visible()
         expect(answer.get_by_text("+ 300 tokens")).to_be_visible()
         assert live.tab.locator(".chart canvas").count() == 3
+        with shown.client() as client:
+            submit(client, [chat_line(f"line-{number}") for number in range(20)])
+        expect(live.tab.get_by_role("region", name="Batches")).to_contain_text(re.compile("completed.* 20 of 20 lines"))
         assert sum("fleet/events" in one.url for one in live.requests) == 1
 
 

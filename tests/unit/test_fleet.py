@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
+from api.batches.record import Batch, Counts
+from api.batches.store import BatchStore
 from api.directory import Directory
 from api.first_token_times import WINDOW, FirstTokenTimes, combined, percentile
 from api.fleet.moves import MoveLog
@@ -17,6 +19,7 @@ from shared.protocol.queue import JobQueue
 from shared.protocol.queue.occupancy import Holder, Occupancy, OccupancyReader
 from shared.protocol.registry import ReplicaInfo, announce_replica, announce_worker
 from tests.support.jobs import WORKER, enqueue, job
+from tests.support.wall_clock import WallClock
 
 
 async def test_occupancy_tells_tiers_and_holders_apart(redis: ArqRedis, queue: JobQueue) -> None:
@@ -108,7 +111,7 @@ async def test_all_watchers_share_one_reading_and_nobody_costs_nothing(redis: Ar
     await queue.claim("w1", used=0, slots=1)
     directory = Directory(counting)
     await directory.refresh()
-    watch = FleetWatch(counting, directory, replica="r", lease=60)
+    watch = FleetWatch(counting, directory, BatchStore(redis, limit=5), replica="r", lease=60)
     await OccupancyReader(redis).read("tiny")  # loads the script
     assert counting.reads == 0
     async with Watcher(watch) as first:
@@ -126,3 +129,30 @@ async def test_all_watchers_share_one_reading_and_nobody_costs_nothing(redis: Ar
     assert worker["running"] == [{"request": "a", "tier": "default", "attempt": 1}]
     assert (worker["status"], document["moves"], document["store"]) == ("serving", [], "up")
     assert not watch._polling
+
+
+async def test_batches_are_shown_until_a_minute_after_their_end(redis: ArqRedis, wall_clock: WallClock) -> None:
+    store = BatchStore(redis, limit=5)
+    watch = FleetWatch(redis, Directory(redis), store, replica="r", lease=60)
+
+    async def shown() -> list[tuple[str, int, int]]:
+        batches = json.loads(await watch.look())["batches"]
+        return [(batch["status"], batch["completed"], batch["total"]) for batch in batches]
+
+    assert await shown() == []
+    now = int(time.time())
+    batch = Batch(
+        id=f"batch_{'0' * 32}", owner="o", endpoint="/v1/chat/completions", input_file="f", created=now,
+        expires=now + 86_400, retention=86_400,
+    )  # fmt: skip
+    await store.create(batch)
+    assert await shown() == [("validating", 0, 0)]
+    (claim,) = await store.claim(1)
+    running = msgspec.structs.replace(batch.at("in_progress", now), counts=Counts(total=3, completed=1))
+    claim = await store.commit(claim, running, b"")
+    assert await shown() == [("in_progress", 1, 3)]
+    whole = msgspec.structs.replace(running.at("completed", now), counts=Counts(total=3, completed=3))
+    await store.commit(claim, whole, b"", ended=True)
+    assert await shown() == [("completed", 3, 3)]
+    wall_clock.advance(61)
+    assert await shown() == []

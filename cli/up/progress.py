@@ -31,10 +31,11 @@ class Progress:
         where = worker.device if worker.engine == "openvino" else f"the {worker.engine} engine"
         click.echo(f"Loading {worker.model} on {where}: {stage[1]}")
 
-    def serving(self, worker: WorkerInfo, address: str, store: str) -> None:
+    def serving(self, worker: WorkerInfo, address: str, store: str, *, web: bool) -> None:
         """Print that ``worker`` serves at ``address``: with an example the first time, in one line after a restart.
 
-        ``store`` is the URL of the embedded Valkey, or empty if the store is external.
+        ``web`` is whether the web page is served. ``store`` is the URL of the embedded Valkey, or empty if the store is
+        external.
         """
         if worker.pid == self._serving:
             return
@@ -45,6 +46,8 @@ class Progress:
             return
         seconds = time.monotonic() - self._started
         click.echo(f"\nVinoqueue serves {worker.model} at {address}/v1 (ready after {seconds:.1f} s; Ctrl-C ends it)")
+        if web:
+            click.echo(f"Chat and live view: {address}/")
         click.echo(f"\n  {example(address, worker.model)}\n")
         if store:
             click.echo(f"In another terminal: {own_command('status', '--redis-url', store)}")

@@ -155,7 +155,7 @@ class _Supervisor:
                     self._progress.loading(worker)
                 elif worker and worker.status == "serving" and any(one.pid == self._api.pid for one in found.replicas):
                     self._ready = True
-                    self._progress.serving(worker, address, store)
+                    self._progress.serving(worker, address, store, web=self._settings.web)
                 await asyncio.sleep(LOOK_LATER if self._ready else LOOK)
         finally:
             await redis.aclose()

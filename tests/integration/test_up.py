@@ -81,6 +81,8 @@ def up(tmp_path: Path, runtime: Path) -> Iterator[Up]:
 def test_the_printed_command_streams_an_answer(up: Up) -> None:
     up.until_ready()
     (command,) = re.findall(r"^ *(curl .*)$", up.output, re.MULTILINE)
+    (page,) = re.findall(r"^Chat and live view: (.*)$", up.output, re.MULTILINE)
+    assert page == re.search(r"(http://.*/)v1/chat", command)[1]  # type: ignore[index]
     address, body = re.search(r"(http\S+) .* -d '(.*)'$", command).groups()  # type: ignore[union-attr]
     assert address == f"http://127.0.0.1:{up.port}/v1/chat/completions"
     assert json.loads(body)["model"] == "sim"

@@ -89,7 +89,7 @@ KEEP_ALIVE = 75
 
 def run(settings: ApiSettings) -> int:
     """Serve until SIGINT or SIGTERM; return the process's exit code."""
-    logs.configure(settings.log_level)
+    logs.configure(settings.log_level, as_json=settings.log_format == "json")
     open_files = _raise_open_files()
     limits = _connection_limits(settings, open_files)
     try:

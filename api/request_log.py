@@ -1,26 +1,20 @@
-"""The request log: one line per finished request, ``request id=... model=... key=... status=... outcome=...``.
+"""The request log: one line per finished request, with its id, model, key, outcome, tokens and times.
 
-The fields are ``name=value``, separated by spaces; fields that do not apply are omitted. A value with anything but
-letters, digits and some punctuation is written as a JSON string, so that clients cannot forge lines.
+Fields that do not apply are omitted.
 """
 
-import json
 import logging
-import re
 import time
 
 from api.access import METRICS_PATH, OPEN_PATHS
 from api.http_exchange import HttpExchange
 from api.web_page import FOLDER
+from shared.runtime.logs import Fields
 
 logger = logging.getLogger(__name__)
 
 UNLOGGED = OPEN_PATHS | {METRICS_PATH}
 """Paths without log lines: probes and scrapes are too frequent."""
-
-_PLAIN = re.compile(r"[A-Za-z0-9._:/+@-]{1,128}")
-_MOST = 128
-"""Maximum number of logged characters of a value."""
 
 
 def write(exchange: HttpExchange) -> None:
@@ -48,10 +42,19 @@ def write(exchange: HttpExchange) -> None:
             "cached_tokens": usage.cached_tokens,
             "completion_tokens": usage.completion_tokens,
         }
+        if chat.stream.moves:
+            fields["migrations"] = len(chat.stream.moves)
+        for name, seconds in (
+            ("queue", usage.queue_wait),
+            ("prompt", usage.prompt_seconds),
+            ("prefill", usage.prefill_seconds),
+        ):
+            if seconds is not None:
+                fields[f"{name}_ms"] = _milliseconds(seconds)
         if usage.first_token is not None:
             fields["first_token_ms"] = _milliseconds(usage.first_token - exchange.began)
     fields["total_ms"] = _milliseconds(now - exchange.began)
-    logger.info("request %s", " ".join(f"{name}={_text(one)}" for name, one in fields.items() if one is not None))
+    logger.info("request %s", Fields(fields))
 
 
 def _outcome(exchange: HttpExchange) -> str:
@@ -65,10 +68,3 @@ def _outcome(exchange: HttpExchange) -> str:
 
 def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text[:_MOST])

@@ -54,7 +54,7 @@ _CLOSE_TIMEOUT = 2.0
 
 def run(settings: WorkerSettings) -> int:
     """Run the worker until SIGINT or SIGTERM. Returns the exit code: 1 when the model cannot be served."""
-    logs.configure(settings.log_level)
+    logs.configure(settings.log_level, as_json=settings.log_format == "json")
     try:
         return run_loop(_serve(settings))
     except (ModelError, EngineLoadError, PromptError) as error:

@@ -59,6 +59,7 @@ class Settings(BaseSettings):
         "password and database number.",
     )
     log_level: LogLevel = Field("info", description="Minimum level of log lines to print.")
+    log_format: Literal["text", "json"] = Field("text", description="Format of log lines: text, or a JSON object each.")
     lease: PositiveFloat = Field(
         2.0,
         description="Lease duration in seconds, after which a silent worker loses its jobs; must be the same for all "

@@ -4,6 +4,7 @@ import json
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 from tests.support.fleet import SIMULATED, Fleet
 
@@ -36,6 +37,7 @@ def test_each_request_has_one_line(small_fleet: Fleet) -> None:
     fleet.until(lambda: len(requests(fleet)) >= 4, "the lines")
     first, second, third, fourth = requests(fleet)
     numbers = {"prompt_tokens", "cached_tokens", "completion_tokens", "first_token_ms", "total_ms"}
+    numbers |= {"queue_ms", "prompt_ms", "prefill_ms"}
     for line, name, stream in ((first, "first", "false"), (second, "second", "true")):
         assert {field: line[field] for field in line.keys() - numbers - {"job"}} == {
             "id": name,
@@ -68,6 +70,35 @@ def test_a_request_with_a_key_names_it(empty_fleet: Fleet) -> None:
     assert (refused["status"], refused["outcome"]) == ("401", "unauthorized")
     assert "key" not in refused
     assert "a-long-secret" not in fleet.logs()
+
+
+def test_json_logs_have_one_object_per_line(empty_fleet: Fleet) -> None:
+    fleet = empty_fleet
+    fleet.worker(*SIMULATED, "--log-format", "json")
+    fleet.api("--api-keys", "a-long-secret-of-the-environment", "--log-format", "json")
+    key = {"authorization": "Bearer a-long-secret-of-the-environment", "x-request-id": "first"}
+    assert post(fleet, BODY, **key) == 200
+    assert post(fleet, BODY | {"model": "a b\n{}"}, **key) == 404
+
+    def lines() -> list[dict[str, Any]]:
+        found = [json.loads(line) for process in fleet.processes for line in process.log.read_text().splitlines()]
+        return [line for line in found if line["logger"] == "api.request_log"]
+
+    fleet.until(lambda: len(lines()) == 2, "the lines")
+    served, refused = lines()
+    numbers = ("prompt_tokens", "completion_tokens", "queue_ms", "first_token_ms", "total_ms")
+    assert all(type(served[name]) is int for name in numbers)
+    assert {name: served[name] for name in ("level", "message", "id", "status", "outcome", "key_name", "stream")} == {
+        "level": "info",
+        "message": "request",
+        "id": "first",
+        "status": 200,
+        "outcome": "length",
+        "key_name": "environment",
+        "stream": False,
+    }
+    assert (refused["outcome"], refused["status"]) == ("model_not_found", 404)
+    assert "secret" not in fleet.logs()
 
 
 def test_a_client_that_leaves_is_an_aborted_request(empty_fleet: Fleet) -> None:

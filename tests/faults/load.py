@@ -6,6 +6,7 @@ import socket
 import time
 from contextlib import suppress
 
+from tests.faults.background_client import respond
 from tests.faults.client import chat, request_bytes
 from tests.faults.history import Exchange, History
 from tests.faults.lab import Lab
@@ -87,6 +88,9 @@ class Clients:
     async def _send(self, exchange: Exchange, stay: float | None) -> None:
         self._turn += 1
         port = self._lab.apis[self._turn % len(self._lab.apis)].port
+        if self._load.background:
+            await respond(lambda: [api.port for api in self._lab.apis], port, self._lab.model, exchange)
+            return
         task = asyncio.create_task(chat(port, self._lab.model, exchange))
         try:
             async with asyncio.timeout(stay):

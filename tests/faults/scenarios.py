@@ -21,6 +21,8 @@ class Load:
     """Share of the requests that their clients leave at a random moment."""
     stored: bool = False
     """Whether the requests ask for their answers to be stored; then all that were accepted must be, in the end."""
+    background: bool = False
+    """Whether the requests are for background responses, which their clients poll at any replica."""
     patience: float = 60.0
     """Seconds for which a client comes back with a request that was refused with 429 or 503, or met no server."""
 
@@ -386,6 +388,18 @@ SCENARIOS: tuple[Scenario, ...] = (
         store=("--appendonly", "yes", "--appendfsync", "everysec"),
         visible=("lost in an outage", "store behind this service", "No worker", "does not exist"),
         forgetful=True,
+    ),
+    Scenario(
+        name="background",
+        what="background responses; every 3 s an API replica is killed, every 4 s a worker, and the store once",
+        load=Load(clients=16, requests=8, tokens=150, background=True),
+        faults=(
+            Fault(at=1, action="kill_api", every=3),
+            Fault(at=2.5, action="kill_worker", every=4),
+            Fault(at=6, action="restart_store", seconds=1),
+        ),
+        apis=2,
+        store=AOF_ALWAYS,
     ),
     Scenario(
         name="api-killed-storing",

@@ -115,7 +115,13 @@ def draft_response(body: bytes) -> Draft[ResponsesRequest]:
 
 
 def draft_of(model: type[_Body], value: Mapping[str, Any]) -> Draft[_Body]:
-    """Validate the object in a body. Raises :class:`RequestRefused` and no other exception."""
+    """Validate the object in a body. Raises :class:`RequestRefused` and no other exception.
+
+    SDKs send output items back with null for each field that they do not have, so null means that a field of an item
+    is omitted.
+    """
+    if isinstance(value.get("input"), list):
+        value = {**value, "input": [_without_nulls(item) for item in value["input"]]}
     try:
         request = validate(model, value)
     except RequestRefused as refusal:
@@ -135,6 +141,12 @@ def previous_not_found(response_id: str) -> RequestRefused:
 def _items(objects: Iterable[Mapping[str, Any]]) -> Sequence[Item]:
     """Return items, which are valid: they were validated when they came, or are output."""
     return _items_adapter.validate_python(list(objects), strict=True)
+
+
+def _without_nulls(item: Any) -> Any:
+    if not isinstance(item, dict):
+        return item
+    return {name: value for name, value in item.items() if value is not None}
 
 
 def _placed(items: str | Sequence[Item]) -> list[Placed]:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import Response, ResponseFunctionToolCall, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from api.dialects.interface import Call, Choice, MessagesMissing, TokenLogprob, Usage
@@ -186,6 +186,12 @@ def test_reasoning_by_its_summary_and_calls_of_custom_tools() -> None:
         ),
         Message(role="tool", content="done", name="patch", tool_call_id="c1"),
     )
+
+
+def test_items_may_have_nulls_for_fields_that_they_lack() -> None:
+    call = ResponseFunctionToolCall(arguments="{}", call_id="c1", name="f", type="function_call").model_dump()
+    assert None in call.values()
+    assert parse(input=[user("Hello"), call, OUTPUT]).messages[1].tool_calls[0].id == "c1"
 
 
 def test_images_of_a_message() -> None:

@@ -19,50 +19,54 @@ from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.batches import ended, submit
 from tests.support.eventually import wait_until
-from tests.support.fleet import Fleet
+from tests.support.fleet import Fleet, fleet
 from worker.engine.options import EngineOptions
 from worker.model.local import resolve
 
 SLOTS = 32
 TOKENS = 64
-LINES = 10 * SLOTS
+WAVES = 10
+"""How often each slot is used by a batch whose rate is measured."""
 FEW = 4
 """Tokens of an answer of which the first one counts."""
 _PAUSE = 0.2
 _LOOK = 0.05
 
 
-def run(folder: Path, *, runs: int = 3, pairs: int = 20, reserves: tuple[str, ...] = ("0", "auto")) -> dict[str, Any]:
+RESERVES = ("0", "auto")
+PAUSES = ("0", "5")
+
+
+def run(folder: Path, *, runs: int = 3, pairs: int = 20, waves: int = WAVES) -> dict[str, Any]:
     """Measure, print the tables, and return the result."""
     rates, first = [], []
-    for reserve in reserves:
-        place = folder / reserve
-        place.mkdir()
-        fleet = Fleet(place, local=True)
-        try:
-            fleet.worker("--max-batch", str(SLOTS), "--batch-reserve", reserve)
-            fleet.api()
-            rates.append({"--batch-reserve": reserve} | _rates(fleet, runs))
-            first.append({"--batch-reserve": reserve} | _first_tokens(fleet, runs, pairs))
-        finally:
-            fleet.stop()
-    print(table(f"batch: {LINES} lines of {TOKENS} tokens, {SLOTS} slots, {runs} alternating runs", rates))
+    for reserve in RESERVES:
+        with fleet(folder / f"reserve-{reserve}") as running:
+            running.worker("--max-batch", str(SLOTS), "--batch-reserve", reserve)
+            running.api()
+            rates.append({"--batch-reserve": reserve} | _rates(running, runs, waves * SLOTS))
+    for pause in PAUSES:
+        with fleet(folder / f"pause-{pause}") as running:
+            running.worker("--max-batch", str(SLOTS), "--batch-pause", pause)
+            running.api()
+            first.append({"--batch-pause": pause} | _first_tokens(running, runs, pairs))
+    print(table(f"batch: {waves * SLOTS} lines of {TOKENS} tokens, {SLOTS} slots, {runs} alternating runs", rates))
     print(table(f"first token of other requests: {runs} turns of {pairs} requests with and without a batch", first))
     save("batch", {"rates": rates, "first": first})
     return {"rates": rates, "first": first}
 
 
-def _rates(fleet: Fleet, runs: int) -> dict[str, object]:
+def _rates(running: Fleet, runs: int, lines: int) -> dict[str, object]:
     model = resolve("default")
     options = EngineOptions.from_settings(
         EngineSettings(max_batch=SLOTS), path=str(model.path), context_length=model.context_length
     )
     engine = EngineAlone(options)
-    client = fleet.client()
+    client = running.client()
     alone, batches = [], []
     try:
         for turn in range(runs + 1):
-            prompts = distinct_prompts(turn, LINES)
+            prompts = distinct_prompts(turn, lines)
             reference = engine.run(prompts, TOKENS, SLOTS)
             rate = _rate(client, prompts, model.name)
             if turn:
@@ -91,16 +95,17 @@ def _rate(client: openai.OpenAI, prompts: list[str], model: str) -> float:
     return (after - before) / (end - began)
 
 
-def _first_tokens(fleet: Fleet, runs: int, pairs: int) -> dict[str, object]:
+def _first_tokens(running: Fleet, runs: int, pairs: int) -> dict[str, object]:
     """Compare first tokens with and without a batch."""
-    client, model = fleet.client(), resolve("default").name
+    client, model = running.client(), resolve("default").name
     without, beside = [], []
     for turn in range(runs):
-        without.append(_median_first(fleet.port, model, 1000 + 2 * turn, pairs))
+        without.append(_median_first(running.port, model, 1000 + 2 * turn, pairs))
         prompts = distinct_prompts(5000 + 2 * turn, 2000)
         made = submit(client, (_line(str(at), model, prompt, 4 * TOKENS) for at, prompt in enumerate(prompts)))
-        wait_until(lambda: _full(fleet), "the batch to fill the worker")
-        beside.append(_median_first(fleet.port, model, 1001 + 2 * turn, pairs))
+        wait_until(lambda: _full(running), "the batch to fill the worker")
+        _median_first(running.port, model, 3000 + turn, pairs)  # from here on, there are other requests
+        beside.append(_median_first(running.port, model, 1001 + 2 * turn, pairs))
         client.batches.cancel(made.id)
         ended(client, made)
     return {
@@ -110,8 +115,8 @@ def _first_tokens(fleet: Fleet, runs: int, pairs: int) -> dict[str, object]:
     }
 
 
-def _full(fleet: Fleet) -> bool:
-    used: int = sum(worker.get("used", 0) for worker in fleet.workers())
+def _full(running: Fleet) -> bool:
+    used: int = sum(worker.get("used", 0) for worker in running.workers())
     return used >= SLOTS // 2
 
 

@@ -7,6 +7,8 @@ its events.
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
@@ -46,10 +48,12 @@ class JobConsumer:
         capacity: Callable[[], int],
         poll: float,
         batch_reserve: int | None = 0,
+        batch_pause: float = 0.0,
         prefetch: Prefetch = lambda _: None,
     ) -> None:
         """``worker`` is this worker's id. ``serve`` runs one job to its end. ``poll`` is the fallback poll interval in
-        seconds. Lines of batches leave ``batch_reserve`` slots free; by default (None), an eighth of them.
+        seconds. Lines of batches leave ``batch_reserve`` slots free; by default (None), an eighth of them. None is
+        claimed until ``batch_pause`` seconds after the last other job.
 
         ``capacity`` returns how many jobs may run now. While it is 0, nothing is claimed; :meth:`wake` must follow
         when it rises. ``prefetch`` is called with a job that is about to be claimed, though another worker may claim
@@ -61,6 +65,11 @@ class JobConsumer:
         self._capacity = capacity
         self._poll = poll
         self._batch_reserve = batch_reserve
+        self._batch_pause = batch_pause
+        self._others = 0
+        """Running jobs that are not lines of batches."""
+        self._last_other = -math.inf
+        """When the last of them ended (monotonic seconds)."""
         self._prefetch = prefetch
         self._requests = SharedRequests(queue)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,7 +123,9 @@ class JobConsumer:
         return 0 if self._closed else self._capacity()
 
     def _reserve(self, slots: int) -> int:
-        """Return how many of ``slots`` lines of batches leave free. They always get one."""
+        """Return how many of ``slots`` lines of batches leave free."""
+        if self._batch_pause and (self._others or time.monotonic() - self._last_other < self._batch_pause):
+            return slots
         wanted = max(1, slots // 8) if self._batch_reserve is None else self._batch_reserve
         return min(wanted, slots - 1)
 
@@ -160,7 +171,15 @@ class JobConsumer:
         except _UNREADABLE as error:
             await move_to_dead_letters(self._queue, claim, error)
             return
-        await self._serve(claim, job)
+        if job.request.tier == "batch":
+            await self._serve(claim, job)
+            return
+        self._others += 1
+        try:
+            await self._serve(claim, job)
+        finally:
+            self._others -= 1
+            self._last_other = time.monotonic()
 
 
 def _read(payload: bytes) -> QueuedJob:

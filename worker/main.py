@@ -132,6 +132,7 @@ class _Worker:
             capacity=lambda: engine.capacity,
             poll=settings.poll,
             batch_reserve=None if settings.batch_reserve == "auto" else settings.batch_reserve,
+            batch_pause=settings.batch_pause,
             prefetch=runner.prefetch,
         )
         self.record = RegistryRecord(self.id, names, settings, engine, jobs, modalities=model.modalities)

@@ -23,7 +23,7 @@ Endpoint = Literal[
 DIALECTS: dict[str, Callable[[], Dialect]] = {
     "/v1/chat/completions": OpenAI,
     "/v1/completions": OpenAICompletions,
-    "/v1/responses": Responses,
+    "/v1/responses": lambda: Responses(stores=False),
 }
 """The endpoints that are served, and the dialects of their requests."""
 

@@ -107,8 +107,10 @@ async def _serve(
 def _parse(parts: Context, dialect: Dialect, body: bytes) -> ChatRequest:
     settings = parts.settings
     request = dialect.parse(body)
-    if request.stream:
-        raise refuse(ProblemKind.INVALID, "Batches do not support 'stream'.", param="stream", code="unsupported_value")
+    for field, wanted in (("stream", request.stream), ("background", request.background)):
+        if wanted:
+            message = f"Unsupported value: batches do not support '{field}'."
+            raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_value")
     if len(body) > settings.max_body and (request.store or not request.images):
         raise refuse(
             ProblemKind.TOO_LARGE, f"The request body is larger than the maximum of {settings.max_body} bytes."

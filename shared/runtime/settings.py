@@ -325,6 +325,11 @@ class WorkerSettings(EngineSettings):
         description="Number of slots that lines of batches leave free for other requests; 'auto' is an eighth of the "
         "slots and at least one.",
     )
+    batch_pause: NonNegativeFloat = Field(
+        0.0,
+        description="Time in seconds after the last other request in which no line of a batch is claimed; lines that "
+        "run go on.",
+    )
     poll: PositiveFloat = Field(
         1.0, description="Interval between looks at the queue when no wake-up arrives, in seconds."
     )

@@ -86,7 +86,11 @@ def test_plain_completions_and_a_blank_last_line(client: openai.OpenAI) -> None:
 
 
 def test_responses(client: openai.OpenAI) -> None:
-    bodies = [{"model": "sim", "input": "hello", "max_output_tokens": 16}, {"model": "sim", "input": 7}]
+    bodies = [
+        {"model": "sim", "input": "hello", "max_output_tokens": 16},
+        {"model": "sim", "input": 7},
+        {"model": "sim", "input": "hello", "background": True},
+    ]
     lines = [
         {"custom_id": str(number), "method": "POST", "url": "/v1/responses", "body": body}
         for number, body in enumerate(bodies)
@@ -95,8 +99,14 @@ def test_responses(client: openai.OpenAI) -> None:
     (result,) = results(client, batch.output_file_id)
     body = result["response"]["body"]
     assert (result["custom_id"], body["object"], body["service_tier"]) == ("0", "response", "default")
-    (error,) = results(client, batch.error_file_id)
-    assert (error["response"]["status_code"], error["response"]["body"]["error"]["param"]) == (400, "input")
+    assert body["store"] is False
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(body["id"])
+    refused = [line["response"] for line in results(client, batch.error_file_id)]
+    assert [(one["status_code"], one["body"]["error"]["param"]) for one in refused] == [
+        (400, "input"),
+        (400, "background"),
+    ]
 
 
 def test_a_file_with_errors_fails_with_their_lines(client: openai.OpenAI) -> None:

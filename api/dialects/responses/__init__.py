@@ -19,7 +19,9 @@ _ABOUT_INPUT = (ProblemKind.CONTEXT_LENGTH, ProblemKind.TEMPLATE)
 class Responses:
     """The :class:`api.dialects.interface.Dialect` of the Responses API, instantiated for each HTTP exchange."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stores: bool = True) -> None:
+        """``stores`` is whether responses can be stored, as those of a batch's lines cannot."""
+        self._stores = stores
         self.skipped_tools: tuple[str, ...] = ()
         """Types of the tools that the request offers and the model does not get, because nobody here can run them."""
 
@@ -28,7 +30,7 @@ class Responses:
         draft = self.draft(body)
         if draft.previous is not None:
             raise previous_not_found(draft.previous)
-        return draft.request(History(), store=draft.store is not False)
+        return draft.request(History(), store=self._stores and draft.store is not False)
 
     def draft(self, body: bytes) -> Draft[ResponsesRequest]:
         """Validate a body. Raises :class:`RequestRefused` and no other exception."""

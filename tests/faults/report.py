@@ -52,8 +52,8 @@ adds 50 soaks to the scenarios. A seed repeats the same requests and faults, but
 - Replication is asynchronous. What a killed master had not sent to its replica is lost; the affected requests end with
   an error.
 - Clients of a killed API replica lose their connections and have to send their requests again. Responses with
-  `store: true` are finished and stored by another replica, if there is one within a minute of the response's end. Background
-  responses need no connection: clients read them from any other replica.
+  `store: true` are finished and stored by another replica, if there is one within a minute of the response's end.
+  Background responses need no connection: clients read them from any other replica.
 """
 
 _COLUMNS = (

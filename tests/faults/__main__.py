@@ -2,9 +2,13 @@
 
 import argparse
 import asyncio
+import io
 import random
+import subprocess
 import sys
+import tarfile
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from tests.faults.report import write_report
@@ -22,12 +26,21 @@ def main() -> int:
     parser.add_argument("--soaks", type=int, default=2, help="how many random soaks to run, from the seed on")
     parser.add_argument("--soak-seconds", type=float, default=60.0, help="how long each soak is")
     parser.add_argument("--report", type=Path, help=f"where to write the report; {REPORT} when all are run")
+    parser.add_argument(
+        "--from",
+        dest="first",
+        metavar="REVISION",
+        help="git revision that the first processes run; replacements run this",
+    )
     options = parser.parse_args()
     soaks = tuple(soak(options.seed + number, options.soak_seconds) for number in range(options.soaks))
     known = {one.name: one for one in (*SCENARIOS, *soaks)}
     if unknown := set(options.names) - set(known):
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     chosen = [known[name] for name in options.names] or list(known.values())
+    if options.first:
+        folder = _source_of(options.first)
+        chosen = [replace(one, first_version=folder) for one in chosen]
     print(f"seed {options.seed}", flush=True)
     report = options.report or (None if options.names else REPORT)
     command = (
@@ -39,6 +52,15 @@ def main() -> int:
         if report is not None:
             write_report(report, results, command)
     return int(any(result.wrong for result in results))
+
+
+def _source_of(revision: str) -> str:
+    """Return a new folder with the source of a git revision."""
+    folder = tempfile.mkdtemp(prefix="vinoqueue-first-")
+    archive = subprocess.run(["git", "archive", revision], capture_output=True, check=True)
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+    return folder
 
 
 def _run(scenario: Scenario, seed: int) -> Result:

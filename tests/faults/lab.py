@@ -49,7 +49,9 @@ class Lab:
         self._environment = {"VINOQUEUE_NODE": f"lab-{free_port()}-{time.monotonic_ns()}"}
 
     async def start(self) -> None:
-        """Start the workers and the API replicas."""
+        """Start the workers and the API replicas, with the scenario's first version if it has one."""
+        if self.scenario.first_version:
+            self._environment["PYTHONPATH"] = self.scenario.first_version
         if self.scenario.ballast:
             await asyncio.to_thread(self._load_ballast)
         if self.scenario.locked:
@@ -57,6 +59,7 @@ class Lab:
             return
         self.workers += await asyncio.gather(*(self.new_worker() for _ in range(self.scenario.workers)))
         self.apis += await asyncio.gather(*(self.new_api() for _ in range(self.scenario.apis)))
+        self._environment.pop("PYTHONPATH", None)
 
     async def stop(self) -> list[int]:
         """End everything. Returns the processes that are left all the same."""

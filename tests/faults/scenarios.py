@@ -79,6 +79,9 @@ class Scenario:
     """Keys in another database of the store, so that it takes a while to load after a restart."""
     locked: float = 0.0
     """Seconds for which the store asks for a password that nobody has, from the start of the processes on."""
+    first_version: str = ""
+    """Folder with the source of the version that the first processes run; those that replace them run the current one.
+    Empty: all run the current one."""
     ci: bool = False
     """Whether it is short enough to be part of ``make test``."""
 

@@ -44,8 +44,9 @@ def ruled_fleet(empty_fleet: Fleet) -> Fleet:
 
 def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     fleet = ruled_fleet
+    options = ["--scope", "admin", "--requests-per-minute", "100", "--concurrency", "9"]
     made = subprocess.run(
-        [sys.executable, "-m", "cli.main", "key", "create", "--requests-per-minute", "100", "--concurrency", "9"],
+        [sys.executable, "-m", "cli.main", "key", "create", *options],
         env={**os.environ, "VINOQUEUE_REDIS_URL": url(fleet, "admin")},
         capture_output=True,
         text=True,
@@ -60,6 +61,8 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     assert subprocess.run(check, capture_output=True, check=False).returncode == 0
     status, _, answer = fleet.request("POST", "/v1/chat/completions", ASK, headers)
     assert status == 200, answer
+    view = json.loads(fleet.request("GET", "/v1/fleet", None, headers)[2])
+    assert (view["store"], len(view["workers"]), len(view["models"])) == ("up", 1, 1)
     stored = json.loads(answer)["id"]
     assert fleet.request("GET", f"/v1/chat/completions/{stored}", None, headers)[0] == 200
     assert fleet.request("DELETE", f"/v1/chat/completions/{stored}", None, headers)[0] == 200

@@ -96,6 +96,24 @@ async def test_a_batch_expires(parts: Context) -> None:
     assert await parts.batches.unfinished() == 0
 
 
+async def test_a_key_that_is_gone_serves_no_more_lines(parts: Context, redis: ArqRedis) -> None:
+    file = await put_file(parts, json.dumps(LINES[0]).encode())
+    record = await parts.files.get("", file)
+    assert record is not None
+    await parts.files.add(msgspec.structs.replace(record, owner="gone"))
+    batch = msgspec.structs.replace(new_batch(file), owner="gone")
+    await parts.batches.create(batch)
+    await BatchRun(parts, await claimed(parts.batches)).run()
+    ended = await parts.batches.get("gone", batch.id)
+    assert ended is not None
+    assert ended.status == "completed"
+    errors = await parts.files.get("gone", ended.error_file or "")
+    assert errors is not None
+    with await parts.files.open(errors) as content:
+        (line,) = map(json.loads, content)
+    assert (line["custom_id"], line["response"]["status_code"]) == ("c0", 401)
+
+
 async def test_one_replica_at_a_time_has_a_batch(store: BatchStore, redis: ArqRedis) -> None:
     batch = new_batch()
     await store.create(batch)

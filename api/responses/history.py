@@ -20,7 +20,8 @@ async def history_of(store: ResponseStore, owner: str, draft: Draft[ResponsesReq
     Raises :class:`RequestRefused` for an unknown previous response and when the store is unreachable.
     """
     turns = await _turns(store, owner, draft.previous)
-    await store.keep(owner, [turn.id for turn in turns]) if turns else None
+    if turns:
+        await store.keep(owner, [turn.id for turn in turns])
     return History(
         earlier=tuple(item for turn in turns for item in (*input_items(turn), *output_items(turn))),
         referenced=await _referenced(store, owner, draft.references),

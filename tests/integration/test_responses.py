@@ -136,6 +136,26 @@ def test_a_session_of_codex(client: openai.OpenAI) -> None:
         ]
 
 
+def test_a_run_of_the_agents_sdk(client: openai.OpenAI) -> None:
+    """What the OpenAI Agents SDK 0.24 sends: a strict function, a hosted tool, and the items of its run."""
+    schema = {"properties": {"a": {"type": "integer"}}, "required": ["a"], "type": "object"}
+    tools = [
+        TOOL | {"parameters": schema | {"additionalProperties": False}, "strict": True},
+        {"type": "web_search", "filters": None, "user_location": None, "search_context_size": "medium"},
+    ]
+    said = [{"content": f"[[say {CALL}]]", "role": "user"}]
+    fields: dict[str, Any] = {"include": [], "instructions": "Be brief.", "tools": tools}
+    for response in (respond(client, input=said, **fields), stream(client, input=said, **fields)[-1].response):
+        called = [item.model_dump(exclude_unset=True) for item in response.output]
+        result = {"call_id": called[-1]["call_id"], "output": "result 1", "type": "function_call_output"}
+        again = respond(client, input=[*said, *called, result, *said], temperature=0.3, **fields)
+        assert [item.type for item in again.output] == ["message", "function_call"]
+    strict = schema | {"additionalProperties": False}
+    form = {"type": "json_schema", "name": "final_output", "strict": True, "schema": strict}
+    answered = respond(client, input='[[say {"a": 1}]]', text={"format": form}, tools=[], include=[])
+    assert json.loads(answered.output_text) == {"a": 1}
+
+
 def listed(client: openai.OpenAI, response_id: str, **query: Any) -> list[dict[str, Any]]:
     return [
         rechecked(item).model_dump(exclude_none=True)

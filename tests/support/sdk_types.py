@@ -43,7 +43,7 @@ def checked(kind: type[_Model], document: str | bytes) -> _Model:
 
 def rechecked(value: _Model) -> _Model:
     """Check what the SDK's client has returned, which it does not do itself; return it."""
-    checked(type(value), value.model_dump_json(exclude_unset=True, warnings=False))
+    checked(type(value), value.model_dump_json(exclude_unset=True, by_alias=True, warnings=False))
     return value
 
 

@@ -1,0 +1,188 @@
+"""Stored responses: ended once, evicted with their journals, and streamed again with the same events."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from arq.connections import ArqRedis
+from fakeredis import FakeAsyncRedis
+
+from api.dialects.responses import Responses
+from api.dialects.responses.render import ResponsesEncoder
+from api.responses.history import history_of
+from api.responses.record import StoredResponse
+from api.responses.replay import follow
+from api.responses.store import ResponseStore
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.events import Delta, Event, Failed, Finished, Started, encode_event
+from shared.protocol.request import ChatRequest
+from shared.redis import keys
+from tests.support.redis_types import awaitable
+
+TTL = 60.0
+STARTED = Started("w1", 3, "fp", tools="hermes", reasoning="think")
+TEXTS = ("<think>", "Hm", ".</think>", "Hel", "lo", '<tool_call>{"name": "f", ', '"arguments": {"a": 1}}</tool_call>')
+JOURNAL: tuple[Event, ...] = (
+    STARTED,
+    *(Delta(position, (1,), text) for position, text in enumerate(TEXTS[:4])),
+    STARTED,  # another attempt
+    *(Delta(position, (1,), text) for position, text in enumerate(TEXTS) if position > 3),
+    Finished(len(TEXTS), "stop"),
+)
+OUTBOX = (keys.outbox("r"), "a")
+
+
+@pytest.fixture
+async def redis() -> AsyncIterator[ArqRedis]:
+    fake = FakeAsyncRedis()
+    yield ArqRedis(pool_or_conn=fake.connection_pool)
+    await fake.aclose()
+
+
+@pytest.fixture
+def store(redis: ArqRedis) -> ResponseStore:
+    return ResponseStore(redis, ttl=TTL, limit=2)
+
+
+def request() -> ChatRequest:
+    tool = {"type": "function", "name": "f"}
+    return Responses().parse(json.dumps({"model": "m", "input": "a", "background": True, "tools": [tool]}).encode())
+
+
+def running(number: int = 1) -> StoredResponse:
+    return StoredResponse(
+        id=f"resp_{number:032x}", document=b"", input=b'[{"role":"user","content":"a"}]', job=f"j{number}",
+        request=request(), created=7,
+    )  # fmt: skip
+
+
+def document(status: str = "completed", text: str = "Hi") -> bytes:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    output = [{"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}]
+    return json.dumps({"id": "resp", "status": status, "output": output}).encode()
+
+
+async def journalled(redis: ArqRedis, events: tuple[Event, ...], job: str = "j1") -> None:
+    await awaitable(redis.rpush(keys.journal(job), *map(encode_event, events)))
+
+
+async def ended(store: ResponseStore, record: StoredResponse, body: bytes) -> bool:
+    return await store.end("k", StoredResponse(id=record.id, document=body, input=b"[]", job=record.job))
+
+
+async def streamed(store: ResponseStore, after: int = -1) -> list[dict[str, Any]]:
+    pieces = [piece async for piece in follow(store, "k", running(), after=after)]
+    lines = b"".join(pieces).decode().split("\n")
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+
+
+async def test_a_stream_has_the_same_events_wherever_it_starts(redis: ArqRedis, store: ResponseStore) -> None:
+    await store.create("k", running())
+    await journalled(redis, JOURNAL)
+    assert await ended(store, running(), document())
+    whole = await streamed(store)
+    assert [event["sequence_number"] for event in whole] == list(range(len(whole)))
+    assert whole[-1] == {
+        "type": "response.completed",
+        "response": json.loads(document()),
+        "sequence_number": len(whole) - 1,
+    }
+    for after in range(len(whole)):
+        assert await streamed(store, after) == whole[after + 1 :]
+    done = [event["item"] for event in whole if event["type"] == "response.output_item.done"]
+    assert [item["type"] for item in done] == ["reasoning", "message", "function_call"]
+    assert (done[1]["content"][0]["text"], json.loads(done[2]["arguments"])) == ("Hello", {"a": 1})
+
+
+async def test_the_events_of_a_stream_do_not_depend_on_when_they_are_read(
+    redis: ArqRedis, store: ResponseStore
+) -> None:
+    await store.create("k", running())
+
+    async def whole() -> bytes:
+        return b"".join([piece async for piece in follow(store, "k", running(), after=-1)])
+
+    live = asyncio.create_task(whole())
+    for event in JOURNAL:
+        await journalled(redis, (event,))
+        await asyncio.sleep(0.01)
+    await ended(store, running(), document())
+    assert await live == await whole()
+
+
+async def test_a_response_ends_once(redis: ArqRedis, store: ResponseStore) -> None:
+    await store.create("k", running())
+    await journalled(redis, JOURNAL[:3])
+    assert await ended(store, running(), document("cancelled"))
+    assert not await ended(store, running(), document("completed"))
+    await awaitable(redis.hset(*OUTBOX, "pending"))
+    assert await store.save("k", running(), fulfils=OUTBOX)
+    assert await awaitable(redis.hlen(OUTBOX[0])) == 0
+    found = await store.get("k", running().id)
+    assert found is not None
+    assert (json.loads(found.document)["status"], found.job) == ("cancelled", "")
+    events = await streamed(store)
+    assert (events[-1]["type"], events[-1]["response"]["status"]) == ("response.incomplete", "cancelled")
+
+
+async def test_a_failed_response_ends_its_stream(redis: ArqRedis, store: ResponseStore) -> None:
+    await store.create("k", running())
+    await journalled(redis, (*JOURNAL[:3], Failed(Problem(kind=ProblemKind.LOST, message="Gone."))))
+    encoder = ResponsesEncoder(request(), answer_id="1", created=7)
+    encoder.failure(Problem(kind=ProblemKind.LOST, message="Gone."))
+    await ended(store, running(), encoder.document)
+    assert (await streamed(store))[-1]["response"]["error"]["message"] == "Gone."
+
+
+async def test_a_deleted_response_ends_its_stream_with_an_error(redis: ArqRedis, store: ResponseStore) -> None:
+    await store.create("k", running())
+    await journalled(redis, JOURNAL[:3])
+    assert await store.delete("k", running().id)
+    assert (await streamed(store))[-1]["type"] == "error"
+    assert not await store.delete("k", running().id)
+
+
+async def test_the_oldest_responses_are_evicted_with_their_journals(redis: ArqRedis, store: ResponseStore) -> None:
+    for number in (1, 2, 3):
+        await store.create("k", running(number))
+        await journalled(redis, JOURNAL, f"j{number}")
+        await ended(store, running(number), document())
+    left = {key.decode() for key in await redis.keys("*stored-response*")}
+    assert left == {
+        keys.stored_response_index("k"),
+        *(name("k", running(number).id) for name in (keys.stored_response, keys.kept_journal) for number in (2, 3)),
+    }
+    assert all([0 < await redis.pttl(key) <= TTL * 1000 for key in left])
+
+
+async def test_a_conversation_is_read_from_its_responses(redis: ArqRedis, store: ResponseStore) -> None:
+    first = StoredResponse(id=f"resp_{1:032x}", document=document(text="one"), input=b'[{"role":"user","content":"a"}]')
+    second = StoredResponse(
+        id=f"resp_{2:032x}",
+        document=document(text="two"),
+        input=b'[{"role":"user","content":"b"}]',
+        previous=first.id,
+    )
+    for record in (first, second):
+        assert await store.save("k", record, fulfils=OUTBOX)
+    await redis.pexpire(keys.stored_response("k", first.id), 5)
+    draft = Responses().draft(json.dumps({"model": "m", "input": "c", "previous_response_id": second.id}).encode())
+    messages = draft.request(await history_of(store, "k", draft), store=True).messages
+    assert [message.content for message in messages] == ["a", "one", "b", "two", "c"]
+    assert await redis.pttl(keys.stored_response("k", first.id)) > 1000
+    with pytest.raises(RequestRefused, match="not found"):
+        await history_of(store, "another", draft)
+
+
+async def test_unreadable_records_are_not_found(redis: ArqRedis, store: ResponseStore) -> None:
+    record = running()
+    for fields in ({"document": "{", "input": "[]"}, {"document": "", "input": "[]", "job": "j"}, {"input": "[]"}):
+        await redis.delete(keys.stored_response("k", record.id))
+        await awaitable(redis.hset(keys.stored_response("k", record.id), mapping=fields))
+        assert await store.get("k", record.id) is None
+    await redis.delete(keys.stored_response("k", record.id))
+    await redis.set(keys.stored_response("k", record.id), "x")
+    assert await store.get("k", record.id) is None
+    assert await store.get("k", "resp_1") is None

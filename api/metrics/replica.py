@@ -58,9 +58,11 @@ class RequestMetrics:
             self._migrations.labels(model, cause if cause in _CAUSES else "unknown").inc()
         if not timed:
             return
-        self._duration.labels(model).observe(time.monotonic() - usage.began)
+        # By this name, logs and the fleet view know the request.
+        exemplar = {"job": usage.stream.jobs[0].partition(":")[0][:64]} if usage.stream is not None else None
+        self._duration.labels(model).observe(time.monotonic() - usage.began, exemplar)
         if usage.first_token is not None:
-            self._first_token.labels(model).observe(usage.first_token - usage.began)
+            self._first_token.labels(model).observe(usage.first_token - usage.began, exemplar)
             self._first_token_times.record(model, usage.first_token - usage.began)
         for metric, seconds in (
             (self._queue_wait, usage.queue_wait),
@@ -68,7 +70,7 @@ class RequestMetrics:
             (self._prefill, usage.prefill_seconds),
         ):
             if seconds is not None:
-                metric.labels(model).observe(seconds)
+                metric.labels(model).observe(seconds, exemplar)
 
     def refused(self, kind: ProblemKind) -> None:
         """Count an error response."""

@@ -75,12 +75,15 @@ async def test_the_page_has_what_the_catalogue_declares_and_no_more(parts: Conte
             assert own <= set(described[name].labels)
 
 
-async def test_clients_that_accept_openmetrics_get_it(parts: Context) -> None:
+async def test_clients_that_accept_openmetrics_get_it_with_the_jobs_of_recent_requests(parts: Context) -> None:
+    parts.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=1), queued=0.0), timed=True)
     page, content_type = parts.metrics.page("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert content_type.startswith("application/openmetrics-text")
     families = openmetrics.text_string_to_metric_families(page.decode())  # type: ignore[no-untyped-call]
-    names = {family.name for family in families}
-    assert names >= {"vinoqueue_requests", "vinoqueue_inter_token_latency_seconds"}
+    found = {family.name: family for family in families}
+    assert found.keys() >= {"vinoqueue_requests", "vinoqueue_inter_token_latency_seconds"}
+    exemplars = [one.exemplar for one in found["vinoqueue_queue_wait_seconds"].samples if one.exemplar]
+    assert [one.labels for one in exemplars] == [{"job": "a"}]
     assert parts.metrics.page()[1].startswith("text/plain")
 
 

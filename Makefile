@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install run test coverage bench faults check format docs screenshots lock clean
+.PHONY: help install run test coverage bench faults check format docs site screenshots lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -59,7 +59,11 @@ format: $(VENV)/.dev ## format the code
 docs: $(VENV)/.dev ## write the parts of the documentation that come from the code
 	@$(BIN)/python -m cli.settings_table docs/settings.md compose.yaml
 	@$(BIN)/python -m cli.metrics_table docs/metrics.md
+	@$(BIN)/python -m cli.http_table docs/http-api.md
 	@$(BIN)/python -m tests.compatibility
+
+site: $(VENV)/.dev ## build the documentation site in build/site; fails at a broken link
+	@$(BIN)/zensical build --clean --strict
 
 screenshots: $(VENV)/.dev ## take the pictures of the web page in docs/images; needs Chromium
 	@$(BIN)/python -m tests.browser.screenshots

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from api.metrics.catalogue import CATALOGUE, Description
+from cli.generated import replaced
 from cli.options import flag
 
 BEGIN = "<!-- metrics: generated -->\n"
@@ -18,11 +19,7 @@ def inserted(text: str) -> str:
 
     Raises :class:`ValueError` when the markers are missing.
     """
-    head, found_begin, rest = text.partition(BEGIN)
-    _, found_end, tail = rest.partition(END)
-    if not found_begin or not found_end:
-        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}")
-    return f"{head}{BEGIN}{table()}{END}{tail}"
+    return replaced(text, BEGIN, END, table())
 
 
 def table() -> str:

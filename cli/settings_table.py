@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from cli.generated import replaced
 from cli.options import COMPUTED, file_variable, flag, variable
 from shared.runtime.settings import (
     RENAMED,
@@ -127,11 +128,7 @@ def inserted_into_compose(text: str) -> str:
 
     Raises :class:`ValueError` when the markers are missing.
     """
-    head, found_begin, rest = text.partition(COMPOSE_BEGIN)
-    _, found_end, tail = rest.partition(COMPOSE_END)
-    if not found_begin or not found_end:
-        raise ValueError(f"the page needs the lines {COMPOSE_BEGIN!r} and {COMPOSE_END!r}")
-    return f"{head}{COMPOSE_BEGIN}{passed_on()}\n{COMPOSE_END}{tail}"
+    return replaced(text, COMPOSE_BEGIN, COMPOSE_END, passed_on() + "\n")
 
 
 def _default(kind: type[Settings], name: str) -> str:

@@ -21,6 +21,7 @@ from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
 from tests.support.pictures import HELD_OUT, easy_question, png
 from tests.support.sdk_types import conversation
+from tests.support.tutorials import Block, blocks, run
 
 MODEL = Path(__file__).parents[1] / "models" / "qwen2-vl-shapes"
 COUNTED = ", ".join(map(str, range(1, 21))) + "."
@@ -148,3 +149,9 @@ def test_langchain(shapes: Fleet, file: Path, streamed: bool) -> None:
         assert "".join(str(chunk.text) for chunk in client.stream([message])) == ASKED.answer
     else:
         assert client.invoke([message]).text == ASKED.answer
+
+
+def test_the_tutorial(shapes: Fleet, file: Path) -> None:
+    for block in blocks("images"):
+        question = Block(block.language, block.code.replace("What colour is the background?", ASKED.text))
+        assert run(question, shapes, file.parent) == f"{ASKED.answer}\n"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -10,6 +11,7 @@ from api.context import Context
 from api.dialects.azure.parse import SERVED as AZURE
 from api.dialects.ovms.fields import CHAT as MODEL_SERVER
 from api.openapi import BODIES, document
+from cli.http_table import inserted
 from shared.runtime.settings import ApiSettings
 
 DOCUMENT = json.loads(document())
@@ -62,3 +64,8 @@ def test_schemas_of_the_same_name_are_kept_apart() -> None:
         for name, schema in inner.items():
             found = schemas.get(f"{owner}{name}", schemas[name])
             assert (found["type"], found["properties"].keys()) == (schema["type"], schema["properties"].keys())
+
+
+def test_the_page_of_the_http_api_is_current() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
+    assert inserted(page) == page, "run 'make docs'"

@@ -1,0 +1,44 @@
+"""The table of docs/http-api.md, generated from the OpenAPI document.
+
+``python -m cli.http_table docs/http-api.md`` writes it.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from api.openapi import document
+from cli.generated import replaced
+
+BEGIN = "<!-- operations: generated -->\n"
+END = "<!-- /operations -->\n"
+
+
+def inserted(text: str) -> str:
+    """``text`` of the page with the current table between its markers.
+
+    Raises :class:`ValueError` when the markers are missing.
+    """
+    return replaced(text, BEGIN, END, table())
+
+
+def table() -> str:
+    """The table of all operations."""
+    paths: dict[str, dict[str, Any]] = msgspec.json.decode(document())["paths"]
+    rows = [row for path, operations in paths.items() for row in _rows(path, operations)]
+    return "\n".join(["| Operation | What it does | Responses |", "|---|---|---|", *rows]) + "\n"
+
+
+def _rows(path: str, operations: dict[str, Any]) -> Iterator[str]:
+    for method, operation in operations.items():
+        if "summary" in operation:
+            statuses = ", ".join(sorted(operation["responses"]))
+            yield f"| `{method.upper()} {path}` | {operation['summary'].rstrip('.')} | {statuses} |"
+
+
+if __name__ == "__main__":
+    for page in map(Path, sys.argv[1:]):
+        page.write_text(inserted(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,52 @@
+"""Runs the code of a tutorial in docs/tutorials against a fleet."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from shared.runtime.processes import module_command
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import Fleet
+
+FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
+_BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_COMMANDS = ("curl ", ".venv/bin/vinoqueue chat ", ".venv/bin/vinoqueue batch ")
+"""Beginnings of the shell commands that need nothing but the service."""
+
+
+class Block(NamedTuple):
+    """A code block, as it is written."""
+
+    language: str
+    code: str
+
+    @property
+    def runnable(self) -> bool:
+        """Whether it can be run: all Python can, and shell commands that only use the service."""
+        lines = re.sub(r"\\\n *|\n +", " ", self.code).splitlines()
+        return self.language == "python" or all(line.startswith(_COMMANDS) for line in lines)
+
+
+def blocks(name: str) -> Iterator[Block]:
+    """Yield the code blocks of the tutorial ``name`` that can be run."""
+    text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    yield from (block for block in (Block(*found) for found in _BLOCK.findall(text)) if block.runnable)
+
+
+def run(block: Block, fleet: Fleet, folder: Path) -> str:
+    """Run a block in ``folder``; return what it prints. Fails if it fails."""
+    url = f"http://127.0.0.1:{fleet.port}"
+    code = block.code.replace("http://127.0.0.1:8000", url)
+    vinoqueue = " ".join(module_command("cli.main"))
+    code = code.replace(".venv/bin/vinoqueue", vinoqueue)
+    command = [sys.executable, "-c", code] if block.language == "python" else ["sh", "-ec", code]
+    environment = {**os.environ, "OPENAI_BASE_URL": f"{url}/v1", "PYTHONPATH": str(FOLDER.parents[1])}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert done.returncode == 0, f"{block.code}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

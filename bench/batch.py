@@ -6,6 +6,8 @@ without one.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
 from tests.support.batches import ended, submit
 from tests.support.eventually import wait_until
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import Fleet
 from worker.engine.options import EngineOptions
 from worker.model.local import resolve
 
@@ -41,12 +43,12 @@ def run(folder: Path, *, runs: int = 3, pairs: int = 20, waves: int = WAVES) -> 
     """Measure, print the tables, and return the result."""
     rates, first = [], []
     for reserve in RESERVES:
-        with fleet(folder / f"reserve-{reserve}") as running:
+        with _fleet(folder / f"reserve-{reserve}") as running:
             running.worker("--max-batch", str(SLOTS), "--batch-reserve", reserve)
             running.api()
             rates.append({"--batch-reserve": reserve} | _rates(running, runs, waves * SLOTS))
     for pause in PAUSES:
-        with fleet(folder / f"pause-{pause}") as running:
+        with _fleet(folder / f"pause-{pause}") as running:
             running.worker("--max-batch", str(SLOTS), "--batch-pause", pause)
             running.api()
             first.append({"--batch-pause": pause} | _first_tokens(running, runs, pairs))
@@ -54,6 +56,15 @@ def run(folder: Path, *, runs: int = 3, pairs: int = 20, waves: int = WAVES) -> 
     print(table(f"first token of other requests: {runs} turns of {pairs} requests with and without a batch", first))
     save("batch", {"rates": rates, "first": first})
     return {"rates": rates, "first": first}
+
+
+@contextmanager
+def _fleet(folder: Path) -> Iterator[Fleet]:
+    running = Fleet(folder, local=True)
+    try:
+        yield running
+    finally:
+        running.stop()
 
 
 def _rates(running: Fleet, runs: int, lines: int) -> dict[str, object]:

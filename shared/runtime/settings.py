@@ -165,9 +165,10 @@ class ApiSettings(Settings):
     request_timeout: PositiveFloat = Field(
         600.0, description="Maximum duration of a request in seconds; longer requests end with an error."
     )
-    store_ttl: PositiveFloat = Field(86_400.0, description="Retention of completions with 'store: true', in seconds.")
+    store_ttl: PositiveFloat = Field(86_400.0, description="Retention of stored completions and responses, in seconds.")
     store_limit: PositiveInt = Field(
-        1000, description="Maximum number of stored completions per API key; the oldest are dropped."
+        1000,
+        description="Maximum number of stored completions, and of stored responses, per API key; the oldest go.",
     )
     files_dir: str = Field(
         "",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 
-from api.dialects.anthropic import Anthropic
+from api.dialects.anthropic import VERSION_HEADER, Anthropic
 from api.dialects.azure import Azure
 from api.dialects.interface import Dialect, Lookup
 from api.dialects.openai import OpenAI
@@ -16,6 +16,8 @@ _OPENAI_COMPLETIONS = OpenAICompletions()
 _MODEL_SERVER = ModelServer()
 _MODEL_SERVER_COMPLETIONS = ModelServerCompletions()
 _MESSAGES = "/v1/messages"
+_MODELS = "/v1/models"
+"""OpenAI's and Anthropic's: only Anthropic's clients name a version of the API."""
 _RESPONSES = "/v1/responses"
 _AZURE_ROOTS = ("chat", "info", "models")
 
@@ -42,7 +44,7 @@ def dialect_of(
         return Azure(query, headers, serving, own_name)
     if path == "/v1/completions":
         return _OPENAI_COMPLETIONS
-    if path.startswith(_MESSAGES):
+    if path.startswith(_MESSAGES) or (path.startswith(_MODELS) and headers.get(VERSION_HEADER) is not None):
         return Anthropic(headers, request_id)
     if path.startswith(_RESPONSES):
         return Responses()

@@ -1,10 +1,13 @@
 """Routes for the models that workers serve."""
 
-from quart import Blueprint, Response
+from quart import Blueprint, Response, request
 
 from api.access import may_use, visible_models
 from api.context import context
-from api.dialects.openai.models import render_model, render_models
+from api.dialects.anthropic import Anthropic
+from api.dialects.anthropic import models as anthropic
+from api.dialects.openai import models as openai
+from api.http_exchange import current_exchange
 from shared.protocol.errors import ProblemKind, refuse
 
 blueprint = Blueprint("models", __name__)
@@ -14,8 +17,13 @@ blueprint = Blueprint("models", __name__)
 @blueprint.get("/v3/models")
 async def list_models() -> Response:
     """List models."""
-    models = visible_models()
-    return Response(render_models(list(models.values())), content_type="application/json")
+    models = list(visible_models().values())
+    if isinstance(current_exchange().dialect, Anthropic):
+        lifecycles = request.args.getlist("lifecycle") + request.args.getlist("lifecycle[]")
+        body = anthropic.render_models(models, request.args, lifecycles)
+    else:
+        body = openai.render_models(models)
+    return Response(body, content_type="application/json")
 
 
 @blueprint.get("/v1/models/<path:name>")
@@ -29,4 +37,6 @@ async def get_model(name: str) -> Response:
     if model is None:
         message = f"The model `{name}` does not exist or you do not have access to it."
         raise refuse(ProblemKind.MODEL_NOT_FOUND, message)
-    return Response(render_model(model), content_type="application/json")
+    is_anthropic = isinstance(current_exchange().dialect, Anthropic)
+    body = anthropic.render_model(model) if is_anthropic else openai.render_model(model)
+    return Response(body, content_type="application/json")

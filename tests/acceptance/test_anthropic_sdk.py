@@ -101,3 +101,11 @@ def test_errors_have_the_references_types(client: anthropic.Anthropic) -> None:
     assert refusal.value.request_id is not None
     with pytest.raises(anthropic.BadRequestError, match="maximum context length"):
         client.messages.create(model=MODEL, max_tokens=5, messages=[{"role": "user", "content": "word " * 20_000}])
+
+
+def test_models_are_listed_in_its_form(client: anthropic.Anthropic) -> None:
+    (model,) = client.models.list(limit=5)
+    assert (model.type, model.id, model.lifecycle, model.max_input_tokens) == ("model", MODEL, "active", 8192)
+    assert client.models.retrieve(MODEL) == model
+    with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
+        client.models.retrieve("none")

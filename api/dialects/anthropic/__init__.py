@@ -9,7 +9,7 @@ from api.dialects.interface import ErrorReply, Lookup
 from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.request import ChatRequest
 
-__all__ = ["Anthropic"]
+__all__ = ["VERSION_HEADER", "VERSION_PATTERN", "Anthropic"]
 
 VERSION_HEADER = "anthropic-version"
 VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"

@@ -10,12 +10,14 @@ from anthropic.types import MessageCreateParams, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from api.dialects.anthropic import Anthropic
+from api.dialects.anthropic.models import render_models
 from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.anthropic.schema import MAX_STOP_SEQUENCES, MessagesRequest
 from api.dialects.anthropic.unserved import NOT_SERVED
 from api.dialects.interface import Call, Choice, Usage
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import FinishReason
+from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tokenization, Tool, ToolCall
 from tests.support.sdk_types import checked
 
@@ -359,3 +361,40 @@ def test_a_whole_message() -> None:
         {"type": "tool_use", "id": "c2", "name": "g", "input": {}},
     ]
     assert (message.usage.input_tokens, message.usage.output_tokens) == (6, 5)
+
+
+def models_page(query: dict[str, str], *lifecycles: str) -> tuple[list[str], bool]:
+    """The names and ``has_more`` of a page of five models."""
+    known = [ModelInfo(name=name, created=1_700_000_000, context_length=8192) for name in "abcde"]
+    page = json.loads(render_models(known, query, lifecycles))
+    names = [model["id"] for model in page["data"]]
+    assert (page["first_id"], page["last_id"]) == ((names[0], names[-1]) if names else (None, None))
+    return names, page["has_more"]
+
+
+@pytest.mark.parametrize(
+    ("query", "names", "more"),
+    [
+        ({}, "abcde", False),
+        ({"limit": "2"}, "ab", True),
+        ({"limit": "2", "after_id": "b"}, "cd", True),
+        ({"limit": "2", "after_id": "c"}, "de", False),
+        ({"limit": "2", "before_id": "d"}, "bc", True),
+        ({"limit": "9", "before_id": "d"}, "abc", False),
+        ({"after_id": "a", "before_id": "e", "limit": "2"}, "bc", True),
+    ],
+)
+def test_models_come_in_pages(query: dict[str, str], names: str, more: bool) -> None:
+    assert models_page(query) == ([*names], more)
+
+
+def test_all_models_are_active() -> None:
+    assert models_page({}, "active", "retired") == ([*"abcde"], False)
+    assert models_page({}, "retired") == ([], False)
+
+
+@pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "many"}, {"after_id": "f"}, {"before_id": "f"}])
+def test_a_wrong_query_of_models_is_named(query: dict[str, str]) -> None:
+    with pytest.raises(RequestRefused) as refusal:
+        models_page(query)
+    assert refusal.value.problem.param == next(iter(query))

@@ -1,0 +1,78 @@
+"""Response bodies of ``/v1/models`` and ``/v1/models/{id}`` for Anthropic's clients."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field
+
+from api.dialects.openai.fields import Strict
+from api.dialects.openai.validation import validate
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.registry import ModelInfo
+
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+
+
+class _Query(Strict):
+    """Query of a list of models."""
+
+    after_id: str | None = None
+    before_id: str | None = None
+    limit: Annotated[int, Field(ge=1, le=1000)] = 20
+
+
+def render_model(model: ModelInfo) -> bytes:
+    """Encode one model as JSON."""
+    return msgspec.json.encode(_model_object(model))
+
+
+def render_models(models: Sequence[ModelInfo], query: Mapping[str, str], lifecycles: Sequence[str]) -> bytes:
+    """Encode a page of ``models`` as JSON, in the given order. All models are active.
+
+    ``lifecycles`` are those that the client wants to see; empty for the usual ones. Raises :class:`RequestRefused`
+    for an invalid query, and if there is no model that it names as a cursor.
+    """
+    value: dict[str, Any] = {name: query[name] for name in ("after_id", "before_id", "limit") if name in query}
+    if _NUMBER.fullmatch(value.get("limit", "")):
+        value["limit"] = int(value["limit"])
+    wanted = validate(_Query, value)
+    if lifecycles and "active" not in lifecycles:
+        models = ()
+    names = [model.name for model in models]
+    start, end = 0, len(names)
+    if wanted.after_id is not None:
+        start = _place(names, wanted.after_id, "after_id") + 1
+    if wanted.before_id is not None:
+        end = _place(names, wanted.before_id, "before_id")
+        start = max(start, end - wanted.limit) if wanted.after_id is None else start
+    page = models[start : min(end, start + wanted.limit)]
+    more = start > 0 if wanted.before_id is not None and wanted.after_id is None else start + len(page) < end
+    return msgspec.json.encode(
+        {
+            "data": [_model_object(model) for model in page],
+            "first_id": page[0].name if page else None,
+            "last_id": page[-1].name if page else None,
+            "has_more": more,
+        }
+    )
+
+
+def _place(names: Sequence[str], name: str, param: str) -> int:
+    if name not in names:
+        raise refuse(ProblemKind.INVALID, f"no model is called '{name[:64]}'", param=param)
+    return names.index(name)
+
+
+def _model_object(model: ModelInfo) -> dict[str, object]:
+    return {
+        "type": "model",
+        "id": model.name,
+        "display_name": model.name,
+        "created_at": datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z"),
+        "lifecycle": "active",
+        "max_input_tokens": model.context_length,
+        "max_tokens": model.context_length,
+    }

@@ -16,8 +16,9 @@ PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python3
 
 SOURCES := api worker shared cli bench tests requirements
 INSTALL := $(BIN)/python requirements/install.py
-# tests/conftest.py decides on the order of files.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# One process more than CPUs, because many tests wait. tests/conftest.py decides on the order of files.
+PROCESSES := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 LOCKED := --require-hashes --only-binary=:all: --requirement requirements/
 
 help: ## list the targets

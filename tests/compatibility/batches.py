@@ -185,7 +185,7 @@ FILES = Interface(
 
 BATCHES = Interface(
     title="OpenAI: batches",
-    route="/v1/batches",
+    route="POST /v1/batches",
     about="The body of a new batch, and the query of the list. See [batches.md](batches.md).",
     dialect=lambda query, _: _Batches(query),
     plain={"input_file_id": "file-1", "endpoint": _CHAT, "completion_window": "24h"},

@@ -2,9 +2,11 @@
 
 import os
 import pty
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,13 @@ def once(running: Fleet, *arguments: str, stdin: str = "") -> subprocess.Complet
     return subprocess.run(command(running, *arguments), input=stdin, capture_output=True, text=True, check=False)
 
 
+def _take_terminal() -> None:
+    """Make standard input the terminal of this session, whose processes Ctrl-C then reaches."""
+    os.close(os.open(os.ttyname(0), os.O_RDWR))
+    # The tests may run in the background of a shell, which ignores the signal.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """The command in a terminal: what is typed, and what is shown."""
 
@@ -43,9 +52,8 @@ class Terminal:
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
-            # Ctrl-C reaches the processes of a session whose terminal this is.
             start_new_session=True,
-            preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
+            preexec_fn=_take_terminal,
             env={**os.environ, "TERM": "dumb"},
         )
         os.close(terminal)
@@ -72,6 +80,12 @@ class Terminal:
         """Wait for the end of the command; return its exit code."""
         return self._process.wait(PATIENCE)
 
+    def close(self) -> None:
+        """End the command, if it has not ended."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._controller)
+
 
 def test_one_answer(running: Fleet) -> None:
     done = once(running, "[[say hello there]]")
@@ -86,7 +100,11 @@ def test_errors_are_those_of_the_api(running: Fleet) -> None:
 
 
 def test_an_answer_is_stopped_and_the_chat_goes_on(running: Fleet) -> None:
-    terminal = Terminal(running)
+    with closing(Terminal(running)) as terminal:
+        _stop_an_answer(running, terminal)
+
+
+def _stop_an_answer(running: Fleet, terminal: Terminal) -> None:
     terminal.until(">>> ")
     terminal.type("[[tokens 6000]]\n")
     running.until(lambda: running.workers()[0].get("used", 0) == 1, "the request to run")

@@ -75,11 +75,11 @@ def biased(kind: random.Random) -> tuple[tuple[int, float], ...]:
 
 
 def test_a_busy_batch_gets_the_log_probabilities_of_the_reference(bench: Bench, reference: Reference) -> None:
-    """50 requests of mixed kinds that arrive while others run, a third of them without any need of logits."""
+    """30 requests of mixed kinds that arrive while others run, a third of them without any need of logits."""
     kind = random.Random(18)
     wanted: list[Sequence] = []
     outputs: dict[int, list[Delta]] = {}
-    left = 50
+    left = 30
     while left or bench.engine.busy():
         while left and kind.random() < 0.4:
             left -= 1
@@ -99,7 +99,7 @@ def test_a_busy_batch_gets_the_log_probabilities_of_the_reference(bench: Bench, 
         for output in bench.engine.step():
             if output.delta is not None:
                 outputs.setdefault(output.number, []).append(output.delta)
-    assert len(wanted) > 20
+    assert len(wanted) > 10
     for sequence in wanted:
         check(bench, reference, sequence, outputs[sequence.number])
 

@@ -39,7 +39,7 @@ QUESTIONS = [
     "What is the largest ocean?",
     "Say hello in Spanish.",
 ]
-TOKENS = 20
+TOKENS = 16
 
 
 def chat(question: str) -> list[Any]:

@@ -118,7 +118,7 @@ def _constraint_of(constraint: Constraint) -> Constraint | None:
     return None
 
 
-@settings(max_examples=cases(25), deadline=None)
+@settings(max_examples=cases(15), deadline=None)
 @given(_constraints)
 def test_no_accepted_grammar_slows_down_its_neighbours(judge: _Judge, constraint: Constraint) -> None:
     held = _constraint_of(constraint)

@@ -5,21 +5,21 @@ wait for a feeder and the assembly of the result files. First tokens are measure
 without one.
 """
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import openai
-
 from bench.alone import EngineAlone
 from bench.load import chats
 from bench.prompts import distinct_prompts
 from bench.report import median_and_spread, ratios, save, table, with_spread
+from cli.api_client import ApiClient
+from cli.batch.client import Client
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import EngineSettings
-from tests.support.batches import ended, submit
 from tests.support.eventually import wait_until
 from tests.support.fleet import Fleet
 from worker.engine.options import EngineOptions
@@ -73,13 +73,12 @@ def _rates(running: Fleet, runs: int, lines: int) -> dict[str, object]:
         EngineSettings(max_batch=SLOTS), path=str(model.path), context_length=model.context_length
     )
     engine = EngineAlone(options)
-    client = running.client()
     alone, batches = [], []
     try:
         for turn in range(runs + 1):
             prompts = distinct_prompts(turn, lines)
             reference = engine.run(prompts, TOKENS, SLOTS)
-            rate = _rate(client, prompts, model.name)
+            rate = _rate(running, prompts, model.name)
             if turn:
                 alone.append(reference["tokens"] / reference["seconds"])
                 batches.append(rate)
@@ -88,18 +87,19 @@ def _rates(running: Fleet, runs: int, lines: int) -> dict[str, object]:
     return {"tokens/s": median_and_spread(batches)[0], "ratio to the engine alone": ratios(batches, alone)}
 
 
-def _rate(client: openai.OpenAI, prompts: list[str], model: str) -> float:
+def _rate(running: Fleet, prompts: list[str], model: str) -> float:
     """Return the tokens per second of one batch, between its first and its last commit."""
-    made = submit(client, (_line(str(at), model, prompt, TOKENS) for at, prompt in enumerate(prompts)))
+    client = _client(running)
+    batch_id = _submit(running, prompts, model, TOKENS)
     seen: list[tuple[float, int]] = []
 
     def over() -> bool:
-        batch = client.batches.retrieve(made.id)
-        tokens = batch.usage.output_tokens if batch.usage is not None else 0
+        batch = client.get(batch_id)
+        tokens = batch["usage"]["output_tokens"] if batch.get("usage") else 0
         if tokens and (not seen or tokens > seen[-1][1]):
             seen.append((time.perf_counter(), tokens))
         time.sleep(_LOOK)
-        return batch.status == "completed"
+        return bool(batch["status"] == "completed")
 
     wait_until(over, "the batch to end")
     (began, before), (end, after) = seen[0], seen[-1]
@@ -108,22 +108,36 @@ def _rate(client: openai.OpenAI, prompts: list[str], model: str) -> float:
 
 def _first_tokens(running: Fleet, runs: int, pairs: int) -> dict[str, object]:
     """Compare first tokens with and without a batch."""
-    client, model = running.client(), resolve("default").name
+    client, model = _client(running), resolve("default").name
     without, beside = [], []
     for turn in range(runs):
         without.append(_median_first(running.port, model, 1000 + 2 * turn, pairs))
         prompts = distinct_prompts(5000 + 2 * turn, 2000)
-        made = submit(client, (_line(str(at), model, prompt, 4 * TOKENS) for at, prompt in enumerate(prompts)))
+        batch_id = _submit(running, prompts, model, 4 * TOKENS)
         wait_until(lambda: _full(running), "the batch to fill the worker")
         _median_first(running.port, model, 3000 + turn, pairs)  # from here on, there are other requests
         beside.append(_median_first(running.port, model, 1001 + 2 * turn, pairs))
-        client.batches.cancel(made.id)
-        ended(client, made)
+        client.cancel(batch_id)
+        wait_until(lambda batch_id=batch_id: client.get(batch_id)["status"] == "cancelled", "the batch to be cancelled")  # type: ignore[misc]
     return {
         "without a batch, ms": with_spread(without),
         "with a batch, ms": with_spread(beside),
         "ratio": ratios(beside, without),
     }
+
+
+def _client(running: Fleet) -> Client:
+    return Client(ApiClient(f"http://127.0.0.1:{running.port}", ""))
+
+
+def _submit(running: Fleet, prompts: list[str], model: str, tokens: int) -> str:
+    """Create a batch with one line for each prompt; return its id."""
+    file = running.folder / "batch.jsonl"
+    lines = (_line(str(at), model, prompt, tokens) for at, prompt in enumerate(prompts))
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    client = _client(running)
+    made = client.create(client.upload(file, lambda _: None), "/v1/chat/completions", {})
+    return str(made["id"])
 
 
 def _full(running: Fleet) -> bool:

@@ -1,14 +1,19 @@
 """The bench's parts and curves. What its measuring parts compute is in test_bench_measuring.py."""
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import bench as benchmarks
 from bench.curves import overhead, peers, scale
 from bench.main import PARTS
 from cli.bench import PARTS as NAMED
 from cli.bench import bench
+
+TEST_TOOLS = ("anthropic", "fakeredis", "hypothesis", "openai", "pytest")
 
 
 def test_the_command_names_every_part() -> None:
@@ -56,3 +61,16 @@ def test_scale_has_a_line_for_each_number_of_replicas_and_one_ideal() -> None:
         ("1 API replica", [1.0, 8.0], [630.0, 4900.0]),
         ("2 API replicas", [8.0], [5000.0]),
     ]
+
+
+def test_benchmarks_need_no_test_tools() -> None:
+    """`make bench` installs none."""
+    files = Path(benchmarks.__file__).parent.glob("[a-z]*.py")
+    # The evaluation runs in an environment of its own.
+    names = sorted(f"bench.{file.stem}" for file in files if file.stem != "evaluation")
+    code = (
+        f"import importlib, sys; sys.modules |= dict.fromkeys({TEST_TOOLS!r})\n"
+        f"for name in {names!r}: importlib.import_module(name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

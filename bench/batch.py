@@ -132,7 +132,7 @@ def _client(running: Fleet) -> Client:
 
 def _submit(running: Fleet, prompts: list[str], model: str, tokens: int) -> str:
     """Create a batch with one line for each prompt; return its id."""
-    file = running.folder / "batch.jsonl"
+    file = running.folder / "batch"
     lines = (_line(str(at), model, prompt, tokens) for at, prompt in enumerate(prompts))
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     client = _client(running)

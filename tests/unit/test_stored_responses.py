@@ -167,11 +167,11 @@ async def test_a_conversation_is_read_from_its_responses(redis: ArqRedis, store:
     )
     for record in (first, second):
         assert await store.save("k", record, fulfils=OUTBOX)
-    await redis.pexpire(keys.stored_response("k", first.id), 5)
+    await redis.pexpire(keys.stored_response("k", first.id), int(TTL * 500))
     draft = Responses().draft(json.dumps({"model": "m", "input": "c", "previous_response_id": second.id}).encode())
     messages = draft.request(await history_of(store, "k", draft), store=True).messages
     assert [message.content for message in messages] == ["a", "one", "b", "two", "c"]
-    assert await redis.pttl(keys.stored_response("k", first.id)) > 1000
+    assert await redis.pttl(keys.stored_response("k", first.id)) > TTL * 500
     with pytest.raises(RequestRefused, match="not found"):
         await history_of(store, "another", draft)
 

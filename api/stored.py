@@ -1,8 +1,7 @@
 """Stored completions (``store: true``), kept in the store with a TTL."""
 
 import logging
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -10,9 +9,10 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError, ResponseError
 
-from shared.protocol.errors import store_unavailable
+from api.paging import read_page
+from api.store_errors import store_errors
 from shared.redis import keys
-from shared.redis.records import UNREADABLE, is_wrong_type, readable_names, report_unreadable
+from shared.redis.records import UNREADABLE, is_wrong_type, report_unreadable
 from shared.redis.scripts import Script
 
 logger = logging.getLogger(__name__)
@@ -120,22 +120,20 @@ class CompletionStore:
                 # Replaced when the next completion is stored.
                 report_unreadable(index, ValueError(f"its type is {kind.decode()}"))
                 return [], False
-            start = 0
-            if wanted.after is not None:
-                rank = self._redis.zrevrank if wanted.newest_first else self._redis.zrank
-                place = await rank(index, wanted.after)
-                if place is None:
-                    return None
-                start = place + 1
-            found: list[str] = []
-            while len(found) <= wanted.limit:
-                names = await self._redis.zrange(index, start, start + _SCAN - 1, desc=wanted.newest_first)
-                if not names:
-                    break
-                start += len(names)
-                found += await self._matching(owner, readable_names(index, names), wanted)
-            page = [await self.get(owner, name) for name in found[: wanted.limit]]
-        return [completion for completion in page if completion is not None], len(found) > wanted.limit
+            found = await read_page(
+                self._redis,
+                index,
+                lambda names: self._matching(owner, names, wanted),
+                after=wanted.after,
+                limit=wanted.limit,
+                scan=_SCAN,
+                newest_first=wanted.newest_first,
+            )
+            if found is None:
+                return None
+            names, more = found
+            page = [await self.get(owner, name) for name in names]
+        return [completion for completion in page if completion is not None], more
 
     async def _matching(self, owner: str, names: list[str], wanted: Selection) -> list[str]:
         async with self._redis.pipeline(transaction=False) as pipe:
@@ -178,12 +176,3 @@ def _decode(key: str, completion_id: str, fields: Mapping[bytes, bytes]) -> Stor
     except UNREADABLE as error:
         report_unreadable(key, error)
         return None
-
-
-@asynccontextmanager
-async def store_errors() -> AsyncIterator[None]:
-    """Raise :class:`RequestRefused` when the store is unreachable."""
-    try:
-        yield
-    except (RedisError, OSError) as error:
-        raise store_unavailable() from error

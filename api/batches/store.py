@@ -5,9 +5,7 @@ which refuses replicas whose claim is not the newest and records based on an old
 that was suspended, or whose store has lost its last second in a crash, can therefore not write over what came after.
 """
 
-import logging
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -16,13 +14,12 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from api.batches.record import Batch, is_batch_id
-from shared.protocol.errors import store_unavailable
+from api.paging import read_page
+from api.store_errors import store_errors
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import UNREADABLE, readable_names, report_unreadable
 from shared.redis.scripts import KeyType, Script
-
-logger = logging.getLogger(__name__)
 
 LEASE = 6.0
 """Duration of a feeder's lease in seconds. Another replica takes over when it has expired."""
@@ -77,12 +74,12 @@ class BatchStore:
 
     async def now(self) -> float:
         """Return the store's time (Unix seconds)."""
-        async with _store_errors():
+        async with store_errors():
             return await store_time(self._redis)
 
     async def create(self, batch: Batch) -> None:
         """Add a batch. Raises :class:`TooManyBatches`."""
-        async with _store_errors():
+        async with store_errors():
             now = await store_time(self._redis)
             created = await self._create(
                 [keys.batch(batch.id), keys.batch_index(batch.owner), keys.UNFINISHED_BATCHES],
@@ -95,38 +92,26 @@ class BatchStore:
         """Return a batch of ``owner``, or ``None``."""
         if not is_batch_id(batch_id):
             return None
-        async with _store_errors():
+        async with store_errors():
             (found,) = await self._read([batch_id])
         return found if found is not None and found.owner == owner else None
 
     async def cancel(self, batch: Batch) -> None:
         """Ask the feeder of ``batch`` to cancel it."""
-        async with _store_errors():
+        async with store_errors():
             now = int(await store_time(self._redis))
             await self._redis.hsetnx(keys.batch(batch.id), "cancelling", str(now))  # type: ignore[misc]
 
     async def select(self, owner: str, *, after: str | None, limit: int) -> BatchPage | None:
         """Return a page of the batches of ``owner``, newest first; ``None`` if there is no batch ``after``."""
         index = keys.batch_index(owner)
-        async with _store_errors():
-            start = 0
-            if after is not None:
-                place = await self._redis.zrevrank(index, after)
-                if place is None:
-                    return None
-                start = place + 1
-            found: list[Batch] = []
-            while len(found) <= limit:
-                names = await self._redis.zrevrange(index, start, start + limit)
-                if not names:
-                    break
-                start += len(names)
-                found += [batch for batch in await self._read(readable_names(index, names)) if batch is not None]
-        return BatchPage(found[:limit], len(found) > limit)
+        async with store_errors():
+            page = await read_page(self._redis, index, self._readable, after=after, limit=limit, scan=limit + 1)
+        return BatchPage(*page) if page is not None else None
 
     async def known(self, batch_id: str) -> bool:
         """Return whether there is a batch with this id, whoever owns it."""
-        async with _store_errors():
+        async with store_errors():
             return bool(await self._redis.exists(keys.batch(batch_id)))
 
     async def unfinished(self) -> int:
@@ -140,7 +125,7 @@ class BatchStore:
         """
         found = readable_names(keys.UNFINISHED_BATCHES, await self._redis.zrange(keys.UNFINISHED_BATCHES, 0, limit - 1))
         names = sorted({*found, *also})
-        return [batch for batch in await self._read(names) if batch is not None] if names else []
+        return await self._readable(names) if names else []
 
     async def claim(self, most: int) -> list[BatchClaim]:
         """Claim up to ``most`` batches that no replica feeds."""
@@ -182,6 +167,9 @@ class BatchStore:
             raise Superseded
         return _time(cancelling[0])
 
+    async def _readable(self, names: Sequence[str]) -> list[Batch]:
+        return [batch for batch in await self._read(names) if batch is not None]
+
     async def _read(self, names: Sequence[str]) -> list[Batch | None]:
         async with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
@@ -222,11 +210,3 @@ def _decode(name: str, record: bytes | None) -> Batch | None:
 
 def _script(redis: Redis, name: str, types: Sequence[KeyType]) -> Script:
     return Script(redis, (files("api.batches") / f"{name}.lua").read_text(), types)
-
-
-@asynccontextmanager
-async def _store_errors() -> AsyncIterator[None]:
-    try:
-        yield
-    except (RedisError, OSError) as error:
-        raise store_unavailable() from error

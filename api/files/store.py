@@ -5,22 +5,20 @@ A record is added after its content is complete, and expires on its own. Content
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from api.files.folder import FilesFolder
 from api.files.record import FileRecord, is_file_id
 from api.files.storage import Storage
-from shared.protocol.errors import store_unavailable
+from api.paging import read_page
+from api.store_errors import store_errors
 from shared.redis import keys
 from shared.redis.clock import store_time
-from shared.redis.records import UNREADABLE, readable_names, report_unreadable
+from shared.redis.records import UNREADABLE, report_unreadable
 from shared.redis.scripts import Script
 
 _PAGE = 500
@@ -69,7 +67,7 @@ class FileStore:
 
     async def now(self) -> float:
         """Return the store's time (Unix seconds)."""
-        async with _store_errors():
+        async with store_errors():
             return await store_time(self._redis)
 
     async def add(self, record: FileRecord) -> None:
@@ -78,7 +76,7 @@ class FileStore:
         Results of batches have no limit of their own: each belongs to a batch.
         """
         limit = self._limit if record.purpose == "batch" else 2**53
-        async with _store_errors():
+        async with store_errors():
             now = await store_time(self._redis)
             ttl = max(1, int((record.expires - now) * 1000))
             added = await self._add(
@@ -92,7 +90,7 @@ class FileStore:
         """Return a file of ``owner``, or ``None``."""
         if not is_file_id(file_id):
             return None
-        async with _store_errors():
+        async with store_errors():
             found = _decode(file_id, await self._redis.get(keys.file(file_id)))
         return found if found is not None and found.owner == owner else None
 
@@ -107,7 +105,7 @@ class FileStore:
         if record is None:
             return False
         storage = await self.storage()
-        async with _store_errors():
+        async with store_errors():
             await self._redis.zrem(keys.file_index(owner), file_id)
             existed = bool(await self._redis.delete(keys.file(file_id)))
         await asyncio.to_thread(storage.remove, file_id)
@@ -116,7 +114,7 @@ class FileStore:
     async def needed(self, names: list[str]) -> list[bool]:
         """Return for each name in the storage whether there is a record of the file, or of the batch to whose results
         it belongs."""
-        async with _store_errors(), self._redis.pipeline(transaction=False) as pipe:
+        async with store_errors(), self._redis.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.exists(keys.batch(name.partition(".")[0]) if name.startswith("batch_") else keys.file(name))
             return [bool(found) for found in await pipe.execute()]
@@ -124,22 +122,17 @@ class FileStore:
     async def select(self, owner: str, wanted: FileSelection) -> FilePage | None:
         """Return a page of the files of ``owner``, ordered by age; ``None`` if there is no file ``after``."""
         index = keys.file_index(owner)
-        async with _store_errors():
-            start = 0
-            if wanted.after is not None:
-                rank = self._redis.zrevrank if wanted.newest_first else self._redis.zrank
-                place = await rank(index, wanted.after)
-                if place is None:
-                    return None
-                start = place + 1
-            found: list[FileRecord] = []
-            while len(found) <= wanted.limit:
-                names = await self._redis.zrange(index, start, start + _PAGE - 1, desc=wanted.newest_first)
-                if not names:
-                    break
-                start += len(names)
-                found += await self._readable(readable_names(index, names), wanted.purpose)
-        return FilePage(found[: wanted.limit], len(found) > wanted.limit)
+        async with store_errors():
+            page = await read_page(
+                self._redis,
+                index,
+                lambda names: self._readable(names, wanted.purpose),
+                after=wanted.after,
+                limit=wanted.limit,
+                scan=_PAGE,
+                newest_first=wanted.newest_first,
+            )
+        return FilePage(*page) if page is not None else None
 
     async def _readable(self, names: list[str], purpose: str | None) -> list[FileRecord]:
         values = await self._redis.mget([keys.file(name) for name in names]) if names else []
@@ -155,11 +148,3 @@ def _decode(file_id: str, value: bytes | None) -> FileRecord | None:
     except UNREADABLE as error:
         report_unreadable(keys.file(file_id), error)
         return None
-
-
-@asynccontextmanager
-async def _store_errors() -> AsyncIterator[None]:
-    try:
-        yield
-    except (RedisError, OSError) as error:
-        raise store_unavailable() from error

@@ -9,7 +9,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError, ResponseError
 
 from api.responses.record import StoredResponse, from_fields, is_response_id, to_fields
-from api.stored import store_errors
+from api.store_errors import store_errors
 from shared.redis import keys
 from shared.redis.records import UNREADABLE, is_wrong_type, report_unreadable
 from shared.redis.scripts import Script

@@ -10,6 +10,7 @@ from quart.wrappers.request import Body
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest
 from shared.runtime.settings import ApiSettings
 
 _MOST_BUFFERED = 512 * 1024
@@ -106,6 +107,15 @@ async def media_body(request: Request, settings: ApiSettings, large: asyncio.Sem
             raise refuse(ProblemKind.TIMEOUT, "The request body was received too slowly.") from error
         request.body = _READ
         yield b"".join(parts)
+
+
+def check_body_size(size: int, request: ChatRequest, limit: int) -> None:
+    """Raise :class:`RequestRefused` if the body of ``request`` may not have ``size`` bytes.
+
+    Beyond ``limit``, a body must have images, and must not be stored: what is stored is kept for long.
+    """
+    if size > limit and (request.store or not request.images):
+        raise body_too_large(limit)
 
 
 def body_too_large(limit: int) -> RequestRefused:

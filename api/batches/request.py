@@ -14,6 +14,7 @@ from api.batches.endpoints import DIALECTS
 from api.batches.input import read_line
 from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
+from api.bodies import check_body_size
 from api.chat_exchange import ChatExchange
 from api.context import Context
 from api.dialects.interface import Dialect
@@ -111,10 +112,7 @@ def _parse(parts: Context, dialect: Dialect, body: bytes) -> ChatRequest:
         if wanted:
             message = f"Unsupported value: batches do not support '{field}'."
             raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_value")
-    if len(body) > settings.max_body and (request.store or not request.images):
-        raise refuse(
-            ProblemKind.TOO_LARGE, f"The request body is larger than the maximum of {settings.max_body} bytes."
-        )
+    check_body_size(len(body), request, settings.max_body)
     check_size(request, settings.max_choices)
     # Only chat completions are stored: other results are in the result files alone.
     return msgspec.structs.replace(request, tier="batch", store=request.store and isinstance(dialect, OpenAI))
@@ -128,7 +126,7 @@ def _unlimited(parts: Context, owner: str) -> ApiKey | None:
     if not owner:
         return None
     key = parts.keyring.named(owner)
-    if key is None or key.revoked is not None or (key.expires is not None and key.expires <= time.time()):
+    if key is None or not key.is_valid(time.time()):
         raise refuse(ProblemKind.UNAUTHORIZED, "The API key of this batch is no longer valid.")
     return msgspec.structs.replace(
         key, requests_per_minute=None, tokens_per_minute=None, concurrency=None, queue_timeout=None

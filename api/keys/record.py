@@ -48,9 +48,13 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         """Whether the key has any rate limit."""
         return (self.requests_per_minute or self.tokens_per_minute or self.concurrency) is not None
 
+    def is_valid(self, now: float) -> bool:
+        """Return whether the key is neither revoked nor expired at ``now``."""
+        return self.revoked is None and (self.expires is None or self.expires > now)
+
     def opens(self, secret_digest: str, now: float) -> bool:
         """Return whether a secret with this digest is valid for the key at ``now``."""
-        if self.revoked is not None or (self.expires is not None and self.expires <= now):
+        if not self.is_valid(now):
             return False
         if matches(secret_digest, self.digest):
             return True

@@ -6,7 +6,7 @@ from quart import Blueprint, Response, request
 
 from api.answers.selection import check_size
 from api.answers.writing import collect, stream
-from api.bodies import body_too_large, media_body
+from api.bodies import check_body_size, media_body
 from api.chat_exchange import ChatExchange
 from api.connection_extension import connection_extension
 from api.context import Context, context
@@ -71,9 +71,7 @@ async def _parsed(parts: Context, exchange: HttpExchange) -> ChatExchange:
         except MessagesMissing as missing:
             await parts.models.require(missing.model)
             raise
-        # What is stored is kept for long, so it must be small.
-        if len(body) > settings.max_body and (chat_request.store or not chat_request.images):
-            raise body_too_large(settings.max_body)
+        check_body_size(len(body), chat_request, settings.max_body)
         messages = sent_messages(body) if chat_request.store else b""
     check_size(chat_request, settings.max_choices)
     return ChatExchange(

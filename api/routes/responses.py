@@ -7,8 +7,9 @@ from typing import cast
 import msgspec
 from quart import Blueprint, Response, request
 
+from api.access import key_owner
 from api.answers.selection import check_size
-from api.bodies import body_too_large, media_body
+from api.bodies import check_body_size, media_body
 from api.chat_exchange import ChatExchange
 from api.context import Context, context
 from api.dialects.interface import MessagesMissing
@@ -60,7 +61,7 @@ async def delete_response(response_id: str) -> Response:
     """Delete a response. One that is still made in the background is cancelled."""
     parts = context()
     record = await _find(response_id)
-    if not await parts.responses.delete(_owner(), response_id):
+    if not await parts.responses.delete(key_owner(), response_id):
         raise dialect.not_found(response_id)
     _cancel_job(parts, record)
     return _json(dialect.render_deleted(response_id))
@@ -75,7 +76,7 @@ async def cancel_response(response_id: str) -> Response:
         raise dialect.not_cancellable()
     if record.job:
         document = dialect.render_cancelled(record)
-        if await parts.responses.end(_owner(), msgspec.structs.replace(record, document=document)):
+        if await parts.responses.end(key_owner(), msgspec.structs.replace(record, document=document)):
             _cancel_job(parts, record)
         record = await _find(response_id)
     return _json(await _current(parts, record))
@@ -97,13 +98,11 @@ async def _parsed(parts: Context, exchange: HttpExchange) -> ChatExchange:
         except MessagesMissing as missing:
             await parts.models.require(missing.model)
             raise
-        # What is stored is kept for long, so it must be small.
-        is_large = len(body) > settings.max_body
-    store = _is_stored(draft, is_large=is_large)
-    history = await history_of(parts.responses, _owner(), draft)
+        size = len(body)
+    store = _is_stored(draft, is_large=size > settings.max_body)
+    history = await history_of(parts.responses, key_owner(), draft)
     chat_request = draft.request(history, store=store)
-    if is_large and (store or not chat_request.images):
-        raise body_too_large(settings.max_body)
+    check_body_size(size, chat_request, settings.max_body)
     check_size(chat_request, settings.max_choices)
     return ChatExchange(
         parts,
@@ -127,7 +126,7 @@ async def _start(parts: Context, chat: ChatExchange) -> StoredResponse:
         if chat.pending is None:
             raise store_unavailable()
         record = record_of(chat.pending, b"")
-        await parts.responses.create(_owner(), record)
+        await parts.responses.create(key_owner(), record)
     except BaseException:
         await chat.__aexit__(None, None, None)
         raise
@@ -136,7 +135,7 @@ async def _start(parts: Context, chat: ChatExchange) -> StoredResponse:
 
 
 def _stream(parts: Context, record: StoredResponse, *, after: int) -> Response:
-    events: AsyncIterator[bytes] = follow(parts.responses, _owner(), record, after=after)
+    events: AsyncIterator[bytes] = follow(parts.responses, key_owner(), record, after=after)
     response = Response(events, headers=STREAM_HEADERS)
     response.timeout = None
     return response
@@ -155,14 +154,8 @@ def _cancel_job(parts: Context, record: StoredResponse) -> None:
         parts.cancellation.cancel(record.request.model, [record.job])
 
 
-def _owner() -> str:
-    """Return the key id whose responses the current request may access."""
-    key = current_exchange().key
-    return key.id if key is not None else ""
-
-
 async def _find(response_id: str) -> StoredResponse:
-    record = await context().responses.get(_owner(), response_id)
+    record = await context().responses.get(key_owner(), response_id)
     if record is None:
         raise dialect.not_found(response_id)
     return record

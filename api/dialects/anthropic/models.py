@@ -1,19 +1,17 @@
 """Response bodies of ``/v1/models`` and ``/v1/models/{id}`` for Anthropic's clients."""
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from pydantic import Field
 
 from api.dialects.openai.fields import Strict
+from api.dialects.openai.query import query_values
 from api.dialects.openai.validation import validate
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.registry import ModelInfo
-
-_NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 
 class _Query(Strict):
@@ -35,10 +33,7 @@ def render_models(models: Sequence[ModelInfo], query: Mapping[str, str], lifecyc
     ``lifecycles`` are those that the client wants to see; empty for the usual ones. Raises :class:`RequestRefused`
     for an invalid query, and if there is no model that it names as a cursor.
     """
-    value: dict[str, Any] = {name: query[name] for name in ("after_id", "before_id", "limit") if name in query}
-    if _NUMBER.fullmatch(value.get("limit", "")):
-        value["limit"] = int(value["limit"])
-    wanted = validate(_Query, value)
+    wanted = validate(_Query, query_values(query, ("after_id", "before_id"), number="limit"))
     if lifecycles and "active" not in lifecycles:
         models = ()
     names = [model.name for model in models]

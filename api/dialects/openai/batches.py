@@ -10,7 +10,8 @@ from api.batches.endpoints import DIALECTS, Endpoint
 from api.batches.record import COMPLETION_WINDOW, Batch, Counts, new_batch_id
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.fields import NotNull, Strict
-from api.dialects.openai.files import ExpiresAfter, integer, render_list
+from api.dialects.openai.files import ExpiresAfter, render_list
+from api.dialects.openai.query import query_values
 from api.dialects.openai.schema import Metadata
 from api.dialects.openai.validation import listed, validate
 from api.files.record import LONGEST_RETENTION
@@ -60,10 +61,7 @@ def parse_batch(body: bytes, *, owner: str, now: float) -> Batch:
 
 def parse_page(query: Mapping[str, str]) -> tuple[str | None, int]:
     """Return ``after`` and ``limit`` of a list. Raises :class:`RequestRefused` for invalid values."""
-    value: dict[str, Any] = {name: text for name, text in query.items() if name == "after"}
-    if "limit" in query:
-        value["limit"] = integer(query["limit"])
-    wanted = validate(_Query, value)
+    wanted = validate(_Query, query_values(query, ("after",), number="limit"))
     return wanted.after, wanted.limit
 
 

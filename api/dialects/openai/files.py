@@ -8,6 +8,7 @@ import msgspec
 from pydantic import Field
 
 from api.dialects.openai.fields import Strict
+from api.dialects.openai.query import integer, query_values
 from api.dialects.openai.validation import missing, validate, wrong_value
 from api.files import FilePage, FileRecord, FileSelection
 from api.files.record import LONGEST_RETENTION
@@ -15,7 +16,6 @@ from api.files.upload import Upload, unknown_field
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 SHORTEST_RETENTION = 3600
-_INTEGER = re.compile(r"-?[0-9]{1,9}")
 _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 """What OpenAI's service accepts."""
 _MAX_NAME = 255
@@ -79,20 +79,12 @@ def parse_upload(upload: Upload) -> NewFile:
 
 def parse_selection(query: Mapping[str, str]) -> FileSelection:
     """Parse the query of a list. Raises :class:`RequestRefused` for invalid values."""
-    value: dict[str, Any] = {name: text for name, text in query.items() if name in ("after", "order", "purpose")}
-    if "limit" in query:
-        value["limit"] = integer(query["limit"])
-    wanted = validate(_Query, value)
+    wanted = validate(_Query, query_values(query, ("after", "order", "purpose"), number="limit"))
     if wanted.purpose is not None and wanted.purpose not in (*_PURPOSES, "batch_output"):
         raise wrong_value("purpose", wanted.purpose, (*_PURPOSES, "batch_output"))
     return FileSelection(
         after=wanted.after, limit=wanted.limit, newest_first=wanted.order == "desc", purpose=wanted.purpose
     )
-
-
-def integer(text: str) -> int | str:
-    """Return ``text`` as a number. Anything else is left to validation, which reports its type."""
-    return int(text) if _INTEGER.fullmatch(text) else text
 
 
 def render_file(record: FileRecord) -> bytes:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.fields import Strict
+from api.dialects.openai.query import query_values
 from api.dialects.openai.schema import Metadata
 from api.dialects.openai.validation import validate
 from api.stored import Selection, StoredCompletion
@@ -17,7 +18,6 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 
 _METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
-_LIMIT = re.compile(r"-?[0-9]{1,9}")
 
 
 class _Query(Strict):
@@ -60,10 +60,7 @@ def to_store(document: bytes, request: ChatRequest, messages: bytes) -> StoredCo
 
 def parse_selection(query: Mapping[str, str]) -> Selection:
     """Parse the query of a list. Raises :class:`RequestRefused` for invalid values."""
-    value: dict[str, Any] = {name: text for name, text in query.items() if name in ("after", "model", "order")}
-    if "limit" in query:
-        # Anything except digits is left to validation, which reports its type.
-        value["limit"] = int(query["limit"]) if _LIMIT.fullmatch(query["limit"]) else query["limit"]
+    value = query_values(query, ("after", "model", "order"), number="limit")
     value["metadata"] = {
         match[1]: text for name, text in query.items() if (match := _METADATA.fullmatch(name)) is not None
     }

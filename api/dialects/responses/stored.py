@@ -1,13 +1,13 @@
 """Stored responses: the bodies and queries of their routes."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from api.dialects.openai.fields import Strict
+from api.dialects.openai.query import query_values
 from api.dialects.openai.stored import unknown_cursor
 from api.dialects.openai.validation import validate
 from api.dialects.responses.render import ResponsesEncoder
@@ -15,7 +15,6 @@ from api.responses.record import StoredResponse
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 
-_NUMBER = re.compile(r"-?[0-9]{1,9}")
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
 _FIRST_INPUT = 0x8000
 """Number of the first input item in ids; those of output items are lower."""
@@ -72,7 +71,7 @@ def render_input_items(record: StoredResponse, query: Mapping[str, str]) -> byte
 
     Raises :class:`RequestRefused` for an invalid query, and if there is no item with the id ``after``.
     """
-    wanted = validate(_ItemsQuery, _numbers(query, "limit", ("after", "limit", "order")))
+    wanted = validate(_ItemsQuery, query_values(query, ("after", "order"), number="limit"))
     items = input_items(record)
     if wanted.order == "desc":
         items.reverse()
@@ -115,7 +114,7 @@ def parse_stream_query(query: Mapping[str, str]) -> tuple[bool, int]:
 
     Raises :class:`RequestRefused` for an invalid query.
     """
-    wanted = validate(_StreamQuery, _numbers(query, "starting_after", ("stream", "starting_after")))
+    wanted = validate(_StreamQuery, query_values(query, ("stream",), number="starting_after"))
     if wanted.starting_after is not None and wanted.stream != "true":
         message = "The 'starting_after' parameter is only allowed when 'stream' is enabled."
         raise refuse(ProblemKind.INVALID, message, param="starting_after")
@@ -153,14 +152,6 @@ def _complete(record: StoredResponse, index: int, item: Mapping[str, Any]) -> di
         if item["role"] == "assistant":
             shown["content"] = [{"type": "output_text", "text": item["content"], "annotations": []}]
     return shown
-
-
-def _numbers(query: Mapping[str, str], number: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return the named parameters, with that called ``number`` as a number if it is one."""
-    value: dict[str, Any] = {name: query[name] for name in names if name in query}
-    if number in value and _NUMBER.fullmatch(value[number]):
-        value[number] = int(value[number])
-    return value
 
 
 def _dump(value: Any) -> bytes:

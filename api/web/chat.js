@@ -165,11 +165,7 @@ export function Chat() {
   const [place, onScroll] = useFollowing(conversation?.messages, current);
   const settings = conversation?.settings;
 
-  useEffect(() => {
-    if (models.length && settings && !models.some(({ id }) => id === settings.model)) {
-      actions.configure({ model: models[0].id });
-    }
-  }, [models, current]);
+  useEffect(() => actions.requireModel(models.map(({ id }) => id)), [models, current]);
 
   if (!conversation) return html`<main class="chat"></main>`;
   const model = models.find(({ id }) => id === settings.model);

@@ -67,6 +67,12 @@ export function configure(fields) {
   keep(changed);
 }
 
+// Chooses the first of the `served` models where the shown conversation has another.
+export function requireModel(served) {
+  const conversation = current();
+  if (served.length && conversation && !served.includes(conversation.settings.model)) configure({ model: served[0] });
+}
+
 const running = new Map();
 
 const place = (message, conversation) => `${conversation} ${message}`;

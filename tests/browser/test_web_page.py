@@ -27,6 +27,22 @@ def page(browser: Browser, shown: Fleet) -> Iterator[WebPage]:
         yield opened
 
 
+def test_a_model_chosen_at_once_stays_chosen(browser: Browser, shown: Fleet) -> None:
+    with web_page(browser, shown) as page:
+        page.tab.add_init_script("""
+            new MutationObserver((_, observer) => {
+                const option = document.querySelector("option[value=sim]");
+                if (!option) return;
+                observer.disconnect();
+                option.parentElement.value = "sim";
+                option.parentElement.dispatchEvent(new Event("change", { bubbles: true }));
+            }).observe(document, { childList: true, subtree: true });
+        """)
+        page.open()
+        expect(page.tab.get_by_text("of 8 slots in use")).to_be_visible()
+        expect(page.tab.get_by_label("Model")).to_have_value("sim")
+
+
 def test_an_answer_streams_as_markdown(page: WebPage) -> None:
     words = " ".join(["tree"] * 50)
     answer = page.ask(f"[[say # Title\n\n{words}\n\n* **bold** `code`\n\n| a | b |\n|---|---|\n| 1 | 2 |\n]]")

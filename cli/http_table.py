@@ -3,15 +3,13 @@
 ``python -m cli.http_table docs/http-api.md`` writes it.
 """
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from api.openapi import document
-from cli.generated import replaced
+from cli.generated import replaced, rewrite
 
 BEGIN = "<!-- operations: generated -->\n"
 END = "<!-- /operations -->\n"
@@ -40,5 +38,4 @@ def _rows(path: str, operations: dict[str, Any]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    for page in map(Path, sys.argv[1:]):
-        page.write_text(inserted(page.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(inserted)

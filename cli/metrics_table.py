@@ -3,11 +3,8 @@
 ``python -m cli.metrics_table docs/metrics.md`` writes it.
 """
 
-import sys
-from pathlib import Path
-
 from api.metrics.catalogue import CATALOGUE, Description
-from cli.generated import replaced
+from cli.generated import replaced, rewrite
 from cli.options import flag
 
 BEGIN = "<!-- metrics: generated -->\n"
@@ -36,5 +33,4 @@ def _row(metric: Description) -> str:
 
 
 if __name__ == "__main__":
-    for path in map(Path, sys.argv[1:]):
-        path.write_text(inserted(path.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(inserted)

@@ -19,11 +19,10 @@ from PIL import Image
 
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
-from tests.support.pictures import HELD_OUT, easy_question, png
+from tests.support.pictures import HELD_OUT, SHAPES_MODEL, data_url, easy_question, png
 from tests.support.sdk_types import conversation
 from tests.support.tutorials import Block, blocks, run
 
-MODEL = Path(__file__).parents[1] / "models" / "qwen2-vl-shapes"
 COUNTED = ", ".join(map(str, range(1, 21))) + "."
 PATHS = ("/v1/chat/completions", "/v3/chat/completions", "/chat/completions?api-version=2024-05-01-preview")
 """Of OpenAI, OpenVINO Model Server and Azure."""
@@ -34,7 +33,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 @pytest.fixture(scope="module")
 def shapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet(tmp_path_factory.mktemp("shapes")) as running:
-        running.add_workers(1, "--model", f"shapes={MODEL}", "--precision", "exact", "--cache-size", "1")
+        running.add_workers(1, "--model", f"shapes={SHAPES_MODEL}", "--precision", "exact", "--cache-size", "1")
         running.api()
         yield running
 
@@ -52,7 +51,7 @@ def about(seed: int, form: str) -> tuple[list[object], str]:
     drawn, asked = easy_question(seed)
     file = io.BytesIO()
     Image.fromarray(drawn.pixels(224, 224)).save(file, form)
-    url = f"data:image/{form.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+    url = data_url(file.getvalue(), form.lower())
     return [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": asked.text}], asked.answer
 
 
@@ -84,7 +83,7 @@ def test_openai(shapes: Fleet, file: Path) -> None:
             {
                 "role": "user",
                 "content": [
-                    {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded(file)}"}},
+                    {"type": "image_url", "image_url": {"url": data_url(file.read_bytes())}},
                     {"type": "text", "text": ASKED.text},
                 ],
             }

@@ -1,6 +1,5 @@
 """Images in the engine and through the service: mixed batches, limits, resumption, and engines and workers that die."""
 
-import base64
 import io
 import os
 import signal
@@ -21,6 +20,7 @@ from shared.protocol.request import Constraint, PromptScoring, Sampling
 from tests.support.engine_driver import options
 from tests.support.engine_outputs import text_of, tokens_of
 from tests.support.fleet import Fleet, Process, fleet
+from tests.support.pictures import data_url
 from tests.support.processes import family
 from worker.engine.interface import EngineLoadError, EngineRefusal, PlacedImage, Refused, Sequence, StepOutput
 from worker.engine.openvino import OpenVINOEngine
@@ -241,15 +241,15 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 WORKER = ("--model", f"eyes={MODELS / NAMES[1]}", "--precision", "exact", "--cache-size", "1")
 
 
-def data_url(seed: int) -> str:
+def random_picture(seed: int) -> str:
     file = io.BytesIO()
     pixels = numpy.random.default_rng(seed).integers(0, 255, (84, 112, 3), dtype=numpy.uint8)
     Image.fromarray(pixels).save(file, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return data_url(file.getvalue())
 
 
 def question(seed: int) -> list[Any]:
-    image_part = {"type": "image_url", "image_url": {"url": data_url(seed)}}
+    image_part = {"type": "image_url", "image_url": {"url": random_picture(seed)}}
     return [{"role": "user", "content": [image_part, {"type": "text", "text": "What is this?"}]}]
 
 

@@ -1,15 +1,13 @@
 """A browser, and a fleet that its pages show."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.chromium import CHROMIUM, MISSING, chromium
 from tests.support.fleet import Fleet, fleet
-
-SHAPES = Path(__file__).parents[1] / "models" / "qwen2-vl-shapes"
+from tests.support.pictures import SHAPES_MODEL
 
 
 def simulated(name: str, slots: int) -> tuple[str, ...]:
@@ -32,7 +30,7 @@ def shown(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with fleet(tmp_path_factory.mktemp("shown")) as running:
         for options in (simulated("sim", 4), simulated("sim", 4), simulated("narrow", 1)):
             running.start("worker", *options)
-        running.start("worker", "--model", f"shapes={SHAPES}", "--precision", "exact", "--cache-size", "1")
+        running.start("worker", "--model", f"shapes={SHAPES_MODEL}", "--precision", "exact", "--cache-size", "1")
         running.api()
         running.until(lambda: len(running.workers("serving")) == 4, "four workers to serve")
         yield running

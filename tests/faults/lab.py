@@ -12,11 +12,11 @@ import redis
 
 from tests.faults import processes
 from tests.faults.links import Links
-from tests.faults.prompts import PICTURES
 from tests.faults.proxy import Proxy
 from tests.faults.scenarios import Scenario
 from tests.support.eventually import eventually, wait_until
 from tests.support.fleet import Fleet, Process, free_port
+from tests.support.pictures import SHAPES_MODEL
 from tests.support.redis_types import command
 
 
@@ -156,7 +156,7 @@ class Lab:
             case "default":
                 return ["--model", "default=default"]
             case "pictures":
-                return ["--model", f"pictures={PICTURES}", "--cache-size", "1"]
+                return ["--model", f"pictures={SHAPES_MODEL}", "--cache-size", "1"]
 
     def _start(self, *arguments: str, url: str) -> Process:
         return self.fleet.start(*arguments, VINOQUEUE_REDIS_URL=url, **self._environment)

@@ -1,16 +1,12 @@
 """The prompts of each model: few enough to know the answer to each of them beforehand."""
 
-import base64
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-from tests.support.pictures import HELD_OUT, easy_question, png
+from tests.support.pictures import HELD_OUT, data_url, easy_question, png
 
 Model = Literal["simulated", "default", "pictures"]
 """What generates: the simulated engine, the default model, or a vision-language model that is asked about pictures."""
-
-PICTURES = Path(__file__).parents[1] / "models" / "qwen2-vl-shapes"
 
 PROMPTS: dict[Model, tuple[str, ...]] = {
     "simulated": tuple(f"Tell me about number {number}. [[tokens 100000]]" for number in range(8)),
@@ -33,8 +29,7 @@ def request_fields(model: Model, prompt: str, tokens: int) -> dict[str, object]:
 @cache
 def _question(number: int) -> list[dict[str, object]]:
     drawn, asked = easy_question(HELD_OUT + number)
-    file = base64.b64encode(png(drawn.pixels(112, 112))).decode()
     return [
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{file}"}},
+        {"type": "image_url", "image_url": {"url": data_url(png(drawn.pixels(112, 112)))}},
         {"type": "text", "text": asked.text},
     ]

@@ -13,10 +13,8 @@ import pytest
 
 from shared.runtime.processes import module_command
 from tests.support.eventually import PATIENCE
-from tests.support.fleet import Fleet, fleet
+from tests.support.fleet import SEEING, Fleet, fleet
 from tests.support.pictures import SIDE, picture, png
-
-SEEING = ("--engine", "simulated", "--model", "sim=[[see images]]", "--max-batch", "16", "--sim-step", "0.005")
 
 
 @pytest.fixture(scope="module")

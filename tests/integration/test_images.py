@@ -1,6 +1,5 @@
 """Images through the whole service, with the simulated engine: from the request to the worker and its refusals."""
 
-import base64
 import io
 import struct
 import zlib
@@ -11,9 +10,8 @@ import openai
 import pytest
 from PIL import Image
 
-from tests.support.fleet import Fleet, fleet
-
-SEEING = ("--engine", "simulated", "--model", "sim=[[see images]]", "--max-batch", "16", "--sim-step", "0.005")
+from tests.support.fleet import SEEING, Fleet, fleet
+from tests.support.pictures import data_url
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +44,6 @@ def bomb() -> bytes:
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
     )
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
-
-
-def data_url(file: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(file).decode()}"
 
 
 def held(running: Fleet) -> int:

@@ -25,6 +25,10 @@ SIMULATED = ("--engine", "simulated", "--model", "sim", "--max-batch", "16", "--
 """Options of a simulated worker. The value of ``--sim-step`` stays the last, so that tests can replace it."""
 
 
+SEEING = ("--engine", "simulated", "--model", "sim=[[see images]]", "--max-batch", "16", "--sim-step", "0.005")
+"""The same, for a model that reads images."""
+
+
 class Process:
     """A ``vinoqueue`` process; its output goes to a file, which is shown when something goes wrong."""
 

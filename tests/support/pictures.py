@@ -3,11 +3,13 @@
 The model in ``tests/models/qwen2-vl-shapes`` is trained on these; tests draw pictures from seeds it has not seen.
 """
 
+import base64
 import random
 import struct
 import zlib
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -16,6 +18,7 @@ import numpy.typing
 Pixels = numpy.typing.NDArray[numpy.uint8]
 """Rows of pixels in RGB or RGBA."""
 
+SHAPES_MODEL = Path(__file__).parents[1] / "models" / "qwen2-vl-shapes"
 SIDE = 56
 """Pixels of a side, as the model is trained. Other sizes are resized by the engine."""
 HELD_OUT = 1_000_000
@@ -187,6 +190,11 @@ def png(pixels: Pixels) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
+
+
+def data_url(file: bytes, form: str = "png") -> str:
+    """Return a data URL of an image file of the format ``form``."""
+    return f"data:image/{form};base64,{base64.b64encode(file).decode()}"
 
 
 def _thing(corner: int, chosen: random.Random) -> Thing:

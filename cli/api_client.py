@@ -23,7 +23,7 @@ class ApiClient:
 
     def __init__(self, url: str, key: str) -> None:
         """``url`` is the base URL, with or without ``/v1``; if empty, that of ``vinoqueue up`` on this machine."""
-        url = url or _local_url()
+        url = base_url(url)
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise click.ClickException(f"--url is malformed: {url}")
@@ -92,7 +92,10 @@ def api_options(command: _Command) -> _Command:
     return url(key(command))
 
 
-def _local_url() -> str:
+def base_url(url: str) -> str:
+    """Return ``url``, or that of ``vinoqueue up`` on this machine if it is empty."""
+    if url:
+        return url
     ports = [one.port for one in running()]
     if len(ports) > 1:
         raise click.UsageError(

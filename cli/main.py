@@ -29,7 +29,7 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
     "Look": {
         "status": _Entry("cli.status:status", "Show workers, queues and API replicas."),
         "health": _Entry("cli.health:health", "Check the API or worker on this host."),
-        "bench": _Entry("cli.bench:bench", "Run the benchmarks on this machine."),
+        "bench": _Entry("cli.bench:bench", "Run the benchmarks, or measure a server under load."),
         "version": _Entry("cli.version:version", "Print the version."),
         "completion": _Entry("cli.completion:completion", "Print a script that completes commands in a shell."),
     },

@@ -12,6 +12,7 @@ from bench.curves import overhead, peers, scale
 from bench.main import PARTS
 from cli.bench import PARTS as NAMED
 from cli.bench import bench
+from cli.bench.report import percentile
 
 TEST_TOOLS = ("anthropic", "fakeredis", "hypothesis", "openai", "pytest")
 
@@ -25,6 +26,25 @@ def test_an_installed_package_has_no_benchmarks_and_says_where_they_are(monkeypa
     result = CliRunner().invoke(bench, ["regressions"])
     assert result.exit_code == 1
     assert "only from Vinoqueue's repository" in result.output
+
+
+def test_names_of_parts_and_subcommands_are_completed() -> None:
+    def completed(*words: str) -> str:
+        asked = {"_BENCH_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(["bench", *words]), "COMP_CWORD": "1"}
+        return CliRunner().invoke(bench, [], prog_name="bench", env=asked).output
+
+    assert completed("lo").split() == ["plain,load"]
+    assert completed("pr").split() == ["plain,prefill", "plain,prefix"]
+
+
+def test_an_unknown_part_is_a_usage_error() -> None:
+    result = CliRunner().invoke(bench, ["plumbing", "nothing"])
+    assert (result.exit_code, "'nothing' is not one of 'overhead'" in result.output) == (2, True)
+
+
+def test_percentiles_are_interpolated() -> None:
+    assert [percentile([1.0, 2.0, 4.0], share) for share in (0.0, 0.5, 0.75, 1.0)] == [1.0, 2.0, 3.0, 4.0]
+    assert percentile([5.0], 0.99) == 5.0
 
 
 def test_the_engine_alone_is_drawn_from_the_ratio() -> None:

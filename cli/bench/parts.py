@@ -1,0 +1,81 @@
+"""The command ``bench``: its subcommand ``load``, and the benchmarks of the repository by name."""
+
+from importlib.util import find_spec
+
+import click
+from click.shell_completion import CompletionItem
+
+from cli.bench.load import load
+
+PARTS = {
+    "overhead": "the service compared with the bare engine, with the default model",
+    "plumbing": "CPU time per token in the API, supervisor and store, with a simulated engine",
+    "dispatch": "latency from enqueueing a job to its claim and to its first token",
+    "streams": "thousands of open streams and new connections on one API replica",
+    "scale": "throughput relative to linear scaling as simulated workers are added",
+    "capacity": "store cost of each operation, and the store load of large fleets",
+    "step": "per-step host overhead of the engine process",
+    "tuning": "pipeline settings compared; only when named",
+    "weights": "weight formats by speed, size and perplexity; only when named, needs the extra 'convert'",
+    "prefill": "stalls of running streams while a long prompt is prefilled",
+    "prefix": "gain from prefix routing for prompts with a shared prefix",
+    "batch": "a batch on an idle worker, and first tokens of other requests beside it",
+    "regressions": "machine-independent counts, checked against their budgets",
+    "peers": "the same load on other servers; only when named, builds them in your cache first",
+    "curves": "plots the results into docs/images; only when named, needs matplotlib",
+}
+"""The parts of :mod:`bench.main` and what each measures. Repeated here because importing :mod:`bench.main` requires
+the worker's dependencies."""
+
+
+class _Bench(click.Group):
+    """A group whose arguments are names of benchmarks unless the first one is a subcommand."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the subcommand, or else the command that runs benchmarks."""
+        if args[0] in self.commands:
+            return super().resolve_command(ctx, args)
+        return "", _parts, args
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the subcommands and benchmarks that begin with ``incomplete``."""
+        named = [CompletionItem(name, help=what) for name, what in PARTS.items() if name.startswith(incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *named]
+
+
+@click.group(
+    cls=_Bench,
+    invoke_without_command=True,
+    subcommand_metavar="[PARTS]... | load [OPTIONS]",
+    epilog="\b\nPARTS:\n" + "\n".join(f"  {name:<12} {what}" for name, what in PARTS.items()),
+)
+@click.pass_context
+def bench(ctx: click.Context) -> None:
+    """Run the benchmarks PARTS, or measure a server with 'load'.
+
+    Without PARTS, most benchmarks run, which takes half an hour. They print tables and write bench/results/*.json.
+    """
+    if ctx.invoked_subcommand is None:
+        _run(())
+
+
+@click.command("bench", add_help_option=False)
+@click.argument("parts", nargs=-1, type=click.Choice(tuple(PARTS)), metavar="[PARTS]...")
+def _parts(parts: tuple[str, ...]) -> None:
+    _run(parts)
+
+
+def _run(parts: tuple[str, ...]) -> None:
+    if find_spec("bench") is None:
+        raise click.ClickException("These benchmarks run only from Vinoqueue's repository: 'make bench' there.")
+    try:
+        from bench.main import run
+
+        run(parts)
+    except ModuleNotFoundError as error:
+        raise click.ClickException(str(error)) from error
+
+
+bench.add_command(load)

@@ -78,6 +78,7 @@ lock: $(VENV)/.dev ## choose the newest versions that pyproject.toml allows, and
 	$(LOCK) pyproject.toml --extra api -c requirements/dev.txt -o requirements/api.txt
 	$(LOCK) pyproject.toml --extra worker -c requirements/dev.txt -o requirements/worker.txt
 	$(LOCK) pyproject.toml --extra otel -c requirements/dev.txt -o requirements/otel.txt
+	$(LOCK) pyproject.toml --extra s3 -c requirements/dev.txt -o requirements/s3.txt
 	$(LOCK) --group build -c requirements/dev.txt -o requirements/build.txt
 	$(LOCK) --group model --no-deps --upgrade -o requirements/model.txt
 

@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,10 +24,11 @@ class EngineAlone:
         )
         self._answer()
 
-    def run(self, prompts: list[str], tokens: int, concurrency: int) -> dict[str, Any]:
-        """Generate for every prompt."""
+    def run(self, prompts: list[str], tokens: int, concurrency: int, images: Sequence[Path] = ()) -> dict[str, Any]:
+        """Generate for every prompt. ``images`` are the files of one image for each; such answers don't end early."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"prompts": prompts, "tokens": tokens, "concurrency": concurrency}) + "\n")
+        job = {"prompts": prompts, "tokens": tokens, "concurrency": concurrency, "images": list(map(str, images))}
+        self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         answer: dict[str, Any] = self._answer()
         return answer

@@ -8,8 +8,9 @@ import asyncio
 import json
 import re
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 _TEXT = re.compile(rb'"delta": ?\{(?:"role": ?(?:null|"assistant"), ?)?"content": ?"[^"]')
 """The beginning of a chunk with text, as several servers write it; the opening of a choice has none."""
@@ -79,19 +80,24 @@ class _Receiver(asyncio.Protocol):
             self.done.set_result(None)
 
 
-async def chat(port: int, model: str, prompt: str, tokens: int, *, keep: bool = False) -> Stream:
+Content = str | Sequence[Mapping[str, Any]]
+"""A user's message: a text, or its parts."""
+
+
+async def chat(port: int, model: str, content: Content, tokens: int, *, keep: bool = False, **fields: Any) -> Stream:
     """Stream one greedy chat of exactly ``tokens`` tokens, where the model does not end earlier.
 
-    With ``keep``, what came is in the result.
+    With ``keep``, what came is in the result. ``fields`` are more fields of the request.
     """
     body = json.dumps(
         {
             "model": model,
-            "messages": [{"role": "user", "content": prompt}],
+            "messages": [{"role": "user", "content": content}],
             "max_tokens": tokens,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
+            **fields,
         }
     ).encode()
     request = (
@@ -114,13 +120,20 @@ async def _exchange(port: int, request: bytes, keep: bool = False) -> Stream:
 
 
 async def chats(
-    port: int, model: str, prompts: list[str], tokens: int, concurrency: int, *, keep: bool = False
+    port: int,
+    model: str,
+    contents: Sequence[Content],
+    tokens: int,
+    concurrency: int,
+    *,
+    keep: bool = False,
+    **fields: Any,
 ) -> list[Stream]:
-    """Stream a chat for each of ``prompts``, at most ``concurrency`` at a time."""
+    """Stream a chat for each of ``contents``, at most ``concurrency`` at a time."""
     slots = asyncio.Semaphore(concurrency)
 
-    async def one(prompt: str) -> Stream:
+    async def one(content: Content) -> Stream:
         async with slots:
-            return await chat(port, model, prompt, tokens, keep=keep)
+            return await chat(port, model, content, tokens, keep=keep, **fields)
 
-    return await asyncio.gather(*map(one, prompts))
+    return await asyncio.gather(*map(one, contents))

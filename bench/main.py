@@ -1,5 +1,6 @@
 """The parts of ``make bench``, by name."""
 
+import inspect
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from bench import (
     capacity,
     curves,
     dispatch,
+    images,
     overhead,
     plumbing,
     prefill,
@@ -23,7 +25,7 @@ from bench import (
 )
 from bench.peers import comparison as peers
 
-PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "overhead": overhead.run,
     "plumbing": plumbing.run,
     "dispatch": dispatch.run,
@@ -36,6 +38,7 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "prefill": prefill.run,
     "prefix": prefix.run,
     "batch": batch.run,
+    "images": images.run,
     "regressions": regressions.run,
     "peers": peers.run,
     "curves": curves.run,
@@ -45,10 +48,21 @@ BY_NAME = ("tuning", "weights", "peers", "curves")
 """Parts that run only when named: they take long, or need what is not installed."""
 
 
-def run(names: tuple[str, ...]) -> dict[str, Any]:
-    """Run the parts called ``names``, or all but :data:`BY_NAME`; each prints its table and writes its JSON file."""
+class UnknownOption(ValueError):
+    """A part does not have an option. The message names both."""
+
+
+def run(names: tuple[str, ...], **options: Any) -> dict[str, Any]:
+    """Run the parts called ``names``, or all but :data:`BY_NAME`; each prints its table and writes its JSON file.
+
+    ``options`` are parameters of parts. Raises :class:`UnknownOption` if a part does not have one of them.
+    """
+    chosen = names or tuple(name for name in PARTS if name not in BY_NAME)
+    for name in chosen:
+        for option in options.keys() - inspect.signature(PARTS[name]).parameters.keys():
+            raise UnknownOption(f"'{name}' has no option --{option}")
     results = {}
-    for name in names or tuple(name for name in PARTS if name not in BY_NAME):
+    for name in chosen:
         with tempfile.TemporaryDirectory(prefix="vinoqueue-bench-") as folder:
-            results[name] = PARTS[name](Path(folder))
+            results[name] = PARTS[name](Path(folder), **options)
     return results

@@ -20,6 +20,7 @@ PARTS = {
     "prefill": "stalls of running streams while a long prompt is prefilled",
     "prefix": "gain from prefix routing for prompts with a shared prefix",
     "batch": "a batch on an idle worker, and first tokens of other requests beside it",
+    "images": "requests with images compared with OpenVINO GenAI's own pipeline, and gaps of other streams",
     "regressions": "machine-independent counts, checked against their budgets",
     "peers": "the same load on other servers; only when named, builds them in your cache first",
     "curves": "plots the results into docs/images; only when named, needs matplotlib",
@@ -56,24 +57,41 @@ def bench(ctx: click.Context) -> None:
     """Run the benchmarks PARTS, or measure a server with 'load'.
 
     Without PARTS, most benchmarks run, which takes half an hour. They print tables and write bench/results/*.json.
+    After PARTS, --runs N sets the number of alternating turns, and --sizes N,N,... the numbers of requests at a time.
     """
     if ctx.invoked_subcommand is None:
-        _run(())
+        _run((), {})
+
+
+def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    try:
+        numbers = tuple(map(int, value.split(",")))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise click.BadParameter(f"'{value}' is not a list of positive numbers")
+    return numbers
 
 
 @click.command("bench", add_help_option=False)
 @click.argument("parts", nargs=-1, type=click.Choice(tuple(PARTS)), metavar="[PARTS]...")
-def _parts(parts: tuple[str, ...]) -> None:
-    _run(parts)
+@click.option("--runs", type=click.IntRange(1))
+@click.option("--sizes", callback=_numbers)
+def _parts(parts: tuple[str, ...], **options: object) -> None:
+    _run(parts, {name: value for name, value in options.items() if value is not None})
 
 
-def _run(parts: tuple[str, ...]) -> None:
+def _run(parts: tuple[str, ...], options: dict[str, object]) -> None:
     if find_spec("bench") is None:
         raise click.ClickException("These benchmarks run only from Vinoqueue's repository: 'make bench' there.")
     try:
-        from bench.main import run
+        from bench.main import UnknownOption, run
 
-        run(parts)
+        run(parts, **options)
+    except UnknownOption as error:
+        raise click.UsageError(str(error)) from error
     except ModuleNotFoundError as error:
         raise click.ClickException(str(error)) from error
 

@@ -47,6 +47,28 @@ def test_percentiles_are_interpolated() -> None:
     assert percentile([5.0], 0.99) == 5.0
 
 
+def test_options_go_to_the_parts_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    def part(folder: Path, *, runs: int = 1, sizes: tuple[int, ...] = ()) -> dict[str, object]:
+        seen.extend((folder.is_dir(), runs, sizes))
+        return {}
+
+    monkeypatch.setitem(PARTS, "images", part)
+    assert CliRunner().invoke(bench, ["images", "--runs", "3", "--sizes", "1,8"]).exit_code == 0
+    assert seen == [True, 3, (1, 8)]
+    result = CliRunner().invoke(bench, ["images", "streams", "--runs", "3"])
+    assert (result.exit_code, len(seen)) == (2, 3)
+    assert "'streams' has no option --runs" in result.output
+
+
+@pytest.mark.parametrize("sizes", ["", "1,", "0", "-1", "one", "1;2"])
+def test_sizes_are_numbers(sizes: str) -> None:
+    result = CliRunner().invoke(bench, ["images", "--sizes", sizes])
+    assert result.exit_code == 2
+    assert "--sizes" in result.output
+
+
 def test_the_engine_alone_is_drawn_from_the_ratio() -> None:
     rows = [
         {"concurrency": 1, "tokens/s": 95.0, "ratio to the engine alone": 0.95},

@@ -31,11 +31,7 @@ def load_pipeline(
 
     ``tapped`` is the folder of the same model with a logits tap, to be loaded in its place.
     """
-    scheduler = openvino_genai.SchedulerConfig()
-    scheduler.cache_size = options.cache_size
-    scheduler.max_num_seqs = options.max_batch
-    scheduler.max_num_batched_tokens = max(options.prefill_tokens, 2 * options.max_batch)
-    scheduler.enable_prefix_caching = options.prefix_caching
+    scheduler = scheduler_config(options)
     try:
         properties = (
             device_properties(path, options)
@@ -52,6 +48,16 @@ def load_pipeline(
         raise
     except Exception as error:
         raise EngineLoadError(f"OpenVINO can't load {path} on {options.device}: {last_line(error)}") from error
+
+
+def scheduler_config(options: EngineOptions) -> openvino_genai.SchedulerConfig:
+    """Return the configuration of the pipeline's scheduler."""
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.cache_size = options.cache_size
+    scheduler.max_num_seqs = options.max_batch
+    scheduler.max_num_batched_tokens = max(options.prefill_tokens, 2 * options.max_batch)
+    scheduler.enable_prefix_caching = options.prefix_caching
+    return scheduler
 
 
 def device_properties(path: Path, options: EngineOptions) -> dict[str, PluginValue]:

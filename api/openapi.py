@@ -20,6 +20,7 @@ from api.dialects.openai.tokens_parse import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponsesRequest
+from api.dialects.responses.compaction import CompactRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.unserved import NOT_SERVED as RESPONSES_NOT_SERVED
 from api.fleet.document import FleetDocument
@@ -38,6 +39,7 @@ BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("CountTokensRequest", CountTokensRequest, CountTokensRequest.model_fields.keys() - NOT_SERVED.keys()),
     ("MessagesRequest", MessagesRequest, MessagesRequest.model_fields.keys() - NOT_SERVED.keys()),
     ("ResponsesRequest", ResponsesRequest, ResponsesRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys()),
+    ("CompactRequest", CompactRequest, CompactRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys()),
     ("ModelServerChatRequest", ModelServerChatRequest, model_server.CHAT),
     ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),
     (

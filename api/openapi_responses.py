@@ -44,6 +44,14 @@ def paths() -> dict[str, Any]:
             "delete": operation("deleteResponse", "Delete a stored response.", errors=STORE_ERRORS),
             "parameters": [in_path("response")],
         },
+        "/v1/responses/compact": {
+            "post": operation(
+                "compactConversation",
+                "Compact a conversation to one item: the model's summary of it.",
+                body="CompactRequest",
+                errors=ERRORS,
+            )
+        },
         "/v1/responses/{response}/cancel": {
             "post": operation("cancelResponse", "Cancel a background response.", errors=STORE_ERRORS),
             "parameters": [in_path("response")],

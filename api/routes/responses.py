@@ -1,7 +1,7 @@
-"""Routes of the Responses API: create, read, stream again, cancel and delete responses."""
+"""Routes of the Responses API: create, read, stream again, cancel and delete responses; compact conversations."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import cast
 
 import msgspec
@@ -9,12 +9,14 @@ from quart import Blueprint, Response, request
 
 from api.access import key_owner
 from api.answers.selection import check_size
+from api.answers.writing import collect
 from api.bodies import check_body_size, media_body
 from api.chat_exchange import ChatExchange
 from api.context import Context, context
 from api.dialects.interface import MessagesMissing
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses import stored as dialect
+from api.dialects.responses.compaction import draft_compaction, render_compaction
 from api.dialects.responses.schema import ResponsesRequest
 from api.http_exchange import HttpExchange, current_exchange
 from api.outbox import LINGER
@@ -32,7 +34,7 @@ blueprint = Blueprint("responses", __name__)
 async def create_response() -> Response:
     """Create a response: whole, streamed, or in the background."""
     parts, exchange = context(), current_exchange()
-    exchange.chat = chat = await _parsed(parts, exchange)
+    exchange.chat = chat = await _parsed(parts, exchange, cast(Responses, exchange.dialect).draft)
     if not chat.request.background:
         return await respond(parts, exchange, chat)
     record = await _start(parts, chat)
@@ -40,6 +42,20 @@ async def create_response() -> Response:
     response.headers.update(chat.headers)
     # The request outlives this exchange.
     exchange.chat = None
+    return response
+
+
+@blueprint.post("/v1/responses/compact")
+async def compact_response() -> Response:
+    """Return a conversation as one item that later requests can continue."""
+    parts, exchange = context(), current_exchange()
+    exchange.chat = chat = await _parsed(parts, exchange, draft_compaction)
+    await exchange.enter(chat)
+    await chat.stream.started()
+    (choice,) = await collect(chat.stream, chat.request, chat.recorder)
+    usage = chat.recorder.usage()
+    response = _json(render_compaction(choice, usage, answer_id=chat.id, created=int(chat.accepted)))
+    response.timeout = None
     return response
 
 
@@ -88,13 +104,15 @@ async def list_input_items(response_id: str) -> Response:
     return _json(dialect.render_input_items(await _find(response_id), request.args))
 
 
-async def _parsed(parts: Context, exchange: HttpExchange) -> ChatExchange:
+async def _parsed(
+    parts: Context, exchange: HttpExchange, parse: Callable[[bytes], Draft[ResponsesRequest]]
+) -> ChatExchange:
     """Read and parse the body, and the stored items that it needs."""
     settings = parts.settings
     large = parts.large_bodies if parts.directory.fleet.reads_images() else None
     async with media_body(request, settings, large) as body:
         try:
-            draft = cast(Responses, exchange.dialect).draft(body)
+            draft = parse(body)
         except MessagesMissing as missing:
             await parts.models.require(missing.model)
             raise

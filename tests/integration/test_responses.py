@@ -74,6 +74,21 @@ def test_reasoning(client: openai.OpenAI) -> None:
     assert events[-1].response.usage.output_tokens_details.reasoning_tokens > 0
 
 
+def test_a_compacted_conversation_goes_on(client: openai.OpenAI) -> None:
+    first = respond(client, max_output_tokens=3)
+    compacted = rechecked(client.responses.compact(model="sim", input="[[say We met.]]", previous_response_id=first.id))
+    (item,) = compacted.output
+    assert (compacted.object, item.type) == ("response.compaction", "compaction")
+    assert compacted.usage.output_tokens > 0
+    question: Any = {"role": "user", "content": "And now?"}
+    answered = respond(client, input=[item.model_dump(), question], max_output_tokens=3)
+    listed = client.responses.input_items.list(answered.id, order="asc").data
+    assert [one.type for one in listed] == ["compaction", "message"]
+    assert respond(client, previous_response_id=answered.id, max_output_tokens=3).status == "incomplete"
+    with pytest.raises(openai.NotFoundError, match="does not exist"):
+        client.responses.compact(model="none", input="hello")
+
+
 def test_tools_that_nobody_here_runs_are_named_in_a_header(session_fleet: Fleet) -> None:
     body = {
         "model": "sim",

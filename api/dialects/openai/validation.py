@@ -45,9 +45,7 @@ _KEY = "[key]"
 
 def validate(model: type[_Model], value: Mapping[str, Any]) -> _Model:
     """Return ``value`` as a ``model``. Raises :class:`RequestRefused` with the first error."""
-    unknown = value.keys() - _names(model)
-    if unknown:
-        raise _unrecognized(sorted(unknown))
+    check_names(model, value)
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -68,6 +66,13 @@ def wrong_value(param: str, value: str, supported: Sequence[str]) -> RequestRefu
     """Return the refusal of a string that is not one of the supported values."""
     message = f"Invalid value: '{_shortened(value)}'. Supported values are: {listed(supported)}."
     return refuse(ProblemKind.INVALID, message, param=param, code="invalid_value")
+
+
+def check_names(model: type[BaseModel], value: Mapping[str, Any]) -> None:
+    """Raise :class:`RequestRefused` if ``value`` has a field that ``model`` does not have."""
+    unknown = value.keys() - _names(model)
+    if unknown:
+        raise _unrecognized(sorted(unknown))
 
 
 def missing(param: str) -> RequestRefused:

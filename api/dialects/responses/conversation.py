@@ -13,6 +13,7 @@ from api.dialects.openai.toolset import json_text
 from api.dialects.openai.validation import missing, wrong_value
 from api.dialects.responses.items import (
     PARTS_BY_ROLE,
+    Compaction,
     CustomCall,
     CustomCallOutput,
     FunctionCall,
@@ -25,6 +26,7 @@ from api.dialects.responses.items import (
     Reasoning,
     RefusalText,
 )
+from api.dialects.responses.summary import decode_summary
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, refuse
 
@@ -65,7 +67,8 @@ class _Conversation:
         self._messages: list[internal.Message] = []
         self._turn: _Turn | None = None
         self._said: MessageContent | None = None
-        """What the user says next. Images of tool results come first, because chat templates have none in results."""
+        """What the user says next. Images of tool results come first, because chat templates have none in results, and
+        summaries too, because many templates allow no two messages of the user in a row."""
         self._names: dict[str, str] = {}
         """The tools that were called, by the id of the call."""
         self._unanswered: dict[str, str] = {}
@@ -98,6 +101,11 @@ class _Conversation:
                 self._call(path, item.call_id, item.name, json_text({"input": item.input}))
             case FunctionCallOutput() | CustomCallOutput():
                 self._answer(path, item)
+            case Compaction():
+                self._end_turn()
+                self._said = self._said or MessageContent()
+                summary = decode_summary(item.encrypted_content, f"{path}.encrypted_content")
+                self._said.add_text(f"Summary of the conversation so far:\n{summary}\n\n")
 
     def finish(self) -> tuple[internal.Message, ...]:
         """Return all messages."""

@@ -1,4 +1,4 @@
-"""Schema of the input items of the Responses API: messages, tool calls, their results, and reasoning.
+"""Schema of the input items of the Responses API: messages, tool calls, their results, reasoning and compactions.
 
 Source: the types of OpenAI's Python SDK. Items that only OpenAI's hosted tools produce are refused by their type.
 """
@@ -207,6 +207,15 @@ class Reasoning(Strict):
     status: Status = None
 
 
+class Compaction(Strict):
+    """A conversation that was compacted before."""
+
+    type: Literal["compaction"]
+    encrypted_content: str
+    id: str | None = None
+    created_by: str | None = None
+
+
 class AdditionalTools(Strict):
     """More tools, in the middle of the conversation."""
 
@@ -231,6 +240,7 @@ ITEM_TYPES = (
     "custom_tool_call",
     "custom_tool_call_output",
     "additional_tools",
+    "compaction",
     "item_reference",
 )
 
@@ -253,6 +263,7 @@ Item = Annotated[
     | Annotated[CustomCall, Tag(tag("custom_tool_call"))]
     | Annotated[CustomCallOutput, Tag(tag("custom_tool_call_output"))]
     | Annotated[AdditionalTools, Tag(tag("additional_tools"))]
+    | Annotated[Compaction, Tag(tag("compaction"))]
     | Annotated[ItemReference, Tag(tag("item_reference"))],
     Discriminator(_kind, custom_error_type=WRONG_BRANCH, custom_error_message=" ".join(("type", *ITEM_TYPES))),
 ]

@@ -155,7 +155,7 @@ class ResponsesEncoder:
             status,
             completed_at=int(time.time()) if status == "completed" else None,
             incomplete_details={"reason": "max_output_tokens"} if status == "incomplete" else None,
-            usage=_usage(usage),
+            usage=usage_object(usage),
         )
 
     def _response(self, status: str, **fields: Any) -> dict[str, Any]:
@@ -238,7 +238,8 @@ class ResponsesEncoder:
         return b"event: %b\ndata: %b\n\n" % (kind.encode(), body)
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """Return the ``usage`` of a response."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},

@@ -34,6 +34,9 @@ Includable = Literal[
 ]
 
 
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+
+
 class JsonSchemaFormat(Strict):
     """JSON that is valid under a schema."""
 
@@ -103,7 +106,7 @@ class ResponsesRequest(Strict):
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
     reasoning: ReasoningConfig | None = None
     safety_identifier: Annotated[str, Field(max_length=128)] | None = None
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
+    service_tier: ServiceTier | None = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None

@@ -1,0 +1,78 @@
+"""Compaction, at ``/v1/responses/compact``: a conversation becomes one item, the model's summary of it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from api.dialects.interface import Choice, Usage
+from api.dialects.openai.body import decode_object
+from api.dialects.openai.fields import NonEmptyText, Strict
+from api.dialects.openai.schema import PromptCacheOptions
+from api.dialects.openai.validation import check_names
+from api.dialects.responses.items import Input
+from api.dialects.responses.parse import Draft, draft_of
+from api.dialects.responses.render import usage_object
+from api.dialects.responses.schema import ResponsesRequest, ServiceTier
+from api.dialects.responses.summary import encode_summary
+from shared.protocol.errors import ProblemKind, refuse
+
+REQUEST = (
+    "Summarize this conversation so that it can be continued with the summary alone. Keep what the user wants, what "
+    "was decided, facts, names, numbers, code, results of tools and open tasks. Write only the summary."
+)
+"""The message that follows the conversation."""
+
+
+class CompactRequest(Strict):
+    """The body of ``POST /v1/responses/compact``. Its fields are those of a :class:`ResponsesRequest`."""
+
+    model: NonEmptyText
+    image: dict[str, Any] | None = None
+    input: Input | None = None
+    instructions: str | None = None
+    previous_response_id: NonEmptyText | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    service_tier: ServiceTier | None = None
+
+
+def draft_compaction(body: bytes) -> Draft[ResponsesRequest]:
+    """Validate a body and return the draft of the request for a summary.
+
+    Raises :class:`RequestRefused` and no other exception.
+    """
+    value = decode_object(body)
+    check_names(CompactRequest, value)
+    items = value.get("input")
+    if items is None and value.get("previous_response_id") is not None:
+        items = []
+    elif isinstance(items, str):
+        items = [_user(items)]
+    if isinstance(items, list):
+        value = value | {"input": [*items, _user(REQUEST)]}
+    return draft_of(ResponsesRequest, value | {"store": False})
+
+
+def render_compaction(choice: Choice, usage: Usage, *, answer_id: str, created: int) -> bytes:
+    """Return the compacted conversation as JSON.
+
+    Raises :class:`RequestRefused` if there is no summary, as when the model's reasoning reaches the length limit.
+    """
+    summary = choice.text.strip()
+    if not summary:
+        raise refuse(ProblemKind.INTERNAL, "The model wrote no summary. The conversation is not compacted.")
+    item = {"id": f"cmp_{answer_id}", "type": "compaction", "encrypted_content": encode_summary(summary)}
+    return msgspec.json.encode(
+        {
+            "id": f"resp_{answer_id}",
+            "object": "response.compaction",
+            "created_at": created,
+            "output": [item],
+            "usage": usage_object(usage),
+        }
+    )
+
+
+def _user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}

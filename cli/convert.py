@@ -6,6 +6,8 @@ from typing import Literal
 
 import click
 
+from cli.progress import Stages
+
 _GROUP_SIZE = 32
 
 
@@ -69,20 +71,22 @@ def convert(
             "repository after 'make install', with .venv/bin/vinoqueue."
         )
     # Imported here because the API's image does not include OpenVINO.
+    from worker.convert.conversion import MAKING_WEIGHTS
     from worker.convert.conversion import convert as convert_model
     from worker.model.local import ModelError
     from worker.weights.compression import Weights
 
     try:
-        done = convert_model(
-            source,
-            folder,
-            Weights(format=weights, group=group_size or _GROUP_SIZE, small_ends=small_ends),
-            max_perplexity_ratio=max_perplexity_ratio,
-            max_context=max_context,
-            replace=force,
-            progress=lambda stage: click.echo(stage, err=True),
-        )
+        with Stages() as stages:
+            done = convert_model(
+                source,
+                folder,
+                Weights(format=weights, group=group_size or _GROUP_SIZE, small_ends=small_ends),
+                max_perplexity_ratio=max_perplexity_ratio,
+                max_context=max_context,
+                replace=force,
+                progress=lambda stage: stages.begin(stage, silent=not stage.startswith(MAKING_WEIGHTS)),
+            )
     except (ModelError, OSError) as error:
         raise click.ClickException(str(error)) from None
     for name, one in (("original", done.original), ("converted", done.converted)):

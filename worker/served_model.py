@@ -9,7 +9,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import IMAGE, TEXT
+from shared.protocol.registry import FINDING_FILES, IMAGE, TEXT
 from shared.protocol.request import Sampling
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all
@@ -73,7 +73,7 @@ async def _announced(
 ) -> AsyncIterator[None]:
     """Keep the worker's registry record during the block, and until its lease expires unless the block fails."""
     jobs, engine = ActiveJobs(), CurrentEngine(slots=0)
-    engine.stage = "looking for the model's files"
+    engine.stage = FINDING_FILES
     record = RegistryRecord(worker, names, settings, engine, jobs)
     queue = JobQueue(redis, names[0], lease_ms=int(settings.lease * 1000))
     heartbeat = Heartbeat(queue, worker, jobs, record.current, lease=settings.lease)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from cli.api_client import ApiClient, api_options
 from cli.batch.client import Client
+from cli.progress import Stages, bar
 
 _POLL = 1.0
 """Seconds between two looks at a batch."""
@@ -41,8 +41,8 @@ def submit(file: Path, wait: bool, url: str, api_key: str) -> None:
     """Upload FILE and create a batch of its requests; print the batch's id."""
     client = Client(ApiClient(url, api_key))
     endpoint = _endpoint(file)
-    with click.progressbar(length=file.stat().st_size, label="Uploading", file=sys.stderr) as bar:
-        file_id = client.upload(file, bar.update)
+    with bar("Uploading", file.stat().st_size, unit="bytes") as advance:
+        file_id = client.upload(file, advance)
     made = client.create(file_id, endpoint, {_DIGEST: _digest(file), "file": file.name[:512]})
     click.echo(made["id"])
     if wait:
@@ -87,22 +87,26 @@ def results(file: str, output: Path | None, errors: Path | None, url: str, api_k
         ("error_file_id", errors or stem.with_name(f"{stem.name}.errors.jsonl")),
     ):
         if (file_id := found[field]) is not None:
-            with click.progressbar(length=client.size(file_id), label=str(target), file=sys.stderr) as bar:
-                client.download(file_id, target, bar.update)
+            with bar(str(target), client.size(file_id), unit="bytes") as advance:
+                client.download(file_id, target, advance)
             click.echo(str(target))
     _end(found)
 
 
 def _follow(client: Client, found: dict[str, Any]) -> dict[str, Any]:
     """Show the progress of a batch until it has ended; return it."""
-    while found["status"] == "validating":
-        time.sleep(_POLL)
-        found = client.get(found["id"])
-    total = found["request_counts"]["total"]
-    with click.progressbar(length=total, label="Requests", file=sys.stderr, show_pos=True) as bar:
+    with Stages() as stages:
+        if found["status"] == "validating":
+            stages.begin("Validating the input file")
+        while found["status"] == "validating":
+            time.sleep(_POLL)
+            found = client.get(found["id"])
+    shown = 0
+    with bar("Requests", found["request_counts"]["total"]) as advance:
         while True:
             counts = found["request_counts"]
-            bar.update(counts["completed"] + counts["failed"] - bar.pos)
+            advance(counts["completed"] + counts["failed"] - shown)
+            shown = counts["completed"] + counts["failed"]
             if found["status"] in _ENDED:
                 return found
             time.sleep(_POLL)

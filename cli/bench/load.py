@@ -3,13 +3,13 @@
 import asyncio
 import json
 import random
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from cli.api_client import api_options, base_url
+from cli.progress import bar
 
 if TYPE_CHECKING:
     from cli.bench.endpoint import Endpoint, Outcome
@@ -143,8 +143,8 @@ def load(
             await _send(endpoint, prompts, concurrency, _pauses(source, rate, requests), outcomes, done)
 
     try:
-        with click.progressbar(length=requests, label="Requests", file=sys.stderr, show_pos=True) as bar:
-            run(measure(bar.update))
+        with bar("Requests", requests) as advance:
+            run(measure(advance))
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:

@@ -2,25 +2,41 @@
 
 import json
 import shlex
+import sys
 import time
 
 import click
 
 from cli.instances import own_command
-from shared.protocol.registry import WorkerInfo
+from cli.progress import Stages
+from shared.protocol.registry import FINDING_FILES, WorkerInfo
 
 
 class Progress:
-    """Prints status messages and suppresses repeated ones."""
+    """Prints status messages and suppresses repeated ones. A context manager."""
 
     def __init__(self) -> None:
+        self._stages = Stages(sys.stdout)
         self._started = time.monotonic()
         self._stage: tuple[int, str] | None = None
         self._serving: int | None = None
 
+    def __enter__(self) -> "Progress":
+        """Show nothing yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what is being shown."""
+        self._stages.end()
+
     def say(self, text: str) -> None:
         """Print one line."""
+        self._stages.end()
         click.echo(text)
+
+    def starting(self, what: str) -> None:
+        """Show that ``what`` starts, until the next message."""
+        self._stages.begin(f"Starting {what}")
 
     def loading(self, worker: WorkerInfo) -> None:
         """Print the loading stage of a worker if it has changed."""
@@ -29,7 +45,11 @@ class Progress:
             return
         self._stage = stage
         where = worker.device if worker.engine == "openvino" else f"the {worker.engine} engine"
-        click.echo(f"Loading {worker.model} on {where}: {stage[1]}")
+        text = f"Loading {worker.model} on {where}: {stage[1]}"
+        if worker.status == "failing":
+            self.say(text)
+        else:
+            self._stages.begin(text, silent=stage[1] != FINDING_FILES)
 
     def serving(self, worker: WorkerInfo, address: str, store: str, *, web: bool) -> None:
         """Print that ``worker`` serves at ``address``: with an example the first time, in one line after a restart.
@@ -39,6 +59,7 @@ class Progress:
         """
         if worker.pid == self._serving:
             return
+        self._stages.end()
         first = self._serving is None
         self._serving = worker.pid
         if not first:

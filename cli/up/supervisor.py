@@ -44,11 +44,12 @@ def run(settings: UpSettings) -> int:
 
     Raises :class:`click.ClickException` if a process can't be started, or the embedded store exits.
     """
-    return asyncio.run(_Supervisor(settings).run())
+    with Progress() as progress:
+        return asyncio.run(_Supervisor(settings, progress).run())
 
 
 class _Supervisor:
-    def __init__(self, settings: UpSettings) -> None:
+    def __init__(self, settings: UpSettings, progress: Progress) -> None:
         if settings.require_keys and not (settings.redis_url or settings.api_keys or settings.keys_file):
             raise click.ClickException(
                 "--require-keys is set, but there is no API key, and the embedded Valkey starts without any. Give keys "
@@ -56,7 +57,7 @@ class _Supervisor:
                 "the first key closes the API."
             )
         port = free_port(settings.host, settings.port)
-        self._progress = Progress()
+        self._progress = progress
         cpus = beside_engine(own_cpus()) if computes_on_cpus(settings) else frozenset[int]()
         self._store = None if settings.redis_url else EmbeddedValkey(port, cpus)
         url = self._store.url if self._store else settings.redis_url
@@ -99,11 +100,11 @@ class _Supervisor:
     async def _serve(self) -> None:
         """Start all processes and keep them running, until cancelled or one fails permanently."""
         if self._store:
-            self._progress.say("Starting Valkey")
+            self._progress.starting("Valkey")
             await self._store.start()
         else:
             await wait_for_answer(self._settings.redis_url, patience=0)
-        self._progress.say("Starting the worker and the API")
+        self._progress.starting("the worker and the API")
         parts = [self._keep(self._worker), self._keep(self._api), self._watch()]
         if self._store:
             parts.append(self._guard(self._store))

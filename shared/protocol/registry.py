@@ -21,6 +21,8 @@ _REMEMBERED = 60
 """Seconds for which an id stays in the index after its record has expired."""
 
 WorkerStatus = Literal["loading", "serving", "draining", "failing"]
+FINDING_FILES = "looking for the model's files"
+"""Detail of a worker that finds or downloads its model; a download shows its own progress in the worker's output."""
 TEXT = "text"
 IMAGE = "image"
 

@@ -20,6 +20,9 @@ from worker.weights.compression import Weights, check_tools
 from worker.weights.folder import remake
 from worker.weights.original import MODEL_FILES, bring
 
+MAKING_WEIGHTS = "making weights"
+"""Beginning of the stage whose work shows its own progress."""
+
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements of one model: size in bytes, pipeline load time in seconds, and perplexity."""
@@ -76,7 +79,7 @@ def convert(
         tokens = sample_tokens(original.folder, model.context_length)
         progress(f"measuring the original on {len(tokens)} tokens of text")
         before = _measure(original.folder, original.served, tokens)
-        progress(f"making weights: {weights}")
+        progress(f"{MAKING_WEIGHTS}: {weights}")
         result = remake(original.folder, weights, Path(scratch))
         progress("measuring the result")
         after = _measure(result, result, tokens)

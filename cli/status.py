@@ -1,9 +1,11 @@
 """``vinoqueue status``: show workers, queues and API replicas as tables or JSON."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -11,6 +13,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from cli.instances import store_option
+from cli.progress import terminal
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import ReplicaInfo, WorkerInfo, survey
 from shared.redis.client import connect
@@ -40,7 +43,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command(params=[store_option()])
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option("--watch", is_flag=True, help=f"Refresh every {REFRESH:.0f} seconds until Ctrl-C.")
+@click.option(
+    "--watch", is_flag=True, help=f"Refresh every {REFRESH:.0f} seconds until Ctrl-C; on a terminal in place."
+)
 def status(redis_url: str, as_json: bool, watch: bool) -> None:
     """Show workers, queues and API replicas.
 
@@ -50,15 +55,27 @@ def status(redis_url: str, as_json: bool, watch: bool) -> None:
     vinoqueue status
     vinoqueue status --json | python3 -m json.tool
     """
-    while True:
-        snapshot = look(redis_url)
-        text = as_json_line(snapshot) if as_json else as_table(snapshot, now=time.time())
-        if watch and not as_json:
-            click.clear()
-        click.echo(text)
-        if not watch:
-            return
-        time.sleep(REFRESH)
+    if watch:
+        _watch(redis_url, as_json=as_json)
+    else:
+        click.echo(_as_text(look(redis_url), as_json=as_json))
+
+
+def _watch(redis_url: str, *, as_json: bool) -> None:
+    """Show the state of the service again and again until Ctrl-C: on a terminal in place, elsewhere as text."""
+    console = None if as_json else terminal(sys.stdout)
+    with suppress(KeyboardInterrupt):
+        if console is not None:
+            from cli.live_tables import show
+
+            show(console, lambda: tables(look(redis_url), now=time.time()), every=REFRESH)
+        while True:
+            click.echo(_as_text(look(redis_url), as_json=as_json) + ("" if as_json else "\n"))
+            time.sleep(REFRESH)
+
+
+def _as_text(snapshot: Snapshot, *, as_json: bool) -> str:
+    return as_json_line(snapshot) if as_json else as_table(snapshot, now=time.time())
 
 
 def look(redis_url: str) -> Snapshot:
@@ -108,8 +125,21 @@ def as_json_line(snapshot: Snapshot) -> str:
     return msgspec.json.encode(parts).decode()
 
 
+class Table(NamedTuple):
+    """A table: its head, its rows, and the text to show if there are none."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    empty: str
+
+
 def as_table(snapshot: Snapshot, *, now: float) -> str:
-    """Return the snapshot as three text tables. ``now`` is a Unix time in seconds, from which ages are computed."""
+    """Return the snapshot as text tables. ``now`` is a Unix time in seconds, from which ages are computed."""
+    return "\n\n".join(_aligned(table) for table in tables(snapshot, now=now))
+
+
+def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
+    """Return the tables of workers, queues and replicas."""
     workers = [
         (
             worker.id,
@@ -131,21 +161,21 @@ def as_table(snapshot: Snapshot, *, now: float) -> str:
         for one in snapshot.replicas
     ]
     worker_head = ("WORKER", "HOST", "PID", "MODEL", "DEVICE", "STATUS", "SLOTS", "TOKENS/S", "CACHE", "UP")
-    return "\n\n".join(
-        [
-            _table(worker_head, workers, "No worker is there. Start one: vinoqueue worker"),
-            _table(("QUEUE", "WAITING", "IN FLIGHT", "WORKERS"), queues, "No model was ever served here."),
-            _table(("REPLICA", "HOST", "PID", "ADDRESS", "STREAMS", "UP"), replicas, "No API replica is there."),
-        ]
+    return [
+        Table(worker_head, workers, "No worker is there. Start one: vinoqueue worker"),
+        Table(("QUEUE", "WAITING", "IN FLIGHT", "WORKERS"), queues, "No model was ever served here."),
+        Table(("REPLICA", "HOST", "PID", "ADDRESS", "STREAMS", "UP"), replicas, "No API replica is there."),
+    ]
+
+
+def _aligned(table: Table) -> str:
+    if not table.rows:
+        return table.empty
+    lines = [table.head, *table.rows]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> str:
-    if not rows:
-        return empty
-    widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]]
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def _age(seconds: float) -> str:

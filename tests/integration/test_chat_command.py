@@ -1,10 +1,6 @@
 """``vinoqueue chat`` in a real terminal, with the simulated engine."""
 
-import os
-import pty
-import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.processes import module_command
-from tests.support.eventually import PATIENCE
 from tests.support.fleet import SEEING, Fleet, fleet
 from tests.support.pictures import SIDE, picture, png
+from tests.support.terminal import Terminal
 
 
 @pytest.fixture(scope="module")
@@ -33,58 +29,6 @@ def once(running: Fleet, *arguments: str, stdin: str = "") -> subprocess.Complet
     return subprocess.run(command(running, *arguments), input=stdin, capture_output=True, text=True, check=False)
 
 
-def _take_terminal() -> None:
-    """Make standard input the terminal of this session, whose processes Ctrl-C then reaches."""
-    os.close(os.open(os.ttyname(0), os.O_RDWR))
-    # The tests may run in the background of a shell, which ignores the signal.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-class Terminal:
-    """The command in a terminal: what is typed, and what is shown."""
-
-    def __init__(self, running: Fleet, *arguments: str) -> None:
-        self._controller, terminal = pty.openpty()
-        self._process = subprocess.Popen(
-            command(running, *arguments),
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            start_new_session=True,
-            preexec_fn=_take_terminal,
-            env={**os.environ, "TERM": "dumb"},
-        )
-        os.close(terminal)
-        os.set_blocking(self._controller, False)
-        self._shown = ""
-
-    def type(self, text: str) -> None:
-        """Type ``text``."""
-        os.write(self._controller, text.encode())
-
-    def until(self, text: str) -> str:
-        """Wait until ``text`` is shown; return everything up to it, which is then not shown again."""
-        deadline = time.monotonic() + PATIENCE
-        while text not in self._shown:
-            assert time.monotonic() < deadline, self._shown
-            try:
-                self._shown += os.read(self._controller, 65536).decode(errors="replace")
-            except BlockingIOError:
-                time.sleep(0.02)
-        before, _, self._shown = self._shown.partition(text)
-        return before
-
-    def ended(self) -> int:
-        """Wait for the end of the command; return its exit code."""
-        return self._process.wait(PATIENCE)
-
-    def close(self) -> None:
-        """End the command, if it has not ended."""
-        self._process.kill()
-        self._process.wait()
-        os.close(self._controller)
-
-
 def test_one_answer(running: Fleet) -> None:
     done = once(running, "[[say hello there]]")
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello there\n", "")
@@ -98,7 +42,7 @@ def test_errors_are_those_of_the_api(running: Fleet) -> None:
 
 
 def test_an_answer_is_stopped_and_the_chat_goes_on(running: Fleet) -> None:
-    with closing(Terminal(running)) as terminal:
+    with closing(Terminal(command(running))) as terminal:
         _stop_an_answer(running, terminal)
 
 

@@ -12,6 +12,7 @@ from bench import (
     curves,
     dispatch,
     images,
+    logits,
     overhead,
     plumbing,
     prefill,
@@ -39,12 +40,13 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "prefix": prefix.run,
     "batch": batch.run,
     "images": images.run,
+    "logits": logits.run,
     "regressions": regressions.run,
     "peers": peers.run,
     "curves": curves.run,
 }
 
-BY_NAME = ("tuning", "weights", "peers", "curves")
+BY_NAME = ("tuning", "logits", "weights", "peers", "curves")
 """Parts that run only when named: they take long, or need what is not installed."""
 
 

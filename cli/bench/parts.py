@@ -21,6 +21,7 @@ PARTS = {
     "prefix": "gain from prefix routing for prompts with a shared prefix",
     "batch": "a batch on an idle worker, and first tokens of other requests beside it",
     "images": "requests with images compared with OpenVINO GenAI's own pipeline, and gaps of other streams",
+    "logits": "speed of the engine with its logits tap, unused and used by all requests; only when named",
     "regressions": "machine-independent counts, checked against their budgets",
     "peers": "the same load on other servers; only when named, builds them in your cache first",
     "curves": "plots the results into docs/images; only when named, needs matplotlib",

@@ -33,7 +33,7 @@ def test_names_of_parts_and_subcommands_are_completed() -> None:
         asked = {"_BENCH_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(["bench", *words]), "COMP_CWORD": "1"}
         return CliRunner().invoke(bench, [], prog_name="bench", env=asked).output
 
-    assert completed("lo").split() == ["plain,load"]
+    assert completed("lo").split() == ["plain,load", "plain,logits"]
     assert completed("pr").split() == ["plain,prefill", "plain,prefix"]
 
 

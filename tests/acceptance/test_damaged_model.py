@@ -10,6 +10,7 @@ from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import text_of
 from tests.support.gguf_files import tiny_llama
 from worker.engine.interface import EngineLoadError, Sequence, StepOutput
+from worker.engine.logits.operation import LogitsTap
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.model.local import default_model
@@ -17,13 +18,16 @@ from worker.model.local import default_model
 _DAMAGED = slice(-4096, None)
 
 
-def load(file: Path, **settings: str) -> OpenVINOEngine:
+TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
+
+
+def load(file: Path, stages: list[str] | None = None, **settings: str) -> OpenVINOEngine:
     options = EngineOptions.from_settings(
         EngineSettings(cache_size=1, **settings),  # type: ignore[arg-type]
         path=str(file),
         context_length=1024,
     )
-    return OpenVINOEngine(options, lambda stage: None)
+    return OpenVINOEngine(options, (stages if stages is not None else []).append)
 
 
 def test_a_damaged_model_is_refused_until_it_is_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,6 +42,38 @@ def test_a_damaged_model_is_refused_until_it_is_repaired(tmp_path: Path, monkeyp
     with file.open("r+b") as content:
         content.write(intact)
     assert load(file, weights="int8").engine_info.context_length > 0
+
+
+@pytest.mark.parametrize("logits", ["auto", "on", "off"])
+def test_a_model_that_can_not_run_fails_once_and_with_its_own_message(
+    logits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "model.gguf"
+    damaged = bytearray(tiny_llama())
+    damaged[_DAMAGED] = b"\xff" * len(damaged[_DAMAGED])
+    file.write_bytes(damaged)
+    stages: list[str] = []
+    with pytest.raises(EngineLoadError, match=r"^the model can't generate a token\. Its file may be damaged"):
+        load(file, stages, weights="original", logits=logits)
+    assert stages.count("warming up") == 1
+    assert not caplog.records
+
+
+def test_a_tap_that_fails_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    def fail(self: LogitsTap, outputs: object, inputs: object) -> bool:
+        raise ValueError("not today")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(LogitsTap, "evaluate", fail)
+    stages: list[str] = []
+    assert load(TINY, stages).engine_info.logits is False
+    assert stages.count("warming up") == 2
+    assert "fields that need logits are not served" in caplog.text
+    with pytest.raises(EngineLoadError, match="can't be loaded with access to its logits"):
+        load(TINY, logits="on")
 
 
 def test_the_default_model_is_served_with_int8_weights() -> None:

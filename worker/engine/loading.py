@@ -9,7 +9,7 @@ import openvino_genai
 
 from worker.engine.interface import EngineLoadError
 from worker.engine.logits.availability import tapped_model
-from worker.engine.logits.matching import RowLost
+from worker.engine.logits.operation import TapFailed
 from worker.engine.options import EngineOptions
 from worker.engine.pipeline import load_pipeline
 from worker.engine.served_weights import serving_path
@@ -54,14 +54,16 @@ def load(options: EngineOptions, served: Path, progress: Callable[[str], None]) 
         raise EngineLoadError("speculative decoding can't be combined with a vision-language model")
     progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
     tapped = tapped_model(options, served)
-    if tapped is not None:
-        try:
-            return _load(options, served, tapped, progress)
-        except (EngineLoadError, RowLost) as error:
-            if options.logits == "on":
-                raise EngineLoadError(f"the model can't be loaded with access to its logits: {error}") from error
-            logger.warning("fields that need logits are not served: %s", error)
-    return _load(options, served, None, progress)
+    if tapped is None:
+        return _load(options, served, None, progress)
+    try:
+        return _load(options, served, tapped, progress)
+    except TapFailed as error:
+        if options.logits == "on":
+            raise EngineLoadError(f"the model can't be loaded with access to its logits: {error}") from error
+        loaded = _load(options, served, None, progress)
+        logger.warning("fields that need logits are not served: %s", error)
+        return loaded
 
 
 def _load(options: EngineOptions, served: Path, tapped: Path | None, progress: Callable[[str], None]) -> Loaded:

@@ -8,7 +8,7 @@ from shared.runtime.settings import PluginValue
 from worker.devices import device_kind
 from worker.engine.detokenizer import open_tokenizer
 from worker.engine.interface import EngineLoadError
-from worker.engine.logits.operation import extension
+from worker.engine.logits.operation import TapFailed, extension
 from worker.engine.options import EngineOptions
 from worker.engine.recovery import last_line
 from worker.engine.speculation import properties as speculation_properties
@@ -29,7 +29,8 @@ def load_pipeline(
 ) -> tuple[openvino_genai.ContinuousBatchingPipeline, Vocabulary]:
     """Return the pipeline and the vocabulary of the model at ``path``. Raises :class:`EngineLoadError`.
 
-    ``tapped`` is the folder of the same model with a logits tap, to be loaded in its place.
+    ``tapped`` is the folder of the same model with a logits tap, to be loaded in its place. If OpenVINO can't load it,
+    raises :class:`TapFailed`.
     """
     scheduler = scheduler_config(options)
     try:
@@ -40,14 +41,23 @@ def load_pipeline(
             | ({"extensions": [extension()]} if tapped else {})
         )
         tokenizer, vocabulary = open_tokenizer(path)
+    except EngineLoadError:
+        raise
+    except Exception as error:
+        raise EngineLoadError(_failure(path, options, error)) from error
+    try:
         pipeline = openvino_genai.ContinuousBatchingPipeline(
             str(tapped or path), tokenizer, scheduler, options.device, **properties
         )
         return pipeline, vocabulary
-    except EngineLoadError:
-        raise
     except Exception as error:
-        raise EngineLoadError(f"OpenVINO can't load {path} on {options.device}: {last_line(error)}") from error
+        if tapped:
+            raise TapFailed(_failure(tapped, options, error)) from error
+        raise EngineLoadError(_failure(path, options, error)) from error
+
+
+def _failure(path: Path, options: EngineOptions, error: Exception) -> str:
+    return f"OpenVINO can't load {path} on {options.device}: {last_line(error)}"
 
 
 def scheduler_config(options: EngineOptions) -> openvino_genai.SchedulerConfig:

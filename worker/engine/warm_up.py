@@ -1,10 +1,12 @@
 """The first request of a loaded pipeline: measures its KV cache, and tests its logits tap."""
 
+import numpy
 import openvino_genai
 
 from shared.protocol.request import Sampling
 from worker.engine.interface import EngineLoadError, PlacedImage
-from worker.engine.logits.operation import LogitsTap
+from worker.engine.logits.matching import RowLost
+from worker.engine.logits.operation import Ids, Logits, LogitsTap, TapFailed
 from worker.engine.logits.rows import RowAssigner, RowReader
 from worker.engine.prompts import add_prompt
 from worker.engine.recovery import last_line
@@ -50,10 +52,9 @@ def warm_up(
     token (0 without a tap).
 
     It generates two tokens, because prefill and decode use different kernels and weight layouts, and encodes an image
-    if the model ``sees_images``. Raises
-    :class:`EngineLoadError` when the cache is too small, or the model's logits are not finite, and
-    :class:`~worker.engine.logits.matching.RowLost` when ``tapped`` is set and the tap does not see the rows
-    of both tokens.
+    if the model ``sees_images``. Raises :class:`EngineLoadError` when the cache is too small, or the model's logits are
+    not finite. With ``tapped``, raises :class:`~worker.engine.logits.operation.TapFailed` when the tap does not see the
+    rows of both tokens, or when a step fails although the logits are finite.
     """
     config = pipeline.get_config()
     config.do_sample = False
@@ -66,7 +67,14 @@ def warm_up(
     prompt = [ordinary[index % len(ordinary)] for index in range(_TOKENS - 1)]
     sequence = _FirstSequence(prompt)
     assigner = RowAssigner({request_id: sequence})
-    LogitsTap.listener = assigner.on_logits
+    finite = True
+
+    def on_logits(logits: Logits, tokens: Ids, positions: Ids) -> Logits | None:
+        nonlocal finite
+        finite = finite and bool(numpy.isfinite(logits).all())
+        return assigner.on_logits(logits, tokens, positions)
+
+    LogitsTap.listener = on_logits
     handle = add_prompt(pipeline, request_id, prompt, config, spelled=sees_images)
     try:
         while pipeline.has_non_finished_requests():
@@ -76,8 +84,12 @@ def warm_up(
                     for token, logprob in zip(chunk.generated_ids, chunk.generated_log_probs, strict=True):
                         sequence.reader.take(token, logprob)
                         sequence.tokens.append(token)
+    except RowLost as error:
+        raise TapFailed(str(error)) from error
     except RuntimeError as error:
         # With log probabilities enabled, the sampler throws on NaN logits.
+        if tapped and finite:
+            raise TapFailed(last_line(error)) from error
         raise EngineLoadError(
             f"the model can't generate a token. Its file may be damaged: download it again. {last_line(error)}"
         ) from error

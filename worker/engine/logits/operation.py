@@ -24,6 +24,10 @@ OnLogits = Callable[[Logits, Ids, Ids], Logits | None]
 [rows]. Returns the bias to add [rows, vocabulary], or None. The arrays are valid only during the call."""
 
 
+class TapFailed(Exception):
+    """A model can't be loaded or run with the tap. It may be possible without."""
+
+
 class LogitsTap(openvino.Op):  # type: ignore[misc]
     """The operation. Inputs: logits [rows, 1, vocabulary], tokens [rows], positions [rows]. Output: the bias.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from api import chat_span
 from api.admission import LimitReached, Ticket
 from api.answers.usage_recorder import UsageRecorder
 from api.context import Context
@@ -16,6 +17,7 @@ from api.keys import ApiKey
 from api.outbox import PendingCompletion
 from api.response_stream import ResponseStream
 from shared.protocol.request import ChatRequest
+from shared.tracing import NO_SPAN, Span
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ class ChatExchange:
         "id",
         "recorder",
         "request",
+        "span",
         "stream",
     )
 
@@ -57,9 +60,11 @@ class ChatExchange:
         headers: Lookup,
         messages: bytes,
         began: float,
+        span: Span = NO_SPAN,
     ) -> None:
         """``headers`` are the HTTP request's, ``messages`` the JSON array that the client sent if it asks for
-        ``store``. ``began`` is the time of the request (monotonic seconds)."""
+        ``store``. ``began`` is the time of the request (monotonic seconds). ``span`` is the request's span, which the
+        caller ends."""
         self._parts = parts
         self._key = key
         self._headers = headers
@@ -70,13 +75,15 @@ class ChatExchange:
         """The id of the response, without the dialect's prefix."""
         self.request = request
         """The request. Once admitted, it has the model's own name instead of an alias, and the tier of its key."""
-        self.recorder = UsageRecorder(began)
+        self.recorder = UsageRecorder(began, trace_id=span.trace_id if span.context is not None else "")
+        self.span = span
         self.headers: Mapping[str, str] = {}
         """The rate limit headers of the response."""
         self.accepted = 0.0
         """Unix time at which the jobs were queued; 0 until then."""
 
     async def __aenter__(self) -> "ChatExchange":
+        chat_span.describe_request(self.span, self.request)
         await self._admit()
         try:
             if self._has_images:
@@ -141,11 +148,16 @@ class ChatExchange:
         if self.request.background and ticket.queue_timeout is None:
             # Nobody waits for the beginning of the response.
             ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=self._parts.settings.request_timeout)
+        # Before the reply, because a worker may have claimed the jobs by then.
+        self.recorder.queued = time.monotonic()
         self.stream = await self._parts.submission.submit(
-            self.request, self.recorder, tenant=ticket.tenant, queue_timeout=ticket.queue_timeout
+            self.request,
+            self.recorder,
+            tenant=ticket.tenant,
+            queue_timeout=ticket.queue_timeout,
+            trace=self.span.context,
         )
         self.accepted = time.time()
-        self.recorder.queued = time.monotonic()
 
     async def _register(self) -> None:
         """Register the pending completion, so that the response is stored even if this replica dies."""
@@ -170,9 +182,17 @@ class ChatExchange:
         """
         if self._parts.draining.leaves(self.stream):
             # Another replica finishes, stores, charges and settles the request.
-            steps: tuple[Callable[[], None], ...] = (self._close, self._record)
+            steps: tuple[Callable[[], None], ...] = (self._close, self._record, self._trace)
         else:
-            steps = (self._withdraw, self._close, self._release_media, self._record, self._charge, self._settle)
+            steps = (
+                self._withdraw,
+                self._close,
+                self._release_media,
+                self._record,
+                self._trace,
+                self._charge,
+                self._settle,
+            )
         for step in steps:
             try:
                 step()
@@ -196,6 +216,12 @@ class ChatExchange:
     def _record(self) -> None:
         """Count the request in the metrics."""
         self._parts.metrics.record(self.request.model, self.recorder, timed=self.request.tier != "batch")
+
+    def _trace(self) -> None:
+        """Describe the response in the request's span, and record the spans of its jobs."""
+        if self.span.context is not None and self.request.tokenization is None:
+            chat_span.describe_response(self.span, self.request, self.recorder, self.id)
+            chat_span.record_jobs(self._parts.tracing, self.span.context, self.stream, self.recorder)
 
     def _charge(self) -> None:
         """Correct the tenant's tokens in fair queueing."""

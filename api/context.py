@@ -36,6 +36,7 @@ from api.web_page import PageFile
 from api.worker_watch import WorkerWatch
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
+from shared.tracing import Tracing
 
 EXTENSION = "vinoqueue"
 
@@ -78,6 +79,7 @@ class Context:
     fleet: FleetWatch
     queue_events: QueueEvents
     cross_origin: CrossOrigin
+    tracing: Tracing
     page: Mapping[str, PageFile]
     """The web page's files by URL path."""
 

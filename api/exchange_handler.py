@@ -6,13 +6,14 @@ response is complete, when the client disconnects in any phase, and when the rou
 """
 
 import asyncio
+import time
 from collections.abc import Collection
 from typing import Any, cast
 
 from quart import Request
 from quart.asgi import ASGIHTTPConnection
 
-from api import request_log
+from api import http_span, request_log
 from api.bodies import PacedBody
 from api.context import context_of
 from api.dialects import dialect_of
@@ -58,7 +59,10 @@ class ExchangeHandler(ASGIHTTPConnection):
         """Run the route and send its response; then release what the request holds."""
         request_id = request_id_of(request)
         dialect = dialect_of(request.path, request.args, request.headers, self._serving, self._own_name, request_id)
-        exchange = cast(ExchangeRequest, request).exchange = HttpExchange(request, dialect, request_id)
+        began = time.monotonic()
+        span = http_span.begin(context_of(self.app).tracing, request, began)
+        exchange = HttpExchange(request, dialect, request_id, began=began, span=span)
+        cast(ExchangeRequest, request).exchange = exchange
         try:
             await super().handle_request(request, send)
         finally:
@@ -66,6 +70,7 @@ class ExchangeHandler(ASGIHTTPConnection):
                 await exchange.close()
             finally:
                 request_log.write(exchange)
+                http_span.end(exchange, request)
 
     def _create_request_from_scope(self, send: Any) -> Request:
         request = super()._create_request_from_scope(send)

@@ -1,7 +1,6 @@
 """HTTP exchanges: what hooks, routes, error handlers and the request log share about one request and its response."""
 
 import re
-import time
 import uuid
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import cast
@@ -13,6 +12,7 @@ from api.chat_exchange import ChatExchange
 from api.dialects.interface import Dialect
 from api.keys import ApiKey
 from shared.protocol.errors import ProblemKind
+from shared.tracing import Span
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
@@ -21,11 +21,13 @@ class HttpExchange:
     """One HTTP request and its response, and the owner of the resources that its route has entered."""
 
     # One instance per open stream.
-    __slots__ = ("_resources", "began", "chat", "dialect", "id", "key", "method", "path", "problem", "status")
+    __slots__ = ("_resources", "began", "chat", "dialect", "id", "key", "method", "path", "problem", "span", "status")
 
-    def __init__(self, request: Request, dialect: Dialect, request_id: str) -> None:
+    def __init__(self, request: Request, dialect: Dialect, request_id: str, *, began: float, span: Span) -> None:
+        """``began`` is the time of the request (monotonic seconds)."""
         self.id = request_id
-        self.began = time.monotonic()
+        self.began = began
+        self.span = span
         self.method = request.method
         self.path = request.path
         self.dialect = dialect

@@ -41,6 +41,7 @@ from api.jobs.reaper import Reaper
 from api.jobs.submission import Submission
 from api.keys import KeyFileError, Keyring, NoKeysError
 from api.limits import Limiter
+from api.listener import BACKLOG, listen
 from api.media.download import Downloads
 from api.media.holds import MediaHolds
 from api.media.loader import MediaLoader
@@ -64,12 +65,9 @@ from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks, cancel_all, keep_running
 from shared.runtime.ticks import next_tick
 from shared.runtime.version import VERSION
+from shared.tracing import NO_TRACING, Tracing, TracingUnavailable, start_tracing
 
 logger = logging.getLogger(__name__)
-
-BACKLOG = 4096
-SEND_BUFFER = 128 * 1024
-"""Socket send buffer in bytes. When a slow client fills it, deltas are merged in the response stream."""
 
 _CLOSE_TIMEOUT = 2.0
 """Timeout in seconds for removing the replica from the registry."""
@@ -93,14 +91,14 @@ def run(settings: ApiSettings) -> int:
     open_files = _raise_open_files()
     limits = _connection_limits(settings, open_files)
     try:
-        listener = _listen(settings.host, settings.port, settings.client_timeout)
+        listener = listen(settings.host, settings.port, settings.client_timeout)
     except OSError as error:
         logger.error("can't listen on %s:%d: %s", settings.host, settings.port, error)
         return 1
     with listener:
         try:
             run_loop(_serve(settings, listener, limits))
-        except (KeyFileError, NoKeysError) as error:
+        except (KeyFileError, NoKeysError, TracingUnavailable) as error:
             logger.error("%s", error)
             return 1
         except Exception:
@@ -109,7 +107,7 @@ def run(settings: ApiSettings) -> int:
     return 0
 
 
-def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
+def build(redis: ArqRedis, settings: ApiSettings, replica: str, tracing: Tracing = NO_TRACING) -> Context:
     """Construct the parts of the replica with the id ``replica``, leaves first; nothing runs yet.
 
     Raises :class:`KeyFileError`.
@@ -203,6 +201,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str) -> Context:
         first_token_times=first_token_times,
         queue_events=QueueEvents(queues, directory),
         cross_origin=CrossOrigin(settings.cors_origins.split(",")),
+        tracing=tracing,
         page=web_page.load(enabled=settings.web),
         fleet=FleetWatch(redis, directory, batches, replica=replica, lease=settings.lease),
         files=FileStore(redis, FilesFolder(redis, settings.files_dir), limit=settings.max_files),
@@ -245,6 +244,7 @@ async def running(parts: Context, address: str) -> AsyncIterator[None]:
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await withdraw_replica(parts.redis, parts.replica)
         await parts.redis.aclose(close_connection_pool=True)
+        await asyncio.to_thread(parts.tracing.close)
 
 
 class _Server(uvicorn.Server):
@@ -279,7 +279,8 @@ class _Server(uvicorn.Server):
 
 async def _serve(settings: ApiSettings, listener: socket.socket, limits: ConnectionLimits) -> None:
     replica = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    parts = build(connect(settings.redis_url), settings, replica)
+    tracing = start_tracing(settings, service="vinoqueue-api", instance=replica, attributes={}, makes_roots=True)
+    parts = build(connect(settings.redis_url), settings, replica, tracing)
     if settings.require_keys:
         try:
             await parts.keyring.ensure_any(_KEYS_TIMEOUT)
@@ -377,24 +378,3 @@ def _bounds(settings: ApiSettings) -> Bounds:
         max_body=settings.max_request_body,
         max_discarded=max(DRAIN_FACTOR * settings.max_body, 2 * settings.max_request_body),
     )
-
-
-def _listen(host: str, port: int, timeout: float) -> socket.socket:
-    """Return a listening socket. Peers that stay unresponsive for ``timeout`` seconds are disconnected by the kernel.
-
-    Raises :class:`OSError`.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    # Accepted connections inherit these options.
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-    for option, value in (
-        ("TCP_KEEPIDLE", timeout / 2),
-        ("TCP_KEEPINTVL", max(1, timeout / 8)),
-        ("TCP_KEEPCNT", 4),
-        ("TCP_USER_TIMEOUT", timeout * 1000),
-    ):
-        if hasattr(socket, option):
-            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), max(1, int(value)))
-    return listener

@@ -17,9 +17,14 @@ UNLOGGED = OPEN_PATHS | {METRICS_PATH}
 """Paths without log lines: probes and scrapes are too frequent."""
 
 
+def is_logged(path: str) -> bool:
+    """Return whether exchanges on ``path`` are logged and traced. Probes, scrapes and the web page's files are not."""
+    return path not in UNLOGGED and not path.startswith(FOLDER)
+
+
 def write(exchange: HttpExchange) -> None:
-    """Log the line of a finished exchange at level INFO. Files of the web page have none."""
-    if exchange.path in UNLOGGED or exchange.path.startswith(FOLDER) or not logger.isEnabledFor(logging.INFO):
+    """Log the line of a finished exchange at level INFO."""
+    if not is_logged(exchange.path) or not logger.isEnabledFor(logging.INFO):
         return
     now = time.monotonic()
     fields: dict[str, object] = {
@@ -27,7 +32,8 @@ def write(exchange: HttpExchange) -> None:
         "method": exchange.method,
         "path": exchange.path,
         "status": exchange.status,
-        "outcome": _outcome(exchange),
+        "outcome": outcome_of(exchange),
+        "trace_id": exchange.span.trace_id or None,
     }
     if exchange.key is not None:
         fields |= {"key": exchange.key.id, "key_name": exchange.key.name or None}
@@ -57,7 +63,7 @@ def write(exchange: HttpExchange) -> None:
     logger.info("request %s", Fields(fields))
 
 
-def _outcome(exchange: HttpExchange) -> str:
+def outcome_of(exchange: HttpExchange) -> str:
     """Return the problem kind, the finish reason, or ``aborted`` when the client has disconnected before the end."""
     if exchange.problem is not None:
         return exchange.problem

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from typing import NamedTuple
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import (
@@ -27,6 +28,19 @@ Bypass = Callable[[int, Event], bool]
 """Takes a choice and its event. Returns whether the event is fully handled."""
 
 
+class StartedAttempt(NamedTuple):
+    """An attempt that has started, and how far the job was until then. Times are monotonic seconds."""
+
+    choice: int
+    started: Started
+    arrived: float
+    """When its started event was accepted."""
+    tokens: int
+    """Number of tokens from earlier attempts."""
+    last_token: float
+    """When the last one of these arrived; 0 without any."""
+
+
 class ResponseStream:
     """The events of one request, from all of its choices, in order for each choice."""
 
@@ -48,14 +62,19 @@ class ResponseStream:
         """Whether the jobs are still being enqueued. A missing payload does not mean a lost job until then."""
         self.abandoned = False
         """Whether the stream was ended by this replica, so that its jobs may still be running."""
-        self.moves: list[str] = []
-        """Why jobs went on in another attempt, one cause for each."""
+        self.attempts: list[StartedAttempt] = []
+        """The attempts that have started, in this order."""
         self.problem: Problem | None = None
         """The problem of the first choice that failed."""
         self.cancellation: asyncio.Task[frozenset[str]] | None = None
         """The task that cancels the jobs; returns those that workers had claimed."""
         self.recoverable = False
         """Whether a pending completion covers this stream, so that another replica can finish it."""
+
+    @property
+    def moves(self) -> list[str]:
+        """Why jobs went on in another attempt, one cause for each."""
+        return [attempt.started.cause for attempt in self.attempts if attempt.started.attempt > 1]
 
     @property
     def over(self) -> bool:
@@ -190,7 +209,7 @@ class ChoiceStream:
         self.last_token = 0.0
         """When the relay last received tokens; 0 until then."""
         self.response = response
-        self._started = 1
+        self._started = 0
         """Newest attempt whose started event was accepted."""
         self._held: list[tuple[int, Event]] | None = None
         self._scored = False
@@ -277,7 +296,9 @@ class ChoiceStream:
             case Started():
                 if event.attempt > self._started:
                     self._started = event.attempt
-                    self.response.moves.append(event.cause)
+                    self.response.attempts.append(
+                        StartedAttempt(self.choice, event, time.monotonic(), self.position, self.last_token)
+                    )
                 if new_to_client:
                     self.response.put(self.choice, event, last=False)
             case PromptLogprobs() | Tokenized():

@@ -29,10 +29,12 @@ from shared.redis import keys
 from shared.redis.client import connect, raw_connection
 from shared.runtime.settings import EngineSettings
 from shared.runtime.tasks import cancel_all
+from shared.tracing import NO_TRACING
 from tests.support.fleet import free_port
 from tests.support.prompts import no_files
 from tests.support.store import Store
 from worker.active_jobs import ActiveJobs
+from worker.attempt_recorder import AttemptRecorder
 from worker.current_engine import CurrentEngine, LoadedEngine
 from worker.engine.interface import RawEngineReport, RawStep, Sequence, Stepped
 from worker.engine.options import EngineOptions
@@ -126,6 +128,7 @@ async def _walk(store: Store, streams: int) -> Walk:
             publisher,
             Prompts(cast(PromptProcess, _Prompts()), RequestFiles(no_files)),
             _accept_grammar,
+            AttemptRecorder(NO_TRACING, "worker"),
             prefix_gate=gate,
             quarantine=quarantine,
             max_lost_workers=3,

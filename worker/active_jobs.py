@@ -13,7 +13,7 @@ from typing import cast
 import msgspec
 
 from shared.protocol.errors import Problem
-from shared.protocol.events import Failed, Rejected, Started, encode_event
+from shared.protocol.events import Event, Failed, MoveCause, Rejected, Started, encode_event
 from shared.protocol.queue import Claim, Lease
 from shared.protocol.request import Job
 from worker.engine.process import EngineProcess
@@ -55,18 +55,27 @@ class ActiveJob:
     """When it was claimed (monotonic seconds)."""
     added: float = 0.0
     """When the engine got its sequence."""
+    first_output: float = 0.0
+    """When its first output came."""
+    ending: Event | None = None
+    """Its terminal event."""
+    resumed: int = 0
+    """Number of tokens from earlier attempts."""
     started: bool = False
     """Whether its started event was published."""
     quarantined: bool = False
     stopped: Stop | None = None
+    move: MoveCause | None = None
+    """Why it was returned to the queue, if this worker has done that."""
 
     def opened(self) -> bytes:
         """Return its encoded started event, at its first output."""
+        self.first_output = time.monotonic()
         return encode_event(
             msgspec.structs.replace(
                 self.opening,
                 prompt_seconds=round(self.added - self.claimed, 6),
-                prefill_seconds=round(time.monotonic() - self.added, 6),
+                prefill_seconds=round(self.first_output - self.added, 6),
             )
         )
 
@@ -140,11 +149,12 @@ class ActiveJobs:
         """Return whether ``job`` was cancelled before it was registered, and forget that."""
         return self._cancelled_early.pop(job, None) is not None
 
-    def abandon(self, leases: Iterable[Lease]) -> None:
-        """Stop the jobs with these leases, which this worker has lost or returns."""
+    def abandon(self, leases: Iterable[Lease], move: MoveCause | None = None) -> None:
+        """Stop the jobs with these leases, which this worker has lost, or returns because of ``move``."""
         for lease in leases:
             active = self._by_id.get(lease.job)
             if active is not None and active.lease is lease:
+                active.move = move
                 self._stop(active, Stop.ABANDONED)
 
     def _stop(self, active: ActiveJob, reason: Stop) -> None:

@@ -41,7 +41,7 @@ class JobReleaser:
 
     async def _release(self, cause: MoveCause, suspects: frozenset[str]) -> int:
         leases = self._jobs.leases()
-        self._jobs.abandon(leases)
+        self._jobs.abandon(leases, cause)
         return await self._queue.release(
             self._worker, [(lease.job, lease.attempt) for lease in leases], cause=cause, suspects=suspects
         )

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
-from shared.protocol.events import Finished, PromptLogprobs, Started, Tokenized, encode_event
+from shared.protocol.events import Event, Finished, PromptLogprobs, Started, Tokenized, encode_event
 from shared.protocol.queue import Claim
 from shared.protocol.request import Constraint, Job, Sampling
 from shared.redis import keys
 from shared.redis.records import UNREADABLE, report_unreadable
 from worker.active_jobs import ActiveJob, ActiveJobs, Stop
+from worker.attempt_recorder import AttemptRecorder
 from worker.current_engine import CurrentEngine
 from worker.defaults import fill_in
 from worker.engine.interface import EngineInfo, Sequence
@@ -45,6 +46,7 @@ class JobRunner:
         publisher: Publisher,
         prompts: Prompts,
         check_grammar: CheckGrammar,
+        attempts: AttemptRecorder,
         *,
         prefix_gate: PrefixGate,
         quarantine: Quarantine,
@@ -64,6 +66,7 @@ class JobRunner:
         self._publisher = publisher
         self._prompts = prompts
         self._check_grammar = check_grammar
+        self._attempts = attempts
         self._prefix_gate = prefix_gate
         self._quarantine = quarantine
         self._max_lost_workers = max_lost_workers
@@ -84,16 +87,17 @@ class JobRunner:
             try:
                 await self._run(active, claim)
             except RequestRefused as refusal:
-                self._publisher.end_soon(active.lease, active.failure(refusal.problem))
+                self._end(active, active.failure(refusal.problem))
             except PromptError:
                 # This worker is about to exit. Its lease expires, and another worker continues the job.
                 await active.ended.wait()
             except Exception:
                 logger.exception("request %s failed in the worker", job.id)
                 problem = Problem(kind=ProblemKind.INTERNAL, message="The worker failed while it served this request.")
-                self._publisher.end_soon(active.lease, active.failure(problem))
+                self._end(active, active.failure(problem))
             finally:
                 self._clean_up(active)
+                self._attempts.record(active, claim)
 
     async def _run(self, active: ActiveJob, claim: Claim) -> None:
         job = active.job
@@ -108,6 +112,7 @@ class JobRunner:
         if prepared.plan.constraint is not None:
             await self._check_grammar(prepared.plan.constraint, prepared.plan.param)
         generated, scored = _published(claim)
+        active.resumed = len(generated)
         if self._quarantine.concerns(claim.crashes, claim.lost_workers):
             await self._quarantine.begin(job.id, len(generated))
             active.quarantined = True
@@ -135,7 +140,12 @@ class JobRunner:
         tokenized = Tokenized(prepared.tokens, prepared.strings, prepared.text, context)
         for event in (started, tokenized):
             self._publisher.add(active.lease, encode_event(event))
-        self._publisher.end_soon(active.lease, Finished(0, "stop"))
+        self._end(active, Finished(0, "stop"))
+
+    def _end(self, active: ActiveJob, event: Event) -> None:
+        """Publish the terminal event of a job that is not in the engine."""
+        active.ending = event
+        self._publisher.end_soon(active.lease, event)
 
     def _refuse_poison(self, job: Job, claim: Claim) -> None:
         """Raise :class:`RequestRefused` for a job that keeps crashing engines or losing workers."""

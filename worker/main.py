@@ -20,7 +20,9 @@ from shared.runtime.event_loop import run as run_loop
 from shared.runtime.placement import beside_engine, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
+from shared.tracing import Tracing, TracingUnavailable, start_tracing
 from worker.active_jobs import ActiveJobs
+from worker.attempt_recorder import AttemptRecorder
 from worker.consumer import JobConsumer
 from worker.control_channel import ControlChannel
 from worker.current_engine import CurrentEngine
@@ -57,7 +59,7 @@ def run(settings: WorkerSettings) -> int:
     logs.configure(settings.log_level, as_json=settings.log_format == "json")
     try:
         return run_loop(_serve(settings))
-    except (ModelError, EngineLoadError, PromptError) as error:
+    except (ModelError, EngineLoadError, PromptError, TracingUnavailable) as error:
         logger.error("%s", error)
         return 1
 
@@ -73,6 +75,7 @@ class _Worker:
         model: ServedModel,
         names: tuple[str, ...],
         cpus: frozenset[int],
+        tracing: Tracing,
     ) -> None:
         """``worker`` is this worker's id. ``names`` are the names under which ``model`` is served; the first one names
         its queue. ``cpus`` are the CPUs that the engine may use.
@@ -119,6 +122,7 @@ class _Worker:
             self.publisher,
             Prompts(self.prompts, RequestFiles(MediaStore(redis).fetch)),
             self.grammars.check if self.grammars is not None else _accept_grammar,
+            AttemptRecorder(tracing, self.id),
             prefix_gate=self.prefix_gate,
             quarantine=quarantine,
             max_lost_workers=settings.max_lost_workers,
@@ -233,11 +237,19 @@ async def _serve(settings: WorkerSettings) -> int:
     names = served_names(settings)
     name = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     redis = connect(settings.redis_url)
+    tracing = start_tracing(
+        settings,
+        service="vinoqueue-worker",
+        instance=name,
+        attributes={"vinoqueue.device": settings.device, "host.name": settings.node},
+        makes_roots=False,
+    )
     try:
         model = await find_model(settings, redis, name, names)
-        worker = _Worker(name, settings, redis, model, names, cpus)
+        worker = _Worker(name, settings, redis, model, names, cpus, tracing)
         logger.info("worker %s serves %s on %s", name, ", ".join(names), settings.device)
         await worker.run(stopping)
     finally:
         await redis.aclose(close_connection_pool=True)
+        tracing.close()
     return 0

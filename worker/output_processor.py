@@ -51,7 +51,8 @@ class OutputProcessor:
             if len(output.delta) > EMPTY_DELTA_BYTES:
                 publisher.add(active.lease, bytes(output.delta))
             if output.reason is not None:
-                publisher.end(active.lease, _terminal_event(output))
+                active.ending = _terminal_event(output)
+                publisher.end(active.lease, active.ending)
                 active.ended.set()
             elif active.quarantined:
                 self._quarantine.progressed(active.job.id, output.end)
@@ -61,7 +62,8 @@ class OutputProcessor:
         """End the job of a sequence that the engine refused."""
         active = self._jobs.by_number.get(report.number)
         if active is not None:
-            self._publisher.end_soon(active.lease, active.failure(report.problem))
+            active.ending = active.failure(report.problem)
+            self._publisher.end_soon(active.lease, active.ending)
             active.ended.set()
 
 

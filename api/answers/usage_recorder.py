@@ -10,8 +10,10 @@ from shared.protocol.events import Alternatives, Delta, Finished, Started
 class UsageRecorder:
     """Counts tokens over all choices of a request. Times are :func:`time.monotonic` seconds."""
 
-    def __init__(self, began: float | None = None) -> None:
-        """``began`` is when the request began; by default it is now."""
+    def __init__(self, began: float | None = None, *, trace_id: str = "") -> None:
+        """``began`` is when the request began; by default it is now. ``trace_id`` is the id of its trace, if its spans
+        are recorded."""
+        self.trace_id = trace_id
         self.began = time.monotonic() if began is None else began
         self.first_token: float | None = None
         self.queued: float | None = None

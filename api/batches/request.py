@@ -8,6 +8,7 @@ import uuid
 
 import msgspec
 
+from api import chat_span
 from api.answers.selection import check_size
 from api.answers.writing import collect
 from api.batches.endpoints import DIALECTS
@@ -80,15 +81,17 @@ async def _serve(
     parts: Context, batch: Batch, index: int, custom_id: str, body: bytes, dialect: Dialect, request_id: str
 ) -> Result:
     """Submit a line and wait for its response. Raises :class:`RequestRefused`."""
-    request = _parse(parts, dialect, body)
+    request, began = _parse(parts, dialect, body), time.monotonic()
     chat = ChatExchange(
         parts,
         request,
         key=_unlimited(parts, batch.owner),
         headers={},
         messages=sent_messages(body) if request.store else b"",
-        began=time.monotonic(),
+        began=began,
+        span=parts.tracing.begin("batch line", began),
     )
+    chat.span.set({"vinoqueue.batch": batch.id, "vinoqueue.line": index})
     try:
         async with chat:
             started = await chat.stream.started()
@@ -102,6 +105,8 @@ async def _serve(
     except RequestRefused as refusal:
         chat.recorder.outcome = refusal.problem.kind
         raise
+    finally:
+        chat_span.end(chat.span, chat.recorder)
     return response_of(index, custom_id, 200, document, request_id=request_id, usage=usage)
 
 

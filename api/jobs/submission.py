@@ -17,6 +17,7 @@ from api.response_stream import ResponseStream
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.protocol.queue import JobsTooLarge, QueueFull
 from shared.protocol.request import ChatRequest, Job
+from shared.protocol.trace import TraceContext
 
 _RETRY_SOON = 1.0
 """``Retry-After`` in seconds when the service rate is unknown, and while this replica is draining."""
@@ -54,12 +55,19 @@ class Submission:
         self._max_choice_bytes = max_choice_bytes
 
     async def submit(
-        self, request: ChatRequest, recorder: UsageRecorder, *, tenant: str = "", queue_timeout: float | None = None
+        self,
+        request: ChatRequest,
+        recorder: UsageRecorder,
+        *,
+        tenant: str = "",
+        queue_timeout: float | None = None,
+        trace: TraceContext | None = None,
     ) -> ResponseStream:
         """Queue the jobs of ``request`` and return its response stream, which the caller must close.
 
         ``request.model`` must be the model's own name. ``recorder`` records the request's usage. ``tenant`` is the
         tenant for fair queueing. ``queue_timeout`` is the maximum wait in seconds; by default it is the setting's.
+        ``trace`` is the parent of the jobs' spans.
         Raises :class:`RequestRefused` when the request cannot be accepted.
         """
         if self._draining.draining:
@@ -68,7 +76,7 @@ class Submission:
             )
         self._models.check(request.model)
         self._models.check_logits(request)
-        jobs = _split(request, tenant, reply_to=self._replica)
+        jobs = _split(request, tenant, trace, reply_to=self._replica)
         limit = self._max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
         stream = self._streams.open([job.id for job in jobs], request.model, queue_timeout=queue_timeout)
         recorder.stream = stream
@@ -118,7 +126,7 @@ class Submission:
         )
 
 
-def _split(request: ChatRequest, tenant: str, *, reply_to: str) -> list[Job]:
+def _split(request: ChatRequest, tenant: str, trace: TraceContext | None, *, reply_to: str) -> list[Job]:
     """Return one job per prompt and choice, each with its own prompt only.
 
     The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``).
@@ -132,7 +140,7 @@ def _split(request: ChatRequest, tenant: str, *, reply_to: str) -> list[Job]:
         name = uuid.uuid4().hex
         names = [f"{name}:{choice}" for choice in range(choices)] if choices > 1 else [name]
         jobs += [
-            Job(id=job, reply_to=reply_to, request=part, choice=choice, tenant=tenant)
+            Job(id=job, reply_to=reply_to, request=part, choice=choice, tenant=tenant, trace=trace)
             for choice, job in enumerate(names)
         ]
     return jobs

@@ -59,7 +59,9 @@ class RequestMetrics:
         if not timed:
             return
         # By this name, logs and the fleet view know the request.
-        exemplar = {"job": usage.stream.jobs[0].partition(":")[0][:64]} if usage.stream is not None else None
+        exemplar = {"job": usage.stream.jobs[0].partition(":")[0][:64]} if usage.stream is not None else {}
+        if usage.trace_id:
+            exemplar["trace_id"] = usage.trace_id
         self._duration.labels(model).observe(time.monotonic() - usage.began, exemplar)
         if usage.first_token is not None:
             self._first_token.labels(model).observe(usage.first_token - usage.began, exemplar)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from api import chat_span
 from api.chat_exchange import ChatExchange
 from api.draining import Draining
 from api.responses.ending import run_to_end
@@ -25,3 +26,4 @@ async def run_in_background(chat: ChatExchange, draining: Draining) -> None:
             await asyncio.sleep(_RETRY)
     finally:
         await chat.__aexit__(None, None, None)
+        chat_span.end(chat.span, chat.recorder)

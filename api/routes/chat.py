@@ -81,6 +81,7 @@ async def _parsed(parts: Context, exchange: HttpExchange) -> ChatExchange:
         headers=request.headers,
         messages=messages,
         began=exchange.began,
+        span=exchange.span,
     )
 
 

@@ -7,6 +7,7 @@ from typing import cast
 import msgspec
 from quart import Blueprint, Response, request
 
+from api import chat_span
 from api.access import key_owner
 from api.answers.selection import check_size
 from api.answers.writing import collect
@@ -122,6 +123,9 @@ async def _parsed(
     chat_request = draft.request(history, store=store)
     check_body_size(size, chat_request, settings.max_body)
     check_size(chat_request, settings.max_choices)
+    span = exchange.span
+    if chat_request.background:
+        span = chat_span.begin_background(parts.tracing, span, exchange.began)
     return ChatExchange(
         parts,
         chat_request,
@@ -129,6 +133,7 @@ async def _parsed(
         headers=request.headers,
         messages=msgspec.json.encode(draft.input_items(history)) if store else b"",
         began=exchange.began,
+        span=span,
     )
 
 

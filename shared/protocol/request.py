@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from shared.protocol.trace import TraceContext
+
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolChoice = Literal["none", "auto", "required"]
 ConstraintKind = Literal["json_object", "json_schema", "regex", "grammar", "structural_tag"]
@@ -218,7 +220,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     A request with several choices becomes several jobs with ids ``REQUEST:CHOICE``; workers derive each choice's seed
     from the request's. A job's request has at most one prompt. A beam search is one job for all of its choices.
     ``reply_to`` is the id of the API replica that relays the events. ``tenant`` is the id of the API key, for fair
-    queueing; it is empty without a key.
+    queueing; it is empty without a key. ``trace`` is the span whose children are the job's spans, if it is traced.
     """
 
     id: str
@@ -226,6 +228,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request: ChatRequest
     choice: int = 0
     tenant: str = ""
+    trace: TraceContext | None = None
 
     @property
     def shared_request(self) -> str:
@@ -244,12 +247,15 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     choice: int = 0
     tenant: str = ""
+    trace: TraceContext | None = None
 
     @classmethod
     def of(cls, job: Job, request: bytes | None) -> "QueuedJob":
         """Return ``job`` with its encoded ``request``, or without it if ``None``."""
         inline = msgspec.UNSET if request is None else msgspec.Raw(request)
-        return cls(id=job.id, reply_to=job.reply_to, request=inline, choice=job.choice, tenant=job.tenant)
+        return cls(
+            id=job.id, reply_to=job.reply_to, request=inline, choice=job.choice, tenant=job.tenant, trace=job.trace
+        )
 
     def inline_request(self) -> ChatRequest | None:
         """Return the request, or ``None`` if it is shared. Raises :class:`msgspec.DecodeError` on malformed bytes."""
@@ -257,7 +263,14 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def job(self, request: ChatRequest) -> Job:
         """Return the job with its ``request``."""
-        return Job(id=self.id, reply_to=self.reply_to, request=request, choice=self.choice, tenant=self.tenant)
+        return Job(
+            id=self.id,
+            reply_to=self.reply_to,
+            request=request,
+            choice=self.choice,
+            tenant=self.tenant,
+            trace=self.trace,
+        )
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -60,6 +60,11 @@ class Settings(BaseSettings):
     )
     log_level: LogLevel = Field("info", description="Minimum level of log lines to print.")
     log_format: Literal["text", "json"] = Field("text", description="Format of log lines: text, or a JSON object each.")
+    otlp_traces_endpoint: str = Field(
+        "",
+        description="URL to which traces are sent by OTLP over HTTP, such as http://collector:4318/v1/traces; empty is "
+        "that of OpenTelemetry's own variables, and without one there are no traces (docs/tracing.md).",
+    )
     lease: PositiveFloat = Field(
         2.0,
         description="Lease duration in seconds, after which a silent worker loses its jobs; must be the same for all "

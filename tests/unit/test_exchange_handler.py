@@ -13,6 +13,7 @@ from api.context import EXTENSION
 from api.directory import Fleet
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
+from shared.tracing import NO_TRACING
 
 SCOPE = {
     "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": "/live", "raw_path": b"/live",
@@ -36,7 +37,7 @@ class Resource(AbstractAsyncContextManager[object]):
 def app_with(route: Callable[[], Awaitable[Any]]) -> Quart:
     app = Application("test", static_folder=None)
     app.config["PROPAGATE_EXCEPTIONS"] = True
-    app.extensions[EXTENSION] = SimpleNamespace(directory=SimpleNamespace(fleet=Fleet()))
+    app.extensions[EXTENSION] = SimpleNamespace(directory=SimpleNamespace(fleet=Fleet()), tracing=NO_TRACING)
     app.add_url_rule("/live", view_func=route)
     return app
 

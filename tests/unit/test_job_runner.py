@@ -11,9 +11,12 @@ from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, Event, Failed, Finished, PromptLogprobs, Rejected, Started, encode_event
 from shared.protocol.queue import Claim, Lease
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, PromptScoring, Sampling
+from shared.protocol.trace import TraceContext
 from shared.runtime.tasks import cancel_all
 from tests.support.prompts import no_files
-from worker.active_jobs import ActiveJobs
+from tests.support.recorded_spans import TRACE, RecordedSpans
+from worker.active_jobs import ActiveJob, ActiveJobs
+from worker.attempt_recorder import AttemptRecorder
 from worker.current_engine import CurrentEngine, LoadedEngine
 from worker.engine.interface import Ending, EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
 from worker.engine.process import EngineProcess
@@ -108,6 +111,7 @@ class Rig:
         self.prompts = PromptMaker()
         self.gate = PrefixGate()
         self.quarantine = Quarantine()
+        self.tracing = RecordedSpans()
         self.compiled = asyncio.Event()
         self.compiled.set()
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -119,6 +123,7 @@ class Rig:
             publisher,
             Prompts(cast(PromptProcess, self.prompts), RequestFiles(no_files)),
             self._check,
+            AttemptRecorder(self.tracing, "w1"),
             prefix_gate=self.gate,
             quarantine=self.quarantine,
             max_lost_workers=3,
@@ -145,9 +150,12 @@ class Rig:
         request: ChatRequest = HELLO,
         choice: int = 0,
         history: Iterable[Event] = (),
+        cause: str = "",
+        trace: TraceContext | None = None,
     ) -> asyncio.Task[None]:
-        claim = Claim(job, attempt, b"", tuple(map(encode_event, history)), crashes=crashes, lost_workers=lost_workers)
-        own = Job(id=job, reply_to="api-1", request=request, choice=choice)
+        journal = tuple(map(encode_event, history))
+        claim = Claim(job, attempt, b"", journal, crashes=crashes, lost_workers=lost_workers, cause=cause)
+        own = Job(id=job, reply_to="api-1", request=request, choice=choice, trace=trace)
         task = asyncio.create_task(self.runner.run(claim, own))
         self.tasks[job] = task
         return task
@@ -367,3 +375,71 @@ async def test_an_error_in_the_worker_ends_the_job(rig: Rig, caplog: pytest.LogC
     (event,) = rig.published.record["a"]
     assert event.problem.kind is ProblemKind.INTERNAL
     assert "a defect" in caplog.text
+
+
+async def spans_of(rig: Rig, end: Callable[[ActiveJob], object], **options: Any) -> list[tuple[str, object, str]]:
+    """The spans of an attempt that has generated one token when ``end`` happens: name, outcome and error."""
+    rig.load()
+    task = rig.start("a", trace=TRACE, **options)
+    await settle()
+    (sequence,) = rig.engine.added
+    rig.step(Output(sequence.number, 1, Delta(0, (7,), "x")))
+    end(rig.jobs.by_number[sequence.number])
+    await over(task)
+    return [(span.name, span.attributes.get("vinoqueue.outcome"), span.error) for span in rig.tracing.spans]
+
+
+async def test_an_attempt_has_spans(rig: Rig) -> None:
+    def finish(active: ActiveJob) -> None:
+        rig.step(Output(active.number, 2, Delta(1, (8,), "y"), "stop"))
+
+    assert await spans_of(rig, finish) == [("prompt", None, ""), ("prefill", None, ""), ("decode", "stop", "")]
+    decode = rig.tracing.spans[-1]
+    assert (decode.attributes["gen_ai.usage.output_tokens"], decode.parent) == (2, TRACE)
+
+
+@pytest.mark.parametrize(
+    ("move", "error"), [("worker_draining", ""), ("engine_lost", "engine_lost"), (None, None), ("cancelled", "")]
+)
+async def test_the_spans_of_a_stopped_attempt_say_why(rig: Rig, move: Any, error: str | None) -> None:
+    """Those of an attempt whose lease was lost are left to the API."""
+
+    def stop(active: ActiveJob) -> None:
+        if move == "cancelled":
+            rig.jobs.cancel("a")
+        else:
+            rig.jobs.abandon([active.lease], move)
+
+    spans = await spans_of(rig, stop)
+    assert spans[2:] == ([] if error is None else [("decode", move, error)])
+
+
+@pytest.mark.parametrize(
+    ("cause", "history", "linked"),
+    [
+        ("worker_lost", [Started("w", 1, "f", attempt=1)], True),
+        ("worker_lost", [], False),
+        ("engine_lost", [], True),
+    ],
+)
+async def test_a_link_leads_to_a_span_that_was_recorded(
+    rig: Rig, cause: str, history: list[Event], linked: bool
+) -> None:
+    await spans_of(rig, lambda _: rig.jobs.cancel("a"), attempt=2, cause=cause, history=history)
+    assert [span.link is not None for span in rig.tracing.spans] == [linked, False, False]
+
+
+async def test_a_refused_job_has_a_span_with_its_problem(rig: Rig) -> None:
+    rig.load()
+    await over(rig.start("a", trace=TRACE, crashes=2))
+    (span,) = rig.tracing.spans
+    assert (span.name, span.error) == ("prompt", ProblemKind.POISON)
+
+
+async def test_a_job_without_a_trace_has_no_spans(rig: Rig) -> None:
+    rig.load()
+    rig.start("a")
+    await settle()
+    rig.jobs.cancel("a")
+    await settle()
+    assert rig.tracing.spans == []

@@ -1,0 +1,131 @@
+"""What the span of a chat request says, by OpenTelemetry's semantic conventions for generative AI, and its children.
+
+Prompts and answers are never recorded.
+"""
+
+import time
+
+from api.answers.usage_recorder import UsageRecorder
+from api.response_stream import ResponseStream, StartedAttempt
+from shared.protocol.errors import ProblemKind
+from shared.protocol.events import Started
+from shared.protocol.request import ChatRequest
+from shared.protocol.trace import TraceContext
+from shared.tracing import NO_SPAN, Span, Tracing
+from shared.tracing.attempt import Attempt, record_attempt
+
+PROVIDER = "vinoqueue"
+_PROBLEMS = frozenset(ProblemKind)
+
+
+def begin_background(tracing: Tracing, parent: Span, at: float) -> Span:
+    """Begin the span of a background response, a child of the span of the request that creates it."""
+    return NO_SPAN if parent.context is None else tracing.begin("background response", at, parent=parent.context)
+
+
+def describe_request(span: Span, request: ChatRequest) -> None:
+    """Add what ``request`` asks for to ``span``."""
+    if span.context is None or request.tokenization is not None:
+        return
+    sampling = request.sampling
+    asked: dict[str, str | bool | int | float | None] = {
+        "gen_ai.operation.name": "text_completion" if request.prompts else "chat",
+        "gen_ai.provider.name": PROVIDER,
+        "gen_ai.request.model": request.model,
+        "gen_ai.request.stream": request.stream or None,
+        "gen_ai.request.choice.count": request.n if request.n > 1 else None,
+        "gen_ai.request.max_tokens": sampling.max_tokens,
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.request.top_k": sampling.top_k,
+        "gen_ai.request.frequency_penalty": sampling.frequency_penalty,
+        "gen_ai.request.presence_penalty": sampling.presence_penalty,
+        "gen_ai.request.seed": sampling.seed,
+    }
+    span.set({name: value for name, value in asked.items() if value is not None})
+
+
+def describe_response(span: Span, request: ChatRequest, usage: UsageRecorder, response_id: str) -> None:
+    """Add what a request has got to ``span``. ``response_id`` is the response's, without its dialect's prefix."""
+    if span.context is None:
+        return
+    span.set(
+        {
+            "gen_ai.response.id": response_id,
+            "gen_ai.response.model": request.model,
+            "gen_ai.usage.input_tokens": usage.prompt_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+            "gen_ai.usage.output_tokens": usage.completion_tokens,
+        }
+    )
+    if usage.outcome not in _PROBLEMS and usage.outcome != "aborted":
+        span.set({"gen_ai.response.finish_reasons": [usage.outcome]})
+    if usage.first_token is not None:
+        span.set({"gen_ai.response.time_to_first_chunk": round(usage.first_token - usage.began, 6)})
+
+
+def record_jobs(tracing: Tracing, parent: TraceContext, stream: ResponseStream, usage: UsageRecorder) -> None:
+    """Record the times in the queue, and the attempts whose worker was lost. Workers record all other attempts."""
+    if usage.queued is None:
+        return
+    attempts: dict[int, list[StartedAttempt]] = {}
+    for attempt in stream.attempts:
+        attempts.setdefault(attempt.choice, []).append(attempt)
+    for choice, job in enumerate(stream.jobs):
+        since, before = usage.queued, None
+        for attempt in attempts.get(choice, ()):
+            started = attempt.started
+            if before is not None:
+                since = attempt.last_token or before.arrived
+                if started.cause == "worker_lost" and started.attempt == before.started.attempt + 1:
+                    _record_lost(tracing, parent, stream.model, job, before, attempt)
+            claimed = max(since, attempt.arrived - started.prompt_seconds - started.prefill_seconds)
+            _record_wait(tracing, parent, job, since, claimed, started)
+            before = attempt
+        if before is None and not usage.prompts:
+            _record_wait(tracing, parent, job, since, time.monotonic(), None)
+
+
+def end(span: Span, usage: UsageRecorder) -> None:
+    """End the span of a request that has no HTTP exchange of its own."""
+    span.set({"vinoqueue.outcome": usage.outcome})
+    span.end(time.monotonic(), error=usage.outcome if usage.outcome in _PROBLEMS else "")
+
+
+def _record_wait(
+    tracing: Tracing, parent: TraceContext, job: str, began: float, ended: float, started: Started | None
+) -> None:
+    attributes: dict[str, str | int] = {"vinoqueue.job": job}
+    if started is not None:
+        attributes["vinoqueue.attempt"] = started.attempt
+        if started.cause:
+            attributes["vinoqueue.cause"] = started.cause
+    tracing.record("queue", began, ended, parent=parent, attributes=attributes)
+
+
+def _record_lost(
+    tracing: Tracing, parent: TraceContext, model: str, job: str, lost: StartedAttempt, following: StartedAttempt
+) -> None:
+    started = lost.started
+    added = lost.arrived - started.prefill_seconds
+    record_attempt(
+        tracing,
+        parent,
+        Attempt(
+            job=job,
+            number=started.attempt,
+            worker=started.worker,
+            model=model,
+            claimed=added - started.prompt_seconds,
+            added=added,
+            first=lost.arrived,
+            ended=max(lost.arrived, following.last_token),
+            prompt_tokens=started.prompt_tokens,
+            cached_tokens=started.cached_tokens,
+            resumed_tokens=lost.tokens,
+            output_tokens=following.tokens - lost.tokens,
+            outcome="worker_lost",
+            failed=True,
+            follows=started.attempt > 1,
+        ),
+    )

@@ -1,0 +1,28 @@
+"""The socket on which a replica listens."""
+
+import socket
+
+BACKLOG = 4096
+SEND_BUFFER = 128 * 1024
+"""Socket send buffer in bytes. When a slow client fills it, deltas are merged in the response stream."""
+
+
+def listen(host: str, port: int, timeout: float) -> socket.socket:
+    """Return a listening socket. Peers that stay unresponsive for ``timeout`` seconds are disconnected by the kernel.
+
+    Raises :class:`OSError`.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    # Accepted connections inherit these options.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+    for option, value in (
+        ("TCP_KEEPIDLE", timeout / 2),
+        ("TCP_KEEPINTVL", max(1, timeout / 8)),
+        ("TCP_KEEPCNT", 4),
+        ("TCP_USER_TIMEOUT", timeout * 1000),
+    ):
+        if hasattr(socket, option):
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), max(1, int(value)))
+    return listener

@@ -1,0 +1,92 @@
+"""The spans of an attempt: prompt, prefill and decode.
+
+They are children of the request's span. The worker records them when the attempt ends. Those of an attempt whose
+worker was lost are recorded by the API replica, as far as it knows them. The id of an attempt's first span is computed
+from the job and the attempt, so that the next attempt, in another process, can have a link to it.
+"""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from shared.protocol.trace import TraceContext
+from shared.tracing.interface import Tracing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt at a job. Times are monotonic seconds; those of phases that it has not reached are 0."""
+
+    job: str
+    number: int
+    worker: str
+    model: str
+    claimed: float
+    added: float = 0.0
+    """When the engine got its sequence."""
+    first: float = 0.0
+    """When its first output came."""
+    ended: float
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    resumed_tokens: int = 0
+    """Number of tokens from earlier attempts."""
+    output_tokens: int | None = None
+    """Number of tokens that it has generated; None if that is not known."""
+    outcome: str
+    """A finish reason, the kind of a problem, ``cancelled``, or why the job goes on in another attempt."""
+    failed: bool = False
+    """Whether ``outcome`` is an error."""
+    follows: bool = False
+    """Whether there are spans of the attempt before."""
+
+
+def record_attempt(tracing: Tracing, parent: TraceContext, attempt: Attempt) -> None:
+    """Record the spans of ``attempt`` as children of ``parent``. The last one has its outcome."""
+    prompt: dict[str, str | int] = {"gen_ai.request.model": attempt.model}
+    prefill: dict[str, str | int] = {"gen_ai.usage.input_tokens": attempt.prompt_tokens}
+    if attempt.cached_tokens:
+        prefill["gen_ai.usage.cache_read.input_tokens"] = attempt.cached_tokens
+    if attempt.resumed_tokens:
+        prefill["vinoqueue.resumed_tokens"] = attempt.resumed_tokens
+    decode: dict[str, str | int] = {}
+    if attempt.output_tokens is not None:
+        decode["gen_ai.usage.output_tokens"] = attempt.output_tokens
+    phases = (
+        ("prompt", attempt.claimed, attempt.added, prompt),
+        ("prefill", attempt.added, attempt.first, prefill),
+        ("decode", attempt.first, attempt.ended, decode),
+    )
+    span_id = _span_id(attempt.job, attempt.number)
+    link = _sibling(parent, _span_id(attempt.job, attempt.number - 1)) if attempt.follows else None
+    for name, began, ended, attributes in phases:
+        last = not ended or name == "decode"
+        attributes |= {
+            "vinoqueue.job": attempt.job,
+            "vinoqueue.attempt": attempt.number,
+            "vinoqueue.worker": attempt.worker,
+        }
+        if last:
+            attributes["vinoqueue.outcome"] = attempt.outcome
+        tracing.record(
+            name,
+            began,
+            ended or attempt.ended,
+            parent=parent,
+            attributes=attributes,
+            error=attempt.outcome if last and attempt.failed else "",
+            span_id=span_id,
+            link=link,
+        )
+        if last:
+            return
+        span_id, link = "", None
+
+
+def _span_id(job: str, attempt: int) -> str:
+    return blake2b(f"{job} {attempt}".encode(), digest_size=8).hexdigest()
+
+
+def _sibling(span: TraceContext, span_id: str) -> TraceContext:
+    """Return the span with this id in the same trace."""
+    version, trace_id, _, flags = span.traceparent.split("-")
+    return TraceContext(f"{version}-{trace_id}-{span_id}-{flags}", span.tracestate)

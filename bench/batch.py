@@ -5,7 +5,9 @@ wait for a feeder and the assembly of the result files. First tokens are measure
 without one.
 """
 
+import itertools
 import json
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +33,12 @@ WAVES = 10
 """How often each slot is used by a batch whose rate is measured."""
 FEW = 4
 """Tokens of an answer of which the first one counts."""
-_PAUSE = 0.2
+WORDS = (0, 280, 970)
+"""Words that make prompts of about 30, 300 and 1,000 tokens."""
+GAPS = (0.5, 1.5)
+"""Minimum and maximum seconds between other requests."""
+ALONE = 10.0
+"""Seconds in which a batch runs without other requests."""
 _LOOK = 0.05
 
 
@@ -51,7 +58,7 @@ def run(folder: Path, *, runs: int = 3, pairs: int = 20, waves: int = WAVES) -> 
         with _fleet(folder / f"pause-{pause}") as running:
             running.worker("--max-batch", str(SLOTS), "--batch-pause", pause)
             running.api()
-            first.append({"--batch-pause": pause} | _first_tokens(running, runs, pairs))
+            first += [{"--batch-pause": pause} | row for row in _first_tokens(running, runs, pairs)]
     print(table(f"batch: {waves * SLOTS} lines of {TOKENS} tokens, {SLOTS} slots, {runs} alternating runs", rates))
     print(table(f"first token of other requests: {runs} turns of {pairs} requests with and without a batch", first))
     save("batch", {"rates": rates, "first": first})
@@ -106,24 +113,52 @@ def _rate(running: Fleet, prompts: list[str], model: str) -> float:
     return (after - before) / (end - began)
 
 
-def _first_tokens(running: Fleet, runs: int, pairs: int) -> dict[str, object]:
-    """Compare first tokens with and without a batch."""
+def _first_tokens(running: Fleet, runs: int, pairs: int) -> list[dict[str, object]]:
+    """Compare first tokens with and without a batch, and the batch's rates with and without other requests."""
     client, model = _client(running), resolve("default").name
-    without, beside = [], []
+    turns = itertools.count(1000)
+    without: dict[int, list[float]] = {words: [] for words in WORDS}
+    beside: dict[int, list[float]] = {words: [] for words in WORDS}
+    shares: dict[int, list[float]] = {words: [] for words in WORDS}
     for turn in range(runs):
-        without.append(_median_first(running.port, model, 1000 + 2 * turn, pairs))
-        prompts = distinct_prompts(5000 + 2 * turn, 2000)
-        batch_id = _submit(running, prompts, model, 4 * TOKENS)
+        for words in WORDS:
+            without[words].append(_median_first(running.port, model, next(turns), pairs, words))
+        batch_id = _submit(running, distinct_prompts(5000 + 10 * turn, 2000), model, 4 * TOKENS)
         wait_until(lambda: _full(running), "the batch to fill the worker")
-        _median_first(running.port, model, 3000 + turn, pairs)  # from here on, there are other requests
-        beside.append(_median_first(running.port, model, 1001 + 2 * turn, pairs))
+        for words in WORDS:
+            before = _tokens(running)
+            time.sleep(ALONE)
+            between = _tokens(running)
+            beside[words].append(_median_first(running.port, model, next(turns), pairs, words))
+            shares[words].append(_per_second(between, _tokens(running)) / _per_second(before, between))
         client.cancel(batch_id)
         wait_until(lambda batch_id=batch_id: client.get(batch_id)["status"] == "cancelled", "the batch to be cancelled")  # type: ignore[misc]
-    return {
-        "without a batch, ms": with_spread(without),
-        "with a batch, ms": with_spread(beside),
-        "ratio": ratios(beside, without),
-    }
+    return [
+        {
+            "words of a prompt": words,
+            "without a batch, ms": with_spread(without[words]),
+            "with a batch, ms": with_spread(beside[words]),
+            "ratio": ratios(beside[words], without[words]),
+            "tokens/s of the batch, to those without requests": with_spread(shares[words]),
+        }
+        for words in WORDS
+    ]
+
+
+def _tokens(running: Fleet) -> tuple[float, int]:
+    """Return the time of the worker's next report, and the number of tokens that its engine has generated."""
+
+    def count() -> int:
+        tokens: int = sum(worker.get("tokens", 0) for worker in running.workers())
+        return tokens
+
+    before = count()
+    wait_until(lambda: count() != before, "the worker's next report")
+    return time.perf_counter(), count()
+
+
+def _per_second(earlier: tuple[float, int], later: tuple[float, int]) -> float:
+    return (later[1] - earlier[1]) / (later[0] - earlier[0])
 
 
 def _client(running: Fleet) -> Client:
@@ -145,10 +180,12 @@ def _full(running: Fleet) -> bool:
     return used >= SLOTS // 2
 
 
-def _median_first(port: int, model: str, turn: int, pairs: int) -> float:
+def _median_first(port: int, model: str, turn: int, pairs: int, words: int) -> float:
+    """Return the median time to the first token in milliseconds, of requests at random times."""
     times = []
-    for prompt in distinct_prompts(turn, pairs):
-        time.sleep(_PAUSE)
+    dice = random.Random(turn)  # noqa: S311 - times, no secrets
+    for prompt in distinct_prompts(turn, pairs, words):
+        time.sleep(dice.uniform(*GAPS))
         (stream,) = run_loop(chats(port, model, [prompt], FEW, 1))
         times.append((stream.first - stream.began) * 1e3)
     return median_and_spread(times)[0]

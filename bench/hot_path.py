@@ -42,6 +42,7 @@ from worker.engine.process import EngineProcess
 from worker.engine.simulated import SimulatedEngine
 from worker.job_runner import JobRunner
 from worker.output_processor import OutputProcessor
+from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.files import RequestFiles
 from worker.prompt.interface import Prepared
@@ -119,7 +120,7 @@ async def _walk(store: Store, streams: int) -> Walk:
             on_orphaned=lambda replica: None,
         )
         active_jobs, current = ActiveJobs(), CurrentEngine(slots=streams)
-        gate, quarantine = PrefixGate(caching=False), Quarantine()
+        preemption, gate, quarantine = Preemption(active_jobs), PrefixGate(caching=False), Quarantine()
         current.set(LoadedEngine(cast(EngineProcess, engine), engine.engine_info))
         runner = JobRunner(
             "worker",
@@ -129,13 +130,16 @@ async def _walk(store: Store, streams: int) -> Walk:
             Prompts(cast(PromptProcess, _Prompts()), RequestFiles(no_files)),
             _accept_grammar,
             AttemptRecorder(NO_TRACING, "worker"),
+            preemption=preemption,
             prefix_gate=gate,
             quarantine=quarantine,
             max_lost_workers=3,
             log_poison=False,
             sampling=Sampling(),
         )
-        outputs = OutputProcessor(active_jobs, current, publisher, prefix_gate=gate, quarantine=quarantine)
+        outputs = OutputProcessor(
+            active_jobs, current, publisher, preemption=preemption, prefix_gate=gate, quarantine=quarantine
+        )
         known = {job.id: job for job in jobs}
         tasks = {asyncio.create_task(runner.run(claim, known[claim.job])) for claim in claims}
         tasks.add(asyncio.create_task(publisher.run()))

@@ -63,6 +63,8 @@ class ActiveJob:
     """Number of tokens from earlier attempts."""
     started: bool = False
     """Whether its started event was published."""
+    preemptible: bool = False
+    """Whether other requests may preempt it."""
     quarantined: bool = False
     stopped: Stop | None = None
     move: MoveCause | None = None

@@ -19,6 +19,7 @@ from worker.current_engine import CurrentEngine
 from worker.defaults import fill_in
 from worker.engine.interface import EngineInfo, Sequence
 from worker.poison import outline, whole
+from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import Prepared
 from worker.prompt.prefetch import Prompts
@@ -48,6 +49,7 @@ class JobRunner:
         check_grammar: CheckGrammar,
         attempts: AttemptRecorder,
         *,
+        preemption: Preemption,
         prefix_gate: PrefixGate,
         quarantine: Quarantine,
         max_lost_workers: int,
@@ -67,6 +69,7 @@ class JobRunner:
         self._prompts = prompts
         self._check_grammar = check_grammar
         self._attempts = attempts
+        self._preemption = preemption
         self._prefix_gate = prefix_gate
         self._quarantine = quarantine
         self._max_lost_workers = max_lost_workers
@@ -119,6 +122,9 @@ class JobRunner:
         scores = not scored and _scores_prompt(job)
         # A prompt whose log probabilities are asked for is computed without the prefix cache.
         await self._prefix_gate.acquire(active.number, () if scores else prepared.tokens)
+        is_line = job.request.tier == "batch"
+        if is_line:
+            await self._preemption.over()
         engine = await self._engine.wait()
         if generated or claim.lost_workers or claim.crashes:
             logger.info("request %s continues here after %d tokens", job.id, len(generated))
@@ -129,6 +135,10 @@ class JobRunner:
         active.opening = self._started(job, prepared, engine.info, claim)
         active.engine = engine.process
         active.added = time.monotonic()
+        if is_line:
+            active.preemptible = _is_preemptible(active, sequence.sampling)
+        else:
+            self._preemption.arrive(active)
         engine.process.add(sequence)
         await active.ended.wait()
 
@@ -218,6 +228,7 @@ class JobRunner:
     def _clean_up(self, active: ActiveJob) -> None:
         """Release what the job holds. If it was stopped, remove it from the engine and drop its pending events."""
         self._prefix_gate.release(active.number, computed=False)
+        self._preemption.leave(active)
         if active.quarantined:
             self._quarantine.end(active.job.id)
         match active.stopped:
@@ -234,6 +245,16 @@ class JobRunner:
 def _scores_prompt(job: Job) -> bool:
     """Return whether the job reports its prompt's log probabilities. A chat reports them for its first choice only."""
     return job.request.sampling.prompt_scoring is not None and (job.choice == 0 or bool(job.request.prompts))
+
+
+def _is_preemptible(line: ActiveJob, sampling: Sampling) -> bool:
+    """Return whether other requests may preempt a line of a batch.
+
+    One that is in quarantine may not, because other suspects wait for it, nor one whose client expects a seed to
+    reproduce its text.
+    """
+    seeded = line.job.request.sampling.seed is not None and sampling.temperature != 0
+    return not (line.quarantined or seeded)
 
 
 def _published(claim: Claim) -> tuple[tuple[int, ...], bool]:

@@ -37,6 +37,7 @@ from worker.job_releaser import JobReleaser
 from worker.job_runner import JobRunner
 from worker.model.source import ModelError
 from worker.output_processor import OutputProcessor
+from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.files import RequestFiles
 from worker.prompt.interface import PromptOptions
@@ -93,6 +94,7 @@ class _Worker:
         self.jobs = jobs = ActiveJobs()
         self.engine = engine = CurrentEngine(slots=options.max_batch)
         self.prefix_gate = PrefixGate(caching=openvino and settings.caches_prefixes)
+        preemption = Preemption(jobs)
         quarantine = Quarantine()
         self.publisher = Publisher(
             Emitter(names[0], self.id),
@@ -123,6 +125,7 @@ class _Worker:
             Prompts(self.prompts, RequestFiles(MediaStore(redis).fetch)),
             self.grammars.check if self.grammars is not None else _accept_grammar,
             AttemptRecorder(tracing, self.id),
+            preemption=preemption,
             prefix_gate=self.prefix_gate,
             quarantine=quarantine,
             max_lost_workers=settings.max_lost_workers,
@@ -148,7 +151,14 @@ class _Worker:
         self.engine_supervisor = EngineSupervisor(
             options,
             engine,
-            OutputProcessor(jobs, engine, self.publisher, prefix_gate=self.prefix_gate, quarantine=quarantine),
+            OutputProcessor(
+                jobs,
+                engine,
+                self.publisher,
+                preemption=preemption,
+                prefix_gate=self.prefix_gate,
+                quarantine=quarantine,
+            ),
             step_timeout=settings.step_timeout,
             on_change=self._on_engine_change,
             release_jobs=self.releaser.release_after_crash,

@@ -7,6 +7,7 @@ from shared.protocol.events import Alternatives, Failed, Finished, FinishReason
 from worker.active_jobs import ActiveJobs
 from worker.current_engine import CurrentEngine
 from worker.engine.interface import EMPTY_DELTA_BYTES, Ending, Output, RawStep, Refused
+from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.publisher import Publisher
 from worker.quarantine import Quarantine
@@ -23,12 +24,14 @@ class OutputProcessor:
         engine: CurrentEngine,
         publisher: Publisher,
         *,
+        preemption: Preemption,
         prefix_gate: PrefixGate,
         quarantine: Quarantine,
     ) -> None:
         self._jobs = jobs
         self._engine = engine
         self._publisher = publisher
+        self._preemption = preemption
         self._prefix_gate = prefix_gate
         self._quarantine = quarantine
 
@@ -47,6 +50,7 @@ class OutputProcessor:
             if not active.started:
                 active.started = True
                 self._prefix_gate.release(active.number, computed=True)
+                self._preemption.leave(active)
                 publisher.add(active.lease, active.opened())
             if len(output.delta) > EMPTY_DELTA_BYTES:
                 publisher.add(active.lease, bytes(output.delta))

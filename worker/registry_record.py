@@ -64,6 +64,7 @@ class RegistryRecord:
             steps=gauges.steps,
             tokens=gauges.tokens,
             lost_rows=gauges.lost_rows,
+            preemptions=gauges.preemptions,
             tokens_per_second=self._rate.per_second(gauges.tokens),
             requests=self._jobs.total,
             engine_restarts=self._engine.restarts,

@@ -248,6 +248,13 @@ LOST_LOGITS = Description(
     _WORKER,
     "it rises at all",
 )
+PREEMPTIONS = Description(
+    "vinoqueue_worker_preemptions",
+    "counter",
+    "How often a line of a batch was taken out of the engine for another request's prompt.",
+    _WORKER,
+    "batches are slow",
+)
 RESTARTS = Description(
     "vinoqueue_worker_engine_restarts", "counter", "Engine processes replaced.", _WORKER, "it rises at all"
 )

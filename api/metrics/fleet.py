@@ -25,6 +25,7 @@ _WORKER_COUNTERS = {
     "tokens": catalogue.TOKENS,
     "requests": catalogue.CLAIMS,
     "lost_rows": catalogue.LOST_LOGITS,
+    "preemptions": catalogue.PREEMPTIONS,
     "engine_restarts": catalogue.RESTARTS,
 }
 

@@ -59,6 +59,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens: _Count = 0
     lost_rows: _Count = 0
     """Requests that failed because their logits could not be told from those of others."""
+    preemptions: _Count = 0
+    """How often a line of a batch was preempted."""
     tokens_per_second: _Amount = 0.0
     requests: _Count = 0
     engine_restarts: _Count = 0

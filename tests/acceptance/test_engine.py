@@ -102,6 +102,52 @@ def test_a_resumed_sequence_makes_the_identical_rest(bench: Bench, cut: int) -> 
     assert rest[-1].reason == whole[-1].reason
 
 
+@pytest.mark.parametrize("steps", [0, 3, 45])
+def test_preempted_sequences_make_the_same_texts(bench: Bench, steps: int) -> None:
+    """Also when they are preempted again before their first new token, and with an arrival in between."""
+
+    def sequences() -> list[Sequence]:
+        fields: list[dict[str, object]] = [{}, {"stop": (" light",)}, {"logprobs": True}, {"repetition_penalty": 1.2}]
+        return [bench.sequence(f"Tell me about {topic}.", max_tokens=60, **more)  # type: ignore[arg-type]
+                for topic, more in zip(TOPICS, fields, strict=False)]  # fmt: skip
+
+    whole = bench.run(sequences())
+    own = sequences()
+    numbers = tuple(sequence.number for sequence in own)
+    arrival, kept = bench.sequence("Hello."), bench.sequence("Name three colours.", presence_penalty=1.0)
+    for sequence in (*own, kept):
+        bench.engine.add(sequence)
+    outputs = [output for _ in range(steps) for output in bench.engine.step()]
+    for new in ((arrival,), (), ()):
+        bench.engine.preempt((*numbers, kept.number))
+        for sequence in new:
+            bench.engine.add(sequence)
+        outputs += (between := [*bench.engine.step(), *bench.engine.step()])
+        assert not {output.number for output in between}.intersection(numbers)
+        bench.engine.preempt(())
+    outputs += bench.finish()
+    again = [[output for output in outputs if output.number == number] for number in numbers]
+    assert list(map(text_of, again)) == list(map(text_of, whole))
+    assert list(map(tokens_of, again)) == list(map(tokens_of, whole))
+    for one, other in zip(again, whole, strict=True):
+        assert [delta.position for delta in news_of(one)] == [delta.position for delta in news_of(other)]
+        logprobs = [logprob for delta in news_of(one) for logprob in delta.logprobs]
+        assert logprobs == pytest.approx([logprob for delta in news_of(other) for logprob in delta.logprobs], abs=1e-3)
+    assert not bench.engine.busy()
+
+
+def test_preempted_sequences_can_be_cancelled(bench: Bench) -> None:
+    sequence = bench.sequence("Tell me about the sea.")
+    bench.engine.add(sequence)
+    bench.engine.step()
+    bench.engine.preempt((sequence.number,))
+    bench.finish()
+    assert not bench.engine.busy()
+    bench.engine.cancel(sequence.number)
+    bench.engine.preempt(())
+    assert not bench.engine.busy()
+
+
 def test_a_beam_search_brings_its_best_texts_in_order(bench: Bench) -> None:
     (output,) = bench.one("Name three colours.", beams=4, max_tokens=16, logprobs=True, alternatives=3)
     assert output.ending is not None

@@ -1,12 +1,15 @@
 """A batch survives: its feeder, workers and the store are killed, and each line has exactly one result."""
 
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import openai
 import pytest
+from openai.types.chat import ChatCompletionMessageParam
 from redis.exceptions import RedisError
 
 from tests.support.batches import chat_line, ended, results, submit
@@ -111,3 +114,32 @@ def test_each_line_has_one_result_whatever_dies(rig: Rig) -> None:
     second = rig.feeder()
     rig.replicas[second].kill()
     check(rig.client(), rig, made.id)
+
+
+def test_preempted_lines_survive_their_worker(tmp_path: Path) -> None:
+    """All of its lines are preempted when a worker is killed; another one continues them from their journals."""
+    slow = ("--engine", "simulated", "--model", "sim", "--max-batch", "8", "--lease", "2", "--sim-step", "0.4")
+    with fleet(tmp_path) as running, ThreadPoolExecutor(1) as executor:
+        worker = running.worker(*slow)
+        running.api()
+        client = running.client()
+        lines = [chat_line(f"line-{n}", f"[[tokens 6]] {n}", max_tokens=6) for n in range(10)]
+        made = submit(client, lines)
+        running.until(lambda: running.workers()[0].get("tokens", 0) > 0, "lines to run")
+        messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
+        create = client.chat.completions.create
+        other = executor.submit(lambda: create(model="sim", messages=messages, max_tokens=2))
+        time.sleep(0.2)  # half of the step in which the request has the engine to itself
+        worker.kill()
+        running.start("worker", *slow[:-1], "0.01")
+        answer = other.result()
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == 2
+        batch = ended(client, made, running.logs)
+        killed = {
+            line["custom_id"]: line["response"]["body"]["choices"] for line in results(client, batch.output_file_id)
+        }
+        again = ended(client, submit(client, lines), running.logs)
+        undisturbed = results(client, again.output_file_id)
+        assert killed == {line["custom_id"]: line["response"]["body"]["choices"] for line in undisturbed}
+        assert len(killed) == 10

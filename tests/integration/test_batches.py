@@ -195,16 +195,27 @@ def test_lists_and_limits(client: openai.OpenAI, target: Fleet) -> None:
     target.until(lambda: all(worker.get("used", 0) == 0 for worker in target.workers()), "all slots to be free")
 
 
-def test_other_requests_go_first(client: openai.OpenAI) -> None:
-    lines = [chat_line(f"{number}", "[[tokens 60]]", max_tokens=60) for number in range(150)]
+def test_other_requests_preempt_lines_whose_results_stay_the_same(client: openai.OpenAI, target: Fleet) -> None:
+    lines = [chat_line(f"{number}", f"[[tokens 60]] {number}", max_tokens=60) for number in range(150)]
+
+    def texts(batch: openai.types.Batch) -> list[str]:
+        assert batch.request_counts is not None
+        assert batch.request_counts.completed == 150
+        assert batch.usage is not None
+        assert batch.usage.output_tokens == 150 * 60
+        return [line["response"]["body"]["choices"][0]["message"]["content"] for line in
+                results(client, batch.output_file_id)]  # fmt: skip
+
+    undisturbed = texts(ended(client, submit(client, lines)))
     made = submit(client, lines)
+    target.until(lambda: any(worker.get("used", 0) > 10 for worker in target.workers()), "lines to run")
     messages = [{"role": "user", "content": "hello"}]
     for _ in range(5):
         client.chat.completions.create(model="sim", messages=messages, max_tokens=2)  # type: ignore[arg-type]
     assert client.batches.retrieve(made.id).status in ("validating", "in_progress")
-    batch = ended(client, made)
-    assert batch.request_counts is not None
-    assert batch.request_counts.completed == 150
+    assert texts(ended(client, made)) == undisturbed
+    target.until(lambda: target.workers()[0].get("preemptions", 0) > 0, "the worker to report its preemptions")
+    assert b"vinoqueue_worker_preemptions_total" in target.request("GET", "/metrics")[2]
 
 
 def test_a_deleted_input_file_fails_its_batch(client: openai.OpenAI) -> None:

@@ -23,6 +23,7 @@ from worker.engine.process import EngineProcess
 from worker.grammar.plan import Plan
 from worker.job_runner import JobRunner
 from worker.output_processor import OutputProcessor
+from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.files import RequestFiles
 from worker.prompt.interface import Prepared, PromptReply
@@ -46,9 +47,13 @@ class Engine:
     def __init__(self) -> None:
         self.added: list[Sequence] = []
         self.cancelled: list[int] = []
+        self.preempted: list[tuple[int, ...]] = []
 
     def add(self, sequence: Sequence) -> None:
         self.added.append(sequence)
+
+    def preempt(self, numbers: Iterable[int]) -> None:
+        self.preempted.append(tuple(numbers))
 
     def cancel(self, number: int) -> None:
         self.cancelled.append(number)
@@ -110,6 +115,7 @@ class Rig:
         self.published = Published()
         self.prompts = PromptMaker()
         self.gate = PrefixGate()
+        self.preemption = Preemption(self.jobs)
         self.quarantine = Quarantine()
         self.tracing = RecordedSpans()
         self.compiled = asyncio.Event()
@@ -124,6 +130,7 @@ class Rig:
             Prompts(cast(PromptProcess, self.prompts), RequestFiles(no_files)),
             self._check,
             AttemptRecorder(self.tracing, "w1"),
+            preemption=self.preemption,
             prefix_gate=self.gate,
             quarantine=self.quarantine,
             max_lost_workers=3,
@@ -131,7 +138,12 @@ class Rig:
             sampling=Sampling(),
         )
         self.outputs = OutputProcessor(
-            self.jobs, self.current, publisher, prefix_gate=self.gate, quarantine=self.quarantine
+            self.jobs,
+            self.current,
+            publisher,
+            preemption=self.preemption,
+            prefix_gate=self.gate,
+            quarantine=self.quarantine,
         )
 
     async def _check(self, constraint: Constraint, param: str) -> None:
@@ -333,6 +345,43 @@ async def test_a_job_that_is_stopped_holds_back_no_shared_prefix(rig: Rig) -> No
     assert await over(first)
     await settle()
     assert [sequence.number for sequence in rig.engine.added] == [1, 2]
+
+
+LINE = msgspec.structs.replace(HELLO, tier="batch")
+
+
+async def test_lines_are_preempted_for_a_request_until_its_first_token(rig: Rig) -> None:
+    rig.gate = rig.runner._prefix_gate = PrefixGate(caching=False)
+    rig.load()
+    seeded = msgspec.structs.replace(LINE, sampling=Sampling(seed=7))
+    greedy = msgspec.structs.replace(LINE, sampling=Sampling(seed=7, temperature=0))
+    rig.start("line", request=LINE)
+    rig.start("seeded", request=seeded)
+    rig.start("greedy", request=greedy)
+    rig.start("suspect", request=LINE, crashes=1)
+    await settle()
+    rig.start("a")
+    await settle()
+    rig.start("late line", request=LINE)
+    await settle()
+    assert rig.engine.preempted == [(1, 3)]
+    assert [sequence.number for sequence in rig.engine.added] == [1, 2, 3, 4, 5]
+    rig.step(Output(5, 1, Delta(0, (7,), "x")))
+    await settle()
+    assert rig.engine.preempted == [(1, 3), ()]
+    assert [sequence.number for sequence in rig.engine.added] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_lines_are_resumed_when_the_request_has_gone(rig: Rig) -> None:
+    rig.gate = rig.runner._prefix_gate = PrefixGate(caching=False)
+    rig.load()
+    rig.start("line", request=LINE)
+    await settle()
+    task = rig.start("a")
+    await settle()
+    rig.jobs.cancel("a")
+    assert await over(task)
+    assert rig.engine.preempted == [(1,), ()]
 
 
 async def test_a_cancellation_that_overtakes_the_claim_ends_the_job(rig: Rig) -> None:

@@ -55,6 +55,25 @@ def test_positions_count_tokens_and_only_the_last_output_has_a_reason() -> None:
     assert "<|end|>" not in text_of(outputs)
 
 
+def test_a_preempted_sequence_goes_on_where_it_was() -> None:
+    machine = engine()
+    for number in (1, 2, 3):
+        machine.add(sequence(f"hello {number}", number))
+    outputs = machine.step()
+    machine.preempt((1, 2, 9))
+    outputs += (between := machine.step())
+    assert [output.number for output in between] == [3]
+    machine.cancel(2)
+    machine.preempt(())
+    while machine.busy():
+        outputs += machine.step()
+    own = [[output for output in outputs if output.number == number] for number in (1, 2, 3)]
+    assert [text_of(own[0]), text_of(own[2])] == [text_of(run(sequence(f"hello {n}"))[1]) for n in (1, 3)]
+    assert [delta.position for delta in news_of(own[0])] == list(range(12))
+    assert len(own[1]) == 1, "it was cancelled while it was preempted"
+    assert machine.gauges().preemptions == 2
+
+
 def test_max_tokens_cuts_the_answer() -> None:
     outputs = run(sequence("hello", max_tokens=5))[1]
     assert len(tokens_of(outputs)) == 5

@@ -24,6 +24,7 @@ from worker.engine.interface import (
     EngineRefusal,
     EngineReport,
     Loading,
+    Preempt,
     Ready,
     Refused,
     Stepped,
@@ -99,6 +100,8 @@ def serve(engine: Engine, channel: Channel) -> NoReturn:
                         channel.send(Refused(sequence.number, refusal.problem))
                 case Cancel(number):
                     engine.cancel(number)
+                case Preempt(numbers):
+                    engine.preempt(numbers)
         if not engine.busy():
             continue
         at_rest = False

@@ -5,6 +5,7 @@ reports, both as MessagePack over a socket pair. Sequences are identified by num
 and never reuses one.
 """
 
+from collections.abc import Collection
 from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
@@ -116,7 +117,7 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
 
     ``computing`` is the total time inside the pipeline's steps, ``between`` the total time between consecutive steps
     while there was work: the host overhead. Both are in seconds. ``lost_rows`` counts sequences that ended because
-    their logits could not be told from those of others.
+    their logits could not be told from those of others, ``preemptions`` how often one was preempted.
     """
 
     requests: int
@@ -128,6 +129,7 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
     computing: float = 0.0
     between: float = 0.0
     lost_rows: int = 0
+    preemptions: int = 0
 
 
 class EngineRefusal(Exception):
@@ -156,6 +158,12 @@ class Engine(Protocol):
 
     def cancel(self, number: int) -> None:
         """Remove a sequence. It is not part of the next step, after which its KV cache is free."""
+
+    def preempt(self, numbers: Collection[int]) -> None:
+        """Take these sequences out of the batch, and resume those preempted before that are not among them.
+
+        A sequence that can't be resumed exactly stays in the batch.
+        """
 
     def step(self) -> list[StepOutput]:
         """Advance every sequence; return at most one output per sequence. Cheap when idle.
@@ -194,7 +202,13 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True, tag=2):
     number: int
 
 
-Command = Add | Cancel
+class Preempt(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Preempt these sequences, and resume all others."""
+
+    numbers: tuple[int, ...]
+
+
+Command = Add | Cancel | Preempt
 
 # Reports, from the engine process to the supervisor.
 

@@ -4,7 +4,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Series
 from pathlib import Path
 
@@ -40,8 +40,10 @@ from worker.engine.logits.operation import LogitsTap
 from worker.engine.logits.readers import new_request_id, readers_of
 from worker.engine.logits.rows import RowAssigner, read_rows
 from worker.engine.options import EngineOptions
+from worker.engine.preempted import Preempted
 from worker.engine.prompts import add_prompt, refusal_of
 from worker.engine.recovery import Recovery, last_line
+from worker.engine.room import room_for
 from worker.engine.running import NO_REASON, Running
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import check_speculation, speculation_of
@@ -97,6 +99,13 @@ class OpenVINOEngine:
         self._arrivals, self._prompt_counts = ImageArrivals(), PromptCounts()
         LogitsTap.listener = RowAssigner(self._running).on_logits
         self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
+        self._preempted = Preempted(
+            self._running,
+            self._drop,
+            self._resume,
+            caching=options.prefix_caching,
+            sees_images=loaded.sees_images,
+        )
         defaults = self._pipeline.get_config()
         end = self._pipeline.get_tokenizer().get_eos_token_id()
         self._end_tokens = frozenset({end, *defaults.stop_token_ids})
@@ -141,7 +150,12 @@ class OpenVINOEngine:
             self._drop(running)
         self._recovery.cancel(number)
         self._arrivals.cancel(number)
+        self._preempted.cancel(number)
         self._complete = [complete for complete in self._complete if complete.sequence.number != number]
+
+    def preempt(self, numbers: Collection[int]) -> None:
+        """Take these sequences out of the batch, and resume those preempted before that are not among them."""
+        self._preempted.preempt(numbers)
 
     def step(self) -> list[StepOutput]:
         """Advance every sequence; return the new outputs.
@@ -203,35 +217,19 @@ class OpenVINOEngine:
             self._computing,
             self._between,
             self._lost_rows,
+            self._preempted.total,
         )
 
     def _generation(self, sequence: Sequence) -> Generation:
         """Return a new :class:`Generation`. Raises :class:`EngineRefusal` if the sequence does not fit."""
-        room = self._room(sequence)
+        room = room_for(
+            sequence,
+            vocabulary=len(self._vocabulary),
+            context_length=self._context_length,
+            cache_tokens=self._cache_tokens,
+        )
         limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
         return Generation(sequence, self._vocabulary, end_tokens=self._end_tokens, limit=limit)
-
-    def _room(self, sequence: Sequence) -> int:
-        """Return the maximum output length in tokens. Raises :class:`EngineRefusal` if the sequence does not fit."""
-        prompt, length = len(sequence.prompt), len(sequence.prompt) + len(sequence.generated)
-        # The pipeline does not validate token ids.
-        if not prompt or min(sequence.prompt) < 0 or max(sequence.prompt) >= len(self._vocabulary):
-            raise _refusal(
-                ProblemKind.INVALID,
-                f"The prompt must have token ids from 0 to {len(self._vocabulary) - 1}, and at least one.",
-            )
-        if prompt >= self._context_length:
-            raise _refusal(
-                ProblemKind.CONTEXT_LENGTH,
-                f"The prompt has {prompt} tokens, which leaves no room for an answer: the context length is "
-                f"{self._context_length} tokens.",
-            )
-        if length >= self._cache_tokens:
-            raise _refusal(
-                ProblemKind.CACHE_EXHAUSTED,
-                f"The request needs a KV cache for over {length} tokens; this worker's holds {self._cache_tokens}.",
-            )
-        return self._context_length - prompt
 
     def _start(self, generation: Generation, *, repeat: bool = True) -> Running:
         """Add a new sequence to the pipeline, or the rest of an interrupted one.
@@ -272,6 +270,13 @@ class OpenVINOEngine:
         except EngineRefusal as refusal:
             self._refused.append(Refused(generation.sequence.number, refusal.problem))
             return None
+
+    def _resume(self, generation: Generation) -> None:
+        """Start a preempted generation again."""
+        if self._recovery.under_way:
+            self._recovery.suspect(generation)
+        elif (running := self._restart(generation)) is not None:
+            running.proven = bool(generation.tokens)
 
     def _drop(self, running: Running) -> None:
         running.handle.cancel()
@@ -388,7 +393,3 @@ class OpenVINOEngine:
 
     def _refuse(self, generation: Generation, kind: ProblemKind, message: str) -> None:
         self._refused.append(Refused(generation.sequence.number, Problem(kind=kind, message=message)))
-
-
-def _refusal(kind: ProblemKind, message: str, param: str | None = None) -> EngineRefusal:
-    return EngineRefusal(Problem(kind=kind, message=message, param=param))

@@ -1,7 +1,7 @@
 """The supervisor's handle of one engine process. It is never restarted; a new handle replaces it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -13,6 +13,7 @@ from worker.engine.interface import (
     EngineInfo,
     EngineLoadError,
     Loading,
+    Preempt,
     RawEngineReport,
     RawStep,
     Ready,
@@ -107,6 +108,10 @@ class EngineProcess:
         """Remove a sequence. Earlier outputs may still arrive; the removal is not confirmed."""
         self._child.send(Cancel(number))
         self._discard(number)
+
+    def preempt(self, numbers: Iterable[int]) -> None:
+        """Preempt these sequences and resume all others. Another sequence must run until they are resumed."""
+        self._child.send(Preempt(tuple(numbers)))
 
     async def ended(self) -> None:
         """Wait until the process ends or is killed. Raises what the callbacks raise."""

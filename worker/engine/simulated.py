@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NoReturn
 from zlib import crc32
 
@@ -48,6 +48,8 @@ class SimulatedEngine:
         self._step_time = options.sim_step
         self._default_tokens = options.sim_tokens
         self._running: dict[int, _SimulatedSequence] = {}
+        self._preempted: dict[int, _SimulatedSequence] = {}
+        self._preemptions = 0
         self._steps = 0
         self._tokens = 0
         self.engine_info = EngineInfo(
@@ -94,6 +96,14 @@ class SimulatedEngine:
     def cancel(self, number: int) -> None:
         """Remove a sequence. One that is not running is ignored."""
         self._running.pop(number, None)
+        self._preempted.pop(number, None)
+
+    def preempt(self, numbers: Collection[int]) -> None:
+        """Take these sequences out of the batch, and resume the others."""
+        self._running |= {one: self._preempted.pop(one) for one in tuple(self._preempted) if one not in numbers}
+        taken = {number: self._running.pop(number) for number in numbers if number in self._running}
+        self._preemptions += len(taken)
+        self._preempted |= taken
 
     def step(self) -> list[StepOutput]:
         """Sleep for the duration of a step, then generate one token per sequence."""
@@ -132,6 +142,7 @@ class SimulatedEngine:
             cache_bytes=self.engine_info.cache_tokens,
             steps=self._steps,
             tokens=self._tokens,
+            preemptions=self._preemptions,
         )
 
 

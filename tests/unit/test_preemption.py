@@ -1,0 +1,117 @@
+"""When lines of batches are taken out of the engine for other requests, and when they are resumed."""
+
+import asyncio
+import itertools
+from typing import Any, cast
+
+import pytest
+
+from shared.protocol.queue import Lease
+from shared.protocol.request import ChatRequest, Job, Message
+from tests.support.eventually import eventually
+from worker import preemption
+from worker.active_jobs import ActiveJob, ActiveJobs
+from worker.engine.process import EngineProcess
+from worker.preemption import SHORTEST_RUN, Preemption
+
+
+class Engine:
+    """An engine process that records its commands."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[int, ...]] = []
+
+    def preempt(self, numbers: Any) -> None:
+        self.commands.append(tuple(numbers))
+
+
+class Rig:
+    """Jobs in an engine, and a clock that the test advances."""
+
+    def __init__(self) -> None:
+        self.jobs = ActiveJobs()
+        self.engine = Engine()
+        self.now = 1000.0
+        self.preemption = Preemption(self.jobs, clock=lambda: self.now)
+        self._numbers = itertools.count(1)
+
+    def job(self, *, preemptible: bool = False, engine: Engine | None = None) -> ActiveJob:
+        number = next(self._numbers)
+        request = ChatRequest(model="tiny", messages=(Message(role="user", content="a"),))
+        task = cast("asyncio.Task[None]", None)
+        active = ActiveJob(Job(id=str(number), reply_to="r", request=request), Lease(str(number), 1, "r"), number, task)
+        active.engine = cast(EngineProcess, engine or self.engine)
+        active.preemptible = preemptible
+        self.jobs.by_number[number] = active
+        return active
+
+    def preempt_once(self, seconds: float) -> None:
+        other = self.job()
+        self.preemption.arrive(other)
+        self.now += seconds
+        self.preemption.leave(other)
+        self.engine.commands.clear()
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def test_lines_are_preempted_until_each_arrival_has_its_first_token(rig: Rig) -> None:
+    rig.job(preemptible=True)
+    rig.job(preemptible=True)
+    rig.job()
+    rig.job(preemptible=True, engine=Engine())
+    first, second = rig.job(), rig.job()
+    rig.preemption.arrive(first)
+    assert rig.engine.commands == [(1, 2)]
+    rig.preemption.arrive(second)
+    rig.preemption.leave(first)
+    rig.preemption.leave(first)
+    assert rig.engine.commands == [(1, 2)]
+    rig.preemption.leave(second)
+    assert rig.engine.commands == [(1, 2), ()]
+
+
+@pytest.mark.parametrize("seconds", [SHORTEST_RUN / 2, 3 * SHORTEST_RUN])
+async def test_lines_run_as_long_as_they_were_preempted(rig: Rig, seconds: float) -> None:
+    rig.job(preemptible=True)
+    rig.preempt_once(seconds)
+    rig.now += max(SHORTEST_RUN, seconds) - 0.01
+    early, late = rig.job(), rig.job()
+    rig.preemption.arrive(early)
+    rig.preemption.leave(early)
+    assert rig.engine.commands == []
+    rig.now += 0.02
+    rig.preemption.arrive(late)
+    assert rig.engine.commands == [(1,)]
+
+
+async def test_a_preemption_ends_in_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemption, "LONGEST", 0.01)
+    rig.job(preemptible=True)
+    other = rig.job()
+    rig.preemption.arrive(other)
+    await eventually(lambda: rig.engine.commands == [(1,), ()])
+    rig.preemption.leave(other)
+    assert rig.engine.commands == [(1,), ()]
+
+
+async def test_a_line_that_has_been_claimed_waits(rig: Rig) -> None:
+    await rig.preemption.over()
+    other = rig.job()
+    rig.preemption.arrive(other)
+    waiting = asyncio.create_task(rig.preemption.over())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    rig.preemption.leave(other)
+    await waiting
+    assert rig.engine.commands == [], "there was no line in the engine"
+
+
+async def test_without_lines_the_next_batch_is_protected_at_once(rig: Rig) -> None:
+    rig.preempt_once(5.0)
+    rig.job(preemptible=True)
+    rig.preemption.arrive(rig.job())
+    assert rig.engine.commands == [(2,)]

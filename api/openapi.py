@@ -16,7 +16,7 @@ from api.dialects.azure.addressing import DEPLOYMENT_HEADER
 from api.dialects.extended import ExtendedChatRequest
 from api.dialects.openai.batches import CreateBatchRequest
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
-from api.dialects.openai.tokens_parse import DetokenizeRequest, TokenizeRequest
+from api.dialects.openai.tokens import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponsesRequest

@@ -9,7 +9,7 @@ from api.bodies import read_json_body
 from api.chat_exchange import ChatExchange
 from api.context import context
 from api.dialects.anthropic import Anthropic
-from api.dialects.openai.tokens_parse import parse_detokenize, parse_tokenize
+from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
 from api.http_exchange import current_exchange
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Failed, Rejected, Tokenized
@@ -22,23 +22,14 @@ blueprint = Blueprint("tokens", __name__)
 async def tokenize() -> Response:
     """Return the tokens of a prompt or of messages. A worker of the model computes them, like an answer."""
     asked = parse_tokenize(await read_json_body(request, context().settings))
-    found = await _tokenized(asked)
-    strings = found.strings if asked.tokenization is not None and asked.tokenization.strings else None
-    return _json(
-        {
-            "count": len(found.tokens),
-            "max_model_len": found.context_length,
-            "tokens": found.tokens,
-            "token_strs": strings,
-        }
-    )
+    return _json(render_tokens(asked, await _tokenized(asked)))
 
 
 @blueprint.post("/detokenize")
 async def detokenize() -> Response:
     """Return the text of tokens."""
     asked = parse_detokenize(await read_json_body(request, context().settings))
-    return _json({"prompt": (await _tokenized(asked)).text})
+    return _json(render_text(asked, await _tokenized(asked)))
 
 
 @blueprint.post("/v1/messages/count_tokens")
@@ -46,7 +37,7 @@ async def count_tokens() -> Response:
     """Return the number of tokens of an Anthropic request's prompt."""
     dialect = cast(Anthropic, current_exchange().dialect)
     asked = dialect.parse_count(await read_json_body(request, context().settings))
-    return _json({"input_tokens": len((await _tokenized(asked)).tokens)})
+    return _json(msgspec.json.encode({"input_tokens": len((await _tokenized(asked)).tokens)}))
 
 
 async def _tokenized(asked: ChatRequest) -> Tokenized:
@@ -77,5 +68,5 @@ async def _tokenized(asked: ChatRequest) -> Tokenized:
     return found
 
 
-def _json(body: dict[str, object]) -> Response:
-    return Response(msgspec.json.encode(body), content_type="application/json")
+def _json(body: bytes) -> Response:
+    return Response(body, content_type="application/json")

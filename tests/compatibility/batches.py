@@ -1,7 +1,6 @@
 """OpenAI's files and batches."""
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
@@ -11,14 +10,12 @@ import msgspec
 from api.batches.input import validate_file
 from api.batches.record import Batch, Counts, LineError
 from api.batches.results import failure_of, response_of
-from api.dialects.interface import ErrorReply, ResponseEncoder
 from api.dialects.openai.batches import parse_batch, parse_page, render_batch
-from api.dialects.openai.errors import error_reply
 from api.dialects.openai.files import parse_selection, parse_upload, render_file
 from api.files import FileRecord
 from api.files.upload import Upload
-from shared.protocol.errors import Problem, ProblemKind, refuse
-from shared.protocol.request import ChatRequest
+from shared.protocol.errors import ProblemKind, refuse
+from tests.compatibility.adapter import Adapter
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
@@ -29,47 +26,7 @@ _WHOLE = _BATCHES + "test_a_batch_from_beginning_to_end"
 _CHAT = "/v1/chat/completions"
 
 
-class _Document:
-    """Stands for the encoder of an interface whose responses are not streams."""
-
-    done = b""
-
-    def __init__(self, document: bytes) -> None:
-        self._document = document
-
-    def completion(self, choices: object, usage: object) -> bytes:
-        return self._document
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: b""
-
-
-class _Adapter(ABC):
-    """Shows the parsers of an interface as those of a dialect."""
-
-    def __init__(self, query: Mapping[str, str]) -> None:
-        self._query = query
-
-    def parse(self, body: bytes) -> ChatRequest:
-        self.read(json.loads(body), self._query)
-        return ChatRequest(model="m")
-
-    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponseEncoder:
-        return _Document(self.document())
-
-    def error(self, problem: Problem) -> ErrorReply:
-        return error_reply(problem)
-
-    @abstractmethod
-    def read(self, body: dict[str, Any], query: Mapping[str, str]) -> None:
-        """Parse a request. Raises :class:`RequestRefused`."""
-
-    @abstractmethod
-    def document(self) -> bytes:
-        """Return a response with all fields."""
-
-
-class _Files(_Adapter):
+class _Files(Adapter):
     def read(self, body: dict[str, Any], query: Mapping[str, str]) -> None:
         filename = body.pop("file")
         expiry = body.pop("expires_after", {})
@@ -83,7 +40,7 @@ class _Files(_Adapter):
         )
 
 
-class _Batches(_Adapter):
+class _Batches(Adapter):
     def read(self, body: dict[str, Any], query: Mapping[str, str]) -> None:
         parse_batch(json.dumps(body).encode(), owner="", now=1.0)
         parse_page(query)
@@ -117,7 +74,7 @@ class _Batches(_Adapter):
         return render_batch(batch)
 
 
-class _Lines(_Adapter):
+class _Lines(Adapter):
     def read(self, body: dict[str, Any], query: Mapping[str, str]) -> None:
         for error in validate_file(BytesIO(json.dumps(body).encode()), _CHAT, 1000).errors:
             raise refuse(ProblemKind.INVALID, error.message, param=error.param)

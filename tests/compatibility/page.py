@@ -15,11 +15,14 @@ from tests.compatibility.proof import refusal
 from tests.compatibility.responses import RESPONSES
 from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.samples import sent
+from tests.compatibility.tokens import DETOKENIZE, TOKENIZE
 
 PAGE = ROOT / "docs" / "compatibility.md"
 INTERFACES = (
     CHAT,
     COMPLETIONS,
+    TOKENIZE,
+    DETOKENIZE,
     RESPONSES,
     FILES,
     BATCHES,

@@ -1,4 +1,4 @@
-"""Parser of bodies of vLLM's ``/tokenize`` and ``/detokenize``."""
+"""vLLM's ``/tokenize`` and ``/detokenize``: parsers of request bodies, and renderers of responses."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from api.dialects.openai.extensions import ServedChatRequest, invalid
 from api.dialects.openai.fields import Items, NonEmptyText, Strict
 from api.dialects.openai.parse import translate
 from api.dialects.openai.validation import missing, validate
+from shared.protocol.events import Tokenized
 from shared.protocol.request import ChatRequest, Sampling, Tokenization
 
 _NOTHING = Sampling(max_tokens=0)
@@ -65,3 +66,21 @@ def parse_detokenize(body: bytes) -> ChatRequest:
     request = validate(DetokenizeRequest, decode_object(body))
     wanted = Tokenization(text=True)
     return ChatRequest(model=request.model, prompts=(tuple(request.tokens),), sampling=_NOTHING, tokenization=wanted)
+
+
+def render_tokens(request: ChatRequest, found: Tokenized) -> bytes:
+    """Return the body of the response to ``/tokenize``."""
+    strings = request.tokenization is not None and request.tokenization.strings
+    return msgspec.json.encode(
+        {
+            "count": len(found.tokens),
+            "max_model_len": found.context_length,
+            "tokens": found.tokens,
+            "token_strs": found.strings if strings else None,
+        }
+    )
+
+
+def render_text(request: ChatRequest, found: Tokenized) -> bytes:
+    """Return the body of the response to ``/detokenize``."""
+    return msgspec.json.encode({"prompt": found.text})

@@ -1,0 +1,127 @@
+"""vLLM's ``/tokenize`` and ``/detokenize``."""
+
+from collections.abc import Callable, Mapping
+
+from api.dialects.interface import Dialect, ErrorReply, ResponseEncoder
+from api.dialects.openai.errors import error_reply
+from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
+from shared.protocol.errors import Problem
+from shared.protocol.events import Tokenized
+from shared.protocol.request import ChatRequest
+from tests.compatibility.adapter import Document
+from tests.compatibility.common import ERROR
+from tests.compatibility.rows import Answer, Interface, Request
+
+_UNIT = "tests/unit/dialects/test_tokens.py::"
+_ACCEPTANCE = "tests/acceptance/test_scoring.py::test_tokens_of_texts_and_messages"
+_REFUSED = "tests/integration/test_tokens.py::test_what_is_refused_is_named"
+_MESSAGES = [{"role": "user", "content": "Hi"}]
+_TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+_ABOUT = "vLLM's; see [tokens](tokens.md). "
+
+
+class _Tokens:
+    """A parser and a renderer as a dialect."""
+
+    def __init__(
+        self, parse: Callable[[bytes], ChatRequest], render: Callable[[ChatRequest, Tokenized], bytes]
+    ) -> None:
+        self._parse, self._render = parse, render
+
+    def parse(self, body: bytes) -> ChatRequest:
+        return self._parse(body)
+
+    def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ResponseEncoder:
+        return Document(self._render(request, Tokenized((1, 2), ("H", "i"), "Hi", 2048)))
+
+    def error(self, problem: Problem) -> ErrorReply:
+        return error_reply(problem)
+
+
+def _tokenize(query: Mapping[str, str], headers: Mapping[str, str]) -> Dialect:
+    return _Tokens(parse_tokenize, render_tokens)
+
+
+def _detokenize(query: Mapping[str, str], headers: Mapping[str, str]) -> Dialect:
+    return _Tokens(parse_detokenize, render_text)
+
+
+TOKENIZE = Interface(
+    title="vLLM: tokens of texts and messages",
+    route="POST /tokenize",
+    about=_ABOUT + "A worker of the model computes them.",
+    dialect=_tokenize,
+    plain={"model": "m"},
+    requests=(
+        Request(
+            fields="model prompt",
+            body={"prompt": "Hi"},
+            how="One text. Special tokens in it are special tokens.",
+            test=_ACCEPTANCE,
+        ),
+        Request(
+            fields="messages tools chat_template_kwargs",
+            body={"messages": _MESSAGES, "tools": _TOOLS, "chat_template_kwargs": {}},
+            how="Rendered as under `/v1/chat/completions`.",
+            test=_UNIT + "test_messages_are_those_of_chats",
+        ),
+        Request(
+            fields="prompt messages",
+            when="both",
+            body={"prompt": "Hi", "messages": _MESSAGES},
+            test=_UNIT + "test_fields_of_messages_are_refused_with_a_prompt",
+        ),
+        Request(
+            fields="add_special_tokens",
+            body={"prompt": "Hi", "add_special_tokens": False},
+            how="Default: true for `prompt`, false for `messages`.",
+            test=_UNIT + "test_special_tokens_are_added_to_prompts_unless_asked_otherwise",
+        ),
+        Request(
+            fields="add_generation_prompt",
+            body={"messages": _MESSAGES, "add_generation_prompt": False},
+            how="Default: true.",
+            test=_ACCEPTANCE,
+        ),
+        Request(
+            fields="add_generation_prompt",
+            when="with prompt",
+            body={"prompt": "Hi", "add_generation_prompt": True},
+            test=_UNIT + "test_fields_of_messages_are_refused_with_a_prompt",
+        ),
+        Request(
+            fields="return_token_strs",
+            body={"prompt": "Hi", "return_token_strs": True},
+            how="`token_strs` has the text of each token; otherwise it is null.",
+            test=_ACCEPTANCE,
+        ),
+    ),
+    answers=(
+        Answer(
+            fields="tokens count token_strs",
+            how="Ids, their number, and their texts if asked for.",
+            test=_ACCEPTANCE,
+        ),
+        Answer(
+            fields="max_model_len",
+            how="The context length.",
+            test="tests/integration/test_tokens.py::test_a_prompt_may_be_longer_than_the_context",
+        ),
+        ERROR(how="As everywhere.", test=_REFUSED),
+    ),
+)
+
+DETOKENIZE = Interface(
+    title="vLLM: the text of tokens",
+    route="POST /detokenize",
+    about=_ABOUT.strip(),
+    dialect=_detokenize,
+    plain={"model": "m", "tokens": [1, 2]},
+    requests=(
+        Request(fields="model tokens", how="Ids of the model's vocabulary; others are a 400.", test=_ACCEPTANCE),
+    ),
+    answers=(
+        Answer(fields="prompt", how="The text, with special tokens.", test=_ACCEPTANCE),
+        ERROR(how="As everywhere.", test=_REFUSED),
+    ),
+)

@@ -1,0 +1,74 @@
+"""Bodies of vLLM's /tokenize and /detokenize, and their responses."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.dialects.openai.parse import parse_chat
+from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
+from shared.protocol.errors import RequestRefused
+from shared.protocol.events import Tokenized
+from shared.protocol.request import ChatRequest, Tokenization
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+FOUND = Tokenized((5, 7), ("H", "i"), "Hi", 64)
+
+
+def tokenize(**fields: Any) -> ChatRequest:
+    return parse_tokenize(json.dumps({"model": "m", **fields}).encode())
+
+
+def wanted(**fields: Any) -> Tokenization:
+    asked = tokenize(**fields).tokenization
+    assert asked is not None
+    return asked
+
+
+def test_special_tokens_are_added_to_prompts_unless_asked_otherwise() -> None:
+    assert wanted(prompt="Hi").add_special_tokens
+    assert not wanted(prompt="Hi", add_special_tokens=False).add_special_tokens
+    assert not wanted(messages=MESSAGES).add_special_tokens
+    assert wanted(messages=MESSAGES, add_special_tokens=True).add_special_tokens
+
+
+def test_the_generation_prompt_is_left_out_if_asked_for() -> None:
+    assert wanted(messages=MESSAGES).add_generation_prompt
+    assert not wanted(messages=MESSAGES, add_generation_prompt=False).add_generation_prompt
+
+
+def test_messages_are_those_of_chats() -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    fields = {"messages": MESSAGES, "tools": tools, "chat_template_kwargs": {"enable_thinking": False}}
+    chat = parse_chat(json.dumps({"model": "m", **fields}).encode())
+    asked = tokenize(**fields)
+    assert (asked.messages, asked.tools, asked.template_kwargs) == (
+        chat.messages,
+        chat.tools,
+        chat.template_kwargs,
+    )
+    assert asked.sampling.max_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("messages", MESSAGES), ("tools", []), ("chat_template_kwargs", {}), ("add_generation_prompt", True)],
+)
+def test_fields_of_messages_are_refused_with_a_prompt(field: str, value: object) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        tokenize(prompt="Hi", **{field: value})
+    assert refused.value.problem.param == field
+
+
+def test_the_response_has_texts_of_tokens_if_asked_for() -> None:
+    plain = {"count": 2, "max_model_len": 64, "tokens": [5, 7], "token_strs": None}
+    assert msgspec.json.decode(render_tokens(tokenize(prompt="Hi"), FOUND)) == plain
+    shown = render_tokens(tokenize(prompt="Hi", return_token_strs=True), FOUND)
+    assert msgspec.json.decode(shown) == plain | {"token_strs": ["H", "i"]}
+
+
+def test_tokens_become_a_text() -> None:
+    asked = parse_detokenize(b'{"model":"m","tokens":[5,7]}')
+    assert (asked.prompts, asked.tokenization) == (((5, 7),), Tokenization(text=True))
+    assert render_text(asked, FOUND) == b'{"prompt":"Hi"}'

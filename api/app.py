@@ -18,6 +18,7 @@ from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
+from api.json_response import json_response
 from api.routes import azure, batches, chat, files, fleet, models, operations, responses, stored, tokens, web
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
@@ -139,6 +140,6 @@ def _error(problem: Problem) -> Response:
     exchange.problem = problem.kind
     context().metrics.refused(problem.kind)
     reply = exchange.dialect.error(problem)
-    response = Response(reply.body, status=reply.status, content_type="application/json")
+    response = json_response(reply.body, reply.status)
     response.headers.update(reply.headers)
     return response

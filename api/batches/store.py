@@ -18,7 +18,7 @@ from api.paging import read_page
 from api.store_errors import store_errors
 from shared.redis import keys
 from shared.redis.clock import store_time
-from shared.redis.records import UNREADABLE, readable_names, report_unreadable
+from shared.redis.records import decode_record, readable_names, report_unreadable
 from shared.redis.scripts import KeyType, Script
 
 LEASE = 6.0
@@ -132,7 +132,7 @@ class BatchStore:
         rows = await self._claim([keys.UNFINISHED_BATCHES], [keys.BATCH_PREFIX, int(LEASE * 1000), most])
         claims = []
         for name, epoch, revision, record, done, cancelling in rows:
-            batch = _decode(name.decode(errors="replace"), record)
+            batch = decode_record(_decoder, keys.batch(name.decode(errors="replace")), record)
             if batch is None:
                 await self._redis.zrem(keys.UNFINISHED_BATCHES, name)
             else:
@@ -185,7 +185,7 @@ def _visible(name: str, row: Sequence[bytes | None] | Exception) -> Batch | None
         return None
     assert not isinstance(row, Exception)
     record, cancelling = row
-    batch = _decode(name, record)
+    batch = decode_record(_decoder, keys.batch(name), record)
     if batch is not None and cancelling and batch.outcome in (None, "cancelled") and batch.status in _CANCELLABLE:
         return batch.at("cancelling", int(cancelling))
     return batch
@@ -196,16 +196,6 @@ def _time(stored: bytes) -> int | None:
 
 
 _CANCELLABLE = ("validating", "in_progress", "finalizing")
-
-
-def _decode(name: str, record: bytes | None) -> Batch | None:
-    if record is None:
-        return None
-    try:
-        return _decoder.decode(record)
-    except UNREADABLE as error:
-        report_unreadable(keys.batch(name), error)
-        return None
 
 
 def _script(redis: Redis, name: str, types: Sequence[KeyType]) -> Script:

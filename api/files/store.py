@@ -18,7 +18,7 @@ from api.paging import read_page
 from api.store_errors import store_errors
 from shared.redis import keys
 from shared.redis.clock import store_time
-from shared.redis.records import UNREADABLE, report_unreadable
+from shared.redis.records import decode_record
 from shared.redis.scripts import Script
 
 _PAGE = 500
@@ -91,7 +91,7 @@ class FileStore:
         if not is_file_id(file_id):
             return None
         async with store_errors():
-            found = _decode(file_id, await self._redis.get(keys.file(file_id)))
+            found = decode_record(_decoder, keys.file(file_id), await self._redis.get(keys.file(file_id)))
         return found if found is not None and found.owner == owner else None
 
     async def open(self, record: FileRecord) -> BinaryIO:
@@ -136,15 +136,5 @@ class FileStore:
 
     async def _readable(self, names: list[str], purpose: str | None) -> list[FileRecord]:
         values = await self._redis.mget([keys.file(name) for name in names]) if names else []
-        records = (_decode(name, value) for name, value in zip(names, values, strict=True))
+        records = (decode_record(_decoder, keys.file(name), value) for name, value in zip(names, values, strict=True))
         return [record for record in records if record is not None and purpose in (None, record.purpose)]
-
-
-def _decode(file_id: str, value: bytes | None) -> FileRecord | None:
-    if value is None:
-        return None
-    try:
-        return _decoder.decode(value)
-    except UNREADABLE as error:
-        report_unreadable(keys.file(file_id), error)
-        return None

@@ -6,6 +6,7 @@ from quart import Blueprint, Response
 
 from api.dialects.azure import Azure
 from api.http_exchange import current_exchange
+from api.json_response import json_response
 
 blueprint = Blueprint("azure", __name__)
 
@@ -14,4 +15,4 @@ blueprint = Blueprint("azure", __name__)
 @blueprint.get("/models/info")
 async def info() -> Response:
     """Describe the model that serves requests."""
-    return Response(cast(Azure, current_exchange().dialect).info(), content_type="application/json")
+    return json_response(cast(Azure, current_exchange().dialect).info())

@@ -10,6 +10,7 @@ from api.context import context
 from api.dialects.openai import batches as dialect
 from api.dialects.openai.files import not_found as file_not_found
 from api.dialects.openai.stored import unknown_cursor
+from api.json_response import json_response
 
 blueprint = Blueprint("batches", __name__)
 
@@ -27,7 +28,7 @@ async def create_batch() -> Response:
         await parts.batches.create(batch)
     except TooManyBatches:
         raise dialect.too_many(parts.settings.max_batches) from None
-    return _json(dialect.render_batch(batch))
+    return json_response(dialect.render_batch(batch))
 
 
 @blueprint.get("/v1/batches")
@@ -37,13 +38,13 @@ async def list_batches() -> Response:
     page = await context().batches.select(key_owner(), after=after, limit=limit)
     if page is None:
         raise unknown_cursor(after or "")
-    return _json(dialect.render_batches(page.batches, more=page.more))
+    return json_response(dialect.render_batches(page.batches, more=page.more))
 
 
 @blueprint.get("/v1/batches/<batch_id>")
 async def get_batch(batch_id: str) -> Response:
     """Describe a batch."""
-    return _json(dialect.render_batch(await _find(batch_id)))
+    return json_response(dialect.render_batch(await _find(batch_id)))
 
 
 @blueprint.post("/v1/batches/<batch_id>/cancel")
@@ -55,7 +56,7 @@ async def cancel_batch(batch_id: str) -> Response:
         batch = await _find(batch_id)
     elif batch.status != "cancelling":
         raise dialect.not_cancellable(batch)
-    return _json(dialect.render_batch(batch))
+    return json_response(dialect.render_batch(batch))
 
 
 async def _find(batch_id: str) -> Batch:
@@ -63,7 +64,3 @@ async def _find(batch_id: str) -> Batch:
     if batch is None:
         raise dialect.not_found(batch_id)
     return batch
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, content_type="application/json")

@@ -13,6 +13,7 @@ from api.context import Context, context
 from api.dialects.interface import Choice, Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
 from api.http_exchange import HttpExchange, current_exchange
+from api.json_response import json_response
 from api.queue_events import HEADER
 from shared.protocol.events import Event, Started
 
@@ -56,7 +57,7 @@ async def respond(parts: Context, exchange: HttpExchange, chat: ChatExchange) ->
     else:
         whole = encoder.completion(await collect(chat.stream, chat.request, chat.recorder), chat.recorder.usage())
         await chat.store(whole)
-        response = Response(whole, content_type="application/json")
+        response = json_response(whole)
     response.timeout = None
     return response
 

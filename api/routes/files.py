@@ -16,6 +16,7 @@ from api.files import FileRecord, TooManyFiles
 from api.files.record import new_file_id
 from api.files.storage import Writer
 from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large, receive
+from api.json_response import json_response
 from shared.protocol.errors import ProblemKind, refuse
 
 blueprint = Blueprint("files", __name__)
@@ -59,7 +60,7 @@ async def create_file() -> Response:
     except TooManyFiles:
         await asyncio.to_thread(storage.remove, record.id)
         raise dialect.too_many(settings.max_files) from None
-    return _json(dialect.render_file(record))
+    return json_response(dialect.render_file(record))
 
 
 @blueprint.get("/v1/files")
@@ -69,13 +70,13 @@ async def list_files() -> Response:
     page = await context().files.select(key_owner(), wanted)
     if page is None:
         raise unknown_cursor(wanted.after or "")
-    return _json(dialect.render_files(page))
+    return json_response(dialect.render_files(page))
 
 
 @blueprint.get("/v1/files/<file_id>")
 async def get_file(file_id: str) -> Response:
     """Describe a file."""
-    return _json(dialect.render_file(await _find(file_id)))
+    return json_response(dialect.render_file(await _find(file_id)))
 
 
 @blueprint.get("/v1/files/<file_id>/content")
@@ -100,7 +101,7 @@ async def delete_file(file_id: str) -> Response:
     """Delete a file."""
     if not await context().files.delete(key_owner(), file_id):
         raise dialect.not_found(file_id)
-    return _json(dialect.render_deleted(file_id))
+    return json_response(dialect.render_deleted(file_id))
 
 
 async def _received(boundary: bytes, writer: Writer) -> Upload:
@@ -138,7 +139,3 @@ def _refuse_other_sites() -> None:
     own = origin is None or origin.partition("://")[2] == request.headers.get("host")
     if not own and not context().cross_origin.allows(origin):
         raise refuse(ProblemKind.FORBIDDEN, "Web pages of other sites can't upload files.", code="origin_not_allowed")
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, content_type="application/json")

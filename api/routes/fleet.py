@@ -9,6 +9,7 @@ from api.access import require_admin
 from api.context import Context, context
 from api.fleet.watch import Watcher
 from api.http_exchange import current_exchange
+from api.json_response import json_response
 from api.routes.chat import STREAM_HEADERS
 
 blueprint = Blueprint("fleet", __name__)
@@ -18,7 +19,7 @@ blueprint = Blueprint("fleet", __name__)
 async def fleet() -> Response:
     """Describe models, queues, workers and replicas."""
     require_admin()
-    return Response(await context().fleet.look(), content_type="application/json")
+    return json_response(await context().fleet.look())
 
 
 @blueprint.get("/v1/fleet/events")

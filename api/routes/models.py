@@ -8,6 +8,7 @@ from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic import models as anthropic
 from api.dialects.openai import models as openai
 from api.http_exchange import current_exchange
+from api.json_response import json_response
 from shared.protocol.errors import ProblemKind, refuse
 
 blueprint = Blueprint("models", __name__)
@@ -23,7 +24,7 @@ async def list_models() -> Response:
         body = anthropic.render_models(models, request.args, lifecycles)
     else:
         body = openai.render_models(models)
-    return Response(body, content_type="application/json")
+    return json_response(body)
 
 
 @blueprint.get("/v1/models/<path:name>")
@@ -39,4 +40,4 @@ async def get_model(name: str) -> Response:
         raise refuse(ProblemKind.MODEL_NOT_FOUND, message)
     is_anthropic = isinstance(current_exchange().dialect, Anthropic)
     body = anthropic.render_model(model) if is_anthropic else openai.render_model(model)
-    return Response(body, content_type="application/json")
+    return json_response(body)

@@ -5,6 +5,7 @@ from quart import Blueprint, Response, request
 from redis.exceptions import RedisError
 
 from api.context import context
+from api.json_response import json_response
 from api.openapi import document
 from shared.runtime.version import VERSION
 
@@ -65,7 +66,7 @@ async def metrics() -> Response:
 @blueprint.get("/openapi.json")
 async def openapi() -> Response:
     """The OpenAPI document."""
-    return Response(document(), content_type="application/json")
+    return json_response(document())
 
 
 async def _not_ready() -> str:
@@ -86,4 +87,4 @@ async def _not_ready() -> str:
 
 
 def _json(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status=status, content_type="application/json")
+    return json_response(msgspec.json.encode(value), status)

@@ -20,6 +20,7 @@ from api.dialects.responses import stored as dialect
 from api.dialects.responses.compaction import draft_compaction, render_compaction
 from api.dialects.responses.schema import ResponsesRequest
 from api.http_exchange import HttpExchange, current_exchange
+from api.json_response import json_response
 from api.outbox import LINGER
 from api.responses.background import run_in_background
 from api.responses.history import history_of
@@ -39,7 +40,10 @@ async def create_response() -> Response:
     if not chat.request.background:
         return await respond(parts, exchange, chat)
     record = await _start(parts, chat)
-    response = _stream(parts, record, after=-1) if chat.request.stream else _json(dialect.render_response(record))
+    if chat.request.stream:
+        response = _stream(parts, record, after=-1)
+    else:
+        response = json_response(dialect.render_response(record))
     response.headers.update(chat.headers)
     # The request outlives this exchange.
     exchange.chat = None
@@ -55,7 +59,7 @@ async def compact_response() -> Response:
     await chat.stream.started()
     (choice,) = await collect(chat.stream, chat.request, chat.recorder)
     usage = chat.recorder.usage()
-    response = _json(render_compaction(choice, usage, answer_id=chat.id, created=int(chat.accepted)))
+    response = json_response(render_compaction(choice, usage, answer_id=chat.id, created=int(chat.accepted)))
     response.timeout = None
     return response
 
@@ -70,7 +74,7 @@ async def get_response(response_id: str) -> Response:
         if not dialect.is_background(record):
             raise dialect.not_streamable()
         return _stream(parts, record, after=after)
-    return _json(await _current(parts, record))
+    return json_response(await _current(parts, record))
 
 
 @blueprint.delete("/v1/responses/<response_id>")
@@ -81,7 +85,7 @@ async def delete_response(response_id: str) -> Response:
     if not await parts.responses.delete(key_owner(), response_id):
         raise dialect.not_found(response_id)
     _cancel_job(parts, record)
-    return _json(dialect.render_deleted(response_id))
+    return json_response(dialect.render_deleted(response_id))
 
 
 @blueprint.post("/v1/responses/<response_id>/cancel")
@@ -96,13 +100,13 @@ async def cancel_response(response_id: str) -> Response:
         if await parts.responses.end(key_owner(), msgspec.structs.replace(record, document=document)):
             _cancel_job(parts, record)
         record = await _find(response_id)
-    return _json(await _current(parts, record))
+    return json_response(await _current(parts, record))
 
 
 @blueprint.get("/v1/responses/<response_id>/input_items")
 async def list_input_items(response_id: str) -> Response:
     """List the input items of a response."""
-    return _json(dialect.render_input_items(await _find(response_id), request.args))
+    return json_response(dialect.render_input_items(await _find(response_id), request.args))
 
 
 async def _parsed(
@@ -182,7 +186,3 @@ async def _find(response_id: str) -> StoredResponse:
     if record is None:
         raise dialect.not_found(response_id)
     return record
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, content_type="application/json")

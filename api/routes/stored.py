@@ -6,6 +6,7 @@ from api.access import key_owner
 from api.bodies import read_json_body
 from api.context import context
 from api.dialects.openai import stored as dialect
+from api.json_response import json_response
 from api.stored import StoredCompletion
 
 blueprint = Blueprint("stored", __name__)
@@ -19,13 +20,13 @@ async def list_completions() -> Response:
     if page is None:
         raise dialect.unknown_cursor(wanted.after or "")
     completions, more = page
-    return _json(dialect.render_page(completions, more=more))
+    return json_response(dialect.render_page(completions, more=more))
 
 
 @blueprint.get("/v1/chat/completions/<completion_id>")
 async def get_completion(completion_id: str) -> Response:
     """Return a stored completion."""
-    return _json(dialect.render_stored(await _find(completion_id)))
+    return json_response(dialect.render_stored(await _find(completion_id)))
 
 
 @blueprint.post("/v1/chat/completions/<completion_id>")
@@ -34,7 +35,7 @@ async def update_completion(completion_id: str) -> Response:
     metadata = dialect.parse_update(await read_json_body(request, context().settings))
     if not await context().stored.tag(key_owner(), completion_id, metadata):
         raise dialect.not_found(completion_id)
-    return _json(dialect.render_stored(await _find(completion_id)))
+    return json_response(dialect.render_stored(await _find(completion_id)))
 
 
 @blueprint.delete("/v1/chat/completions/<completion_id>")
@@ -42,14 +43,14 @@ async def delete_completion(completion_id: str) -> Response:
     """Delete a stored completion."""
     if not await context().stored.delete(key_owner(), completion_id):
         raise dialect.not_found(completion_id)
-    return _json(dialect.render_deleted(completion_id))
+    return json_response(dialect.render_deleted(completion_id))
 
 
 @blueprint.get("/v1/chat/completions/<completion_id>/messages")
 async def list_messages(completion_id: str) -> Response:
     """List the input messages of a stored completion."""
     wanted = dialect.parse_selection(request.args)
-    return _json(dialect.render_messages(await _find(completion_id), wanted))
+    return json_response(dialect.render_messages(await _find(completion_id), wanted))
 
 
 async def _find(completion_id: str) -> StoredCompletion:
@@ -57,7 +58,3 @@ async def _find(completion_id: str) -> StoredCompletion:
     if completion is None:
         raise dialect.not_found(completion_id)
     return completion
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, content_type="application/json")

@@ -11,6 +11,7 @@ from api.context import context
 from api.dialects.anthropic import Anthropic
 from api.dialects.openai.tokens import parse_detokenize, parse_tokenize, render_text, render_tokens
 from api.http_exchange import current_exchange
+from api.json_response import json_response
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Failed, Rejected, Tokenized
 from shared.protocol.request import ChatRequest
@@ -22,14 +23,14 @@ blueprint = Blueprint("tokens", __name__)
 async def tokenize() -> Response:
     """Return the tokens of a prompt or of messages. A worker of the model computes them, like an answer."""
     asked = parse_tokenize(await read_json_body(request, context().settings))
-    return _json(render_tokens(asked, await _tokenized(asked)))
+    return json_response(render_tokens(asked, await _tokenized(asked)))
 
 
 @blueprint.post("/detokenize")
 async def detokenize() -> Response:
     """Return the text of tokens."""
     asked = parse_detokenize(await read_json_body(request, context().settings))
-    return _json(render_text(asked, await _tokenized(asked)))
+    return json_response(render_text(asked, await _tokenized(asked)))
 
 
 @blueprint.post("/v1/messages/count_tokens")
@@ -37,7 +38,7 @@ async def count_tokens() -> Response:
     """Return the number of tokens of an Anthropic request's prompt."""
     dialect = cast(Anthropic, current_exchange().dialect)
     asked = dialect.parse_count(await read_json_body(request, context().settings))
-    return _json(msgspec.json.encode({"input_tokens": len((await _tokenized(asked)).tokens)}))
+    return json_response(msgspec.json.encode({"input_tokens": len((await _tokenized(asked)).tokens)}))
 
 
 async def _tokenized(asked: ChatRequest) -> Tokenized:
@@ -66,7 +67,3 @@ async def _tokenized(asked: ChatRequest) -> Tokenized:
     if found is None:
         raise refuse(ProblemKind.LOST, "The worker sent no tokens. Please send the request again.")
     return found
-
-
-def _json(body: bytes) -> Response:
-    return Response(body, content_type="application/json")

@@ -6,8 +6,12 @@ not affect other requests.
 
 import logging
 from collections.abc import Iterable
+from typing import TypeVar
 
+import msgspec
 from redis.exceptions import ResponseError
+
+_Record = TypeVar("_Record")
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,17 @@ def report_unreadable(record: str | bytes, error: Exception) -> None:
         _reported.clear()
     _reported.add(report)
     logger.error("record %.200r in the store cannot be read and is skipped: %.500s", record, error)
+
+
+def decode_record(decoder: msgspec.msgpack.Decoder[_Record], key: str, record: bytes | None) -> _Record | None:
+    """Return the MessagePack ``record`` under ``key``, or None if there is none. Unreadable ones are reported."""
+    if record is None:
+        return None
+    try:
+        return decoder.decode(record)
+    except UNREADABLE as error:
+        report_unreadable(key, error)
+        return None
 
 
 def readable_names(index: str, names: Iterable[bytes]) -> list[str]:

@@ -1,6 +1,7 @@
 """Decoding of image files: what is read looks as it should, and what is not is refused by name."""
 
 import io
+import resource
 import struct
 import zlib
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from worker.prompt import images
 from worker.prompt.images import DecodedImage, ImageDecoder, ImageError
 
 RED, GREEN, BLUE, YELLOW = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0)
@@ -232,6 +234,38 @@ def test_a_bomb_in_metadata_is_refused_or_ignored() -> None:
             assert decode(png(1, 1, 8, 2, bytes(4), more)).shape == (1, 1, 3)
         except ImageError as error:
             assert "damaged" in str(error)  # noqa: PT017 - either is right
+
+
+def test_metadata_can_not_take_more_memory_than_pixels_may() -> None:
+    """Each of its blocks becomes an object, so 6 MB would need 250."""
+    comment = b"\x21\xfe" + b"\1x" * 3_000_000 + b"\0"
+    file = saved(corners(), "GIF")
+    table = file.index(b"\x2c")
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with pytest.raises(ImageError, match="needs more memory"):
+        decode(file[:table] + comment + file[table:])
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    assert near(decode(file), RED, GREEN, BLUE, YELLOW)
+
+
+@pytest.mark.parametrize(
+    ("mode", "form", "options"),
+    [
+        ("RGBA", "WEBP", {"lossless": True, "method": 0, "quality": 0}),
+        ("RGB", "WEBP", {"method": 0, "quality": 1}),
+        ("RGBA", "PNG", {"compress_level": 1}),
+        ("I;16", "PNG", {"compress_level": 1}),
+        ("LA", "PNG", {"compress_level": 1}),
+        ("CMYK", "JPEG", {"progressive": True, "subsampling": 0}),
+        ("P", "GIF", {}),
+    ],
+)
+def test_the_largest_images_fit_into_the_memory_that_is_allowed(
+    mode: str, form: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "_MEMORY", 8 << 20)
+    file = saved(Image.new(mode, (4096, 2048)), form, **options)
+    assert decode(file, file_pixels=4096 * 2048).shape == (181, 362, 3)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Decodes the image files of requests to RGB pixels of the size that the model gets.
 
-Files are hostile until shown otherwise: only the decoders of four formats are enabled, and the number of pixels is
-checked before any is decoded. The prompt process's deadline bounds the time.
+Files are hostile until shown otherwise: only the decoders of four formats are enabled, the number of pixels is checked
+before any is decoded, and the memory is limited. The prompt process's deadline bounds the time.
 """
 
 import io
@@ -13,6 +13,8 @@ import msgspec
 import numpy
 from PIL import Image, UnidentifiedImageError
 
+from worker.prompt.memory_limit import memory_limit
+
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")
 """How files of these formats start."""
@@ -23,6 +25,12 @@ _LOW_SIDE = 512
 
 _MOST_RATIO = 200
 """Ratio of the sides from which on vision encoders refuse an image."""
+
+_BYTES_PER_PIXEL = 20
+"""Memory to decode an image, including copies. WebP with an alpha channel needs the most: 19.5."""
+
+_MEMORY = 128 << 20
+"""Bytes of memory to decode an image in addition, for the file's metadata."""
 
 _KEPT_BYTES = 64 << 20
 """Maximum size of the cached images."""
@@ -75,6 +83,7 @@ class ImageDecoder:
         """``file_pixels`` is the maximum number of pixels in a file, ``kept_bytes`` the size of the kept images."""
         self._file_pixels = file_pixels
         self._kept_bytes = kept_bytes
+        self._memory = _MEMORY + _BYTES_PER_PIXEL * file_pixels
         self._kept: OrderedDict[tuple[str, bool, int], DecodedImage] = OrderedDict()
         self._size = 0
 
@@ -101,7 +110,7 @@ class ImageDecoder:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                with Image.open(io.BytesIO(file), formats=_FORMATS) as image:
+                with memory_limit(self._memory), Image.open(io.BytesIO(file), formats=_FORMATS) as image:
                     return self._converted(image, low=low, pixels=pixels)
             except ImageError:
                 raise
@@ -110,7 +119,7 @@ class ImageDecoder:
                     raise ImageError(_DAMAGED) from None
                 raise ImageError(f"{_described(file)}; PNG, JPEG, WebP and still GIF files are read.") from None
             except MemoryError:
-                raise ImageError("needs more memory to be decoded than there is.") from None
+                raise ImageError("needs more memory to be decoded than it may take.") from None
             except Exception as error:
                 # Decoders raise whatever a damaged file leads them to: OSError, SyntaxError, struct.error, ...
                 raise ImageError(_DAMAGED) from error
@@ -149,8 +158,8 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
     """Return ``image`` with 8 bits per channel. Pillow would clip greyscale of 16 bits instead of scaling it."""
     if image.mode != "I" and not image.mode.startswith("I;16"):
         return image
-    values = numpy.asarray(image).astype(numpy.int64) >> 8
-    return Image.fromarray(values.clip(0, 255).astype(numpy.uint8))
+    values = numpy.asarray(image).clip(0, 0xFFFF) >> 8
+    return Image.fromarray(values.astype(numpy.uint8))
 
 
 def _with_plain_colours(image: Image.Image) -> Image.Image:

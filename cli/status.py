@@ -1,4 +1,4 @@
-"""``vinoqueue status``: show workers, queues and API replicas as tables or JSON."""
+"""``vinoqueue status``: show workers, queues, API replicas and batches as tables or JSON."""
 
 import asyncio
 import sys
@@ -12,6 +12,8 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
+from api.batches.store import BatchStore
+from api.fleet.document import BatchState, batch_entry
 from cli.instances import store_option
 from cli.progress import terminal
 from shared.protocol.queue import JobQueue
@@ -24,6 +26,10 @@ REFRESH = 2.0
 """Refresh interval of ``--watch`` in seconds."""
 
 
+_MAX_BATCHES = 100
+"""Maximum number of batches to show."""
+
+
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Queue of one model: waiting jobs, claimed jobs (``in_flight``), and the number of workers that serve it."""
 
@@ -34,11 +40,12 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """State of the service, as read from the registry and the queues."""
+    """State of the service, as read from the registry, the queues and the unfinished batches."""
 
     workers: list[WorkerInfo]
     queues: list[QueueInfo]
     replicas: list[ReplicaInfo]
+    batches: list[BatchState]
 
 
 @click.command(params=[store_option()])
@@ -47,7 +54,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     "--watch", is_flag=True, help=f"Refresh every {REFRESH:.0f} seconds until Ctrl-C; on a terminal in place."
 )
 def status(redis_url: str, as_json: bool, watch: bool) -> None:
-    """Show workers, queues and API replicas.
+    """Show workers, queues, API replicas, and batches that have not ended.
 
     Exits with code 1 if the store can't be reached.
 
@@ -101,7 +108,7 @@ async def _connected(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) 
     try:
         return await read(redis)
     finally:
-        await redis.aclose()
+        await redis.aclose(close_connection_pool=True)
 
 
 async def _look(redis: ArqRedis) -> Snapshot:
@@ -112,7 +119,9 @@ async def _look(redis: ArqRedis) -> Snapshot:
         waiting, in_flight = await JobQueue(redis, model).depth()
         serving = sum(worker.model == model and worker.status == "serving" for worker in workers)
         queues.append(QueueInfo(model=model, waiting=waiting, in_flight=in_flight, workers=serving))
-    return Snapshot(workers=workers, queues=queues, replicas=replicas)
+    unfinished = await BatchStore(redis, limit=0).current((), limit=_MAX_BATCHES)
+    batches = [batch_entry(batch) for batch in sorted(unfinished, key=lambda batch: batch.created)]
+    return Snapshot(workers=workers, queues=queues, replicas=replicas, batches=batches)
 
 
 def as_json_line(snapshot: Snapshot) -> str:
@@ -121,6 +130,7 @@ def as_json_line(snapshot: Snapshot) -> str:
         "workers": [msgspec.structs.asdict(worker) for worker in snapshot.workers],
         "queues": [msgspec.structs.asdict(queue) for queue in snapshot.queues],
         "replicas": [msgspec.structs.asdict(replica) for replica in snapshot.replicas],
+        "batches": [msgspec.structs.asdict(batch) for batch in snapshot.batches],
     }
     return msgspec.json.encode(parts).decode()
 
@@ -139,7 +149,7 @@ def as_table(snapshot: Snapshot, *, now: float) -> str:
 
 
 def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
-    """Return the tables of workers, queues and replicas."""
+    """Return the tables of workers, queues, replicas and batches."""
     workers = [
         (
             worker.id,
@@ -160,11 +170,23 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
         (one.id, one.host, str(one.pid), one.address, str(one.streams), _age(now - one.started))
         for one in snapshot.replicas
     ]
+    batches = [
+        (
+            batch.id,
+            batch.status,
+            f"{batch.completed + batch.failed}/{batch.total}",
+            str(batch.failed),
+            batch.model or "-",
+            _age(now - batch.created),
+        )
+        for batch in snapshot.batches
+    ]
     worker_head = ("WORKER", "HOST", "PID", "MODEL", "DEVICE", "STATUS", "SLOTS", "TOKENS/S", "CACHE", "UP")
     return [
         Table(worker_head, workers, "No worker is there. Start one: vinoqueue worker"),
         Table(("QUEUE", "WAITING", "IN FLIGHT", "WORKERS"), queues, "No model was ever served here."),
         Table(("REPLICA", "HOST", "PID", "ADDRESS", "STREAMS", "UP"), replicas, "No API replica is there."),
+        Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No batch is under way."),
     ]
 
 

@@ -4,6 +4,7 @@ import json
 
 from click.testing import CliRunner
 
+from api.fleet.document import BatchState
 from cli.health import reachable
 from cli.main import main
 from cli.status import QueueInfo, Snapshot, as_json_line, as_table
@@ -33,6 +34,18 @@ SNAPSHOT = Snapshot(
     replicas=[
         ReplicaInfo(id="replica-1", host="edge", pid=43, address="http://127.0.0.1:8000", started=1000.0, streams=3)
     ],
+    batches=[
+        BatchState(
+            id="batch_1",
+            status="in_progress",
+            endpoint="/v1/chat/completions",
+            model=None,
+            created=1000,
+            total=100,
+            completed=40,
+            failed=2,
+        )
+    ],
 )
 
 
@@ -41,11 +54,13 @@ def test_the_table_tells_what_there_is() -> None:
     assert ["node-1", "node", "42", "tiny", "GPU", "serving", "3/16", "123", "25%", "3m"] in lines
     assert ["tiny", "5", "3", "1"] in lines
     assert ["replica-1", "edge", "43", "http://127.0.0.1:8000", "3", "3m"] in lines
+    assert ["batch_1", "in_progress", "42/100", "2", "-", "3m"] in lines
 
 
 def test_an_empty_service_says_what_to_do() -> None:
-    text = as_table(Snapshot(workers=[], queues=[], replicas=[]), now=0.0)
+    text = as_table(Snapshot(workers=[], queues=[], replicas=[], batches=[]), now=0.0)
     assert "vinoqueue worker" in text
+    assert "No batch is under way." in text
 
 
 def test_json_has_every_field_also_where_it_is_the_default() -> None:
@@ -53,6 +68,7 @@ def test_json_has_every_field_also_where_it_is_the_default() -> None:
     assert set(found["workers"][0]) == set(WorkerInfo.__struct_fields__)
     assert set(found["replicas"][0]) == set(ReplicaInfo.__struct_fields__)
     assert found["workers"][0]["engine_restarts"] == 0
+    assert set(found["batches"][0]) == set(BatchState.__struct_fields__)
     assert found["queues"] == [{"model": "tiny", "waiting": 5, "in_flight": 3, "workers": 1}]
 
 

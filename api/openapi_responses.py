@@ -52,6 +52,11 @@ def paths() -> dict[str, Any]:
                 errors=ERRORS,
             )
         },
+        "/v1/responses/input_tokens": {
+            "post": operation(
+                "countInputTokens", "Count the tokens of an input.", body="InputTokensRequest", errors=ERRORS
+            )
+        },
         "/v1/responses/{response}/cancel": {
             "post": operation("cancelResponse", "Cancel a background response.", errors=STORE_ERRORS),
             "parameters": [in_path("response")],

@@ -1,4 +1,5 @@
-"""Routes of the Responses API: create, read, stream again, cancel and delete responses; compact conversations."""
+"""Routes of the Responses API: create, read, stream again, cancel and delete responses; compact conversations and count
+their tokens."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -11,14 +12,16 @@ from api import chat_span
 from api.access import key_owner
 from api.answers.selection import check_size
 from api.answers.writing import collect
-from api.bodies import check_body_size, media_body
+from api.bodies import check_body_size, media_body, read_json_body
 from api.chat_exchange import ChatExchange
 from api.context import Context, context
 from api.dialects.interface import MessagesMissing
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses import stored as dialect
 from api.dialects.responses.compaction import draft_compaction, render_compaction
+from api.dialects.responses.input_tokens import draft_input_tokens, render_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
+from api.dialects.token_count import counting
 from api.http_exchange import HttpExchange, current_exchange
 from api.json_response import json_response
 from api.outbox import LINGER
@@ -27,6 +30,7 @@ from api.responses.history import history_of
 from api.responses.record import StoredResponse, record_of
 from api.responses.replay import follow
 from api.routes.chat import STREAM_HEADERS, respond
+from api.tokenized import tokenized
 from shared.protocol.errors import store_unavailable
 
 blueprint = Blueprint("responses", __name__)
@@ -62,6 +66,16 @@ async def compact_response() -> Response:
     response = json_response(render_compaction(choice, usage, answer_id=chat.id, created=int(chat.accepted)))
     response.timeout = None
     return response
+
+
+@blueprint.post("/v1/responses/input_tokens")
+async def count_input_tokens() -> Response:
+    """Return the number of tokens of an input. A worker of the model counts them."""
+    parts = context()
+    draft = draft_input_tokens(await read_json_body(request, parts.settings))
+    history = await history_of(parts.responses, key_owner(), draft)
+    found = await tokenized(counting(draft.request(history, store=False)))
+    return json_response(render_input_tokens(len(found.tokens)))
 
 
 @blueprint.get("/v1/responses/<response_id>")

@@ -34,9 +34,10 @@ from api.dialects.openai.body import decode_object
 from api.dialects.openai.strict_schema import root_fault
 from api.dialects.openai.toolset import json_text
 from api.dialects.openai.validation import validate
+from api.dialects.token_count import counting
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.request import ChatRequest, Constraint, Sampling, Tokenization
+from shared.protocol.request import ChatRequest, Constraint, Sampling
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 """The reference's defaults, used if neither the client nor the model specifies a value."""
@@ -71,12 +72,7 @@ def parse_messages(body: bytes) -> ChatRequest:
 
 def parse_count(body: bytes) -> ChatRequest:
     """Parse a body of which the prompt's tokens are to be counted. Raises :class:`RequestRefused`."""
-    request = _prompt(validate(CountTokensRequest, decode_object(body)))
-    for image in request.images:
-        reason = "Not supported: the tokens of images are known only after the model has computed them."
-        raise refuse(ProblemKind.INVALID, reason, param=image.param)
-    # Chat templates write the special tokens themselves.
-    return msgspec.structs.replace(request, tokenization=Tokenization(add_special_tokens=False))
+    return counting(_prompt(validate(CountTokensRequest, decode_object(body))))
 
 
 def _prompt(request: CountTokensRequest) -> ChatRequest:

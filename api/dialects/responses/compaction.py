@@ -10,7 +10,7 @@ from api.dialects.openai.fields import NonEmptyText, Strict
 from api.dialects.openai.schema import PromptCacheOptions
 from api.dialects.openai.validation import check_names
 from api.dialects.responses.items import Input
-from api.dialects.responses.parse import Draft, draft_of
+from api.dialects.responses.parse import Draft, draft_of, with_input
 from api.dialects.responses.render import usage_object
 from api.dialects.responses.schema import ResponsesRequest, ServiceTier
 from api.dialects.responses.summary import encode_summary
@@ -42,16 +42,15 @@ def draft_compaction(body: bytes) -> Draft[ResponsesRequest]:
 
     Raises :class:`RequestRefused` and no other exception.
     """
-    value = decode_object(body)
-    check_names(CompactRequest, value)
+    body_fields = decode_object(body)
+    check_names(CompactRequest, body_fields)
+    value = {**with_input(body_fields), "store": False}
     items = value.get("input")
-    if items is None and value.get("previous_response_id") is not None:
-        items = []
-    elif isinstance(items, str):
+    if isinstance(items, str):
         items = [_user(items)]
     if isinstance(items, list):
-        value = value | {"input": [*items, _user(REQUEST)]}
-    return draft_of(ResponsesRequest, value | {"store": False})
+        value["input"] = [*items, _user(REQUEST)]
+    return draft_of(ResponsesRequest, value)
 
 
 def render_compaction(choice: Choice, usage: Usage, *, answer_id: str, created: int) -> bytes:

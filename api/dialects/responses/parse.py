@@ -132,6 +132,12 @@ def draft_of(model: type[_Body], value: Mapping[str, Any]) -> Draft[_Body]:
     return Draft(request, value)
 
 
+def with_input(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a body with an empty ``input`` if it has none, but a previous response."""
+    given = value.get("input") is not None or value.get("previous_response_id") is None
+    return value if given else {**value, "input": []}
+
+
 def previous_not_found(response_id: str) -> RequestRefused:
     """Return the refusal of a request that continues an unknown response."""
     message = f"Previous response with id '{response_id[:80]}' not found."

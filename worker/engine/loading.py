@@ -61,9 +61,11 @@ def load(options: EngineOptions, served: Path, progress: Callable[[str], None]) 
     except TapFailed as error:
         if options.logits == "on":
             raise EngineLoadError(f"the model can't be loaded with access to its logits: {error}") from error
-        loaded = _load(options, served, None, progress)
-        logger.warning("fields that need logits are not served: %s", error)
-        return loaded
+        failure = str(error)
+    # Not inside the block above: its exception refers to the first pipeline, which must be freed.
+    loaded = _load(options, served, None, progress)
+    logger.warning("fields that need logits are not served: %s", failure)
+    return loaded
 
 
 def _load(options: EngineOptions, served: Path, tapped: Path | None, progress: Callable[[str], None]) -> Loaded:

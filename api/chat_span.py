@@ -54,10 +54,11 @@ def describe_response(span: Span, request: ChatRequest, usage: UsageRecorder, re
             "gen_ai.response.id": response_id,
             "gen_ai.response.model": request.model,
             "gen_ai.usage.input_tokens": usage.prompt_tokens,
-            "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
             "gen_ai.usage.output_tokens": usage.completion_tokens,
         }
     )
+    if usage.cached_tokens:
+        span.set({"gen_ai.usage.cache_read.input_tokens": usage.cached_tokens})
     if usage.outcome not in _PROBLEMS and usage.outcome != "aborted":
         span.set({"gen_ai.response.finish_reasons": [usage.outcome]})
     if usage.first_token is not None:
@@ -78,7 +79,7 @@ def record_jobs(tracing: Tracing, parent: TraceContext, stream: ResponseStream, 
             if before is not None:
                 since = attempt.last_token or before.arrived
                 if started.cause == "worker_lost" and started.attempt == before.started.attempt + 1:
-                    _record_lost(tracing, parent, stream.model, job, before, attempt)
+                    _record_lost(tracing, parent, job, before, attempt)
             claimed = max(since, attempt.arrived - started.prompt_seconds - started.prefill_seconds)
             _record_wait(tracing, parent, job, since, claimed, started)
             before = attempt
@@ -104,7 +105,7 @@ def _record_wait(
 
 
 def _record_lost(
-    tracing: Tracing, parent: TraceContext, model: str, job: str, lost: StartedAttempt, following: StartedAttempt
+    tracing: Tracing, parent: TraceContext, job: str, lost: StartedAttempt, following: StartedAttempt
 ) -> None:
     started = lost.started
     added = lost.arrived - started.prefill_seconds
@@ -114,8 +115,7 @@ def _record_lost(
         Attempt(
             job=job,
             number=started.attempt,
-            worker=started.worker,
-            model=model,
+            lost_worker=started.worker,
             claimed=added - started.prompt_seconds,
             added=added,
             first=lost.arrived,

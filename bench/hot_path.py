@@ -129,7 +129,7 @@ async def _walk(store: Store, streams: int) -> Walk:
             publisher,
             Prompts(cast(PromptProcess, _Prompts()), RequestFiles(no_files)),
             _accept_grammar,
-            AttemptRecorder(NO_TRACING, "worker"),
+            AttemptRecorder(NO_TRACING),
             preemption=preemption,
             prefix_gate=gate,
             quarantine=quarantine,

@@ -21,6 +21,7 @@ from bench import (
     scale,
     step,
     streams,
+    telemetry,
     tuning,
     weights,
 )
@@ -31,6 +32,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "plumbing": plumbing.run,
     "dispatch": dispatch.run,
     "streams": streams.run,
+    "telemetry": telemetry.run,
     "scale": scale.run,
     "capacity": capacity.run,
     "step": step.run,

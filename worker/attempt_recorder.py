@@ -19,10 +19,8 @@ class AttemptRecorder:
     on elsewhere: this worker may be gone by then.
     """
 
-    def __init__(self, tracing: Tracing, worker: str) -> None:
-        """``worker`` is this worker's id."""
+    def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
-        self._worker = worker
 
     def record(self, active: ActiveJob, claim: Claim) -> None:
         """Record the attempt ``active``, which ends now."""
@@ -35,8 +33,6 @@ class AttemptRecorder:
         attempt = Attempt(
             job=active.job.id,
             number=claim.attempt,
-            worker=self._worker,
-            model=active.job.request.model,
             claimed=active.claimed,
             added=active.added,
             first=active.first_output,

@@ -124,7 +124,7 @@ class _Worker:
             self.publisher,
             Prompts(self.prompts, RequestFiles(MediaStore(redis).fetch)),
             self.grammars.check if self.grammars is not None else _accept_grammar,
-            AttemptRecorder(tracing, self.id),
+            AttemptRecorder(tracing),
             preemption=preemption,
             prefix_gate=self.prefix_gate,
             quarantine=quarantine,

@@ -12,6 +12,7 @@ PARTS = {
     "plumbing": "CPU time per token in the API, supervisor and store, with a simulated engine",
     "dispatch": "latency from enqueueing a job to its claim and to its first token",
     "streams": "thousands of open streams and new connections on one API replica",
+    "telemetry": "tracing and JSON logs compared with neither",
     "scale": "throughput relative to linear scaling as simulated workers are added",
     "capacity": "store cost of each operation, and the store load of large fleets",
     "step": "per-step host overhead of the engine process",

@@ -18,8 +18,8 @@ class Attempt:
 
     job: str
     number: int
-    worker: str
-    model: str
+    lost_worker: str = ""
+    """Its worker, if another process records it."""
     claimed: float
     added: float = 0.0
     """When the engine got its sequence."""
@@ -42,7 +42,6 @@ class Attempt:
 
 def record_attempt(tracing: Tracing, parent: TraceContext, attempt: Attempt) -> None:
     """Record the spans of ``attempt`` as children of ``parent``. The last one has its outcome."""
-    prompt: dict[str, str | int] = {"gen_ai.request.model": attempt.model}
     prefill: dict[str, str | int] = {"gen_ai.usage.input_tokens": attempt.prompt_tokens}
     if attempt.cached_tokens:
         prefill["gen_ai.usage.cache_read.input_tokens"] = attempt.cached_tokens
@@ -51,8 +50,8 @@ def record_attempt(tracing: Tracing, parent: TraceContext, attempt: Attempt) -> 
     decode: dict[str, str | int] = {}
     if attempt.output_tokens is not None:
         decode["gen_ai.usage.output_tokens"] = attempt.output_tokens
-    phases = (
-        ("prompt", attempt.claimed, attempt.added, prompt),
+    phases: tuple[tuple[str, float, float, dict[str, str | int]], ...] = (
+        ("prompt", attempt.claimed, attempt.added, {}),
         ("prefill", attempt.added, attempt.first, prefill),
         ("decode", attempt.first, attempt.ended, decode),
     )
@@ -60,11 +59,9 @@ def record_attempt(tracing: Tracing, parent: TraceContext, attempt: Attempt) -> 
     link = _sibling(parent, _span_id(attempt.job, attempt.number - 1)) if attempt.follows else None
     for name, began, ended, attributes in phases:
         last = not ended or name == "decode"
-        attributes |= {
-            "vinoqueue.job": attempt.job,
-            "vinoqueue.attempt": attempt.number,
-            "vinoqueue.worker": attempt.worker,
-        }
+        attributes |= {"vinoqueue.job": attempt.job, "vinoqueue.attempt": attempt.number}
+        if attempt.lost_worker:
+            attributes["vinoqueue.worker"] = attempt.lost_worker
         if last:
             attributes["vinoqueue.outcome"] = attempt.outcome
         tracing.record(

@@ -129,7 +129,7 @@ class Rig:
             publisher,
             Prompts(cast(PromptProcess, self.prompts), RequestFiles(no_files)),
             self._check,
-            AttemptRecorder(self.tracing, "w1"),
+            AttemptRecorder(self.tracing),
             preemption=self.preemption,
             prefix_gate=self.gate,
             quarantine=self.quarantine,

@@ -115,8 +115,6 @@ def test_a_job_carries_its_trace() -> None:
 def attempt(number: int = 1, **fields: Any) -> Attempt:
     defaults: dict[str, Any] = {
         "job": "a",
-        "worker": "w",
-        "model": "m",
         "claimed": 1.0,
         "ended": 9.0,
         "outcome": "stop",

@@ -37,6 +37,9 @@ _CLOSE_TIMEOUT = 2.0
 _QUIET = 60.0
 """Minimum time in seconds between two log lines about failing exports."""
 
+_LONGEST_VALUE = 1024
+"""Maximum number of characters of an attribute: clients choose paths and names of models."""
+
 _EXPORTERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
 """Loggers that report each failure."""
 
@@ -141,7 +144,10 @@ class _OtlpSpan:
             )
 
     def set(self, attributes: Attributes) -> None:
-        self._span.set_attributes(attributes)
+        # The SDK's own limit would log each value that exceeds it.
+        self._span.set_attributes(
+            {name: value[:_LONGEST_VALUE] if isinstance(value, str) else value for name, value in attributes.items()}
+        )
 
     def end(self, at: float, *, name: str = "", error: str = "") -> None:
         if name:

@@ -140,6 +140,10 @@ def test_refusals(traced: Fleet, traces: Collector) -> None:
         assert found == (status, outcome)
         assert "error.type" not in span.attributes
     trace, headers = new_trace()
+    assert post(traced, BODY | {"model": "m" * 2000}, headers) == 404
+    (span,) = spans_of(traced, traces, trace, 1)
+    assert span.attributes["gen_ai.request.model"] == "m" * 1024
+    trace, headers = new_trace()
     assert post(traced, BODY, headers, "/nowhere") == 404
     (span,) = spans_of(traced, traces, trace, 1)
     assert (span.name, span.attributes["url.path"]) == ("POST", "/nowhere")

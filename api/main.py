@@ -27,7 +27,7 @@ from api.context import Context
 from api.cross_origin import CrossOrigin
 from api.directory import Directory
 from api.draining import Draining
-from api.files import FileStore
+from api.files import FilesDirError, FileStore, storage_root
 from api.files.cleanup import FileCleanup
 from api.files.folder import FilesFolder
 from api.first_token_times import FirstTokenTimes
@@ -98,7 +98,7 @@ def run(settings: ApiSettings) -> int:
     with listener:
         try:
             run_loop(_serve(settings, listener, limits))
-        except (KeyFileError, NoKeysError, TracingUnavailable) as error:
+        except (KeyFileError, NoKeysError, FilesDirError, TracingUnavailable) as error:
             logger.error("%s", error)
             return 1
         except Exception:
@@ -110,7 +110,7 @@ def run(settings: ApiSettings) -> int:
 def build(redis: ArqRedis, settings: ApiSettings, replica: str, tracing: Tracing = NO_TRACING) -> Context:
     """Construct the parts of the replica with the id ``replica``, leaves first; nothing runs yet.
 
-    Raises :class:`KeyFileError`.
+    Raises :class:`KeyFileError` and :class:`FilesDirError`.
     """
     relay = Relay(redis, replica)
     directory = Directory(redis)
@@ -204,7 +204,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica: str, tracing: Tracing
         tracing=tracing,
         page=web_page.load(enabled=settings.web),
         fleet=FleetWatch(redis, directory, batches, replica=replica, lease=settings.lease),
-        files=FileStore(redis, FilesFolder(redis, settings.files_dir), limit=settings.max_files),
+        files=FileStore(redis, FilesFolder(redis, storage_root(settings.files_dir)), limit=settings.max_files),
         batches=batches,
     )
 
@@ -281,12 +281,13 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
     replica = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     tracing = start_tracing(settings, service="vinoqueue-api", instance=replica, attributes={}, makes_roots=True)
     parts = build(connect(settings.redis_url), settings, replica, tracing)
-    if settings.require_keys:
-        try:
+    try:
+        await parts.files.check()
+        if settings.require_keys:
             await parts.keyring.ensure_any(_KEYS_TIMEOUT)
-        except NoKeysError:
-            await parts.redis.aclose(close_connection_pool=True)
-            raise
+    except (NoKeysError, FilesDirError):
+        await parts.redis.aclose(close_connection_pool=True)
+        raise
     config = uvicorn.Config(
         create_app(parts),
         interface="asgi3",

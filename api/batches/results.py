@@ -6,6 +6,7 @@ was committed to the store counts, so what a crash leaves behind it is ignored.
 
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import BinaryIO, Literal, NamedTuple
 
 import msgspec
@@ -75,22 +76,20 @@ def assemble(storage: Storage, batch: Batch) -> Assembled:
     segments do not have a result for each line.
     """
     places: dict[int, tuple[str, int, int, int]] = {}
-    for number, segment in enumerate(batch.segments):
-        with storage.open(segment_name(batch.id, segment.epoch)) as file:
+    with ExitStack() as stack:
+        opened = []
+        for number, segment in enumerate(batch.segments):
+            file = stack.enter_context(storage.open_local(segment_name(batch.id, segment.epoch)))
+            opened.append(file)
             for index, kind, start, size in _places(file, segment.size):
                 places.setdefault(index, (kind, number, start, size))
-    if len(places) != batch.counts.total:
-        raise ValueError(f"{len(places)} of {batch.counts.total} results are in the segments")
-    opened = [storage.open(segment_name(batch.id, segment.epoch)) for segment in batch.segments]
-    try:
+        if len(places) != batch.counts.total:
+            raise ValueError(f"{len(places)} of {batch.counts.total} results are in the segments")
         ordered = [places[index] for index in sorted(places)]
         return Assembled(
             _write(storage, opened, batch.output_file, [place for place in ordered if place[0] == "o"]),
             _write(storage, opened, batch.error_file, [place for place in ordered if place[0] == "e"]),
         )
-    finally:
-        for file in opened:
-            file.close()
 
 
 def remove_segments(storage: Storage, batch: Batch) -> None:

@@ -24,9 +24,6 @@ from shared.runtime.tasks import cancel_all
 
 logger = logging.getLogger(__name__)
 
-_COMMIT_EVERY = 0.25
-"""Seconds between two commits of results."""
-
 _LOOK_EVERY = 1.0
 """Seconds without new results after which the lease is renewed, and a cancellation noticed."""
 
@@ -100,7 +97,7 @@ class BatchRun:
         record = await self._patiently(lambda: self._parts.files.get(batch.owner, batch.input_file))
         if record is not None:
             try:
-                return await self._patiently(lambda: self._parts.files.open(record))
+                return await self._patiently(lambda: self._parts.files.open_local(record))
             except FileNotFoundError:
                 pass
         message = f"The input file {batch.input_file} was deleted or has expired."
@@ -143,13 +140,13 @@ class BatchRun:
                     task = asyncio.create_task(self._line(file, lines, index), name=f"{self._batch.id} {index}")
                     running.add(task)
                 if running:
-                    pause = _COMMIT_EVERY if waiting else _LOOK_EVERY
+                    pause = storage.write_every if waiting else _LOOK_EVERY
                     ended, running = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                     waiting += [task.result() for task in ended]
                 else:
                     outcome = "completed"
                     break
-                if waiting and self._is_time(_COMMIT_EVERY):
+                if waiting and self._is_time(storage.write_every):
                     await self._write(storage, waiting)
                     waiting = []
                 elif self._is_time(_LOOK_EVERY):

@@ -1,7 +1,7 @@
 """Files of clients: their contents in a :class:`~api.files.storage.Storage`, their records in the store."""
 
 from api.files.record import FilePurpose, FileRecord
-from api.files.storage import DirectoryStorage, Storage
+from api.files.storage import DirectoryStorage, FilesDirError, Storage, storage_root
 from api.files.store import FilePage, FileSelection, FileStore, TooManyFiles
 
 __all__ = [
@@ -11,6 +11,8 @@ __all__ = [
     "FileRecord",
     "FileSelection",
     "FileStore",
+    "FilesDirError",
     "Storage",
     "TooManyFiles",
+    "storage_root",
 ]

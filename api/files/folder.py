@@ -1,32 +1,43 @@
 """The folder of a service's files: a subfolder of ``--files-dir`` whose name is in the store.
 
-So services with different stores can share a directory, and a replica whose directory is not the one that the others
-use is noticed.
+So services with different stores can share a directory or a bucket, and a replica with another one than the others is
+noticed.
 """
 
 import asyncio
 import logging
 import uuid
-from pathlib import Path
+from collections.abc import Callable
+from typing import TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from api.files.storage import DirectoryStorage, Storage, default_folder
+from api.files.storage import Storage, StorageRoot
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.redis import keys
 
 logger = logging.getLogger(__name__)
 
+_Value = TypeVar("_Value")
+
 
 class FilesFolder:
     """Finds or creates the folder."""
 
-    def __init__(self, redis: Redis, root: str) -> None:
-        """``root`` is ``--files-dir``; if it is empty, the user's data folder is used."""
+    def __init__(self, redis: Redis, root: StorageRoot) -> None:
+        """``root`` is what ``--files-dir`` names."""
         self._redis = redis
         self._root = root
         self._name = ""
+
+    async def check(self) -> None:
+        """Check what ``--files-dir`` names before the replica serves. Raises :class:`FilesDirError` if it can never be
+        used; a storage that can't be reached may be back later."""
+        try:
+            await asyncio.to_thread(self._root.check)
+        except OSError as error:
+            logger.warning("files can't be served yet: %s", error)
 
     async def storage(self) -> Storage:
         """Return the storage of this service's files.
@@ -38,40 +49,47 @@ class FilesFolder:
         except (RedisError, OSError) as error:
             raise store_unavailable() from error
         try:
-            root = Path(self._root) if self._root else default_folder()
-            if name is None:
-                folder = root / await self._register(root)
-            else:
-                folder = root / uuid.UUID(name.decode()).hex
-                if not await asyncio.to_thread(folder.is_dir):
-                    raise FileNotFoundError(
-                        f"{folder} is missing: --files-dir must be the same directory for all API replicas"
-                    )
+            folder = await self._register() if name is None else uuid.UUID(name.decode()).hex
+            storage = await asyncio.to_thread(self._root.storage, folder)
         except RedisError as error:
             raise store_unavailable() from error
+        except FileNotFoundError as error:
+            raise _unusable(f"{error}: --files-dir must be the same for all API replicas") from error
         except (OSError, RuntimeError, ValueError) as error:
-            logger.error("files can't be served: %s", error)
-            raise _unusable() from error
-        self._name = folder.name
-        return DirectoryStorage(folder)
+            raise _unusable(error) from error
+        self._name = folder
+        return storage
 
-    async def _register(self, root: Path) -> str:
+    async def _register(self) -> str:
         """Create the folder and put its name into the store; return the name that is there, if another was faster.
 
         The store may have lost the name of a folder that is in use.
         """
         name = self._name or uuid.uuid4().hex
-        folder = root / name
-        await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+        await asyncio.to_thread(self._root.create, name)
         if await self._redis.set(keys.FILES_FOLDER, name, nx=True):
             return name
         if name != self._name:
-            await asyncio.to_thread(folder.rmdir)
+            await asyncio.to_thread(self._root.remove, name)
         winner: bytes = await self._redis.get(keys.FILES_FOLDER)
         return uuid.UUID(winner.decode()).hex
 
 
-def _unusable() -> RequestRefused:
+async def in_storage(work: Callable[[], _Value]) -> _Value:
+    """Run an operation of a storage in a thread.
+
+    Raises :class:`FileNotFoundError`, and :class:`RequestRefused` when the storage fails.
+    """
+    try:
+        return await asyncio.to_thread(work)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _unusable(error) from error
+
+
+def _unusable(why: object) -> RequestRefused:
+    logger.error("files can't be served: %s", why)
     return refuse(
         ProblemKind.STORE_UNAVAILABLE,
         "The files of this service can't be reached. Its operator finds the reason in the log of this API replica.",

@@ -1,4 +1,5 @@
-"""Storage of file contents by name: a small interface, and its implementation as a directory.
+"""Storage of file contents by name: a small interface, and its implementation as a directory. Another one is
+:mod:`api.files.s3`.
 
 All methods block; callers run them in threads. Names are made by this package, never by clients.
 """
@@ -16,6 +17,10 @@ from shared.runtime.user_data import user_data
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 _PARTIAL = ".partial"
 """Suffix of files that are not complete. Names that end so are never handed out."""
+
+
+class FilesDirError(Exception):
+    """``--files-dir`` can't be used."""
 
 
 class StoredName(NamedTuple):
@@ -41,11 +46,17 @@ class Writer(Protocol):
 class Storage(Protocol):
     """Contents of files by name. Methods raise :class:`OSError`, and :class:`FileNotFoundError` for unknown names."""
 
+    write_every: float
+    """Least number of seconds between two writes into a file that grows."""
+
     def create(self) -> Writer:
         """Start a new file."""
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading."""
+        """Open a file for reading from its beginning to its end."""
+
+    def open_local(self, name: str) -> BinaryIO:
+        """Open a file for reading in any order, with a file descriptor. It may be a copy on this machine."""
 
     def write_at(self, name: str, offset: int, data: bytes) -> None:
         """Write durably into a file that grows, which this creates. Only one process writes to it."""
@@ -57,8 +68,56 @@ class Storage(Protocol):
         """Yield all files, including those that were never completed."""
 
 
+class StorageRoot(Protocol):
+    """What ``--files-dir`` names: a place with a folder for each service that shares it. Methods block, and raise
+    :class:`OSError`."""
+
+    def check(self) -> None:
+        """Raise :class:`FilesDirError` if the place can never be used."""
+
+    def create(self, folder: str) -> None:
+        """Create a folder."""
+
+    def remove(self, folder: str) -> None:
+        """Delete an empty folder."""
+
+    def storage(self, folder: str) -> Storage:
+        """Return the storage in a folder. Raises :class:`FileNotFoundError` if it does not exist."""
+
+
+class DirectoryRoot:
+    """A directory."""
+
+    def __init__(self, path: str) -> None:
+        """``path`` may be empty for the user's data folder."""
+        self._path = path
+
+    def check(self) -> None:
+        """Do nothing: the directory may be mounted later."""
+
+    def create(self, folder: str) -> None:
+        """Create a folder."""
+        (self._root() / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def remove(self, folder: str) -> None:
+        """Delete an empty folder."""
+        (self._root() / folder).rmdir()
+
+    def storage(self, folder: str) -> "DirectoryStorage":
+        """Return the storage in a folder. Raises :class:`FileNotFoundError` if it does not exist."""
+        path = self._root() / folder
+        if not path.is_dir():
+            raise FileNotFoundError(f"{path} is missing")
+        return DirectoryStorage(path)
+
+    def _root(self) -> Path:
+        return Path(self._path) if self._path else default_folder()
+
+
 class DirectoryStorage:
     """Files in one directory, local or shared by all replicas."""
+
+    write_every = 0.25
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -71,6 +130,10 @@ class DirectoryStorage:
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading."""
         return self._path(name).open("rb")
+
+    def open_local(self, name: str) -> BinaryIO:
+        """Open a file for reading in any order."""
+        return self.open(name)
 
     def write_at(self, name: str, offset: int, data: bytes) -> None:
         """Write durably into a file that grows, which this creates."""
@@ -95,9 +158,7 @@ class DirectoryStorage:
                         yield StoredName(entry.name, entry.stat(follow_symlinks=False).st_mtime)
 
     def _path(self, name: str) -> Path:
-        if _NAME.fullmatch(name) is None:
-            raise ValueError(f"{name[:64]!r} is not the name of a file")
-        return self._folder / name
+        return self._folder / check_name(name)
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -138,6 +199,26 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def check_name(name: str) -> str:
+    """Return ``name``. Raises :class:`ValueError` if it is not the name of a file in a storage."""
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"{name[:64]!r} is not the name of a file")
+    return name
+
+
+def storage_root(files_dir: str) -> StorageRoot:
+    """Return what ``--files-dir`` names. Raises :class:`FilesDirError`."""
+    if not files_dir.startswith("s3:"):
+        return DirectoryRoot(files_dir)
+    try:
+        from api.files.s3 import S3Root
+    except ModuleNotFoundError:
+        raise FilesDirError(
+            f"--files-dir is {files_dir}, but the package obstore is not installed. Install Vinoqueue's extra 's3'."
+        ) from None
+    return S3Root(files_dir)
 
 
 def default_folder() -> Path:

@@ -4,14 +4,13 @@ A record is added after its content is complete, and expires on its own. Content
 :mod:`api.files.cleanup`.
 """
 
-import asyncio
 from importlib.resources import files
 from typing import BinaryIO, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
 
-from api.files.folder import FilesFolder
+from api.files.folder import FilesFolder, in_storage
 from api.files.record import FileRecord, is_file_id
 from api.files.storage import Storage
 from api.paging import read_page
@@ -61,6 +60,10 @@ class FileStore:
         self._limit = limit
         self._add = Script(redis, (files("api.files") / "add.lua").read_text(), ("string", "zset"))
 
+    async def check(self) -> None:
+        """Check the storage before the replica serves. Raises :class:`FilesDirError` if it can never be used."""
+        await self._folder.check()
+
     async def storage(self) -> Storage:
         """Return the storage of contents."""
         return await self._folder.storage()
@@ -95,9 +98,14 @@ class FileStore:
         return found if found is not None and found.owner == owner else None
 
     async def open(self, record: FileRecord) -> BinaryIO:
-        """Open the content of a file. Raises :class:`FileNotFoundError`."""
+        """Open the content of a file, to read it from its beginning. Raises :class:`FileNotFoundError`."""
         storage = await self.storage()
-        return await asyncio.to_thread(storage.open, record.id)
+        return await in_storage(lambda: storage.open(record.id))
+
+    async def open_local(self, record: FileRecord) -> BinaryIO:
+        """Open the content of a file, to read it in any order. Raises :class:`FileNotFoundError`."""
+        storage = await self.storage()
+        return await in_storage(lambda: storage.open_local(record.id))
 
     async def delete(self, owner: str, file_id: str) -> bool:
         """Delete a file of ``owner``; return whether it existed."""
@@ -108,7 +116,7 @@ class FileStore:
         async with store_errors():
             await self._redis.zrem(keys.file_index(owner), file_id)
             existed = bool(await self._redis.delete(keys.file(file_id)))
-        await asyncio.to_thread(storage.remove, file_id)
+        await in_storage(lambda: storage.remove(file_id))
         return existed
 
     async def needed(self, names: list[str]) -> list[bool]:

@@ -13,6 +13,7 @@ from api.context import context
 from api.dialects.openai import files as dialect
 from api.dialects.openai.stored import unknown_cursor
 from api.files import FileRecord, TooManyFiles
+from api.files.folder import in_storage
 from api.files.record import new_file_id
 from api.files.storage import Writer
 from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large, receive
@@ -38,7 +39,7 @@ async def create_file() -> Response:
     connection = connection_extension(request)
     if connection is not None:
         connection["allow_upload"](settings.max_file_bytes + FORM_OVERHEAD, settings.upload_timeout)
-    writer = await asyncio.to_thread(storage.create)
+    writer = await in_storage(storage.create)
     try:
         upload = await _received(boundary, writer)
         form = dialect.parse_upload(upload)
@@ -52,13 +53,13 @@ async def create_file() -> Response:
             created=now,
             expires=now + form.retention,
         )
-        await asyncio.to_thread(writer.commit, record.id)
+        await in_storage(lambda: writer.commit(record.id))
     finally:
         await asyncio.to_thread(writer.discard)
     try:
         await parts.files.add(record)
     except TooManyFiles:
-        await asyncio.to_thread(storage.remove, record.id)
+        await in_storage(lambda: storage.remove(record.id))
         raise dialect.too_many(settings.max_files) from None
     return json_response(dialect.render_file(record))
 
@@ -109,7 +110,7 @@ async def _received(boundary: bytes, writer: Writer) -> Upload:
     settings = context().settings
 
     async def write(data: bytes) -> None:
-        await asyncio.to_thread(writer.write, data)
+        await in_storage(lambda: writer.write(data))
 
     try:
         async with asyncio.timeout(settings.upload_timeout):

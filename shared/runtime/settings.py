@@ -177,8 +177,8 @@ class ApiSettings(Settings):
     )
     files_dir: str = Field(
         "",
-        description="Folder for uploaded files and results of batches, the same for all API replicas; empty is "
-        "vinoqueue/files in the user's data folder.",
+        description="Folder for uploaded files and results of batches, the same for all API replicas, or "
+        "s3://BUCKET/PREFIX (needs the extra 's3'); empty is vinoqueue/files in the user's data folder.",
     )
     max_file_bytes: PositiveInt = Field(
         200 * 2**20, description="Maximum size of an uploaded file in bytes; larger ones get 413."

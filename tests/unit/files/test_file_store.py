@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from arq.connections import ArqRedis
 
-from api.files import FileRecord, FileSelection, FileStore, TooManyFiles
+from api.files import FileRecord, FileSelection, FileStore, TooManyFiles, storage_root
 from api.files.cleanup import FileCleanup
 from api.files.folder import FilesFolder
 from api.files.record import FilePurpose, new_file_id
@@ -17,7 +17,7 @@ from shared.redis import keys
 
 @pytest.fixture
 def store(redis: ArqRedis, tmp_path: Path) -> FileStore:
-    return FileStore(redis, FilesFolder(redis, str(tmp_path)), limit=3)
+    return FileStore(redis, FilesFolder(redis, storage_root(str(tmp_path))), limit=3)
 
 
 async def put(
@@ -118,10 +118,10 @@ async def test_names_never_leave_the_folder(store: FileStore, name: str) -> None
 
 async def test_replicas_share_one_folder(store: FileStore, redis: ArqRedis, tmp_path: Path) -> None:
     record = await put(store, b"shared")
-    other = FileStore(redis, FilesFolder(redis, str(tmp_path)), limit=3)
+    other = FileStore(redis, FilesFolder(redis, storage_root(str(tmp_path))), limit=3)
     with await other.open(record) as file:
         assert file.read() == b"shared"
-    elsewhere = FileStore(redis, FilesFolder(redis, str(tmp_path / "elsewhere")), limit=3)
+    elsewhere = FileStore(redis, FilesFolder(redis, storage_root(str(tmp_path / "elsewhere"))), limit=3)
     with pytest.raises(RequestRefused, match="log of this API replica"):
         await elsewhere.storage()
 

@@ -5,6 +5,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import (
     Alternatives,
@@ -296,8 +298,10 @@ class ChoiceStream:
             case Started():
                 if event.attempt > self._started:
                     self._started = event.attempt
+                    # Without what may be large.
+                    started = replace(event, prompt_token_ids=()) if event.prompt_token_ids else event
                     self.response.attempts.append(
-                        StartedAttempt(self.choice, event, time.monotonic(), self.position, self.last_token)
+                        StartedAttempt(self.choice, started, time.monotonic(), self.position, self.last_token)
                     )
                 if new_to_client:
                     self.response.put(self.choice, event, last=False)

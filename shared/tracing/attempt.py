@@ -11,6 +11,9 @@ from hashlib import blake2b
 from shared.protocol.trace import TraceContext
 from shared.tracing.interface import Tracing
 
+_SPAN_ID = 36, 52
+"""Where the span's id stands in a ``traceparent``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
@@ -85,5 +88,5 @@ def _span_id(job: str, attempt: int) -> str:
 
 def _sibling(span: TraceContext, span_id: str) -> TraceContext:
     """Return the span with this id in the same trace."""
-    version, trace_id, _, flags = span.traceparent.split("-")
-    return TraceContext(f"{version}-{trace_id}-{span_id}-{flags}", span.tracestate)
+    begin, end = _SPAN_ID
+    return TraceContext(f"{span.traceparent[:begin]}{span_id}{span.traceparent[end:]}", span.tracestate)

@@ -112,6 +112,11 @@ def test_a_job_carries_its_trace() -> None:
     assert queued.job(request) == job
 
 
+@pytest.mark.parametrize("header", ["", "garbage", "00-" + "0" * 32 + "-b7ad6b7169203331-01"])
+def test_a_damaged_trace_of_a_job_does_no_harm(unreachable: Tracing, header: str) -> None:
+    record_attempt(unreachable, TraceContext(header, "="), attempt(2, follows=True))
+
+
 def attempt(number: int = 1, **fields: Any) -> Attempt:
     defaults: dict[str, Any] = {
         "job": "a",

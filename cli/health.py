@@ -40,7 +40,7 @@ def api(host: str, port: int) -> None:
 @click.option("--serving", is_flag=True, help="Fail while a worker loads or drains, too.")
 def worker(redis_url: str, node: str, serving: bool) -> None:
     """Check that a worker of this node is registered and not failing."""
-    from cli.status import read_store
+    from cli.store_reader import read_store
     from shared.protocol.registry import registered_workers
 
     # Only what the store's user of workers may read (docs/security.md).

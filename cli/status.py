@@ -1,30 +1,26 @@
 """``vinoqueue status``: show workers, queues, API replicas and batches as tables or JSON."""
 
-import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
 from arq.connections import ArqRedis
-from redis.exceptions import RedisError
 
-from api.batches.store import BatchStore
-from api.fleet.document import BatchState, batch_entry
 from cli.instances import store_option
 from cli.progress import terminal
+from cli.store_reader import read_store
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import ReplicaInfo, WorkerInfo, survey
-from shared.redis.client import connect
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    from api.fleet.document import BatchState
 
 REFRESH = 2.0
 """Refresh interval of ``--watch`` in seconds."""
-
 
 _MAX_BATCHES = 100
 """Maximum number of batches to show."""
@@ -45,7 +41,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[WorkerInfo]
     queues: list[QueueInfo]
     replicas: list[ReplicaInfo]
-    batches: list[BatchState]
+    batches: "list[BatchState] | None"
+    """``None`` where the API is not installed, which knows their records."""
 
 
 @click.command(params=[store_option()])
@@ -87,31 +84,11 @@ def _as_text(snapshot: Snapshot, *, as_json: bool) -> str:
 
 def look(redis_url: str) -> Snapshot:
     """Read the state of the service. Raises :class:`click.ClickException` if the store can't be read."""
-    return read_store(redis_url, _look)
+    return read_store(redis_url, read)
 
 
-def read_store(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
-    """Return what ``read`` reads from the store. Raises :class:`click.ClickException` if the store can't be read."""
-    try:
-        return asyncio.run(_connected(redis_url, read))
-    except ValueError as error:
-        raise click.ClickException(f"--redis-url is malformed: {error}") from None
-    except (RedisError, OSError) as error:
-        raise click.ClickException(
-            f"Redis can't be reached: {str(error).rstrip('.')}. "
-            "Is it running, and is --redis-url (VINOQUEUE_REDIS_URL) right?"
-        ) from None
-
-
-async def _connected(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
-    redis = connect(redis_url, max_connections=2)
-    try:
-        return await read(redis)
-    finally:
-        await redis.aclose(close_connection_pool=True)
-
-
-async def _look(redis: ArqRedis) -> Snapshot:
+async def read(redis: ArqRedis) -> Snapshot:
+    """Return the state of the service."""
     workers, replicas, known = await survey(redis)
     models = sorted({*(worker.model for worker in workers), *known})
     queues = []
@@ -119,9 +96,17 @@ async def _look(redis: ArqRedis) -> Snapshot:
         waiting, in_flight = await JobQueue(redis, model).depth()
         serving = sum(worker.model == model and worker.status == "serving" for worker in workers)
         queues.append(QueueInfo(model=model, waiting=waiting, in_flight=in_flight, workers=serving))
+    return Snapshot(workers=workers, queues=queues, replicas=replicas, batches=await _batches(redis))
+
+
+async def _batches(redis: ArqRedis) -> "list[BatchState] | None":
+    try:
+        from api.batches.store import BatchStore
+        from api.fleet.document import batch_entry
+    except ModuleNotFoundError:  # the worker's image has no package api
+        return None
     unfinished = await BatchStore(redis, limit=0).current((), limit=_MAX_BATCHES)
-    batches = [batch_entry(batch) for batch in sorted(unfinished, key=lambda batch: batch.created)]
-    return Snapshot(workers=workers, queues=queues, replicas=replicas, batches=batches)
+    return [batch_entry(batch) for batch in sorted(unfinished, key=lambda batch: batch.created)]
 
 
 def as_json_line(snapshot: Snapshot) -> str:
@@ -130,7 +115,9 @@ def as_json_line(snapshot: Snapshot) -> str:
         "workers": [msgspec.structs.asdict(worker) for worker in snapshot.workers],
         "queues": [msgspec.structs.asdict(queue) for queue in snapshot.queues],
         "replicas": [msgspec.structs.asdict(replica) for replica in snapshot.replicas],
-        "batches": [msgspec.structs.asdict(batch) for batch in snapshot.batches],
+        "batches": [msgspec.structs.asdict(batch) for batch in snapshot.batches]
+        if snapshot.batches is not None
+        else None,
     }
     return msgspec.json.encode(parts).decode()
 
@@ -179,15 +166,17 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
             batch.model or "-",
             _age(now - batch.created),
         )
-        for batch in snapshot.batches
+        for batch in snapshot.batches or ()
     ]
     worker_head = ("WORKER", "HOST", "PID", "MODEL", "DEVICE", "STATUS", "SLOTS", "TOKENS/S", "CACHE", "UP")
-    return [
+    shown = [
         Table(worker_head, workers, "No worker is there. Start one: vinoqueue worker"),
         Table(("QUEUE", "WAITING", "IN FLIGHT", "WORKERS"), queues, "No model was ever served here."),
         Table(("REPLICA", "HOST", "PID", "ADDRESS", "STREAMS", "UP"), replicas, "No API replica is there."),
-        Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No batch is under way."),
     ]
+    if snapshot.batches is not None:
+        shown.append(Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No batch is under way."))
+    return shown
 
 
 def _aligned(table: Table) -> str:

@@ -186,7 +186,9 @@ def test_lists_and_limits(client: openai.OpenAI, target: Fleet) -> None:
     first, second = submit(other, lines), submit(other, lines)
     assert [batch.id for batch in other.batches.list(limit=1)] == [second.id, first.id]
     assert first.id not in [batch.id for batch in client.batches.list()]
-    assert {batch.id for batch in look(target.url).batches} == {first.id, second.id}
+    shown = look(target.url).batches
+    assert shown is not None
+    assert {batch.id for batch in shown} == {first.id, second.id}
     with pytest.raises(openai.RateLimitError, match="2 unfinished"):
         submit(other, lines)
     with pytest.raises(openai.BadRequestError, match="'after'"):

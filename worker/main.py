@@ -94,7 +94,7 @@ class _Worker:
         self.jobs = jobs = ActiveJobs()
         self.engine = engine = CurrentEngine(slots=options.max_batch)
         self.prefix_gate = PrefixGate(caching=openvino and settings.caches_prefixes)
-        preemption = Preemption(jobs)
+        preemption = Preemption(jobs, until_end=settings.batch_pause > 0)
         quarantine = Quarantine()
         self.publisher = Publisher(
             Emitter(names[0], self.id),

@@ -50,7 +50,7 @@ class OutputProcessor:
             if not active.started:
                 active.started = True
                 self._prefix_gate.release(active.number, computed=True)
-                self._preemption.leave(active)
+                self._preemption.on_first_token(active)
                 publisher.add(active.lease, active.opened())
             if len(output.delta) > EMPTY_DELTA_BYTES:
                 publisher.add(active.lease, bytes(output.delta))

@@ -334,7 +334,7 @@ class WorkerSettings(EngineSettings):
     batch_pause: NonNegativeFloat = Field(
         0.0,
         description="Time in seconds after the last other request in which no line of a batch is claimed; lines that "
-        "run go on.",
+        "run are preempted until other requests have ended.",
     )
     poll: PositiveFloat = Field(
         1.0, description="Interval between looks at the queue when no wake-up arrives, in seconds."

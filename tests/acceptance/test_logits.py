@@ -74,9 +74,15 @@ def biased(kind: random.Random) -> tuple[tuple[int, float], ...]:
     return tuple((banned | {kind.randrange(100, 49_152): kind.uniform(2, 12)}).items())
 
 
-def test_a_busy_batch_gets_the_log_probabilities_of_the_reference(bench: Bench, reference: Reference) -> None:
-    """30 requests of mixed kinds that arrive while others run, a third of them without any need of logits."""
-    kind = random.Random(18)
+@pytest.mark.parametrize("preempting", [False, True])
+def test_a_busy_batch_gets_the_log_probabilities_of_the_reference(
+    bench: Bench, reference: Reference, preempting: bool
+) -> None:
+    """30 requests of mixed kinds that arrive while others run, a third of them without any need of logits.
+
+    With ``preempting``, half of them are preempted in every third step.
+    """
+    kind, steps = random.Random(18), 0
     wanted: list[Sequence] = []
     outputs: dict[int, list[Delta]] = {}
     left = 30
@@ -96,9 +102,14 @@ def test_a_busy_batch_gets_the_log_probabilities_of_the_reference(bench: Bench, 
             bench.engine.add(sequence)
             if "top_logprobs" in fields:
                 wanted.append(sequence)
+        if preempting:
+            steps += 1
+            bench.engine.preempt([one.number for one in wanted[steps // 3 % 2 :: 2]] if steps % 3 == 0 else ())
         for output in bench.engine.step():
             if output.delta is not None:
                 outputs.setdefault(output.number, []).append(output.delta)
+        if not left and not bench.engine.busy():
+            bench.engine.preempt(())
     assert len(wanted) > 10
     for sequence in wanted:
         check(bench, reference, sequence, outputs[sequence.number])

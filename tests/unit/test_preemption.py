@@ -28,19 +28,19 @@ class Engine:
 class Rig:
     """Jobs in an engine, and a clock that the test advances."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, until_end: bool = False) -> None:
         self.jobs = ActiveJobs()
         self.engine = Engine()
         self.now = 1000.0
-        self.preemption = Preemption(self.jobs, clock=lambda: self.now)
+        self.preemption = Preemption(self.jobs, until_end=until_end, clock=lambda: self.now)
         self._numbers = itertools.count(1)
 
-    def job(self, *, preemptible: bool = False, engine: Engine | None = None) -> ActiveJob:
+    def job(self, *, preemptible: bool = False) -> ActiveJob:
         number = next(self._numbers)
         request = ChatRequest(model="tiny", messages=(Message(role="user", content="a"),))
         task = cast("asyncio.Task[None]", None)
         active = ActiveJob(Job(id=str(number), reply_to="r", request=request), Lease(str(number), 1, "r"), number, task)
-        active.engine = cast(EngineProcess, engine or self.engine)
+        active.engine = cast(EngineProcess, self.engine)
         active.preemptible = preemptible
         self.jobs.by_number[number] = active
         return active
@@ -62,7 +62,6 @@ async def test_lines_are_preempted_until_each_arrival_has_its_first_token(rig: R
     rig.job(preemptible=True)
     rig.job(preemptible=True)
     rig.job()
-    rig.job(preemptible=True, engine=Engine())
     first, second = rig.job(), rig.job()
     rig.preemption.arrive(first)
     assert rig.engine.commands == [(1, 2)]
@@ -74,6 +73,18 @@ async def test_lines_are_preempted_until_each_arrival_has_its_first_token(rig: R
     assert rig.engine.commands == [(1, 2), ()]
 
 
+async def test_with_a_pause_lines_are_preempted_until_the_end_of_the_others() -> None:
+    for until_end, resumed in ((False, [(1,), ()]), (True, [(1,)])):
+        rig = Rig(until_end=until_end)
+        rig.job(preemptible=True)
+        other = rig.job()
+        rig.preemption.arrive(other)
+        rig.preemption.on_first_token(other)
+        assert rig.engine.commands == resumed
+        rig.preemption.leave(other)
+        assert rig.engine.commands == [(1,), ()]
+
+
 @pytest.mark.parametrize("seconds", [SHORTEST_RUN / 2, 3 * SHORTEST_RUN])
 async def test_lines_run_as_long_as_they_were_preempted(rig: Rig, seconds: float) -> None:
     rig.job(preemptible=True)
@@ -83,19 +94,24 @@ async def test_lines_run_as_long_as_they_were_preempted(rig: Rig, seconds: float
     rig.preemption.arrive(early)
     rig.preemption.leave(early)
     assert rig.engine.commands == []
-    rig.now += 0.02
     rig.preemption.arrive(late)
-    assert rig.engine.commands == [(1,)]
+    assert rig.engine.commands == []
+    rig.now += 0.02
+    await eventually(lambda: rig.engine.commands == [(1,)])
+    rig.preemption.leave(late)
+    assert rig.engine.commands == [(1,), ()]
 
 
-async def test_a_preemption_ends_in_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_preemption_ends_in_time_and_is_repeated(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preemption, "LONGEST", 0.01)
     rig.job(preemptible=True)
     other = rig.job()
     rig.preemption.arrive(other)
     await eventually(lambda: rig.engine.commands == [(1,), ()])
+    rig.now += SHORTEST_RUN
+    await eventually(lambda: rig.engine.commands == [(1,), (), (1,), ()])
     rig.preemption.leave(other)
-    assert rig.engine.commands == [(1,), ()]
+    assert len(rig.engine.commands) == 4
 
 
 async def test_a_line_that_has_been_claimed_waits(rig: Rig) -> None:

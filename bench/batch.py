@@ -36,7 +36,7 @@ FEW = 4
 WORDS = (0, 280, 970)
 """Words that make prompts of about 30, 300 and 1,000 tokens."""
 GAPS = (0.5, 1.5)
-"""Minimum and maximum seconds between other requests."""
+"""Minimum and maximum seconds between other requests, beyond the time to the first token of the earlier one."""
 ALONE = 10.0
 """Seconds in which a batch runs without other requests."""
 _LOOK = 0.05
@@ -181,14 +181,17 @@ def _full(running: Fleet) -> bool:
 
 
 def _median_first(port: int, model: str, turn: int, pairs: int, words: int) -> float:
-    """Return the median time to the first token in milliseconds, of requests at random times."""
-    times = []
+    """Return the median time to the first token in milliseconds, of requests at random times.
+
+    They leave a batch the time to run as long as it was preempted, after which it can be preempted again.
+    """
+    times = [0.0]
     dice = random.Random(turn)  # noqa: S311 - times, no secrets
     for prompt in distinct_prompts(turn, pairs, words):
-        time.sleep(dice.uniform(*GAPS))
+        time.sleep(times[-1] / 1e3 + dice.uniform(*GAPS))
         (stream,) = run_loop(chats(port, model, [prompt], FEW, 1))
         times.append((stream.first - stream.began) * 1e3)
-    return median_and_spread(times)[0]
+    return median_and_spread(times[1:])[0]
 
 
 def _line(custom_id: str, model: str, prompt: str, tokens: int) -> dict[str, Any]:

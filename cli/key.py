@@ -67,7 +67,7 @@ def key() -> None:
 )
 @click.option("--requests-per-minute", type=click.IntRange(1), help="Maximum requests per minute.")
 @click.option("--tokens-per-minute", type=click.IntRange(1), help="Maximum prompt and completion tokens per minute.")
-@click.option("--concurrency", type=click.IntRange(1), help="Most requests in flight at the same time.")
+@click.option("--concurrency", type=click.IntRange(1), help="Maximum number of requests in flight.")
 @click.option("--queue-timeout", type=Duration(), help="Maximum time its requests wait in the queue, such as 30s.")
 @click.option("--expires", type=Duration(), help="Time until the key expires, such as 30d; default: never.")
 @click.option(

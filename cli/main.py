@@ -26,22 +26,24 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
         "api": _Entry("cli.serve:api", "Start one API replica."),
         "worker": _Entry("cli.serve:worker", "Start one worker."),
     },
-    "Look": {
-        "status": _Entry("cli.status:status", "Show workers, queues and API replicas."),
+    "Monitor": {
+        "status": _Entry("cli.status:status", "Show workers, queues, API replicas and batches."),
         "health": _Entry("cli.health:health", "Check the API or worker on this host."),
         "bench": _Entry("cli.bench:bench", "Run the benchmarks, or measure a server under load."),
-        "version": _Entry("cli.version:version", "Print the version."),
-        "completion": _Entry("cli.completion:completion", "Print a script that completes commands in a shell."),
     },
     "Use": {
         "chat": _Entry("cli.chat:chat", "Chat with a model in the terminal."),
-        "batch": _Entry("cli.batch:batch", "Submit batches of requests, follow them, fetch their results."),
+        "batch": _Entry("cli.batch:batch", "Submit batches of requests and download their results."),
     },
     "Models": {
         "model": _Entry("cli.model:model", "List, download, locate and convert models."),
     },
     "Access": {
         "key": _Entry("cli.key:key", "Create, list, revoke and rotate API keys."),
+    },
+    "Other": {
+        "completion": _Entry("cli.completion:completion", "Print a shell script that completes commands and options."),
+        "version": _Entry("cli.version:version", "Print the version."),
     },
 }
 _ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
@@ -96,7 +98,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(VERSION, message="%(version)s")
 def main() -> None:
-    """Chat completions on OpenVINO, through a queue.
+    """OpenAI-compatible chat completions on OpenVINO workers with a shared queue.
 
     \b
     Everything on one machine:  vinoqueue up

@@ -51,7 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     "--watch", is_flag=True, help=f"Refresh every {REFRESH:.0f} seconds until Ctrl-C; on a terminal in place."
 )
 def status(redis_url: str, as_json: bool, watch: bool) -> None:
-    """Show workers, queues, API replicas, and batches that have not ended.
+    """Show workers, queues, API replicas and unfinished batches.
 
     Exits with code 1 if the store can't be reached.
 
@@ -170,12 +170,12 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
     ]
     worker_head = ("WORKER", "HOST", "PID", "MODEL", "DEVICE", "STATUS", "SLOTS", "TOKENS/S", "CACHE", "UP")
     shown = [
-        Table(worker_head, workers, "No worker is there. Start one: vinoqueue worker"),
-        Table(("QUEUE", "WAITING", "IN FLIGHT", "WORKERS"), queues, "No model was ever served here."),
-        Table(("REPLICA", "HOST", "PID", "ADDRESS", "STREAMS", "UP"), replicas, "No API replica is there."),
+        Table(worker_head, workers, "No workers. Start one: vinoqueue worker"),
+        Table(("QUEUE", "WAITING", "IN FLIGHT", "WORKERS"), queues, "No models have been served yet."),
+        Table(("REPLICA", "HOST", "PID", "ADDRESS", "STREAMS", "UP"), replicas, "No API replicas."),
     ]
     if snapshot.batches is not None:
-        shown.append(Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No batch is under way."))
+        shown.append(Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No unfinished batches."))
     return shown
 
 

@@ -22,9 +22,9 @@ _DIGEST = "sha256"
 
 @click.group()
 def batch() -> None:
-    """Submit batches of requests, follow them and fetch their results.
+    """Submit batches of requests and download their results.
 
-    FILE is the input file, by whose content its batch is found again, or the id of a batch.
+    FILE is an input file or the id of a batch. The batch of an input file is found by the file's content.
 
     \b
     vinoqueue batch submit requests.jsonl --wait
@@ -35,7 +35,7 @@ def batch() -> None:
 
 @batch.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--wait", is_flag=True, help="Follow the batch until it has ended.")
+@click.option("--wait", is_flag=True, help="Show progress until the batch ends.")
 @api_options
 def submit(file: Path, wait: bool, url: str, api_key: str) -> None:
     """Upload FILE and create a batch of its requests; print the batch's id."""
@@ -51,7 +51,7 @@ def submit(file: Path, wait: bool, url: str, api_key: str) -> None:
 
 @batch.command()
 @click.argument("file")
-@click.option("--watch", is_flag=True, help="Follow the batch until it has ended.")
+@click.option("--watch", is_flag=True, help="Show progress until the batch ends.")
 @click.option("--json", "as_json", is_flag=True, help="Print the batch as JSON.")
 @api_options
 def status(file: str, watch: bool, as_json: bool, url: str, api_key: str) -> None:
@@ -67,7 +67,7 @@ def status(file: str, watch: bool, as_json: bool, url: str, api_key: str) -> Non
 @click.argument("file")
 @api_options
 def cancel(file: str, url: str, api_key: str) -> None:
-    """Cancel a batch. What was served until then remains in its results."""
+    """Cancel a batch; results of requests that have ended are kept."""
     client = Client(ApiClient(url, api_key))
     click.echo(_described(client.cancel(_find(client, file)["id"])))
 
@@ -78,7 +78,7 @@ def cancel(file: str, url: str, api_key: str) -> None:
 @click.option("--errors", type=click.Path(path_type=Path), help="File for the errors; default: FILE.errors.jsonl.")
 @api_options
 def results(file: str, output: Path | None, errors: Path | None, url: str, api_key: str) -> None:
-    """Wait until a batch has ended, and write its results and errors to files."""
+    """Wait for a batch to end, and download its results and errors."""
     client = Client(ApiClient(url, api_key))
     found = _follow(client, _find(client, file))
     stem = Path(file).with_suffix("") if file != found["id"] else Path(file)

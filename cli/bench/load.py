@@ -113,7 +113,8 @@ def load(
     """Measure an OpenAI-compatible server under load.
 
     Reports throughput, time to first token (TTFT), time per output token (TPOT), inter-token latency (ITL),
-    end-to-end latency (E2E) and errors by kind. Answers are streamed. Ctrl-C reports what has ended until then.
+    end-to-end latency (E2E) and errors by kind. Answers are streamed. Ctrl-C ends the load and reports the
+    requests that have ended.
 
     Exits with code 1 if no request succeeded.
 

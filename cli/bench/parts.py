@@ -8,7 +8,7 @@ from click.shell_completion import CompletionItem
 from cli.bench.load import load
 
 PARTS = {
-    "overhead": "the service compared with the bare engine, with the default model",
+    "overhead": "throughput of the service relative to the engine alone, with the default model",
     "plumbing": "CPU time per token in the API, supervisor and store, with a simulated engine",
     "dispatch": "latency from enqueueing a job to its claim and to its first token",
     "streams": "thousands of open streams and new connections on one API replica",
@@ -16,15 +16,15 @@ PARTS = {
     "scale": "throughput relative to linear scaling as simulated workers are added",
     "capacity": "store cost of each operation, and the store load of large fleets",
     "step": "per-step host overhead of the engine process",
-    "tuning": "pipeline settings compared; only when named",
+    "tuning": "comparison of pipeline settings; only when named",
     "weights": "weight formats by speed, size and perplexity; only when named, needs the extra 'convert'",
     "prefill": "stalls of running streams while a long prompt is prefilled",
     "prefix": "gain from prefix routing for prompts with a shared prefix",
-    "batch": "a batch on an idle worker, and first tokens of other requests beside it",
+    "batch": "throughput of a batch, and time to first token of other requests while it runs",
     "images": "requests with images compared with OpenVINO GenAI's own pipeline, and gaps of other streams",
     "logits": "speed of the engine with its logits tap, unused and used by all requests; only when named",
-    "regressions": "machine-independent counts, checked against their budgets",
-    "peers": "the same load on other servers; only when named, builds them in your cache first",
+    "regressions": "machine-independent counts compared with their budgets",
+    "peers": "the same load on other servers, which are built first; only when named",
     "curves": "plots the results into docs/images; only when named, needs matplotlib",
 }
 """The parts of :mod:`bench.main` and what each measures. Repeated here because importing :mod:`bench.main` requires

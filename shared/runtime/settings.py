@@ -173,7 +173,8 @@ class ApiSettings(Settings):
     store_ttl: PositiveFloat = Field(86_400.0, description="Retention of stored completions and responses, in seconds.")
     store_limit: PositiveInt = Field(
         1000,
-        description="Maximum number of stored completions, and of stored responses, per API key; the oldest go.",
+        description="Maximum number of stored completions, and of stored responses, per API key; beyond it, the oldest "
+        "are deleted.",
     )
     files_dir: str = Field(
         "",
@@ -337,7 +338,7 @@ class WorkerSettings(EngineSettings):
         "run are preempted until other requests have ended.",
     )
     poll: PositiveFloat = Field(
-        1.0, description="Interval between looks at the queue when no wake-up arrives, in seconds."
+        1.0, description="Polling interval of the queue in seconds, used when no wake-up arrives."
     )
     drain: NonNegativeFloat = Field(
         30.0,

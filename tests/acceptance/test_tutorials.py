@@ -11,7 +11,7 @@ from tests.support.tutorials import blocks, run
 @pytest.mark.parametrize(
     ("name", "count", "printed"),
     [
-        ("first-chat", 3, "The capital of France is Paris"),
+        ("first-chat", 4, "The capital of France is Paris"),
         ("langchain", 2, "country="),
         ("batch-jobs", 3, "0 The capital of France is Paris"),
     ],

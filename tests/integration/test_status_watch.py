@@ -27,7 +27,7 @@ def test_a_terminal_shows_changes_until_it_is_interrupted(running: Fleet, kind: 
     with closing(Terminal(command(running), kind=kind)) as terminal:
         terminal.until("WORKER")
         terminal.until("serving")
-        terminal.until("No API replica is there.")
+        terminal.until("No API replicas.")
         terminal.until("WORKER")  # refreshed
         terminal.type("\x03")
         assert terminal.ended() == 0

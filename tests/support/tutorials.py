@@ -14,7 +14,12 @@ from tests.support.fleet import Fleet
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 _BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_COMMANDS = ("curl ", ".venv/bin/vinoqueue chat ", ".venv/bin/vinoqueue batch ")
+_COMMANDS = (
+    "curl ",
+    ".venv/bin/vinoqueue chat ",
+    ".venv/bin/vinoqueue batch ",
+    ".venv/bin/vinoqueue bench load ",
+)
 """Beginnings of the shell commands that need nothing but the service."""
 
 

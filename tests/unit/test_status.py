@@ -64,7 +64,7 @@ def test_the_table_tells_what_there_is() -> None:
 def test_an_empty_service_says_what_to_do() -> None:
     text = as_table(Snapshot(workers=[], queues=[], replicas=[], batches=[]), now=0.0)
     assert "vinoqueue worker" in text
-    assert "No batch is under way." in text
+    assert "No unfinished batches." in text
 
 
 def test_json_has_every_field_also_where_it_is_the_default() -> None:

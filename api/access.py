@@ -57,6 +57,13 @@ async def check_key() -> None:
     current_exchange().key = await parts.admission.identify(request.headers)
 
 
+def is_foreign() -> bool:
+    """Return whether the current request comes from a web page of another origin that is not allowed."""
+    origin = request.headers.get("origin")
+    own = origin is None or origin.partition("://")[2] == request.headers.get("host")
+    return not own and not context().cross_origin.allows(origin)
+
+
 def require_admin() -> None:
     """Check that the current request's key has the scope ``admin``, if requests need a key.
 

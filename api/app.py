@@ -19,7 +19,7 @@ from api.dialects.responses import Responses
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
 from api.json_response import json_response
-from api.routes import azure, batches, chat, files, fleet, models, operations, responses, stored, tokens, web
+from api.routes import azure, batches, chat, files, fleet, models, operations, responses, sockets, stored, tokens, web
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def create_app(parts: Context) -> Quart:
     app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_request_body
     # Prevents redirects of paths such as '/v1//models', which would contain the Host header.
     app.url_map.merge_slashes = False
-    for routes in (chat, responses, tokens, stored, files, batches, models, azure, fleet, operations, web):
+    for routes in (chat, responses, sockets, tokens, stored, files, batches, models, azure, fleet, operations, web):
         app.register_blueprint(routes.blueprint)
     app.before_request(check_host)
     app.before_request(_answer_preflight)

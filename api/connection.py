@@ -17,8 +17,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from api.connection_extension import ChunkWriter, add_extension
+from api.connection_extension import AnyTunnel, ChunkWriter, ConnectionExtension, Link, Tunnel, add_extension
 from api.connection_limits import ConnectionLimits
+from api.unchunked import ended_by_close
 
 MAX_HEAD = 64 * 1024
 """Maximum size in bytes of a request line and its headers. Each read is parsed as a whole, so a head that arrives in
@@ -85,6 +86,8 @@ class _State(IntEnum):
     """The request is complete, its response is not."""
     ENDING = 4
     """The connection is closing: nothing more is sent, and input is discarded until the client closes it as well."""
+    UPGRADED = 5
+    """The connection has switched to another protocol."""
 
 
 class _StopParsing(Exception):
@@ -100,7 +103,7 @@ class HttpConnection(HttpToolsProtocol):
     """
 
     # In slots, because more attributes would give each instance a dictionary of its own: 1.3 kB per connection.
-    __slots__ = ("_body_size", "_deadline", "_max_body", "_received", "_state", "surplus")
+    __slots__ = ("_body_size", "_deadline", "_max_body", "_received", "_state", "_tunnel", "surplus")
 
     bounds: Bounds
     limits: ConnectionLimits
@@ -119,6 +122,7 @@ class HttpConnection(HttpToolsProtocol):
         self._received = 0  # Bytes received in this state, including the framing of a body.
         self._body_size = 0
         self._max_body = self.bounds.max_discarded
+        self._tunnel: Tunnel | None = None
         self.surplus = False
 
     @property
@@ -139,12 +143,16 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
         self.limits.remove(self)
         self.cycle = None  # type: ignore[assignment]  # It refers to this connection.
+        self._tunnel = None
 
     def data_received(self, data: bytes) -> None:
         """Parse ``data`` and enforce the limits."""
         state = self._state
         if state >= _State.ANSWER:
-            self._drop(len(data))
+            if state is _State.UPGRADED and self._tunnel is not None:
+                self._tunnel.receive(data)
+            else:
+                self._drop(len(data))
             return
         if state is _State.IDLE and not self._received:
             self._deadline = self.loop.time() + self.bounds.header_timeout
@@ -152,7 +160,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # Upgrades are ignored, as RFC 9110 (7.8) allows. What follows would belong to the other protocol.
+            # Its route upgrades, others ignore it (RFC 9110, 7.8). What follows would belong to the other protocol.
             if upgrade.args[0] < len(data):
                 self._drop(len(data) - upgrade.args[0])
         except httptools.HttpParserError:
@@ -198,9 +206,14 @@ class HttpConnection(HttpToolsProtocol):
         if self.surplus:
             cycle.keep_alive = False
         writer = ChunkWriter(cycle, self.flow, self.transport)
-        add_extension(
-            self.scope, {"surplus": self.surplus, "write_chunk": writer.write, "allow_upload": self._allow_upload}
-        )
+        extension: ConnectionExtension = {
+            "surplus": self.surplus,
+            "write_chunk": writer.write,
+            "allow_upload": self._allow_upload,
+        }
+        if self.parser.should_upgrade():
+            extension["upgrade"] = self._upgrade
+        add_extension(self.scope, extension)
         self.limits.set_busy(self)
         self._body_size = 0
         self._max_body = self.bounds.max_discarded
@@ -238,6 +251,8 @@ class HttpConnection(HttpToolsProtocol):
         """Close, after the current response if there is one."""
         if self._state is _State.ENDING:
             self.transport.abort()
+        elif self._tunnel is not None:
+            self._tunnel.shut_down()
         elif self.cycle is None or self.cycle.response_complete:
             self.transport.close()
         else:
@@ -256,7 +271,10 @@ class HttpConnection(HttpToolsProtocol):
         """Close; only the sending side if the client is still sending, so that it does not lose the response."""
         if self.is_closing():
             return
-        sending = self._state in (_State.HEAD, _State.BODY) or self._received > 0
+        sending = self._state in (_State.HEAD, _State.BODY, _State.UPGRADED) or self._received > 0
+        if self._state is _State.UPGRADED:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self._enter(_State.ENDING, self.bounds.body_timeout if sending else self.bounds.client_timeout)
         self.limits.set_waiting(self)
         if sending:
@@ -271,6 +289,9 @@ class HttpConnection(HttpToolsProtocol):
 
     def expire(self, now: float) -> None:
         """Close if the deadline of the connection's state is before ``now``."""
+        if self._state is _State.UPGRADED and self._tunnel is not None:
+            self._tunnel.tick(now)
+            return
         if now < self._deadline:
             return
         if self._state is _State.HEAD:
@@ -284,9 +305,33 @@ class HttpConnection(HttpToolsProtocol):
         else:
             self.transport.abort()
 
+    # Called by the tunnel of an upgraded connection, and before it exists.
+
+    @property
+    def write_paused(self) -> bool:
+        """Whether the client is slow to receive what was sent."""
+        return self.flow.write_paused
+
+    async def drain(self) -> None:
+        """Wait until the client is no longer slow."""
+        await self.flow.drain()
+
+    def set_idle(self, *, idle: bool) -> None:
+        """Mark the connection as one that new connections may replace, or as busy."""
+        (self.limits.set_waiting if idle else self.limits.set_busy)(self)
+
+    def _upgrade(self, head: bytes, start: Callable[[Link], AnyTunnel], /) -> AnyTunnel | None:
+        """Switch to another protocol; see :class:`api.connection_extension.Upgrade`."""
+        if self._state is not _State.ANSWER or self._received:
+            return None
+        self.transport.write(head)
+        self._enter(_State.UPGRADED, 0)
+        self._tunnel = tunnel = start(self)
+        return tunnel
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if cycle.scope["http_version"] == "1.0":
-            app = _ended_by_close(cycle, app)
+            app = ended_by_close(cycle, app)
         super()._start_asgi_task(cycle, app)
 
     def _allow_upload(self, size: int, seconds: float) -> None:
@@ -343,24 +388,3 @@ class HttpConnection(HttpToolsProtocol):
 def connection_type(bounds: Bounds, limits: ConnectionLimits) -> type[HttpConnection]:
     """Return the protocol class with these limits; uvicorn takes a class."""
     return type("BoundedConnection", (HttpConnection,), {"bounds": bounds, "limits": limits, "__slots__": ()})
-
-
-def _ended_by_close(cycle: RequestResponseCycle, app: Callable[..., Any]) -> ASGI3Application:
-    """Wrap ``app`` for an HTTP/1.0 client, which does not support chunks: closing the connection ends the body."""
-
-    async def unchunked(scope: Any, receive: Any, send: Any) -> None:
-        open_ended = False
-
-        async def send_plain(message: Any) -> None:
-            nonlocal open_ended
-            if message["type"] == "http.response.start":
-                open_ended = all(name.lower() != b"content-length" for name, _ in message["headers"])
-                if open_ended:
-                    cycle.chunked_encoding = False
-            elif open_ended:
-                cycle.expected_content_length = len(message.get("body", b""))
-            await send(message)
-
-        await app(scope, receive, send_plain)
-
-    return unchunked

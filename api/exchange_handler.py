@@ -13,10 +13,11 @@ from typing import Any, cast
 from quart import Request
 from quart.asgi import ASGIHTTPConnection
 
-from api import http_span, request_log
+from api import http_span
 from api.bodies import PacedBody
 from api.context import context_of
 from api.dialects import dialect_of
+from api.exchange_end import end_exchange
 from api.http_exchange import ExchangeRequest, HttpExchange, request_id_of
 from shared.runtime.tasks import cancel_all
 
@@ -66,11 +67,7 @@ class ExchangeHandler(ASGIHTTPConnection):
         try:
             await super().handle_request(request, send)
         finally:
-            try:
-                await exchange.close()
-            finally:
-                request_log.write(exchange)
-                http_span.end(exchange, request)
+            await end_exchange(exchange, request)
 
     def _create_request_from_scope(self, send: Any) -> Request:
         request = super()._create_request_from_scope(send)

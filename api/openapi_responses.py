@@ -17,7 +17,8 @@ def paths() -> dict[str, Any]:
                 ok=_STREAMED,
                 body="ResponsesRequest",
                 errors=ERRORS,
-            )
+            ),
+            "get": _upgrade(),
         },
         "/v3/responses": {
             "post": operation(
@@ -71,3 +72,11 @@ def paths() -> dict[str, Any]:
             ],
         },
     }
+
+
+def _upgrade() -> dict[str, Any]:
+    """Return the operation that opens a WebSocket, which OpenAPI cannot describe any further."""
+    opened = operation("connectResponses", "Open a WebSocket for responses.", errors=(400, 401, 403, 405, 500, 503))
+    opened["responses"]["101"] = {"description": "Switching protocols."}
+    del opened["responses"]["200"]
+    return opened

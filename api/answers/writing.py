@@ -1,6 +1,6 @@
 """Encoding a response in a dialect, as a stream or as a whole."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
 from api.answers.reader import ChoiceBuilder, ChoiceReader, Read
 from api.answers.selection import is_selected, jobs_per_prompt, needs_logprobs, select
@@ -31,7 +31,7 @@ async def stream(
     recorder: UsageRecorder,
     on_whole: OnWhole | None = None,
     write: Callable[[bytes], bool] | None = None,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Yield the encoded stream, one piece per batch of events.
 
     A failure after the first event is encoded into the stream. ``on_whole`` receives the complete choices in order and

@@ -1,16 +1,17 @@
 """Chat routes: parse the body by the dialect, accept the request, encode the response stream."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from quart import Blueprint, Response, request
 
 from api.answers.selection import check_size
-from api.answers.writing import collect, stream
+from api.answers.writing import collect
 from api.bodies import check_body_size, media_body
 from api.chat_exchange import ChatExchange
+from api.chat_stream import Writer, streamed
 from api.connection_extension import connection_extension
 from api.context import Context, context
-from api.dialects.interface import Choice, Dialect, MessagesMissing, ResponseEncoder
+from api.dialects.interface import Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
 from api.http_exchange import HttpExchange, current_exchange
 from api.json_response import json_response
@@ -18,8 +19,6 @@ from api.queue_events import HEADER
 from shared.protocol.events import Event, Started
 
 blueprint = Blueprint("chat", __name__)
-
-Writer = Callable[[bytes], bool]
 
 STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -53,7 +52,7 @@ async def respond(parts: Context, exchange: HttpExchange, chat: ChatExchange) ->
         return response
     encoder = _encoder(exchange.dialect, chat, await chat.stream.started())
     if chat.request.stream:
-        response = Response(_streamed(chat, encoder, _writer()), headers=STREAM_HEADERS)
+        response = Response(streamed(chat, encoder, _writer()), headers=STREAM_HEADERS)
     else:
         whole = encoder.completion(await collect(chat.stream, chat.request, chat.recorder), chat.recorder.usage())
         await chat.store(whole)
@@ -103,19 +102,5 @@ async def _announced(
     """Yield queue events until the first event from a worker, then the stream."""
     async for comment in parts.queue_events.until_started(chat.stream):
         yield comment
-    async for piece in _streamed(chat, _encoder(dialect, chat, await chat.stream.first()), write):
+    async for piece in streamed(chat, _encoder(dialect, chat, await chat.stream.first()), write):
         yield piece
-
-
-def _streamed(chat: ChatExchange, encoder: ResponseEncoder, write: Writer | None) -> AsyncIterator[bytes]:
-    async def store(choices: list[Choice]) -> None:
-        await chat.store(encoder.completion(choices, chat.recorder.usage()))
-
-    return stream(
-        chat.stream,
-        chat.request,
-        encoder,
-        chat.recorder,
-        on_whole=store if chat.is_stored else None,
-        write=write,
-    )

@@ -7,7 +7,7 @@ from typing import BinaryIO
 from quart import Blueprint, Response, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from api.access import key_owner
+from api.access import is_foreign, key_owner
 from api.connection_extension import connection_extension
 from api.context import context
 from api.dialects.openai import files as dialect
@@ -136,7 +136,5 @@ async def _find(file_id: str) -> FileRecord:
 
 def _refuse_other_sites() -> None:
     """Refuse forms that a web page of another site sends. Browsers send forms across origins without asking first."""
-    origin = request.headers.get("origin")
-    own = origin is None or origin.partition("://")[2] == request.headers.get("host")
-    if not own and not context().cross_origin.allows(origin):
+    if is_foreign():
         raise refuse(ProblemKind.FORBIDDEN, "Web pages of other sites can't upload files.", code="origin_not_allowed")

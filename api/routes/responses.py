@@ -8,11 +8,9 @@ from typing import cast
 import msgspec
 from quart import Blueprint, Response, request
 
-from api import chat_span
 from api.access import key_owner
-from api.answers.selection import check_size
 from api.answers.writing import collect
-from api.bodies import check_body_size, media_body, read_json_body
+from api.bodies import media_body, read_json_body
 from api.chat_exchange import ChatExchange
 from api.context import Context, context
 from api.dialects.interface import MessagesMissing
@@ -27,6 +25,7 @@ from api.json_response import json_response
 from api.outbox import LINGER
 from api.responses.background import run_in_background
 from api.responses.history import history_of
+from api.responses.making import chat_exchange_of, is_stored
 from api.responses.record import StoredResponse, record_of
 from api.responses.replay import follow
 from api.routes.chat import STREAM_HEADERS, respond
@@ -136,28 +135,9 @@ async def _parsed(
             await parts.models.require(missing.model)
             raise
         size = len(body)
-    store = _is_stored(draft, is_large=size > settings.max_body)
     history = await history_of(parts.responses, key_owner(), draft)
-    chat_request = draft.request(history, store=store)
-    check_body_size(size, chat_request, settings.max_body)
-    check_size(chat_request, settings.max_choices)
-    span = exchange.span
-    if chat_request.background:
-        span = chat_span.begin_background(parts.tracing, span, exchange.began)
-    return ChatExchange(
-        parts,
-        chat_request,
-        key=exchange.key,
-        headers=request.headers,
-        messages=msgspec.json.encode(draft.input_items(history)) if store else b"",
-        began=exchange.began,
-        span=span,
-    )
-
-
-def _is_stored(draft: Draft[ResponsesRequest], *, is_large: bool) -> bool:
-    """Return whether a response is stored: by default, unless its request is large."""
-    return not is_large if draft.store is None else draft.store
+    store = is_stored(draft, is_large=size > settings.max_body)
+    return chat_exchange_of(parts, exchange, request.headers, draft, history, size=size, store=store)
 
 
 async def _start(parts: Context, chat: ChatExchange) -> StoredResponse:

@@ -1,0 +1,15 @@
+"""The end of an HTTP exchange."""
+
+from quart import Request
+
+from api import http_span, request_log
+from api.http_exchange import HttpExchange
+
+
+async def end_exchange(exchange: HttpExchange, request: Request) -> None:
+    """Release what ``exchange`` holds, log it and end its span. Raises what its resources raise."""
+    try:
+        await exchange.close()
+    finally:
+        request_log.write(exchange)
+        http_span.end(exchange, request)

@@ -1,0 +1,49 @@
+"""Making a response: from a validated body to a chat exchange."""
+
+import msgspec
+
+from api import chat_span
+from api.answers.selection import check_size
+from api.bodies import check_body_size
+from api.chat_exchange import ChatExchange
+from api.context import Context
+from api.dialects.interface import Lookup
+from api.dialects.responses import Draft, History
+from api.dialects.responses.schema import ResponsesRequest
+from api.http_exchange import HttpExchange
+
+
+def is_stored(draft: Draft[ResponsesRequest], *, is_large: bool) -> bool:
+    """Return whether a response is stored: by default, unless its request is large."""
+    return not is_large if draft.store is None else draft.store
+
+
+def chat_exchange_of(
+    parts: Context,
+    exchange: HttpExchange,
+    headers: Lookup,
+    draft: Draft[ResponsesRequest],
+    history: History,
+    *,
+    size: int,
+    store: bool,
+) -> ChatExchange:
+    """Return the chat exchange of the request in ``draft``, whose body has ``size`` bytes.
+
+    Raises :class:`RequestRefused`.
+    """
+    request = draft.request(history, store=store)
+    check_body_size(size, request, parts.settings.max_body)
+    check_size(request, parts.settings.max_choices)
+    span = exchange.span
+    if request.background:
+        span = chat_span.begin_background(parts.tracing, span, exchange.began)
+    return ChatExchange(
+        parts,
+        request,
+        key=exchange.key,
+        headers=headers,
+        messages=msgspec.json.encode(draft.input_items(history)) if store else b"",
+        began=exchange.began,
+        span=span,
+    )

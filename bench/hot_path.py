@@ -31,7 +31,7 @@ from shared.runtime.settings import EngineSettings
 from shared.runtime.tasks import cancel_all
 from shared.tracing import NO_TRACING
 from tests.support.fleet import free_port
-from tests.support.prompts import no_files
+from tests.support.prompts import no_images
 from tests.support.store import Store
 from worker.active_jobs import ActiveJobs
 from worker.attempt_recorder import AttemptRecorder
@@ -44,7 +44,6 @@ from worker.job_runner import JobRunner
 from worker.output_processor import OutputProcessor
 from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
-from worker.prompt.files import RequestFiles
 from worker.prompt.interface import Prepared
 from worker.prompt.interface import PromptReply as PromptAnswer
 from worker.prompt.prefetch import Prompts
@@ -127,7 +126,7 @@ async def _walk(store: Store, streams: int) -> Walk:
             active_jobs,
             current,
             publisher,
-            Prompts(cast(PromptProcess, _Prompts()), RequestFiles(no_files)),
+            Prompts(cast(PromptProcess, _Prompts()), no_images),
             _accept_grammar,
             AttemptRecorder(NO_TRACING),
             preemption=preemption,

@@ -33,13 +33,16 @@ from worker.engine_supervisor import EngineSupervisor
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
 from worker.heartbeat import Heartbeat
+from worker.images.files import RequestFiles
+from worker.images.interface import ImageOptions
+from worker.images.process import ImageProcess
+from worker.images.requests import RequestImages
 from worker.job_releaser import JobReleaser
 from worker.job_runner import JobRunner
 from worker.model.source import ModelError
 from worker.output_processor import OutputProcessor
 from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
-from worker.prompt.files import RequestFiles
 from worker.prompt.interface import PromptOptions
 from worker.prompt.prefetch import Prompts
 from worker.prompt.process import PromptError, PromptProcess
@@ -110,9 +113,10 @@ class _Worker:
                 context_length=model.context_length,
                 schema_bytes=settings.schema_bytes,
                 chat_template=template,
-                file_pixels=settings.max_image_pixels,
-                image_pixels=settings.image_pixels,
             )
+        )
+        self.images = ImageProcess(
+            ImageOptions(file_pixels=settings.max_image_pixels), image_pixels=settings.image_pixels
         )
         self.grammars = (
             GrammarProcess(GrammarOptions(path=model.path), most_seconds=settings.grammar_seconds) if openvino else None
@@ -122,7 +126,7 @@ class _Worker:
             jobs,
             engine,
             self.publisher,
-            Prompts(self.prompts, RequestFiles(MediaStore(redis).fetch)),
+            Prompts(self.prompts, RequestImages(RequestFiles(MediaStore(redis).fetch), self.images).of),
             self.grammars.check if self.grammars is not None else _accept_grammar,
             AttemptRecorder(tracing),
             preemption=preemption,
@@ -188,6 +192,7 @@ class _Worker:
         finally:
             await self.engine_supervisor.stop()
             await self.prompts.stop()
+            await self.images.stop()
             if self.grammars is not None:
                 await self.grammars.stop()
             await cancel_all({loading, stopped, *background})

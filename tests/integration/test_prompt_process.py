@@ -1,13 +1,11 @@
 """The prompt process from outside: order, refusals, and what happens when it hangs or dies."""
 
 import asyncio
-import io
 import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import PIL.Image
 import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
@@ -174,53 +172,9 @@ async def test_the_real_child_reports_a_missing_model() -> None:
     await process.stop()
 
 
-def _with_images(*digests: str) -> ChatRequest:
-    images = tuple(Image(param=f"messages[0].content[{part}]", digest=digest) for part, digest in enumerate(digests))
-    return ChatRequest(model="m", messages=(Message(role="user", content="look", images=images),))
-
-
-def _png(width: int, height: int, colour: str = "red") -> bytes:
-    file = io.BytesIO()
-    PIL.Image.new("RGB", (width, height), colour).save(file, "PNG")
-    return file.getvalue()
-
-
-async def test_images_are_decoded(simulated: PromptProcess) -> None:
-    files = {"a": _png(20, 10), "b": _png(6, 6, "blue")}
-    prepared = await simulated.prepared(simulated.call(_with_images("a", "b", "a"), files))
-    end = len(prepared.tokens)
-    assert [(image.at, image.width, image.height) for image in prepared.images] == [
-        (end, 20, 10),
-        (end, 6, 6),
-        (end, 20, 10),
-    ]
-    assert prepared.images[1].pixels == bytes((0, 0, 255)) * 36
-    assert (await prepare(simulated, _request("x"))).images == ()
-
-
-async def test_an_image_that_can_not_be_decoded_is_named_and_harms_nobody(simulated: PromptProcess) -> None:
-    good = _with_images("a")
-    bad, still_good = await asyncio.gather(
-        simulated.prepared(simulated.call(_with_images("a", "b"), {"a": _png(9, 9), "b": _png(9, 9)[:50]})),
-        simulated.prepared(simulated.call(good, {"a": _png(9, 9)})),
-        return_exceptions=True,
-    )
-    assert isinstance(bad, RequestRefused)
-    assert (bad.problem.kind, bad.problem.param) == (ProblemKind.INVALID, "messages[0].content[1]")
-    assert bad.problem.message == "The image can't be decoded: the file is truncated or damaged."
-    assert isinstance(still_good, Prepared)
-
-
-async def test_limits_on_pixels_are_those_of_the_options() -> None:
-    options = PromptOptions(engine="simulated", path="", context_length=1000, file_pixels=400, image_pixels=100)
-    process = PromptProcess(options)
-    await process.start()
-    try:
-        prepared = await process.prepared(process.call(_with_images("a"), {"a": _png(20, 20)}))
-        assert [(image.width, image.height) for image in prepared.images] == [(10, 10)]
-        prepared = await process.prepared(process.call(_with_images("a", "a"), {"a": _png(20, 20)}))
-        assert [(image.width, image.height) for image in prepared.images] == [(7, 7), (7, 7)]
-        with pytest.raises(RequestRefused, match="has 21 x 20 pixels, and at most 400"):
-            await process.prepared(process.call(_with_images("b"), {"b": _png(21, 20)}))
-    finally:
-        await process.stop()
+async def test_the_places_of_images_are_returned(simulated: PromptProcess) -> None:
+    images = (Image(param="messages[0].content[0]", digest="a"), Image(param="messages[0].content[1]", digest="b"))
+    request = ChatRequest(model="m", messages=(Message(role="user", content="look", images=images),))
+    prepared = await prepare(simulated, request)
+    assert prepared.places == ((0, len(prepared.tokens)), (1, len(prepared.tokens)))
+    assert (await prepare(simulated, _request("x"))).places == ()

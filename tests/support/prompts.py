@@ -1,12 +1,12 @@
 """A prompt process that the test answers for."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import cast
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest
-from worker.prompt.files import RequestFiles
+from worker.images.interface import ImageDecoded
 from worker.prompt.interface import Prepared, PromptRefused, PromptReply
 from worker.prompt.prefetch import Prompts
 from worker.prompt.process import PromptProcess
@@ -17,13 +17,11 @@ class Maker:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.files: list[dict[str, bytes]] = []
         self.answers: list[asyncio.Future[PromptReply]] = []
 
-    def call(self, request: ChatRequest, files: Mapping[str, bytes] | None = None) -> asyncio.Future[PromptReply]:
+    def call(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
         answer: asyncio.Future[PromptReply] = asyncio.get_running_loop().create_future()
         self.asked.append(request.messages[0].content)
-        self.files.append(dict(files or {}))
         self.answers.append(answer)
         return answer
 
@@ -36,9 +34,9 @@ class Maker:
 
 
 def prompts_of(maker: Maker, **options: float) -> Prompts:
-    return Prompts(cast(PromptProcess, maker), RequestFiles(no_files), **options)
+    return Prompts(cast(PromptProcess, maker), no_images, **options)
 
 
-async def no_files(digests: Sequence[str]) -> Sequence[bytes | None]:
-    """A media store that holds nothing."""
-    return [None for _ in digests]
+async def no_images(request: ChatRequest) -> Sequence[ImageDecoded]:
+    """Images of requests that have none."""
+    return ()

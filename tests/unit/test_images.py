@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from worker.prompt import images
-from worker.prompt.images import DecodedImage, ImageDecoder, ImageError
+import worker.images.decoder
+from worker.images.decoder import DecodedImage, ImageDecoder, ImageError
 
 RED, GREEN, BLUE, YELLOW = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0)
 FILE_PIXELS = 1 << 20
@@ -263,7 +263,7 @@ def test_metadata_can_not_take_more_memory_than_pixels_may() -> None:
 def test_the_largest_images_fit_into_the_memory_that_is_allowed(
     mode: str, form: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "_MEMORY", 8 << 20)
+    monkeypatch.setattr(worker.images.decoder, "_MEMORY", 8 << 20)
     file = saved(Image.new(mode, (4096, 2048)), form, **options)
     assert decode(file, file_pixels=4096 * 2048).shape == (181, 362, 3)
 

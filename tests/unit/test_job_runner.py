@@ -13,7 +13,7 @@ from shared.protocol.queue import Claim, Lease
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, PromptScoring, Sampling
 from shared.protocol.trace import TraceContext
 from shared.runtime.tasks import cancel_all
-from tests.support.prompts import no_files
+from tests.support.prompts import no_images
 from tests.support.recorded_spans import TRACE, RecordedSpans
 from worker.active_jobs import ActiveJob, ActiveJobs
 from worker.attempt_recorder import AttemptRecorder
@@ -25,7 +25,6 @@ from worker.job_runner import JobRunner
 from worker.output_processor import OutputProcessor
 from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
-from worker.prompt.files import RequestFiles
 from worker.prompt.interface import Prepared, PromptReply
 from worker.prompt.prefetch import Prompts
 from worker.prompt.process import PromptProcess
@@ -127,7 +126,7 @@ class Rig:
             self.jobs,
             self.current,
             publisher,
-            Prompts(cast(PromptProcess, self.prompts), RequestFiles(no_files)),
+            Prompts(cast(PromptProcess, self.prompts), no_images),
             self._check,
             AttemptRecorder(self.tracing),
             preemption=self.preemption,

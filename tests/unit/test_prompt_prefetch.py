@@ -1,7 +1,7 @@
 """A prompt is begun when a worker is woken for its job, and made once whoever claims that."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -16,7 +16,7 @@ from shared.runtime.tasks import cancel_all
 from tests.support.jobs import job
 from tests.support.prompts import Maker, prompts_of
 from worker.consumer import JobConsumer, Serve
-from worker.prompt.files import RequestFiles
+from worker.images.interface import ImageDecoded
 from worker.prompt.interface import Prepared, PromptRefused
 from worker.prompt.prefetch import MOST, Prompts
 from worker.prompt.process import PromptProcess
@@ -170,19 +170,28 @@ async def wanted(prompts: Prompts, maker: Maker, *jobs: Job) -> list[asyncio.Tas
     return tasks
 
 
-async def test_files_of_images_are_fetched_once_each() -> None:
-    fetched: list[list[str]] = []
+async def pixels_of(request: ChatRequest) -> list[ImageDecoded]:
+    return [ImageDecoded(number, 1, 1, image.digest.encode()) for number, image in enumerate(request.images)]
 
-    async def fetch(digests: Sequence[str]) -> list[bytes | None]:
-        fetched.append(sorted(digests))
-        return [digest.encode() for digest in digests]
+
+async def test_a_prompt_gets_its_images_at_their_places() -> None:
+    maker = Maker()
+    (task,) = await wanted(Prompts(cast(PromptProcess, maker), pixels_of), maker, with_images("a", "x", "y"))
+    maker.answers[0].set_result(Prepared(1, (3, 4), places=((1, 0), (0, 2))))
+    assert [(image.at, image.pixels) for image in (await task).images] == [(0, b"y"), (2, b"x")]
+
+
+async def test_no_image_of_a_refused_prompt_is_decoded() -> None:
+    async def decode(request: ChatRequest) -> list[ImageDecoded]:
+        raise AssertionError
 
     maker = Maker()
-    (task,) = await wanted(Prompts(cast(PromptProcess, maker), RequestFiles(fetch)), maker, with_images("a", *"xyx"))
-    assert fetched == [["x", "y"]]
-    assert maker.files == [{"x": b"x", "y": b"y"}]
-    maker.answers[0].set_result(Prepared(1, (3,)))
-    assert (await task).tokens == (3,)
+    (task,) = await wanted(Prompts(cast(PromptProcess, maker), decode), maker, with_images("a", "x"))
+    problem = Problem(kind=ProblemKind.TEMPLATE, message="no")
+    maker.answers[0].set_result(PromptRefused(1, problem))
+    with pytest.raises(RequestRefused) as refused:
+        await task
+    assert refused.value.problem is problem
 
 
 async def test_a_prompt_with_images_is_not_begun_before_its_claim() -> None:
@@ -194,38 +203,10 @@ async def test_a_prompt_with_images_is_not_begun_before_its_claim() -> None:
 
 
 async def test_jobs_of_one_request_share_its_images() -> None:
-    async def fetch(digests: Sequence[str]) -> list[bytes | None]:
-        return [b"file" for _ in digests]
-
     maker = Maker()
-    prompts = Prompts(cast(PromptProcess, maker), RequestFiles(fetch))
+    prompts = Prompts(cast(PromptProcess, maker), pixels_of)
     first, second = await wanted(prompts, maker, with_images("r:0", "x"), with_images("r:1", "x"))
     first.cancel()
-    maker.answers[0].set_result(Prepared(1, (3,)))
-    assert (await second).tokens == (3,)
+    maker.answers[0].set_result(Prepared(1, (3,), places=((0, 1),)))
+    assert [image.pixels for image in (await second).images] == [b"x"]
     assert len(maker.asked) == 1
-
-
-async def test_an_image_that_is_not_stored_any_more_is_named() -> None:
-    async def fetch(digests: Sequence[str]) -> list[bytes | None]:
-        return [None if digest == "y" else b"file" for digest in digests]
-
-    prompts = Prompts(cast(PromptProcess, Maker()), RequestFiles(fetch))
-    with pytest.raises(RequestRefused, match="send the request again") as caught:
-        await prompts.of(with_images("a", "x", "y", "y"))
-    assert (caught.value.problem.kind, caught.value.problem.param) == (ProblemKind.LOST, "messages[0].content[1]")
-
-
-async def test_images_are_waited_for_while_the_store_is_away() -> None:
-    attempts = 0
-
-    async def fetch(digests: Sequence[str]) -> list[bytes | None]:
-        nonlocal attempts
-        attempts += 1
-        if attempts < 3:
-            raise ConnectionError
-        return [b"file" for _ in digests]
-
-    request = with_images("a", "x").request
-    assert await RequestFiles(fetch).of(request) == {"x": b"file"}
-    assert attempts == 3

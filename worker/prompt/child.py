@@ -5,22 +5,17 @@ It is single-threaded and prepares one prompt at a time. The supervisor kills it
 
 import logging
 import sys
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import Tokenization
-from worker.engine.interface import PlacedImage
 from worker.grammar.size import check_size
 from worker.prompt.interface import Prepare, Prepared, PromptOptions, PromptReady, PromptRefused, PromptReply
-from worker.prompt.maker import Prompt, PromptMaker
+from worker.prompt.maker import PromptMaker
 from worker.prompt.template import ChatTemplateError
 from worker.subprocess.channel import ChildChannel
 from worker.subprocess.messages import LoadFailed
-
-if TYPE_CHECKING:
-    from worker.prompt.images import ImageDecoder
 
 _log = logging.getLogger(__name__)
 
@@ -60,20 +55,18 @@ class _Preparation:
 
     def __init__(self, maker: PromptMaker, options: PromptOptions) -> None:
         self._maker = maker
-        self._options = options
-        self._decoder: ImageDecoder | None = None
+        self._schema_bytes = options.schema_bytes
 
     def reply(self, message: Prepare) -> PromptReply:
         """Return the prepared prompt, or the problem with it."""
         try:
-            check_size(message.request, self._options.schema_bytes)
+            check_size(message.request, self._schema_bytes)
             if message.request.tokenization is not None:
                 return self._tokens(message, message.request.tokenization)
             plan = self._maker.plan(message.request)
             banned = self._maker.spellings(message.request.sampling.bad_words)
             prompt = self._maker.prepare(message.request)
-            images = self._images(message, prompt) if prompt.images else ()
-            return Prepared(message.number, prompt.tokens, plan, images, banned=banned)
+            return Prepared(message.number, prompt.tokens, plan, prompt.images, banned=banned)
         except RequestRefused as refusal:
             return PromptRefused(message.number, refusal.problem)
         except Exception as error:
@@ -88,25 +81,6 @@ class _Preparation:
         strings = tuple(map(self._maker.text_of_token, tokens)) if wanted.strings else ()
         text = self._maker.decode(tokens) if wanted.text else ""
         return Prepared(message.number, tokens, strings=strings, text=text)
-
-    def _images(self, message: Prepare, prompt: Prompt) -> tuple[PlacedImage, ...]:
-        """Return the decoded images in the order of their places. Raises :class:`RequestRefused`."""
-        # Imported on demand: most models take no images.
-        from worker.prompt.images import ImageDecoder, ImageError
-
-        if self._decoder is None:
-            self._decoder = ImageDecoder(file_pixels=self._options.file_pixels)
-        # Vision encoders may compare all images of a request with each other, at a quadratic cost.
-        pixels = max(1, self._options.image_pixels // len(prompt.images))
-        decoded = []
-        for image in message.request.images:
-            file = message.files[image.digest]
-            try:
-                decoded.append(self._decoder.decode(file, digest=image.digest, low=image.low, pixels=pixels))
-            except ImageError as error:
-                raise refuse(ProblemKind.INVALID, f"The image {error}", param=image.param) from None
-        placed = ((decoded[number], at) for number, at in prompt.images)
-        return tuple(PlacedImage(at, image.width, image.height, image.pixels) for image, at in placed)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ The prompt process renders chat templates and tokenises text, so that a long or 
 engine nor the heartbeat. It loads a tokenizer but no model.
 """
 
-from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -21,8 +20,6 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``path`` is the model's GGUF file or IR folder (unused by the simulated engine). ``context_length`` is the maximum
     length of a prompt in tokens, ``schema_bytes`` the maximum size of each schema and grammar in a request.
-    ``file_pixels`` is the maximum number of pixels of an image file, ``image_pixels`` that of all images of a request
-    for the model.
     ``chat_template`` is the text of a template that replaces the model's own, or empty.
     """
 
@@ -31,32 +28,31 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int
     schema_bytes: int = 65_536
     chat_template: str = ""
-    file_pixels: int = 64 * 2**20
-    image_pixels: int = 2**18
 
 
 class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Prepare the prompt of a request. ``files`` holds the files of its images by digest."""
+    """Prepare the prompt of a request."""
 
     number: int
     request: ChatRequest
-    files: Mapping[str, bytes] = {}
 
 
 class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The prompt's token ids, the plan for the output, and the images in the prompt.
+    """The prompt's token ids, the plan for the output, and the places of the images.
 
+    A place is the number of an image in the request, and how many tokens are before it. The supervisor adds ``images``.
     If the request is for tokens instead, ``strings`` are the texts of each and ``text`` is that of all, as it asks.
     """
 
     number: int
     tokens: tuple[int, ...]
     plan: Plan = Plan()
-    images: tuple[PlacedImage, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
     strings: tuple[str, ...] = ()
     text: str = ""
     banned: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that must not be generated: the request's ``bad_words``."""
+    images: tuple[PlacedImage, ...] = ()
 
 
 class PromptRefused(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -6,9 +6,13 @@ claiming a job, so the two run in parallel.
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
 
 from shared.protocol.request import ChatRequest, Job
-from worker.prompt.files import RequestFiles
+from worker.engine.interface import PlacedImage
+from worker.images.interface import ImageDecoded
 from worker.prompt.interface import Prepared, PromptReply
 from worker.prompt.process import PromptProcess
 
@@ -18,6 +22,8 @@ MOST = 8
 _MAX_SHARED = 4
 """Number of prompts kept for further jobs of the same request."""
 
+ImagesOf = Callable[[ChatRequest], Awaitable[Sequence[ImageDecoded]]]
+
 _PATIENCE = 1.0
 """Seconds after which a job that was not claimed is assumed to run on another worker."""
 
@@ -25,10 +31,13 @@ _PATIENCE = 1.0
 class Prompts:
     """Prepares each request's prompt once: ahead of the claim, or on demand."""
 
-    def __init__(self, process: PromptProcess, files: RequestFiles, *, patience: float = _PATIENCE) -> None:
-        """A prefetched prompt that is not used within ``patience`` seconds is cancelled."""
+    def __init__(self, process: PromptProcess, images: ImagesOf, *, patience: float = _PATIENCE) -> None:
+        """``images`` returns the decoded images of a request, in order.
+
+        A prefetched prompt that is not used within ``patience`` seconds is cancelled.
+        """
         self._process = process
-        self._files = files
+        self._images = images
         self._patience = patience
         self._prefetched: dict[str, tuple[asyncio.Future[PromptReply], float]] = {}
         """Prefetched prompts that are not used yet, with their start on the event loop's clock; oldest first."""
@@ -48,7 +57,7 @@ class Prompts:
     async def of(self, job: Job) -> Prepared:
         """Return the prompt of ``job``, prefetched or not.
 
-        Raises what :meth:`RequestFiles.of` and :meth:`PromptProcess.prepared` raise.
+        Raises what :meth:`PromptProcess.prepared` raises, and :class:`RequestRefused` for an image.
         """
         shared = job.shared_request
         reply = self._shared.pop(shared, None)
@@ -66,13 +75,20 @@ class Prompts:
     def _begin(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
         if not _has_images(request):
             return self._process.call(request)
-        reply = asyncio.create_task(self._with_files(request))
+        reply = asyncio.create_task(self._with_images(request))
         # Mark the exception as retrieved: a job that no longer waits is not an error to log.
         reply.add_done_callback(lambda done: done.cancelled() or done.exception())
         return reply
 
-    async def _with_files(self, request: ChatRequest) -> PromptReply:
-        return await self._process.call(request, await self._files.of(request))
+    async def _with_images(self, request: ChatRequest) -> PromptReply:
+        reply = await self._process.call(request)
+        if not isinstance(reply, Prepared):
+            return reply
+        images = await self._images(request)
+        placed = ((images[number], at) for number, at in reply.places)
+        return msgspec.structs.replace(
+            reply, images=tuple(PlacedImage(at, image.width, image.height, image.pixels) for image, at in placed)
+        )
 
     def _expire(self, before: float) -> None:
         """Cancel unused prompts that were started before the time ``before``."""

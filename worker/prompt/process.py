@@ -1,7 +1,7 @@
 """The supervisor's handle of the prompt process: calls have a deadline; a hung or crashed process is replaced."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from itertools import count
 
 import msgspec
@@ -12,8 +12,6 @@ from worker.prompt.interface import Prepare, Prepared, PromptOptions, PromptRead
 from worker.subprocess.calls import SubprocessCrashed, SubprocessTimeout, SubprocessUnavailable, WorkerSubprocess
 
 MODULE = "worker.prompt.child"
-
-_NO_FILES: Mapping[str, bytes] = {}
 
 
 class PromptError(SubprocessUnavailable):
@@ -61,13 +59,12 @@ class PromptProcess:
         """Wait until no more prompts can be prepared. Raises :class:`PromptError` unless :meth:`stop` was called."""
         await self._child.ended()
 
-    def call(self, request: ChatRequest, files: Mapping[str, bytes] = _NO_FILES) -> asyncio.Future[PromptReply]:
+    def call(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
         """Queue the preparation of the request's prompt; pass the future to :meth:`prepared`.
 
-        ``files`` holds the files of the request's images by digest. Cancelling the future withdraws a preparation that
-        has not begun.
+        Cancelling the future withdraws a preparation that has not begun.
         """
-        return self._child.call(Prepare(next(self._numbers), request, files))
+        return self._child.call(Prepare(next(self._numbers), request))
 
     async def prepared(self, reply: Awaitable[PromptReply]) -> Prepared:
         """Wait for the reply to a :meth:`call`; return the prompt's token ids and the plan for its output.
@@ -80,7 +77,7 @@ class PromptProcess:
             raise refuse(
                 ProblemKind.TEMPLATE,
                 f"The prompt was not ready within {self._deadline:g} s: the model's chat template takes too long for "
-                "these messages, or decoding their images does.",
+                "these messages.",
                 param="messages",
             ) from None
         except SubprocessCrashed as error:

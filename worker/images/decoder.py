@@ -1,7 +1,7 @@
 """Decodes the image files of requests to RGB pixels of the size that the model gets.
 
 Files are hostile until shown otherwise: only the decoders of four formats are enabled, the number of pixels is checked
-before any is decoded, and the memory is limited. The prompt process's deadline bounds the time.
+before any is decoded, and the memory is limited. The deadline of the image process bounds the time.
 """
 
 import io
@@ -13,7 +13,7 @@ import msgspec
 import numpy
 from PIL import Image, UnidentifiedImageError
 
-from worker.prompt.memory_limit import memory_limit
+from worker.images.memory_limit import memory_limit
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")

@@ -1,0 +1,93 @@
+"""The image process from outside: decoding, refusals, and images that hang or crash it."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+
+import PIL.Image
+import pytest
+
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest, Image, Message
+from worker.images.interface import ImageOptions
+from worker.images.process import ImageProcess
+
+
+def look(*digests: str) -> ChatRequest:
+    images = tuple(Image(param=f"messages[0].content[{part}]", digest=digest) for part, digest in enumerate(digests))
+    return ChatRequest(model="m", messages=(Message(role="user", content="look", images=images),))
+
+
+def png(width: int, height: int, colour: str = "red") -> bytes:
+    file = io.BytesIO()
+    PIL.Image.new("RGB", (width, height), colour).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture
+async def process() -> AsyncIterator[ImageProcess]:
+    process = ImageProcess(ImageOptions(file_pixels=400), image_pixels=300)
+    yield process
+    await process.stop()
+
+
+@pytest.fixture
+async def faulty() -> AsyncIterator[ImageProcess]:
+    process = ImageProcess(ImageOptions(), image_pixels=1, deadline=1.0, module="tests.integration.faulty_image_child")
+    yield process
+    await process.stop()
+
+
+async def test_images_are_decoded_in_order(process: ImageProcess) -> None:
+    images = await process.decode(look("a", "b", "a"), {"a": png(20, 4), "b": png(6, 6, "blue")})
+    assert [(image.width, image.height) for image in images] == [(20, 4), (6, 6), (20, 4)]
+    assert images[1].pixels == bytes((0, 0, 255)) * 36
+
+
+async def test_limits_on_pixels(process: ImageProcess) -> None:
+    (alone,) = await process.decode(look("a"), {"a": png(20, 20)})
+    assert (alone.width, alone.height) == (17, 17)
+    shared = await process.decode(look("a", "a", "a"), {"a": png(20, 20)})
+    assert [(image.width, image.height) for image in shared] == [(10, 10)] * 3
+    with pytest.raises(RequestRefused, match="has 21 x 20 pixels, and at most 400"):
+        await process.decode(look("b"), {"b": png(21, 20)})
+
+
+async def test_an_image_that_can_not_be_decoded_is_named_and_harms_nobody(process: ImageProcess) -> None:
+    bad, good = await asyncio.gather(
+        process.decode(look("a", "b"), {"a": png(9, 9), "b": png(9, 9)[:50]}),
+        process.decode(look("a"), {"a": png(9, 9)}),
+        return_exceptions=True,
+    )
+    assert isinstance(bad, RequestRefused)
+    assert (bad.problem.kind, bad.problem.param) == (ProblemKind.INVALID, "messages[0].content[1]")
+    assert bad.problem.message == "The image can't be decoded: the file is truncated or damaged."
+    assert not isinstance(good, BaseException)
+    assert len(good) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (b"hang", "The image takes more than 1 s to decode."),
+        (b"crash", "The image can't be decoded: the decoder crashed on it."),
+    ],
+)
+async def test_an_image_that_ends_the_process_is_refused_and_those_behind_it_are_decoded(
+    faulty: ImageProcess, file: bytes, message: str
+) -> None:
+    bad, good = await asyncio.gather(
+        faulty.decode(look("a"), {"a": file}), faulty.decode(look("b"), {"b": b"fine"}), return_exceptions=True
+    )
+    assert isinstance(bad, RequestRefused)
+    assert (bad.problem.kind, bad.problem.param, bad.problem.message) == (
+        ProblemKind.INVALID,
+        "messages[0].content[0]",
+        message,
+    )
+    assert not isinstance(good, BaseException)
+    assert good[0].pixels == b"rgb"
+
+
+async def test_without_images_there_is_no_process(process: ImageProcess) -> None:
+    assert process.pid is None

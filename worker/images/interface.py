@@ -1,0 +1,50 @@
+"""Messages between the supervisor and the image process.
+
+The image process decodes image files. One that takes seconds, or crashes its decoder, delays other images only.
+"""
+
+import msgspec
+
+from worker.subprocess.messages import LoadFailed
+
+
+class ImageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the image process, passed as JSON on its command line.
+
+    ``file_pixels`` is the maximum number of pixels of an image file.
+    """
+
+    file_pixels: int = 64 * 2**20
+
+
+class DecodeImage(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Decode the image in ``file``, which has this ``digest``, to at most ``pixels`` pixels. ``low`` is low detail."""
+
+    number: int
+    digest: str
+    file: bytes
+    low: bool
+    pixels: int
+
+
+class ImageDecoded(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """An image: RGB pixels, row by row, three bytes each."""
+
+    number: int
+    width: int
+    height: int
+    pixels: bytes
+
+
+class ImageRefused(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The file can't be decoded. ``reason`` completes a sentence that starts with "The image"."""
+
+    number: int
+    reason: str
+
+
+class ImagesReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The decoders are loaded."""
+
+
+ImageReply = ImageDecoded | ImageRefused | ImagesReady | LoadFailed

@@ -1,0 +1,20 @@
+"""The images of requests, fetched and decoded."""
+
+from collections.abc import Sequence
+
+from shared.protocol.request import ChatRequest
+from worker.images.files import RequestFiles
+from worker.images.interface import ImageDecoded
+from worker.images.process import ImageProcess
+
+
+class RequestImages:
+    """The images of requests: fetched from the media store, and decoded by the image process."""
+
+    def __init__(self, files: RequestFiles, process: ImageProcess) -> None:
+        self._files = files
+        self._process = process
+
+    async def of(self, request: ChatRequest) -> Sequence[ImageDecoded]:
+        """Return the images of ``request``, in order. Raises :class:`RequestRefused`, naming an image."""
+        return await self._process.decode(request, await self._files.of(request))

@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from shared.runtime.settings import Settings
 from shared.tracing import NO_TRACING, Tracing, TracingUnavailable, start_tracing
 from shared.tracing.attempt import Attempt, record_attempt
 from shared.tracing.setup import ENDPOINTS
+from tests.support.eventually import PATIENCE
 from tests.support.fleet import free_port
 from tests.support.recorded_spans import TRACE, RecordedSpans
 
@@ -36,10 +38,16 @@ def start(endpoint: str = "", *, makes_roots: bool = True) -> Tracing:
 
 
 @pytest.fixture
-def unreachable() -> Iterator[Tracing]:
+def unreachable(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracing]:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "0.1")
+    before = set(threading.enumerate())
     tracing = start(f"http://127.0.0.1:{free_port()}/v1/traces")
     yield tracing
     tracing.close()
+    # Exports that are tried again draw from the global random numbers, which must not happen during a Hypothesis test.
+    for thread in set(threading.enumerate()) - before:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 def test_opentelemetry_is_not_imported_while_tracing_is_off() -> None:

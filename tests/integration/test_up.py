@@ -98,7 +98,7 @@ def vinoqueue(runtime: Path, *arguments: str) -> subprocess.CompletedProcess[str
         [sys.executable, "-m", "cli.main", *arguments],
         capture_output=True,
         text=True,
-        env=environment | {"XDG_RUNTIME_DIR": str(runtime)},
+        env=environment | {"TMPDIR": str(runtime), "XDG_RUNTIME_DIR": str(runtime)},
         check=False,
     )
 

@@ -88,6 +88,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet(tmp_path_factory.mktemp("load")) as fleet_of_one:
         fleet_of_one.worker()
         fleet_of_one.api("--api-keys", "secret")
+        # A replica that has just started lists no model yet.
+        fleet_of_one.until(lambda: fleet_of_one.status("/ready") == 200, "the replica to know its worker")
         yield fleet_of_one
 
 

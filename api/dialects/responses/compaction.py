@@ -22,6 +22,9 @@ REQUEST = (
 )
 """The message that follows the conversation."""
 
+MAX_TOKENS = 2048
+"""Maximum length of a summary. Small models may not end by themselves."""
+
 
 class CompactRequest(Strict):
     """The body of ``POST /v1/responses/compact``. Its fields are those of a :class:`ResponsesRequest`."""
@@ -44,7 +47,7 @@ def draft_compaction(body: bytes) -> Draft[ResponsesRequest]:
     """
     body_fields = decode_object(body)
     check_names(CompactRequest, body_fields)
-    value = {**with_input(body_fields), "store": False}
+    value = {**with_input(body_fields), "store": False, "max_output_tokens": MAX_TOKENS}
     items = value.get("input")
     if isinstance(items, str):
         items = [_user(items)]

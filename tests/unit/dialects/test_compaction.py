@@ -41,7 +41,8 @@ def test_the_request_for_a_summary_follows_the_conversation() -> None:
     assert messages(input=[{"role": "user", "content": "We met.", "id": None}]) == (said, ASK)
     assert messages(previous_response_id="resp_1") == (Message(role="user", content="Earlier."), ASK)
     assert messages(input=[], previous_response_id="resp_1", instructions="Be brief.")[0].role == "system"
-    assert draft_compaction(b'{"model": "m", "input": "a", "prompt_cache_key": "k"}').store is False
+    draft = draft_compaction(b'{"model": "m", "input": "a", "prompt_cache_key": "k"}')
+    assert (draft.store, draft.body.max_output_tokens) == (False, 2048)
 
 
 def test_a_compaction_that_is_refused_names_its_field() -> None:

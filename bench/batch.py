@@ -118,7 +118,7 @@ def _first_tokens(running: Fleet, runs: int, pairs: int) -> list[dict[str, objec
     client, model = _client(running), resolve("default").name
     turns = itertools.count(1000)
     without: dict[int, list[float]] = {words: [] for words in WORDS}
-    beside: dict[int, list[float]] = {words: [] for words in WORDS}
+    during: dict[int, list[float]] = {words: [] for words in WORDS}
     shares: dict[int, list[float]] = {words: [] for words in WORDS}
     for turn in range(runs):
         for words in WORDS:
@@ -129,7 +129,7 @@ def _first_tokens(running: Fleet, runs: int, pairs: int) -> list[dict[str, objec
             before = _tokens(running)
             time.sleep(ALONE)
             between = _tokens(running)
-            beside[words].append(_median_first(running.port, model, next(turns), pairs, words))
+            during[words].append(_median_first(running.port, model, next(turns), pairs, words))
             shares[words].append(_per_second(between, _tokens(running)) / _per_second(before, between))
         client.cancel(batch_id)
         wait_until(lambda batch_id=batch_id: client.get(batch_id)["status"] == "cancelled", "the batch to be cancelled")  # type: ignore[misc]
@@ -137,8 +137,8 @@ def _first_tokens(running: Fleet, runs: int, pairs: int) -> list[dict[str, objec
         {
             "words of a prompt": words,
             "without a batch, ms": with_spread(without[words]),
-            "with a batch, ms": with_spread(beside[words]),
-            "ratio": ratios(beside[words], without[words]),
+            "with a batch, ms": with_spread(during[words]),
+            "ratio": ratios(during[words], without[words]),
             "tokens/s of the batch, to those without requests": with_spread(shares[words]),
         }
         for words in WORDS

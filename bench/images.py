@@ -38,7 +38,7 @@ LONG = 1000
 """Tokens of each of them."""
 
 ARRIVAL = 0.2
-"""Seconds between the end of one request with an image and the next, beside running streams."""
+"""Seconds between the end of one request with an image and the next, while streams run."""
 
 STORED = 20
 """Requests with images whose bytes in the store are counted."""
@@ -157,19 +157,19 @@ def _stored(fleet: Fleet, images: _Images) -> dict[str, object]:
 
 
 def _gaps(fleet: Fleet, images: _Images, runs: int) -> dict[str, object]:
-    without, beside = [], []
+    without, during = [], []
     answered = 0
     for turn in range(runs + 1):
         idle = run_loop(_texts(fleet.port, turn))
-        texts, count = run_loop(_texts_beside_images(fleet.port, turn, images))
+        texts, count = run_loop(_texts_during_images(fleet.port, turn, images))
         if turn:
             without.append(_p99(idle))
-            beside.append(_p99(texts))
+            during.append(_p99(texts))
             answered += count
     return {
         "without images, ms": with_spread(without),
-        "with images, ms": with_spread(beside),
-        "ratio": ratios(beside, without),
+        "with images, ms": with_spread(during),
+        "ratio": ratios(during, without),
         "images in each run": answered / runs,
     }
 
@@ -179,7 +179,7 @@ async def _texts(port: int, turn: int) -> list[Stream]:
     return await chats(port, _MODEL, contents, LONG, STREAMS, **_WHOLE)
 
 
-async def _texts_beside_images(port: int, turn: int, images: _Images) -> tuple[list[Stream], int]:
+async def _texts_during_images(port: int, turn: int, images: _Images) -> tuple[list[Stream], int]:
     """Return the streams of text, and the number of images that were answered meanwhile."""
     texts = asyncio.create_task(_texts(port, turn))
     answered = 0

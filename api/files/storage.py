@@ -53,7 +53,7 @@ class Storage(Protocol):
         """Start a new file."""
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading from its beginning to its end."""
+        """Open a file for reading from its start to its end."""
 
     def open_local(self, name: str) -> BinaryIO:
         """Open a file for reading in any order, with a file descriptor. It may be a copy on this machine."""

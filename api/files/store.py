@@ -98,7 +98,7 @@ class FileStore:
         return found if found is not None and found.owner == owner else None
 
     async def open(self, record: FileRecord) -> BinaryIO:
-        """Open the content of a file, to read it from its beginning. Raises :class:`FileNotFoundError`."""
+        """Open the content of a file, to read it from its start. Raises :class:`FileNotFoundError`."""
         storage = await self.storage()
         return await in_storage(lambda: storage.open(record.id))
 

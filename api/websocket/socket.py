@@ -56,7 +56,7 @@ class WebSocket:
         self._bounds = bounds
         self._frames = Connection(ConnectionType.SERVER)
         self._loop = asyncio.get_running_loop()
-        self._heard = self._loop.time()
+        self._last_received = self._loop.time()
         self._pinged = False
         self._partial = bytearray()
         self._partial_since: float | None = None
@@ -102,7 +102,7 @@ class WebSocket:
 
     def receive(self, data: bytes) -> None:
         """Process ``data``."""
-        self._heard = self._loop.time()
+        self._last_received = self._loop.time()
         self._pinged = False
         self._frames.receive_data(data)
         for count, event in enumerate(self._frames.events()):
@@ -125,7 +125,7 @@ class WebSocket:
 
     def tick(self, now: float) -> None:
         """Check the deadlines at the time ``now``, in seconds of the event loop's clock."""
-        silence = now - self._heard
+        silence = now - self._last_received
         if self._partial_since is not None and now - self._partial_since > self._bounds.message_timeout:
             self.close(CloseCode.POLICY, "a message was received too slowly")
         elif silence > PING_INTERVAL + self._bounds.client_timeout:
@@ -144,7 +144,7 @@ class WebSocket:
         if len(self._partial) > self._bounds.max_message:
             self.close(CloseCode.TOO_BIG, f"messages must not be larger than {self._bounds.max_message} bytes")
         elif not event.message_finished:
-            self._partial_since = self._partial_since or self._heard
+            self._partial_since = self._partial_since or self._last_received
         else:
             self._add(bytes(self._partial))
             self._partial.clear()

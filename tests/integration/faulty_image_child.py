@@ -5,7 +5,7 @@ import threading
 
 import msgspec
 
-from worker.images.interface import DecodeImage, ImageDecoded, ImageReply, ImagesReady
+from worker.images.interface import DecodedImage, DecodeImage, ImageDecoded, ImageReply, ImagesReady
 from worker.subprocess.channel import ChildChannel
 
 
@@ -14,7 +14,7 @@ def reply(message: DecodeImage) -> ImageReply:
         threading.Event().wait()
     if message.file == b"crash":
         os._exit(3)
-    return ImageDecoded(message.number, 1, 1, b"rgb")
+    return ImageDecoded(message.number, DecodedImage(1, 1, b"rgb"))
 
 
 channel: ChildChannel[DecodeImage, ImageReply] = ChildChannel.inherited(msgspec.msgpack.Decoder(DecodeImage))

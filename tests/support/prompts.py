@@ -6,7 +6,7 @@ from typing import cast
 
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest
-from worker.images.interface import ImageDecoded
+from worker.images.interface import DecodedImage
 from worker.prompt.interface import Prepared, PromptRefused, PromptReply
 from worker.prompt.prefetch import Prompts
 from worker.prompt.process import PromptProcess
@@ -37,6 +37,6 @@ def prompts_of(maker: Maker, **options: float) -> Prompts:
     return Prompts(cast(PromptProcess, maker), no_images, **options)
 
 
-async def no_images(request: ChatRequest) -> Sequence[ImageDecoded]:
+async def no_images(request: ChatRequest) -> Sequence[DecodedImage]:
     """Images of requests that have none."""
     return ()

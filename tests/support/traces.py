@@ -70,7 +70,7 @@ class Collector:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def trace(self, trace_id: str) -> list[ReceivedSpan]:
-        """The spans of a trace, by their beginning."""
+        """The spans of a trace, by their start times."""
         return sorted((span for span in self.spans if span.trace == trace_id), key=lambda span: span.began)
 
 
@@ -89,7 +89,7 @@ def collector() -> Iterator[Collector]:
 
 
 def tree(spans: list[ReceivedSpan]) -> str:
-    """Spans of a trace as a tree, with times in milliseconds since its beginning."""
+    """Spans of a trace as a tree, with times in milliseconds since its start."""
     zero = min((span.began for span in spans), default=0.0)
     names = {span.id: f"{span.name} of attempt {span.attributes.get('vinoqueue.attempt')}" for span in spans}
     known = names.keys()

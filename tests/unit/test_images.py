@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import worker.images.decoder
-from worker.images.decoder import DecodedImage, ImageDecoder, ImageError
+from worker.images.decoder import ImageDecoder, ImageError
+from worker.images.interface import DecodedImage
 
 RED, GREEN, BLUE, YELLOW = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0)
 FILE_PIXELS = 1 << 20

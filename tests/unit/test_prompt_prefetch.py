@@ -16,7 +16,7 @@ from shared.runtime.tasks import cancel_all
 from tests.support.jobs import job
 from tests.support.prompts import Maker, prompts_of
 from worker.consumer import JobConsumer, Serve
-from worker.images.interface import ImageDecoded
+from worker.images.interface import DecodedImage
 from worker.prompt.interface import Prepared, PromptRefused
 from worker.prompt.prefetch import MOST, Prompts
 from worker.prompt.process import PromptProcess
@@ -170,8 +170,8 @@ async def wanted(prompts: Prompts, maker: Maker, *jobs: Job) -> list[asyncio.Tas
     return tasks
 
 
-async def pixels_of(request: ChatRequest) -> list[ImageDecoded]:
-    return [ImageDecoded(number, 1, 1, image.digest.encode()) for number, image in enumerate(request.images)]
+async def pixels_of(request: ChatRequest) -> list[DecodedImage]:
+    return [DecodedImage(1, 1, image.digest.encode()) for image in request.images]
 
 
 async def test_a_prompt_gets_its_images_at_their_places() -> None:
@@ -182,7 +182,7 @@ async def test_a_prompt_gets_its_images_at_their_places() -> None:
 
 
 async def test_no_image_of_a_refused_prompt_is_decoded() -> None:
-    async def decode(request: ChatRequest) -> list[ImageDecoded]:
+    async def decode(request: ChatRequest) -> list[DecodedImage]:
         raise AssertionError
 
     maker = Maker()

@@ -31,7 +31,7 @@ def main() -> int:
             # An unexpected error in one image must not end the process.
             _log.exception("decoding an image failed")
             return ImageRefused(message.number, "could not be decoded.")
-        return ImageDecoded(message.number, image.width, image.height, image.pixels)
+        return ImageDecoded(message.number, image)
 
     channel.serve(reply)
     return 0

@@ -9,10 +9,10 @@ import math
 import warnings
 from collections import OrderedDict
 
-import msgspec
 import numpy
 from PIL import Image, UnidentifiedImageError
 
+from worker.images.interface import DecodedImage
 from worker.images.memory_limit import memory_limit
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
@@ -66,14 +66,6 @@ Image.MAX_IMAGE_PIXELS = None
 
 class ImageError(ValueError):
     """An image can't be decoded. The message completes a sentence that starts with "The image"."""
-
-
-class DecodedImage(msgspec.Struct, frozen=True, array_like=True):
-    """RGB pixels, row by row, three bytes each."""
-
-    width: int
-    height: int
-    pixels: bytes
 
 
 class ImageDecoder:

@@ -27,13 +27,19 @@ class DecodeImage(msgspec.Struct, frozen=True, array_like=True, tag=1):
     pixels: int
 
 
-class ImageDecoded(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """An image: RGB pixels, row by row, three bytes each."""
+class DecodedImage(msgspec.Struct, frozen=True, array_like=True):
+    """RGB pixels, row by row, three bytes each."""
 
-    number: int
     width: int
     height: int
     pixels: bytes
+
+
+class ImageDecoded(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The image."""
+
+    number: int
+    image: DecodedImage
 
 
 class ImageRefused(msgspec.Struct, frozen=True, array_like=True, tag=2):

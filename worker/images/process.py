@@ -7,7 +7,15 @@ import msgspec
 
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Image
-from worker.images.interface import DecodeImage, ImageDecoded, ImageOptions, ImageRefused, ImageReply, ImagesReady
+from worker.images.interface import (
+    DecodedImage,
+    DecodeImage,
+    ImageDecoded,
+    ImageOptions,
+    ImageRefused,
+    ImageReply,
+    ImagesReady,
+)
 from worker.subprocess.calls import SubprocessCrashed, SubprocessTimeout, SubprocessUnavailable, WorkerSubprocess
 
 MODULE = "worker.images.child"
@@ -41,7 +49,7 @@ class ImageProcess:
         """Process id of the image process, if one was started."""
         return self._child.pid
 
-    async def decode(self, request: ChatRequest, files: Mapping[str, bytes]) -> Sequence[ImageDecoded]:
+    async def decode(self, request: ChatRequest, files: Mapping[str, bytes]) -> Sequence[DecodedImage]:
         """Return the images of ``request`` in order. ``files`` holds their files by digest.
 
         Raises :class:`RequestRefused`, naming the image that can't be decoded.
@@ -55,7 +63,7 @@ class ImageProcess:
         """End the process. Pending images are refused."""
         await self._child.stop()
 
-    async def _decode(self, image: Image, file: bytes, pixels: int) -> ImageDecoded:
+    async def _decode(self, image: Image, file: bytes, pixels: int) -> DecodedImage:
         if not self._child.running:
             self._child.start()
         try:
@@ -67,8 +75,8 @@ class ImageProcess:
         except SubprocessUnavailable as error:
             raise refuse(ProblemKind.INTERNAL, f"The worker could not decode the image: {error}.") from error
         match reply:
-            case ImageDecoded():
-                return reply
+            case ImageDecoded(_, decoded):
+                return decoded
             case ImageRefused(_, reason):
                 raise _refusal(image, reason)
             case _:

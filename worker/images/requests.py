@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shared.protocol.request import ChatRequest
 from worker.images.files import RequestFiles
-from worker.images.interface import ImageDecoded
+from worker.images.interface import DecodedImage
 from worker.images.process import ImageProcess
 
 
@@ -15,6 +15,6 @@ class RequestImages:
         self._files = files
         self._process = process
 
-    async def of(self, request: ChatRequest) -> Sequence[ImageDecoded]:
+    async def of(self, request: ChatRequest) -> Sequence[DecodedImage]:
         """Return the images of ``request``, in order. Raises :class:`RequestRefused`, naming an image."""
         return await self._process.decode(request, await self._files.of(request))

@@ -12,7 +12,7 @@ import msgspec
 
 from shared.protocol.request import ChatRequest, Job
 from worker.engine.interface import PlacedImage
-from worker.images.interface import ImageDecoded
+from worker.images.interface import DecodedImage
 from worker.prompt.interface import Prepared, PromptReply
 from worker.prompt.process import PromptProcess
 
@@ -22,7 +22,7 @@ MOST = 8
 _MAX_SHARED = 4
 """Number of prompts kept for further jobs of the same request."""
 
-ImagesOf = Callable[[ChatRequest], Awaitable[Sequence[ImageDecoded]]]
+ImagesOf = Callable[[ChatRequest], Awaitable[Sequence[DecodedImage]]]
 
 _PATIENCE = 1.0
 """Seconds after which a job that was not claimed is assumed to run on another worker."""

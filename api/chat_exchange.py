@@ -16,6 +16,7 @@ from api.dialects.interface import Lookup
 from api.keys import ApiKey
 from api.outbox import PendingCompletion
 from api.response_stream import ResponseStream
+from shared.protocol.defaults import fill_in
 from shared.protocol.request import ChatRequest
 from shared.tracing import NO_SPAN, Span
 
@@ -74,7 +75,8 @@ class ChatExchange:
         self.id = uuid.uuid4().hex
         """The id of the response, without the dialect's prefix."""
         self.request = request
-        """The request. Once admitted, it has the model's own name instead of an alias, and the tier of its key."""
+        """The request. Once admitted, it has the model's own name instead of an alias, the model's default
+        sampling, and the tier of its key."""
         self.recorder = UsageRecorder(began, trace_id=span.trace_id if span.context is not None else "")
         self.span = span
         self.headers: Mapping[str, str] = {}
@@ -124,10 +126,11 @@ class ChatExchange:
     async def _admit(self) -> None:
         """Check the key's models, priority and limits, and reserve tokens and a concurrency place."""
         asked, own = self.request.model, await self._parts.models.own_name(self.request.model)
+        defaults = fill_in(self._parts.directory.fleet.sampling_defaults(own), self.request.defaults)
         try:
             self._ticket = await self._parts.admission.admit(
                 self._key,
-                msgspec.structs.replace(self.request, model=own),
+                msgspec.structs.replace(self.request, model=own, defaults=defaults),
                 self._headers,
                 alias=asked if asked != own else None,
             )

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from api.service_rate import ServiceRate
 from shared.protocol.registry import IMAGE, ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, survey
+from shared.protocol.request import Sampling
 from shared.redis import keys, outage
 from shared.redis.records import is_wrong_type, report_unreadable
 from shared.runtime.ticks import next_tick
@@ -63,6 +64,11 @@ class Fleet:
     def own_name(self, name: str) -> str:
         """Resolve an alias to the model's own name; return ``name`` itself if it is unknown."""
         return self.names.get(name, name)
+
+    def sampling_defaults(self, model: str) -> Sampling:
+        """Return the defaults that ``model`` has for sampling fields, as far as replicas know them."""
+        info = self.models.get(model)
+        return Sampling(temperature=info.temperature, top_p=info.top_p) if info is not None else Sampling()
 
     def reads_images(self) -> bool:
         """Return whether any served model reads images."""

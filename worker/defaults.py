@@ -1,10 +1,7 @@
-"""Defaults of sampling fields that the client left unset: the model's first, then the dialect's."""
+"""The sampling fields for which a model has its own defaults."""
 
 import json
-from collections.abc import Collection
 from pathlib import Path
-
-import msgspec
 
 from shared.protocol.request import Sampling
 
@@ -27,13 +24,3 @@ def stated_fields(path: Path) -> frozenset[str]:
         return frozenset()
     names = {"temperature" if name == "do_sample" else name for name, value in stated.items() if value is not None}
     return frozenset(Sampling.__struct_fields__).intersection(names)
-
-
-def fill_in(sampling: Sampling, defaults: Sampling, stated: Collection[str] = ()) -> Sampling:
-    """Return ``sampling`` with unset fields filled from ``defaults``, except those that the model has ``stated``."""
-    fields = {
-        field: value
-        for field in Sampling.__struct_fields__
-        if field not in stated and getattr(sampling, field) is None and (value := getattr(defaults, field)) is not None
-    }
-    return msgspec.structs.replace(sampling, **fields)

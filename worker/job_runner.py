@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from shared.protocol.defaults import fill_in
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Event, Finished, PromptLogprobs, Started, Tokenized, encode_event
 from shared.protocol.queue import Claim
@@ -16,7 +17,6 @@ from shared.redis.records import UNREADABLE, report_unreadable
 from worker.active_jobs import ActiveJob, ActiveJobs, Stop
 from worker.attempt_recorder import AttemptRecorder
 from worker.current_engine import CurrentEngine
-from worker.defaults import fill_in
 from worker.engine.interface import EngineInfo, Sequence
 from worker.poison import outline, whole
 from worker.preemption import Preemption

@@ -146,7 +146,9 @@ class _Worker:
             batch_pause=settings.batch_pause,
             prefetch=runner.prefetch,
         )
-        self.record = RegistryRecord(self.id, names, settings, engine, jobs, modalities=model.modalities)
+        self.record = RegistryRecord(
+            self.id, names, settings, engine, jobs, modalities=model.modalities, sampling=model.sampling
+        )
         self.heartbeat = Heartbeat(self.queue, self.id, jobs, self.record.current, lease=settings.lease)
         self.control_channel = ControlChannel(
             raw_connection(settings.redis_url), self.id, on_wake=self.consumer.wake, on_cancel=jobs.cancel

@@ -4,12 +4,15 @@ import os
 import time
 from collections import deque
 
+from shared.protocol.defaults import fill_in
 from shared.protocol.registry import TEXT, WorkerInfo
+from shared.protocol.request import Sampling
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.version import VERSION
 from worker.active_jobs import ActiveJobs
 from worker.current_engine import CurrentEngine
 
+_NO_DEFAULTS = Sampling()
 _RATE_WINDOW = 5.0
 """Seconds over which the token rate is averaged."""
 
@@ -26,10 +29,11 @@ class RegistryRecord:
         jobs: ActiveJobs,
         *,
         modalities: tuple[str, ...] = (TEXT,),
+        sampling: Sampling = _NO_DEFAULTS,
     ) -> None:
         """``worker`` is this worker's id. ``names`` are the model's names, first the one that names its queue.
 
-        ``modalities`` are what prompts may contain.
+        ``modalities`` are what prompts may contain. ``sampling`` are the model's defaults that are not in its folder.
         """
         self._worker = worker
         self._names = names
@@ -37,6 +41,7 @@ class RegistryRecord:
         self._engine = engine
         self._jobs = jobs
         self._modalities = modalities
+        self._sampling = sampling
         self._started = time.time()
         self._rate = _TokenRate()
         self.draining = False
@@ -44,6 +49,8 @@ class RegistryRecord:
     def current(self) -> WorkerInfo:
         """Return the current record."""
         engine, gauges = self._engine.info, self._engine.gauges
+        own = Sampling(temperature=engine.temperature, top_p=engine.top_p) if engine else _NO_DEFAULTS
+        sampling = fill_in(self._sampling, own)
         return WorkerInfo(
             id=self._worker,
             host=self._settings.node,
@@ -73,6 +80,8 @@ class RegistryRecord:
             aliases=self._names[1:],
             modalities=self._modalities,
             logits=engine.logits if engine else False,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
         )
 
 

@@ -244,7 +244,7 @@ CLAIMS = Description("vinoqueue_worker_requests", "counter", "Claimed jobs.", _W
 LOST_LOGITS = Description(
     "vinoqueue_worker_lost_logits",
     "counter",
-    "Requests that failed because their logits could not be told from those of others.",
+    "Requests that failed because their logits could not be matched to them.",
     _WORKER,
     "it rises at all",
 )

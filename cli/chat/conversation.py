@@ -24,7 +24,7 @@ class Conversation:
     """The messages so far, and the fields that are sent with each request."""
 
     def __init__(self, api: ApiClient, model: str, fields: Mapping[str, object], *, system: str = "") -> None:
-        """``fields`` are those of a chat completion beside the model and the messages."""
+        """``fields`` are those of a chat completion other than the model and the messages."""
         self._api = api
         self._model = model
         self._fields = fields

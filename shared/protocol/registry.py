@@ -58,7 +58,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: _Count = 0
     tokens: _Count = 0
     lost_rows: _Count = 0
-    """Requests that failed because their logits could not be told from those of others."""
+    """Requests that failed because their logits could not be matched to them."""
     preemptions: _Count = 0
     """How often a line of a batch was preempted."""
     tokens_per_second: _Amount = 0.0
@@ -73,6 +73,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What prompts may contain: :data:`TEXT`, and :data:`IMAGE` for a vision-language model."""
     logits: bool = False
     """Whether the worker serves fields that need the model's logits."""
+    temperature: _Amount | None = None
+    """The model's own default; None if it has none. So is ``top_p``."""
+    top_p: _Amount | None = None
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -98,6 +101,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: str = ""
     aliases: tuple[str, ...] = ()
     modalities: tuple[str, ...] = (TEXT,)
+    temperature: _Amount | None = None
+    top_p: _Amount | None = None
 
 
 _Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)
@@ -117,6 +122,8 @@ async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> No
             fingerprint=info.fingerprint,
             aliases=info.aliases,
             modalities=info.modalities,
+            temperature=info.temperature,
+            top_p=info.top_p,
         )
         served = [info.model, msgspec.json.encode(model)]
     await _announce(redis, [keys.worker(info.id), keys.WORKERS, keys.MODELS], info, lease, served)

@@ -71,6 +71,11 @@ def test_create_and_stream(client: openai.OpenAI) -> None:
     assert whole.usage.input_tokens == chat.usage.prompt_tokens
 
 
+def test_a_response_shows_the_models_default_sampling(client: openai.OpenAI) -> None:
+    response = client.responses.create(model=MODEL, input="Hi", max_output_tokens=16, store=False)
+    assert (response.temperature, response.top_p) == (0.2, 0.9)
+
+
 def test_parse(client: openai.OpenAI) -> None:
     parsed = client.responses.parse(input="Is Paris a capital?", text_format=City, **GREEDY)
     assert isinstance(parsed.output_parsed, City)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from shared.protocol.defaults import fill_in
 from shared.protocol.request import Sampling
 from tests.support.gguf_files import gguf_bytes
-from worker.defaults import fill_in, stated_fields
+from worker.defaults import stated_fields
 from worker.model import local
 from worker.model.local import resolve
 

@@ -98,8 +98,8 @@ PromptOutput = Output[PromptLogprobs]
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
-    ``stated`` names the sampling fields for which the model has its own defaults. ``logits`` is whether the engine has
-    access to the model's logits.
+    ``stated`` names the sampling fields for which the model has its own defaults; ``temperature`` and ``top_p`` are two
+    of these defaults. ``logits`` is whether the engine has access to the model's logits.
     """
 
     context_length: int
@@ -109,6 +109,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     load_seconds: float
     stated: tuple[str, ...] = ()
+    temperature: float | None = None
+    top_p: float | None = None
     logits: bool = False
 
 
@@ -117,7 +119,7 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
 
     ``computing`` is the total time inside the pipeline's steps, ``between`` the total time between consecutive steps
     while there was work: the host overhead. Both are in seconds. ``lost_rows`` counts sequences that ended because
-    their logits could not be told from those of others, ``preemptions`` how often one was preempted.
+    their logits could not be matched to them, ``preemptions`` how often one was preempted.
     """
 
     requests: int

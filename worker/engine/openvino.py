@@ -117,6 +117,7 @@ class OpenVINOEngine:
             threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
         # A cache of size 0 grows as needed, so it holds whatever the batch requires.
         self._cache_tokens = loaded.cache_tokens if options.cache_size else options.context_length * options.max_batch
+        stated = stated_fields(path)
         self.engine_info = EngineInfo(
             context_length=options.context_length,
             cache_tokens=self._cache_tokens,
@@ -124,7 +125,9 @@ class OpenVINOEngine:
             fingerprint=fingerprint,
             device=options.device,
             load_seconds=time.monotonic() - started,
-            stated=tuple(sorted(stated_fields(path))),
+            stated=tuple(sorted(stated)),
+            temperature=(defaults.temperature if defaults.do_sample else 0.0) if "temperature" in stated else None,
+            top_p=defaults.top_p if "top_p" in stated else None,
             logits=self._logits_width > 0,
         )
 

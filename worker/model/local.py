@@ -78,7 +78,7 @@ def resolve(text: str, *, max_context: int = 0, to_serve: bool = True) -> LocalM
     own = _folder_context(location) if kind == "openvino" else _gguf_context(location)
     if own is None and not max_context:
         raise ModelError(
-            f"The context length of {location} is unknown: no configuration beside the model states it. "
+            f"The context length of {location} is unknown: no configuration next to the model states it. "
             "Set it with --max-context."
         )
     context_length = min(length for length in (own, max_context) if length)

@@ -8,6 +8,7 @@ import msgspec
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.responses.output import Kind, OutputItem, logprob_objects
+from shared.protocol.defaults import fill_in
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import FinishReason, PromptLogprobs
 from shared.protocol.request import ChatRequest
@@ -51,6 +52,10 @@ class ResponsesEncoder:
         tier = "default" if request.tier in (None, "auto", "batch") else request.tier
         self._head = {"id": f"resp_{answer_id}", "object": "response", "created_at": created, "model": request.model}
         self._echoed = echoed | {"background": request.background, "store": request.store, "service_tier": tier}
+        sampling = fill_in(request.sampling, request.defaults)
+        for name, used in (("temperature", sampling.temperature), ("top_p", sampling.top_p)):
+            if echoed.get(name) is None:
+                self._echoed[name] = 1.0 if used is None else used
         self._reasoning: Kind = "summary" if echoed.get("reasoning", {}).get("summary") else "reasoning"
         self._sequence = 0
         self._items: list[dict[str, Any]] = []

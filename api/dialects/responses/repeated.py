@@ -9,7 +9,10 @@ PLAIN_TEXT = {"type": "text"}
 
 
 def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with their defaults. ``sent`` is the body of ``request``."""
+    """Return the fields with their defaults, except those that models have: ``temperature`` and ``top_p``.
+
+    ``sent`` is the body of ``request``.
+    """
     text = request.text
     summary = request.reasoning.summary if request.reasoning else None
     summary = summary or (request.reasoning.generate_summary if request.reasoning else None)
@@ -33,12 +36,12 @@ def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[
         },
         "safety_identifier": request.safety_identifier,
         "service_tier": _tier(request),
-        "temperature": 1.0 if request.temperature is None else request.temperature,
+        "temperature": request.temperature,
         "text": {"format": form, "verbosity": (text.verbosity if text else None) or "medium"},
         "tool_choice": sent.get("tool_choice") or "auto",
         "tools": [_tool(tool) for tool in sent.get("tools") or () if tool["type"] == "function"],
         "top_logprobs": request.top_logprobs or 0,
-        "top_p": 1.0 if request.top_p is None else request.top_p,
+        "top_p": request.top_p,
         "truncation": request.truncation or "disabled",
         "user": request.user,
     }

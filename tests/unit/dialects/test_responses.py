@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from openai.types.responses import Response, ResponseFunctionToolCall, ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -37,6 +38,8 @@ USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_t
 ID = "0123456789abcdef0123456789abcdef"
 SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 FORMAT = {"type": "json_schema", "name": "s", "schema": SCHEMA, "strict": True}
+MODELS_OWN = Sampling(temperature=0.2, top_p=0.9)
+
 _event = TypeAdapter[ResponseStreamEvent](ResponseStreamEvent)
 
 
@@ -448,3 +451,21 @@ def test_a_response_repeats_its_request() -> None:
     assert document["tools"] == [TOOL | {"strict": False}]
     assert document["text"] == {"format": FORMAT | {"description": None}, "verbosity": "medium"}
     assert (document["object"], document["error"], document["incomplete_details"]) == ("response", None, None)
+
+
+@pytest.mark.parametrize(
+    ("sent", "defaults", "shown"),
+    [
+        ({}, Sampling(), (1.0, 1.0)),
+        ({}, MODELS_OWN, (0.2, 0.9)),
+        ({"temperature": 0.7}, MODELS_OWN, (0.7, 0.9)),
+        ({"top_p": 0}, MODELS_OWN, (0.0, 0.0)),
+    ],
+)
+def test_a_response_shows_the_sampling_that_was_used(
+    sent: dict[str, float], defaults: Sampling, shown: tuple[float, float]
+) -> None:
+    request = msgspec.structs.replace(parse(**sent), defaults=defaults)
+    encoding = Responses().render(request, answer_id=ID, created=7, fingerprint="")
+    document = json.loads(encoding.completion([Choice(index=0, text="Hi!", reason="stop")], USAGE))
+    assert (document["temperature"], document["top_p"]) == shown

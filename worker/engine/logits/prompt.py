@@ -1,7 +1,7 @@
 """Log probabilities of a sequence's prompt, from the rows of logits of its prefill.
 
 The pipeline computes a row for every token of a prompt only if its output is to repeat the prompt (``echo``). That part
-of the output is ignored: beside other sequences, its log probabilities are those of other rows. There are no rows for
+of the output is ignored: next to other sequences, its log probabilities are those of other rows. There are no rows for
 tokens in the prefix cache, so the first token is salted, and the prompt differs from all that are cached. The other
 tokens can't be salted: with ``echo``, the pipeline looks up their logits.
 """

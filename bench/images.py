@@ -1,8 +1,8 @@
 """images: requests with images against GenAI's own pipeline, their bytes in the store, and gaps of other streams.
 
-On the tiny vision-language model of the tests, whose steps take milliseconds: overhead looks larger than on larger
-models. Both sides start with image files. The store's bytes for an image are those of a request with it less those of
-the same request without.
+By default on the tiny vision-language model of the tests, whose steps take milliseconds: overhead looks larger than on
+larger models. ``tests/models/make_large_vlm.py`` makes one of realistic size. Both sides start with image files. The
+store's bytes for an image are those of a request with it less those of the same request without.
 """
 
 import asyncio
@@ -44,26 +44,27 @@ STORED = 20
 """Requests with images whose bytes in the store are counted."""
 
 _QUESTION = "Count to 20."
-_MODEL = "shapes"
+_TINY = f"shapes={SHAPES_MODEL}"
 _WHOLE = {"ignore_eos": True, "skip_special_tokens": False}
 """Fields of a request for an answer of exactly as many tokens as it may have, each with a text."""
 
 
-def run(folder: Path, *, runs: int = 7, sizes: Sequence[int] = SIZES) -> dict[str, Any]:
-    """Measure, print the tables, and return the result."""
+def run(folder: Path, *, runs: int = 7, sizes: Sequence[int] = SIZES, model: str = _TINY) -> dict[str, Any]:
+    """Measure, print the tables, and return the result. ``model`` is a vision-language model, as for a worker."""
     images = _Images(folder)
     slots = max(*sizes, STREAMS + 1)
     settings = EngineSettings(max_batch=slots)
-    model = resolve(f"{_MODEL}={SHAPES_MODEL}")
-    options = EngineOptions.from_settings(settings, path=str(model.path), context_length=model.context_length)
+    found = resolve(model)
+    options = EngineOptions.from_settings(settings, path=str(found.path), context_length=found.context_length)
     fleet = Fleet(folder, local=True)
     engine = EngineAlone(options)
     try:
-        fleet.worker("--model", f"{_MODEL}={SHAPES_MODEL}", "--max-batch", str(slots))
+        fleet.worker("--model", model, "--max-batch", str(slots))
         fleet.api()
-        rows = [_compare(fleet, engine, images, size, runs) for size in sizes]
-        stored = _stored(fleet, images)
-        gaps = _gaps(fleet, images, runs)
+        service = _Service(fleet, found.name)
+        rows = [_compare(service, engine, images, size, runs) for size in sizes]
+        stored = _stored(service, images)
+        gaps = _gaps(service, images, runs)
     finally:
         engine.stop()
         fleet.stop()
@@ -99,18 +100,39 @@ def _asking(file: Path) -> Content:
     ]
 
 
-def _compare(fleet: Fleet, engine: EngineAlone, images: _Images, size: int, runs: int) -> dict[str, object]:
+class _Service:
+    """The service, as its clients see it."""
+
+    def __init__(self, fleet: Fleet, model: str) -> None:
+        self._fleet = fleet
+        self._model = model
+
+    async def ask(self, content: Content, tokens: int) -> Stream:
+        """Stream one answer."""
+        return await chat(self._fleet.port, self._model, content, tokens, **_WHOLE)
+
+    async def ask_all(self, contents: Sequence[Content], tokens: int, concurrency: int) -> list[Stream]:
+        """Stream an answer to each of ``contents``, at most ``concurrency`` at a time."""
+        return await chats(self._fleet.port, self._model, contents, tokens, concurrency, **_WHOLE)
+
+    def stored_bytes(self) -> int:
+        """Return how many bytes the store has received and sent."""
+        with self._fleet.redis() as store:
+            return int(store_counts(store)["bytes"])
+
+
+def _compare(service: _Service, engine: EngineAlone, images: _Images, size: int, runs: int) -> dict[str, object]:
     rates, own_rates, firsts, own_firsts = [], [], [], []
     for turn in range(runs + 1):
         files = images.make(size)
         if turn % 2:
-            service, own = _service(fleet, files), _alone(engine, files)
+            served, own = _served(service, files), _alone(engine, files)
         else:
-            own, service = _alone(engine, files), _service(fleet, files)
+            own, served = _alone(engine, files), _served(service, files)
         if turn:
-            rates.append(service.rate)
+            rates.append(served.rate)
             own_rates.append(own.rate)
-            firsts.append(service.first)
+            firsts.append(served.first)
             own_firsts.append(own.first)
     return {
         "requests": size,
@@ -129,9 +151,8 @@ class _Measured(NamedTuple):
     first: float
 
 
-def _service(fleet: Fleet, files: Sequence[Path]) -> _Measured:
-    contents = list(map(_asking, files))
-    streams = run_loop(chats(fleet.port, _MODEL, contents, TOKENS, len(files), **_WHOLE))
+def _served(service: _Service, files: Sequence[Path]) -> _Measured:
+    streams = run_loop(service.ask_all(list(map(_asking, files)), TOKENS, len(files)))
     assert all(stream.tokens == TOKENS for stream in streams)
     seconds = max(stream.ended for stream in streams) - min(stream.began for stream in streams)
     return _Measured(len(files) * TOKENS / seconds, statistics.median(one.first - one.began for one in streams) * 1e3)
@@ -143,25 +164,24 @@ def _alone(engine: EngineAlone, files: Sequence[Path]) -> _Measured:
     return _Measured(done["tokens"] / done["seconds"], statistics.median(done["firsts"]) * 1e3)
 
 
-def _stored(fleet: Fleet, images: _Images) -> dict[str, object]:
+def _stored(service: _Service, images: _Images) -> dict[str, object]:
     files = images.make(STORED)
     size = sum(file.stat().st_size for file in files) / STORED
-    with fleet.redis() as store:
-        counted = []
-        for contents in ([_QUESTION] * STORED, list(map(_asking, files))):
-            before = store_counts(store)["bytes"]
-            run_loop(chats(fleet.port, _MODEL, contents, TOKENS, 1, **_WHOLE))
-            counted.append(store_counts(store)["bytes"] - before)
+    counted = []
+    for contents in ([_QUESTION] * STORED, list(map(_asking, files))):
+        before = service.stored_bytes()
+        run_loop(service.ask_all(contents, TOKENS, 1))
+        counted.append(service.stored_bytes() - before)
     through = (counted[1] - counted[0]) / STORED
     return {"bytes of a file": size, "bytes through the store": through, "ratio": through / size}
 
 
-def _gaps(fleet: Fleet, images: _Images, runs: int) -> dict[str, object]:
+def _gaps(service: _Service, images: _Images, runs: int) -> dict[str, object]:
     without, during = [], []
     answered = 0
     for turn in range(runs + 1):
-        idle = run_loop(_texts(fleet.port, turn))
-        texts, count = run_loop(_texts_during_images(fleet.port, turn, images))
+        idle = run_loop(_texts(service, turn))
+        texts, count = run_loop(_texts_during_images(service, turn, images))
         if turn:
             without.append(_p99(idle))
             during.append(_p99(texts))
@@ -174,18 +194,18 @@ def _gaps(fleet: Fleet, images: _Images, runs: int) -> dict[str, object]:
     }
 
 
-async def _texts(port: int, turn: int) -> list[Stream]:
+async def _texts(service: _Service, turn: int) -> list[Stream]:
     contents = [f"Count to {turn * STREAMS + at}." for at in range(STREAMS)]
-    return await chats(port, _MODEL, contents, LONG, STREAMS, **_WHOLE)
+    return await service.ask_all(contents, LONG, STREAMS)
 
 
-async def _texts_during_images(port: int, turn: int, images: _Images) -> tuple[list[Stream], int]:
+async def _texts_during_images(service: _Service, turn: int, images: _Images) -> tuple[list[Stream], int]:
     """Return the streams of text, and the number of images that were answered meanwhile."""
-    texts = asyncio.create_task(_texts(port, turn))
+    texts = asyncio.create_task(_texts(service, turn))
     answered = 0
     while not texts.done():
         (file,) = images.make(1)
-        await chat(port, _MODEL, _asking(file), 1, **_WHOLE)
+        await service.ask(_asking(file), 1)
         answered += not texts.done()
         await asyncio.sleep(ARRIVAL)
     return await texts, answered

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,13 @@ from shared.protocol.request import LOCAL, ChatRequest, Image
 
 Source = Literal["data", "local", "download"]
 """Where an image comes from: a data URL, a local file or a download."""
+
+
+class _File(NamedTuple):
+    """A file that was read, and its digest."""
+
+    digest: str
+    content: bytes
 
 
 class MediaLoader:
@@ -53,28 +60,27 @@ class MediaLoader:
             file = read[image.url]
             if isinstance(file, MediaError):
                 raise _refusal(image, str(file))
-            if image.url not in digests:
-                digests[image.url] = await asyncio.to_thread(digest_of, file)
-            files[digests[image.url]] = file
+            digests[image.url] = file.digest
+            files[file.digest] = file.content
         return _with_digests(request, digests), files
 
-    async def _read(self, url: str) -> bytes | MediaError:
+    async def _read(self, url: str) -> _File | MediaError:
         """Return the file, or the reason why it can't be read: one failure must not interrupt the others."""
         source = _source(url)
         began = time.monotonic()
         try:
             match source:
                 case "data":
-                    file = await asyncio.to_thread(decode_data_url, url, self._max_image_bytes)
+                    file = await asyncio.to_thread(lambda: _digested(decode_data_url(url, self._max_image_bytes)))
                 case "local":
-                    file = await asyncio.to_thread(self._read_local, url[len(LOCAL) :])
+                    file = await asyncio.to_thread(lambda: _digested(self._read_local(url[len(LOCAL) :])))
                 case "download":
-                    file = await self._downloads.download(url)
+                    file = await asyncio.to_thread(_digested, await self._downloads.download(url))
         except MediaError as error:
             self.failures[source] += 1
             return error
         self.times.observe(source, time.monotonic() - began)
-        self.bytes[source] += len(file)
+        self.bytes[source] += len(file.content)
         return file
 
     def _read_local(self, name: str) -> bytes:
@@ -90,6 +96,10 @@ class MediaLoader:
             return path.read_bytes()
         except (OSError, ValueError, RuntimeError):
             raise missing from None
+
+
+def _digested(content: bytes) -> _File:
+    return _File(digest_of(content), content)
 
 
 def _source(url: str) -> Source:

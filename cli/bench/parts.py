@@ -59,7 +59,8 @@ def bench(ctx: click.Context) -> None:
     """Run the benchmarks PARTS, or measure a server with 'load'.
 
     Without PARTS, most benchmarks run, which takes half an hour. They print tables and write bench/results/*.json.
-    After PARTS, --runs N sets the number of alternating turns, and --sizes N,N,... the numbers of requests at a time.
+    After PARTS, --runs N sets the number of alternating turns, --sizes N,N,... the numbers of requests at a time, and
+    --model MODEL the model of 'images'.
     """
     if ctx.invoked_subcommand is None:
         _run((), {})
@@ -81,6 +82,7 @@ def _numbers(context: click.Context, parameter: click.Parameter, value: str | No
 @click.argument("parts", nargs=-1, type=click.Choice(tuple(PARTS)), metavar="[PARTS]...")
 @click.option("--runs", type=click.IntRange(1))
 @click.option("--sizes", callback=_numbers)
+@click.option("--model")
 def _parts(parts: tuple[str, ...], **options: object) -> None:
     _run(parts, {name: value for name, value in options.items() if value is not None})
 

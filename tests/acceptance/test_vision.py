@@ -178,15 +178,33 @@ def test_cancelled_sequences_leave_nothing_behind(driver: Driver) -> None:
     assert driver.engine.gauges().requests == 0
 
 
-def test_only_one_prompt_with_images_starts_in_a_step(driver: Driver) -> None:
+def test_only_one_prompt_with_images_starts_in_a_step_while_a_text_runs(driver: Driver) -> None:
+    text, *others = (
+        driver.sequence(*shown, max_tokens=1000) for shown in [(), *((image(5, seed),) for seed in range(4))]
+    )
+    driver.engine.add(text)
+    driver.engine.step()
+    for other in others:
+        driver.engine.add(other)
+    counts = [1]
+    while counts[-1] < 5:
+        driver.engine.step()
+        counts.append(driver.engine.gauges().requests)
+    assert all(later - earlier <= 1 for earlier, later in pairwise(counts))
+    for sequence in (text, *others):
+        driver.engine.cancel(sequence.number)
+    while driver.engine.busy():
+        driver.engine.step()
+
+
+def test_prompts_with_images_that_arrive_together_start_without_pauses(driver: Driver) -> None:
     for seed in range(4):
         driver.engine.add(driver.sequence(image(5, seed)))
     counts = []
     while driver.engine.busy():
         driver.engine.step()
         counts.append(driver.engine.gauges().requests)
-    assert counts[0] == 1
-    assert all(later - earlier <= 1 for earlier, later in pairwise(counts))
+    assert all(count >= min(number, 4) for number, count in enumerate(counts[:4], 1))
 
 
 def test_a_step_that_fails_is_survived_by_prompts_with_images(driver: Driver) -> None:

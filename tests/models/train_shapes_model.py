@@ -18,10 +18,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import nncf
 import numpy
@@ -455,8 +456,8 @@ def _steps(weights: list[torch.nn.Parameter], steps: int) -> Iterator[Callable[[
         yield minimize
 
 
-def export(source: Path, folder: Path) -> None:
-    """Write the model in ``source`` as OpenVINO IR with int8 weights."""
+def export(source: Path, folder: Path, preprocessing: Mapping[str, Any]) -> None:
+    """Write the model in ``source`` as OpenVINO IR with int8 weights. ``preprocessing`` is that of its images."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(source)
     tokenizer.chat_template = TEMPLATE
     core = openvino.Core()
@@ -473,7 +474,7 @@ def export(source: Path, folder: Path) -> None:
             openvino.save_model(part, folder / f"openvino_{name}.xml")
         for name in KEPT:
             shutil.copyfile(result / name, folder / name)
-    (folder / "preprocessor_config.json").write_text(json.dumps(PREPROCESSING, indent=2) + "\n")
+    (folder / "preprocessor_config.json").write_text(json.dumps(preprocessing, indent=2) + "\n")
 
 
 KEPT = ("config.json", "generation_config.json", "tokenizer_config.json", "chat_template.jinja")
@@ -499,7 +500,7 @@ def main(folder: Path) -> None:
         training.answers(Path(checkpoint))
         training.model.save_pretrained(checkpoint)
         tokenizer.save_pretrained(checkpoint)
-        export(Path(checkpoint), folder)
+        export(Path(checkpoint), folder, PREPROCESSING)
 
 
 if __name__ == "__main__":

@@ -50,15 +50,15 @@ def test_percentiles_are_interpolated() -> None:
 def test_options_go_to_the_parts_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
 
-    def part(folder: Path, *, runs: int = 1, sizes: tuple[int, ...] = ()) -> dict[str, object]:
-        seen.extend((folder.is_dir(), runs, sizes))
+    def part(folder: Path, *, runs: int = 1, sizes: tuple[int, ...] = (), model: str = "") -> dict[str, object]:
+        seen.extend((folder.is_dir(), runs, sizes, model))
         return {}
 
     monkeypatch.setitem(PARTS, "images", part)
-    assert CliRunner().invoke(bench, ["images", "--runs", "3", "--sizes", "1,8"]).exit_code == 0
-    assert seen == [True, 3, (1, 8)]
+    assert CliRunner().invoke(bench, ["images", "--runs", "3", "--sizes", "1,8", "--model", "./vlm"]).exit_code == 0
+    assert seen == [True, 3, (1, 8), "./vlm"]
     result = CliRunner().invoke(bench, ["images", "streams", "--runs", "3"])
-    assert (result.exit_code, len(seen)) == (2, 3)
+    assert (result.exit_code, len(seen)) == (2, 4)
     assert "'streams' has no option --runs" in result.output
 
 

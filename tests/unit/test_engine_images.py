@@ -8,7 +8,9 @@ from openvino_genai.py_openvino_genai import GenerationHandle
 from shared.protocol.request import Sampling
 from worker.engine.generation import Generation
 from worker.engine.images import ImageArrivals, PromptCounts
-from worker.engine.interface import Ending, Output, Sequence
+from worker.engine.interface import Ending, Output, PlacedImage, Sequence
+from worker.engine.logits.readers import Readers
+from worker.engine.running import Running
 from worker.engine.text import Vocabulary
 
 
@@ -25,52 +27,119 @@ def clock() -> Clock:
     return Clock()
 
 
+SECONDS = 0.5
+"""What it takes to start a sequence."""
+
+
+def generation(number: int, *, image: bool = True, tokens: int = 0) -> Generation:
+    images = (PlacedImage(0, 1, 1, b"rgb"),) if image else ()
+    sequence = Sequence(number=number, prompt=(1,), images=images, sampling=Sampling(), generated=(0,) * tokens)
+    return Generation(sequence, Vocabulary([b"a"]), end_tokens=(), limit=8)
+
+
+class Engine:
+    """Sequences that start, at the cost of time, and those that run."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.started: list[int] = []
+        self.running: dict[int, Running] = {}
+        self.arrivals = ImageArrivals(self.running, clock=clock)
+        self.seconds = SECONDS
+
+    def run(self, one: Generation) -> None:
+        """Let a sequence run."""
+        self.running[one.sequence.number] = Running(one, cast(GenerationHandle, None), 0, Readers((1,)))
+
+    def add(self, *numbers: int) -> None:
+        """Let sequences with images arrive."""
+        for number in numbers:
+            self.arrivals.add(generation(number))
+
+    def step(self) -> None:
+        """Start what may start before a step."""
+
+        def start(one: Generation) -> None:
+            self.started.append(one.sequence.number)
+            self.clock.now += self.seconds
+            self.run(one)
+
+        self.arrivals.start(start)
+
+
 @pytest.fixture
-def arrivals(clock: Clock) -> ImageArrivals:
-    queue = ImageArrivals(clock=clock)
-    for number in (1, 2, 3):
-        sequence = Sequence(number=number, prompt=(1,), sampling=Sampling())
-        queue.add(Generation(sequence, Vocabulary([b"a"]), end_tokens=(), limit=8))
-    return queue
+def engine(clock: Clock) -> Engine:
+    return Engine(clock)
 
 
-def test_running_sequences_get_as_much_time_as_the_last_image_took(arrivals: ImageArrivals, clock: Clock) -> None:
-    started: list[int] = []
-
-    def start(generation: Generation) -> None:
-        started.append(generation.sequence.number)
-        clock.now += 0.5
-
-    arrivals.start_one(start, hurry=False)
-    assert started == [1]
-    clock.now += 0.4
-    arrivals.start_one(start, hurry=False)
-    assert started == [1]
+@pytest.mark.parametrize("image", [True, False])
+def test_running_sequences_get_as_much_time_as_the_last_image_took(engine: Engine, clock: Clock, image: bool) -> None:
+    engine.run(generation(0, image=image, tokens=2))
+    engine.add(1, 2, 3)
+    engine.step()
+    assert engine.started == [1]
+    clock.now += SECONDS - 0.1
+    engine.step()
+    assert engine.started == [1]
     clock.now += 0.2
-    arrivals.start_one(start, hurry=False)
-    assert started == [1, 2]
+    engine.step()
+    assert engine.started == [1, 2]
+    del engine.running[0]
+    engine.step()
+    assert engine.started == [1, 2, 3], "nothing that ran before is left"
 
 
-def test_an_idle_engine_starts_the_next_one_at_once(arrivals: ImageArrivals, clock: Clock) -> None:
-    started: list[int] = []
+def test_a_new_text_is_protected_before_its_first_token(engine: Engine) -> None:
+    engine.add(1, 2)
+    engine.run(generation(3, image=False))
+    for _ in range(2):
+        engine.step()
+    assert engine.started == [1]
 
-    def start(generation: Generation) -> None:
-        started.append(generation.sequence.number)
-        clock.now += 0.5
 
+def test_sequences_that_arrive_together_do_not_wait_for_each_others_answers(engine: Engine) -> None:
+    engine.add(1)
+    engine.step()
+    engine.running[1].generation.tokens.append(0)
+    engine.add(2, 3)  # during the step of the first token
+    engine.running[1].generation.tokens.append(0)
+    engine.step()
+    engine.step()
+    assert engine.started == [1, 2, 3]
+    engine.clock.now += SECONDS
+    engine.add(4, 5)
+    engine.step()
+    engine.step()
+    assert engine.started == [1, 2, 3, 4], "1 had begun when they arrived"
+
+
+def test_quick_ones_that_arrive_together_share_a_step(engine: Engine) -> None:
+    engine.seconds = 0.02
+    engine.add(1, 2, 3, 4, 5)
+    engine.step()
+    assert engine.started == [1, 2, 3]
+    engine.running[1].generation.tokens += [0, 0]
+    engine.add(6)
+    engine.step()
+    assert engine.started == [1, 2, 3, 4, 5], "6 delays 1, and is not started in the same step as others"
+
+
+def test_an_idle_engine_starts_the_next_one_at_once(engine: Engine) -> None:
+    engine.add(1, 2, 3)
     for _ in range(4):
-        arrivals.start_one(start, hurry=True)
-    assert started == [1, 2, 3]
-    assert not arrivals.waiting
+        engine.step()
+        engine.running.clear()
+    assert engine.started == [1, 2, 3]
+    assert not engine.arrivals.waiting
 
 
-def test_a_cancelled_sequence_never_starts(arrivals: ImageArrivals) -> None:
-    started: list[int] = []
-    arrivals.cancel(1)
-    arrivals.cancel(2)
-    arrivals.start_one(lambda generation: started.append(generation.sequence.number), hurry=True)
-    assert started == [3]
-    assert not arrivals.waiting
+def test_a_cancelled_sequence_never_starts(engine: Engine) -> None:
+    engine.add(1, 2, 3)
+    engine.arrivals.cancel(1)
+    engine.arrivals.cancel(2)
+    engine.step()
+    assert engine.started == [3]
+    assert not engine.arrivals.waiting
 
 
 class Handle:

@@ -194,12 +194,22 @@ async def test_no_image_of_a_refused_prompt_is_decoded() -> None:
     assert refused.value.problem is problem
 
 
-async def test_a_prompt_with_images_is_not_begun_before_its_claim() -> None:
+async def test_images_are_left_to_the_claim_and_their_prompt_is_not() -> None:
+    decoded: list[str] = []
+
+    async def decode(request: ChatRequest) -> list[DecodedImage]:
+        decoded.extend(image.digest for image in request.images)
+        return await pixels_of(request)
+
     maker = Maker()
-    prompts = prompts_of(maker)
+    prompts = Prompts(cast(PromptProcess, maker), decode)
     prompts.begin(with_images("a", "x"))
-    await asyncio.sleep(0)
-    assert maker.asked == []
+    maker.answers[0].set_result(Prepared(1, (3,), places=((0, 1),)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (len(maker.asked), decoded) == (1, [])
+    prepared = await prompts.of(with_images("a", "x"))
+    assert ([image.pixels for image in prepared.images], len(maker.asked), decoded) == ([b"x"], 1, ["x"])
 
 
 async def test_jobs_of_one_request_share_its_images() -> None:

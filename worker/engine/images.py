@@ -2,24 +2,35 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from worker.engine.generation import Generation
 from worker.engine.interface import Ending, StepOutput
+from worker.engine.running import Running
+
+_SHORT = 0.05
+"""Seconds during which sequences that have arrived together start before the next step. Small models encode several
+images in that time, and a step for each would take as long again."""
 
 
 class ImageArrivals:
-    """New sequences with images, which start one at a time between steps.
+    """New sequences with images, which start between steps.
 
-    Encoding an image stops the pipeline. After each, the running sequences get as much time for steps as it took.
+    Encoding an image stops the pipeline. Sequences that were running when a new one arrived are protected from it:
+    only one such sequence starts between two steps, and after it the running ones get as much time for steps as it
+    took. Those that have arrived together do not wait for each other's answers: the next one starts after each step, or
+    before it while they take little time.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, running: Mapping[int, Running], *, clock: Callable[[], float] = time.perf_counter) -> None:
+        """``running`` is the engine's table of sequences."""
+        self._running = running
         self._clock = clock
-        self._waiting: deque[Generation] = deque()
+        self._waiting: deque[tuple[Generation, frozenset[int]]] = deque()
+        """With the numbers of the sequences with images whose output had begun before."""
         self._next_at = 0.0
 
     @property
@@ -29,19 +40,32 @@ class ImageArrivals:
 
     def add(self, generation: Generation) -> None:
         """Queue a sequence."""
-        self._waiting.append(generation)
+        # What has come during the last step was sent before the first tokens of that step.
+        begun = frozenset(number for number, running in self._running.items() if len(running.generation.tokens) > 1)
+        self._waiting.append((generation, begun))
 
     def cancel(self, number: int) -> None:
         """Remove a sequence."""
-        self._waiting = deque(one for one in self._waiting if one.sequence.number != number)
+        self._waiting = deque(one for one in self._waiting if one[0].sequence.number != number)
 
-    def start_one(self, start: Callable[[Generation], object], *, hurry: bool) -> None:
-        """Call ``start`` with the first sequence, if it is time for one. ``hurry``: no other sequence is running."""
-        began = self._clock()
-        if self._waiting and (hurry or began >= self._next_at):
-            start(self._waiting.popleft())
+    def start(self, start: Callable[[Generation], object]) -> None:
+        """Before a step: call ``start`` with each sequence for which it is time."""
+        began = now = self._clock()
+        while self._waiting and now - began < _SHORT:
+            generation, begun = self._waiting[0]
+            delays = self._delays_others(begun)
+            if delays and (now < self._next_at or now > began):
+                return
+            self._waiting.popleft()
+            start(generation)
             ended = self._clock()
-            self._next_at = ended + (ended - began)
+            self._next_at, now = ended + (ended - now), ended
+
+    def _delays_others(self, begun: Collection[int]) -> bool:
+        """Return whether a sequence runs that has no images, or is among ``begun``."""
+        return any(
+            number in begun or not running.generation.sequence.images for number, running in self._running.items()
+        )
 
 
 class PromptCounts:

@@ -96,7 +96,7 @@ class OpenVINOEngine:
         loaded = load(options, served, progress)
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
         self._sees_images = loaded.sees_images
-        self._arrivals, self._prompt_counts = ImageArrivals(), PromptCounts()
+        self._arrivals, self._prompt_counts = ImageArrivals(self._running), PromptCounts()
         LogitsTap.listener = RowAssigner(self._running).on_logits
         self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
         self._preempted = Preempted(
@@ -169,7 +169,7 @@ class OpenVINOEngine:
         self._complete.clear()
         self._recovery.try_next()
         if not self._recovery.under_way:
-            self._arrivals.start_one(self._restart, hurry=not self._running)
+            self._arrivals.start(self._restart)
         began = time.perf_counter()
         if self._computed_at is not None:
             self._between += began - self._computed_at

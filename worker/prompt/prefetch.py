@@ -45,9 +45,10 @@ class Prompts:
         """Prompts of requests with several jobs, least recently used first."""
 
     def begin(self, job: Job) -> None:
-        """Start preparing the prompt of ``job``, unless too many are being prefetched, or it has images."""
-        if _has_images(job.request):
-            return  # of the workers that are woken, only the one that claims the job fetches them
+        """Start preparing the prompt of ``job``, unless too many are being prefetched.
+
+        Its images are left to the worker that claims the job.
+        """
         now = asyncio.get_running_loop().time()
         self._expire(now - self._patience)
         name = job.shared_request or job.id
@@ -63,7 +64,9 @@ class Prompts:
         reply = self._shared.pop(shared, None)
         if reply is None:
             prefetched = self._prefetched.pop(shared or job.id, None)
-            reply = prefetched[0] if prefetched else self._begin(job.request)
+            reply = prefetched[0] if prefetched else self._process.call(job.request)
+            if job.request.tokenization is None and job.request.images:
+                reply = self._with_images(job.request, reply)
         if not shared:
             return await self._process.prepared(reply)
         self._shared[shared] = reply
@@ -72,22 +75,21 @@ class Prompts:
         # Shielded: cancelling one job must not cancel the prompt for the others.
         return await self._process.prepared(asyncio.shield(reply))
 
-    def _begin(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
-        if not _has_images(request):
-            return self._process.call(request)
-        reply = asyncio.create_task(self._with_images(request))
+    def _with_images(self, request: ChatRequest, reply: asyncio.Future[PromptReply]) -> asyncio.Future[PromptReply]:
+        """Return the future ``reply`` with the decoded images of ``request``."""
+        complete = asyncio.create_task(self._add_images(request, reply))
         # Mark the exception as retrieved: a job that no longer waits is not an error to log.
-        reply.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return reply
+        complete.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return complete
 
-    async def _with_images(self, request: ChatRequest) -> PromptReply:
-        reply = await self._process.call(request)
-        if not isinstance(reply, Prepared):
-            return reply
+    async def _add_images(self, request: ChatRequest, reply: asyncio.Future[PromptReply]) -> PromptReply:
+        prompt = await reply
+        if not isinstance(prompt, Prepared):
+            return prompt
         images = await self._images(request)
-        placed = ((images[number], at) for number, at in reply.places)
+        placed = ((images[number], at) for number, at in prompt.places)
         return msgspec.structs.replace(
-            reply, images=tuple(PlacedImage(at, image.width, image.height, image.pixels) for image, at in placed)
+            prompt, images=tuple(PlacedImage(at, image.width, image.height, image.pixels) for image, at in placed)
         )
 
     def _expire(self, before: float) -> None:
@@ -97,7 +99,3 @@ class Prompts:
                 return
             del self._prefetched[job]
             reply.cancel()
-
-
-def _has_images(request: ChatRequest) -> bool:
-    return request.tokenization is None and any(message.images for message in request.messages)

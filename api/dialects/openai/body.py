@@ -14,6 +14,8 @@ MAX_DEPTH = 64
 MAX_VALUES = 150_000
 """Maximum number of values in a body. Without it, a few megabytes of empty objects would take seconds to process. The
 largest legitimate bodies are prompts of token ids."""
+_LONG = 128 * 1024
+"""Bytes from which on a body's values are counted directly: most such bodies have an image, and few values."""
 
 
 class _Oddity(ValueError):
@@ -42,8 +44,9 @@ def decode_object(body: bytes) -> dict[str, Any]:
         raise _too_deep() from None
     if not isinstance(value, dict):
         raise _unreadable("the body must be a JSON object")
-    # The count includes characters in strings, so it may trigger the check unnecessarily but never misses a body.
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH or body.count(b",") + body.count(b":") > MAX_VALUES:
+    # A shorter body can't have too many values. The count includes characters in strings, so it may trigger the check
+    # unnecessarily but never misses a body.
+    if len(body) > _LONG or body.count(b"[") + body.count(b"{") > MAX_DEPTH:
         _check_shape(value)
     if b"\\ud" in body or b"\\uD" in body:
         _check_surrogates(value)

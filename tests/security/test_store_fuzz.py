@@ -13,11 +13,13 @@ from urllib.parse import quote
 import msgspec
 import pytest
 import redis
+from redis.exceptions import ResponseError
 
 from api.keys import ApiKey
 from api.keys.store import new_key
 from shared.protocol.events import encode_frame
 from shared.redis import keys
+from shared.redis.records import is_wrong_type
 from tests.security.effort import cases
 from tests.support.fleet import Fleet, fleet
 from tests.support.redis_types import at_once
@@ -162,6 +164,17 @@ _MSGPACK: Any = (msgspec.msgpack.decode, msgspec.msgpack.encode)
 
 def spoil(store: Store, key: str, chance: random.Random) -> str:
     """Write garbage under ``key``, of its own type or of another one; return what was done."""
+    for _ in range(20):
+        try:
+            return _spoil(store, key, chance)
+        except ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+    raise AssertionError(f"the service keeps replacing {key}")
+
+
+def _spoil(store: Store, key: str, chance: random.Random) -> str:
+    """Write garbage. Raises :class:`ResponseError` if the service replaces the key meanwhile."""
     kind = at_once(store.type(key)).decode()
     if kind == "none" or chance.random() < 0.3:
         kind = chance.choice(["string", "hash", "zset", "list", "set"])

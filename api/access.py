@@ -3,9 +3,9 @@
 from quart import request
 
 from api.connection_extension import connection_extension
-from api.context import context
 from api.hosts import is_well_formed
 from api.http_exchange import current_exchange
+from api.replica import current_replica
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.registry import ModelInfo
 
@@ -25,7 +25,7 @@ async def check_host() -> None:
         return  # Optional in HTTP/1.0; browsers always send it.
     if len(hosts) != 1 or not is_well_formed(hosts[0]):
         raise refuse(ProblemKind.INVALID, "A request needs exactly one valid Host header.")
-    if request.path not in PROBE_PATHS and not context().hosts.allow(hosts[0]):
+    if request.path not in PROBE_PATHS and not current_replica().hosts.allow(hosts[0]):
         raise refuse(
             ProblemKind.WRONG_HOST,
             f"This API is not served under the host name '{hosts[0][:100]}'. "
@@ -47,21 +47,21 @@ async def check_key() -> None:
 
     Raises :class:`RequestRefused`.
     """
-    parts = context()
+    replica = current_replica()
     if (
         request.path in OPEN_PATHS
-        or request.path in parts.page
-        or (request.path == METRICS_PATH and parts.settings.open_metrics)
+        or request.path in replica.page
+        or (request.path == METRICS_PATH and replica.settings.open_metrics)
     ):
         return
-    current_exchange().key = await parts.admission.identify(request.headers)
+    current_exchange().key = await replica.admission.identify(request.headers)
 
 
 def is_foreign() -> bool:
     """Return whether the current request comes from a web page of another origin that is not allowed."""
     origin = request.headers.get("origin")
     own = origin is None or origin.partition("://")[2] == request.headers.get("host")
-    return not own and not context().cross_origin.allows(origin)
+    return not own and not current_replica().cross_origin.allows(origin)
 
 
 def require_admin() -> None:
@@ -87,11 +87,11 @@ def key_owner() -> str:
 
 def visible_models() -> dict[str, ModelInfo]:
     """Return the served models that the current request's key may use, by name."""
-    fleet = context().directory.fleet
+    fleet = current_replica().directory.fleet
     return {name: info for name, info in fleet.listed().items() if may_use(name)}
 
 
 def may_use(name: str) -> bool:
     """Return whether the current request's key allows the model ``name``, by this name or by the model's own."""
     key = current_exchange().key
-    return key is None or key.may_use(name) or key.may_use(context().directory.fleet.own_name(name))
+    return key is None or key.may_use(name) or key.may_use(current_replica().directory.fleet.own_name(name))

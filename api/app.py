@@ -11,7 +11,6 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.routing import MapAdapter
 
 from api.access import check_connection, check_host, check_key
-from api.context import EXTENSION, Context, context
 from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
 from api.dialects.ovms.responses import ModelServerResponses
@@ -19,6 +18,7 @@ from api.dialects.responses import Responses
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
 from api.json_response import json_response
+from api.replica import EXTENSION, Replica, current_replica
 from api.routes import azure, batches, chat, files, fleet, models, operations, responses, sockets, stored, tokens, web
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
@@ -41,11 +41,11 @@ class _Application(Quart):
         return self.url_map.bind("localhost", path_info=request.path, default_method=request.method)
 
 
-def create_app(parts: Context) -> Quart:
-    """Construct the application for a replica's ``parts``."""
+def create_app(replica: Replica) -> Quart:
+    """Construct the application of ``replica``."""
     app = _Application("vinoqueue", static_folder=None)
-    app.extensions[EXTENSION] = parts
-    app.config["MAX_CONTENT_LENGTH"] = parts.settings.max_request_body
+    app.extensions[EXTENSION] = replica
+    app.config["MAX_CONTENT_LENGTH"] = replica.settings.max_request_body
     # Prevents redirects of paths such as '/v1//models', which would contain the Host header.
     app.url_map.merge_slashes = False
     for routes in (chat, responses, sockets, tokens, stored, files, batches, models, azure, fleet, operations, web):
@@ -64,7 +64,7 @@ def create_app(parts: Context) -> Quart:
 
 async def _answer_preflight() -> Response | None:
     """Answer a browser that asks whether a page of an allowed origin may send its request. It sends no key yet."""
-    cross_origin = context().cross_origin
+    cross_origin = current_replica().cross_origin
     if not cross_origin.is_preflight(request.method, request.headers):
         return None
     response = Response(status=204)
@@ -74,7 +74,7 @@ async def _answer_preflight() -> Response | None:
 
 async def _know_models() -> None:
     """Refresh the directory if no model is known, as after the start: Azure's requests may omit the model."""
-    directory = context().directory
+    directory = current_replica().directory
     if isinstance(current_exchange().dialect, Azure) and not directory.fleet.serving():
         with suppress(RedisError, OSError):
             await directory.refresh()
@@ -83,7 +83,7 @@ async def _know_models() -> None:
 async def _add_headers(response: Response) -> Response:
     exchange = current_exchange()
     exchange.status = response.status_code
-    cross_origin = context().cross_origin
+    cross_origin = current_replica().cross_origin
     if cross_origin.enabled:
         response.vary.add("origin")
         response.headers.update(cross_origin.response_headers(request.headers))
@@ -138,7 +138,7 @@ async def _on_failure(error: Exception) -> Response:
 def _error(problem: Problem) -> Response:
     exchange = current_exchange()
     exchange.problem = problem.kind
-    context().metrics.refused(problem.kind)
+    current_replica().metrics.refused(problem.kind)
     reply = exchange.dialect.error(problem)
     response = json_response(reply.body, reply.status)
     response.headers.update(reply.headers)

@@ -11,10 +11,10 @@ import msgspec
 from api import chat_span
 from api.admission import LimitReached, Ticket
 from api.answers.usage_recorder import UsageRecorder
-from api.context import Context
 from api.dialects.interface import Lookup
 from api.keys import ApiKey
 from api.outbox import PendingCompletion
+from api.replica import Replica
 from api.response_stream import ResponseStream
 from shared.protocol.defaults import fill_in
 from shared.protocol.request import ChatRequest
@@ -36,8 +36,8 @@ class ChatExchange:
         "_headers",
         "_key",
         "_messages",
-        "_parts",
         "_pending",
+        "_replica",
         "_ticket",
         "accepted",
         "headers",
@@ -54,7 +54,7 @@ class ChatExchange:
 
     def __init__(
         self,
-        parts: Context,
+        replica: Replica,
         request: ChatRequest,
         *,
         key: ApiKey | None,
@@ -66,7 +66,7 @@ class ChatExchange:
         """``headers`` are the HTTP request's, ``messages`` the JSON array that the client sent if it asks for
         ``store``. ``began`` is the time of the request (monotonic seconds). ``span`` is the request's span, which the
         caller ends."""
-        self._parts = parts
+        self._replica = replica
         self._key = key
         self._headers = headers
         self._messages = messages
@@ -111,7 +111,7 @@ class ChatExchange:
 
         Failures are only logged.
         """
-        return self._pending is not None and await self._parts.completion_recovery.store(self._pending, document)
+        return self._pending is not None and await self._replica.completion_recovery.store(self._pending, document)
 
     @property
     def pending(self) -> PendingCompletion | None:
@@ -125,10 +125,10 @@ class ChatExchange:
 
     async def _admit(self) -> None:
         """Check the key's models, priority and limits, and reserve tokens and a concurrency place."""
-        asked, own = self.request.model, await self._parts.models.own_name(self.request.model)
-        defaults = fill_in(self._parts.directory.fleet.sampling_defaults(own), self.request.defaults)
+        asked, own = self.request.model, await self._replica.models.own_name(self.request.model)
+        defaults = fill_in(self._replica.directory.fleet.sampling_defaults(own), self.request.defaults)
         try:
-            self._ticket = await self._parts.admission.admit(
+            self._ticket = await self._replica.admission.admit(
                 self._key,
                 msgspec.structs.replace(self.request, model=own, defaults=defaults),
                 self._headers,
@@ -142,18 +142,18 @@ class ChatExchange:
 
     async def _hold_media(self) -> None:
         """Read the images and hold them in the media store, where workers find them."""
-        self._parts.models.check_modalities(self.request)
-        self.request = await self._parts.media.hold(self.id, self.request)
+        self._replica.models.check_modalities(self.request)
+        self.request = await self._replica.media.hold(self.id, self.request)
 
     async def _submit(self) -> None:
         """Queue the jobs."""
         ticket = self._ticket
         if self.request.background and ticket.queue_timeout is None:
             # Nobody waits for the beginning of the response.
-            ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=self._parts.settings.request_timeout)
+            ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=self._replica.settings.request_timeout)
         # Before the reply, because a worker may have claimed the jobs by then.
         self.recorder.queued = time.monotonic()
-        self.stream = await self._parts.submission.submit(
+        self.stream = await self._replica.submission.submit(
             self.request,
             self.recorder,
             tenant=ticket.tenant,
@@ -175,7 +175,7 @@ class ChatExchange:
             queue_timeout=ticket.queue_timeout,
             reserved=(reservation.name, reservation.tokens) if reservation is not None else None,
         )
-        await self._parts.completion_recovery.register(self._pending, self.stream)
+        await self._replica.completion_recovery.register(self._pending, self.stream)
 
     def _release(self) -> None:
         """Release everything, in this order.
@@ -183,7 +183,7 @@ class ChatExchange:
         Nothing here waits, so that a cancellation cannot interrupt it: requests to the store run in the background.
         Charging and settling come after closing, because they ask the cancellation which jobs were claimed.
         """
-        if self._parts.draining.leaves(self.stream):
+        if self._replica.draining.leaves(self.stream):
             # Another replica finishes, stores, charges and settles the request.
             steps: tuple[Callable[[], None], ...] = (self._close, self._record, self._trace)
         else:
@@ -205,33 +205,33 @@ class ChatExchange:
     def _withdraw(self) -> None:
         """Remove the pending completion."""
         if self._pending is not None:
-            self._parts.completion_recovery.withdraw(self._pending)
+            self._replica.completion_recovery.withdraw(self._pending)
 
     def _close(self) -> None:
         """Close the response stream, which cancels unfinished jobs."""
-        self._parts.streams.close(self.stream)
+        self._replica.streams.close(self.stream)
 
     def _release_media(self) -> None:
         """Release the images."""
         if self._has_images:
-            self._parts.media.release(self.id, self.request)
+            self._replica.media.release(self.id, self.request)
 
     def _record(self) -> None:
         """Count the request in the metrics."""
-        self._parts.metrics.record(self.request.model, self.recorder, timed=self.request.tier != "batch")
+        self._replica.metrics.record(self.request.model, self.recorder, timed=self.request.tier != "batch")
 
     def _trace(self) -> None:
         """Describe the response in the request's span, and record the spans of its jobs."""
         if self.span.context is not None and self.request.tokenization is None:
             chat_span.describe_response(self.span, self.request, self.recorder, self.id)
-            chat_span.record_jobs(self._parts.tracing, self.span.context, self.stream, self.recorder)
+            chat_span.record_jobs(self._replica.tracing, self.span.context, self.stream, self.recorder)
 
     def _charge(self) -> None:
         """Correct the tenant's tokens in fair queueing."""
         if self._ticket.tenant:
-            self._parts.charges.charge(self.request, self._ticket.tenant, self.recorder)
+            self._replica.charges.charge(self.request, self._ticket.tenant, self.recorder)
 
     def _settle(self) -> None:
         """Correct the key's tokens in its rate limit, and free its concurrency place."""
         if self._ticket.reservation is not None:
-            self._parts.admission.settle(self._ticket.reservation, self.request, self.recorder)
+            self._replica.admission.settle(self._ticket.reservation, self.request, self.recorder)

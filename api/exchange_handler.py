@@ -15,10 +15,10 @@ from quart.asgi import ASGIHTTPConnection
 
 from api import http_span
 from api.bodies import PacedBody
-from api.context import context_of
 from api.dialects import dialect_of
 from api.exchange_end import end_exchange
 from api.http_exchange import ExchangeRequest, HttpExchange, request_id_of
+from api.replica import replica_of
 from shared.runtime.tasks import cancel_all
 
 UPLOAD_PATH = "/v1/files"
@@ -61,7 +61,7 @@ class ExchangeHandler(ASGIHTTPConnection):
         request_id = request_id_of(request)
         dialect = dialect_of(request.path, request.args, request.headers, self._serving, self._own_name, request_id)
         began = time.monotonic()
-        span = http_span.begin(context_of(self.app).tracing, request, began)
+        span = http_span.begin(replica_of(self.app).tracing, request, began)
         exchange = HttpExchange(request, dialect, request_id, began=began, span=span)
         cast(ExchangeRequest, request).exchange = exchange
         try:
@@ -76,7 +76,7 @@ class ExchangeHandler(ASGIHTTPConnection):
         return request
 
     def _serving(self) -> Collection[str]:
-        return context_of(self.app).directory.fleet.serving()
+        return replica_of(self.app).directory.fleet.serving()
 
     def _own_name(self, name: str) -> str:
-        return context_of(self.app).directory.fleet.own_name(name)
+        return replica_of(self.app).directory.fleet.own_name(name)

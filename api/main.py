@@ -1,4 +1,4 @@
-"""The API replica process: constructs its parts, runs background tasks, serves HTTP, drains and exits."""
+"""The API replica process: constructs its components, runs background tasks, serves HTTP, drains and exits."""
 
 import asyncio
 import contextlib
@@ -11,61 +11,29 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
-from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from api import web_page
-from api.admission import Admission
 from api.app import create_app
 from api.batches.feeder import BatchFeeder
-from api.batches.store import BatchStore
-from api.bodies import LARGE_BODIES
-from api.completion_recovery import CompletionRecovery
+from api.build import build
 from api.connection import DRAIN_FACTOR, Bounds, connection_type
 from api.connection_limits import ConnectionLimits, most_connections
-from api.context import Context
-from api.cross_origin import CrossOrigin
-from api.directory import Directory
-from api.draining import Draining
-from api.files import FilesDirError, FileStore, storage_root
+from api.files import FilesDirError
 from api.files.cleanup import FileCleanup
-from api.files.folder import FilesFolder
-from api.first_token_times import FirstTokenTimes
-from api.fleet.watch import FleetWatch
-from api.hosts import AllowedHosts
-from api.jobs.cancellation import JobCancellation
-from api.jobs.charges import TenantCharges
-from api.jobs.deadlines import Deadlines
-from api.jobs.queues import JobQueues
-from api.jobs.reaper import Reaper
-from api.jobs.submission import Submission
-from api.keys import KeyFileError, Keyring, NoKeysError
-from api.limits import Limiter
+from api.keys import KeyFileError, NoKeysError
 from api.listener import BACKLOG, listen
-from api.media.download import Downloads
-from api.media.holds import MediaHolds
-from api.media.loader import MediaLoader
-from api.metrics import Metrics
-from api.model_lookup import ModelLookup
-from api.open_streams import OpenStreams
-from api.outbox import Outbox
-from api.queue_events import QueueEvents
-from api.relay import Relay
-from api.responses.store import ResponseStore
-from api.stored import CompletionStore
+from api.replica import Replica
 from api.tune_gc import tune_gc
-from api.worker_watch import WorkerWatch
-from shared.protocol.media import MediaStore
 from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.redis import outage
 from shared.redis.client import connect, raw_connection
 from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.settings import ApiSettings
-from shared.runtime.tasks import BackgroundTasks, cancel_all, keep_running
+from shared.runtime.tasks import cancel_all, keep_running
 from shared.runtime.ticks import next_tick
 from shared.runtime.version import VERSION
-from shared.tracing import NO_TRACING, Tracing, TracingUnavailable, start_tracing
+from shared.tracing import TracingUnavailable, start_tracing
 
 logger = logging.getLogger(__name__)
 
@@ -107,144 +75,42 @@ def run(settings: ApiSettings) -> int:
     return 0
 
 
-def build(redis: ArqRedis, settings: ApiSettings, replica: str, tracing: Tracing = NO_TRACING) -> Context:
-    """Construct the parts of the replica with the id ``replica``, leaves first; nothing runs yet.
-
-    Raises :class:`KeyFileError` and :class:`FilesDirError`.
-    """
-    relay = Relay(redis, replica)
-    directory = Directory(redis)
-    models = ModelLookup(directory)
-    keyring = Keyring(
-        redis, plain=settings.api_keys, file=settings.keys_file, required=settings.require_keys, address=settings.host
-    )
-    limiter = Limiter(redis, replica=replica, lease=settings.lease, longest=settings.request_timeout)
-    admission = Admission(keyring, limiter, settings)
-    queues = JobQueues(redis, prefix_routing=settings.prefix_routing, lease=settings.lease)
-    job_tasks = BackgroundTasks()
-    charges = TenantCharges(queues, job_tasks)
-    deadlines = Deadlines(
-        queues, job_tasks, queue_timeout=settings.queue_timeout, request_timeout=settings.request_timeout
-    )
-    downloads = Downloads(
-        domains=settings.media_domains.split(","),
-        private_addresses=settings.media_private_addresses,
-        redirects=settings.media_redirects,
-        timeout=settings.media_timeout,
-        limit=settings.max_image_bytes,
-    )
-    loader = MediaLoader(
-        downloads,
-        local_path=settings.allowed_local_media_path,
-        max_images=settings.max_images,
-        max_image_bytes=settings.max_image_bytes,
-    )
-    media = MediaHolds(loader, MediaStore(redis, limit=settings.max_media_bytes), job_tasks)
-    draining = Draining(relay)
-    cancellation = JobCancellation(queues, job_tasks)
-    streams = OpenStreams(relay, deadlines, cancellation, draining)
-    submission = Submission(
-        queues,
-        directory,
-        models,
-        draining,
-        streams,
-        replica=replica,
-        max_queue=settings.max_queue,
-        max_wait=settings.max_wait,
-        max_choice_bytes=settings.max_choice_bytes,
-    )
-    outbox = Outbox(redis, replica, longest=settings.request_timeout)
-    stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
-    responses = ResponseStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
-    completion_recovery = CompletionRecovery(
-        outbox,
-        stored,
-        streams,
-        draining,
-        directory,
-        admission,
-        charges,
-        media,
-        responses,
-        replica=replica,
-        lease=settings.lease,
-    )
-    first_token_times = FirstTokenTimes()
-    batches = BatchStore(redis, limit=settings.max_batches)
-    return Context(
-        settings=settings,
-        replica=replica,
-        redis=redis,
-        hosts=AllowedHosts(settings.allowed_hosts.split(","), settings.host),
-        relay=relay,
-        directory=directory,
-        models=models,
-        keyring=keyring,
-        admission=admission,
-        draining=draining,
-        large_bodies=asyncio.Semaphore(LARGE_BODIES),
-        media=media,
-        downloads=downloads,
-        streams=streams,
-        cancellation=cancellation,
-        submission=submission,
-        charges=charges,
-        job_tasks=job_tasks,
-        reaper=Reaper(queues, directory, lease=settings.lease),
-        worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
-        stored=stored,
-        responses=responses,
-        completion_recovery=completion_recovery,
-        background=BackgroundTasks(),
-        metrics=Metrics(directory, relay, queues, loader, first_token_times, vllm_names=settings.vllm_metric_names),
-        first_token_times=first_token_times,
-        queue_events=QueueEvents(queues, directory),
-        cross_origin=CrossOrigin(settings.cors_origins.split(",")),
-        tracing=tracing,
-        page=web_page.load(enabled=settings.web),
-        fleet=FleetWatch(redis, directory, batches, replica=replica, lease=settings.lease),
-        files=FileStore(redis, FilesFolder(redis, storage_root(settings.files_dir)), limit=settings.max_files),
-        batches=batches,
-    )
-
-
 @contextlib.asynccontextmanager
-async def running(parts: Context, address: str) -> AsyncIterator[None]:
+async def running(replica: Replica, address: str) -> AsyncIterator[None]:
     """Run the replica's background tasks for the duration of the context. Failed tasks are logged and restarted."""
-    frames = raw_connection(parts.settings.redis_url)
+    frames = raw_connection(replica.settings.redis_url)
     tasks = [
         asyncio.create_task(keep_running(name, work), name=name)
         for name, work in (
-            ("relay", lambda: parts.relay.run(frames)),
-            ("sweep", parts.relay.sweep),
-            ("directory", parts.directory.run),
-            ("keys", parts.keyring.run),
-            ("worker watch", parts.worker_watch.run),
-            ("completion recovery", parts.completion_recovery.run),
-            ("reaper", parts.reaper.run),
-            ("batches", BatchFeeder(parts).run),
-            ("file cleanup", FileCleanup(parts.files).run),
-            ("heartbeat", lambda: _announce(parts, address)),
+            ("relay", lambda: replica.relay.run(frames)),
+            ("sweep", replica.relay.sweep),
+            ("directory", replica.directory.run),
+            ("keys", replica.keyring.run),
+            ("worker watch", replica.worker_watch.run),
+            ("completion recovery", replica.completion_recovery.run),
+            ("reaper", replica.reaper.run),
+            ("batches", BatchFeeder(replica).run),
+            ("file cleanup", FileCleanup(replica.files).run),
+            ("heartbeat", lambda: _announce(replica, address)),
         )
     ]
     try:
         yield
     finally:
-        await parts.background.finish(_CLOSE_TIMEOUT)
-        await parts.completion_recovery.aclose()
+        await replica.background.finish(_CLOSE_TIMEOUT)
+        await replica.completion_recovery.aclose()
         # Jobs that are not cancelled end when their worker finds that the replica has no subscription.
-        await parts.job_tasks.finish(_JOBS_TIMEOUT)
-        await parts.admission.aclose()
-        await parts.downloads.aclose()
+        await replica.job_tasks.finish(_JOBS_TIMEOUT)
+        await replica.admission.aclose()
+        await replica.downloads.aclose()
         await cancel_all(tasks)
-        await parts.relay.close_all()
+        await replica.relay.close_all()
         # If the store does not respond, the registry record expires on its own.
         with contextlib.suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(_CLOSE_TIMEOUT):
-                await withdraw_replica(parts.redis, parts.replica)
-        await parts.redis.aclose(close_connection_pool=True)
-        await asyncio.to_thread(parts.tracing.close)
+                await withdraw_replica(replica.redis, replica.id)
+        await replica.redis.aclose(close_connection_pool=True)
+        await asyncio.to_thread(replica.tracing.close)
 
 
 class _Server(uvicorn.Server):
@@ -278,18 +144,18 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(settings: ApiSettings, listener: socket.socket, limits: ConnectionLimits) -> None:
-    replica = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    tracing = start_tracing(settings, service="vinoqueue-api", instance=replica, attributes={}, makes_roots=True)
-    parts = build(connect(settings.redis_url), settings, replica, tracing)
+    replica_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    tracing = start_tracing(settings, service="vinoqueue-api", instance=replica_id, attributes={}, makes_roots=True)
+    replica = build(connect(settings.redis_url), settings, replica_id, tracing)
     try:
-        await parts.files.check()
+        await replica.files.check()
         if settings.require_keys:
-            await parts.keyring.ensure_any(_KEYS_TIMEOUT)
+            await replica.keyring.ensure_any(_KEYS_TIMEOUT)
     except (NoKeysError, FilesDirError):
-        await parts.redis.aclose(close_connection_pool=True)
+        await replica.redis.aclose(close_connection_pool=True)
         raise
     config = uvicorn.Config(
-        create_app(parts),
+        create_app(replica),
         interface="asgi3",
         http=connection_type(_bounds(settings), limits),
         ws="none",
@@ -309,38 +175,38 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    async with running(parts, address):
+    async with running(replica, address):
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
-        logger.info("API replica %s listening on %s", parts.replica, address)
+        logger.info("API replica %s listening on %s", replica.id, address)
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
         if stopping.is_set():
             logger.info("shutting down; draining for up to %.0f s", settings.drain)
-        await parts.draining.drain(settings.drain if stopping.is_set() else 0)
+        await replica.draining.drain(settings.drain if stopping.is_set() else 0)
         stopped.cancel()
         server.end()
         await serving
 
 
-async def _announce(parts: Context, address: str) -> None:
+async def _announce(replica: Replica, address: str) -> None:
     started = time.time()
     while True:
         info = ReplicaInfo(
-            id=parts.replica,
+            id=replica.id,
             host=socket.gethostname(),
             pid=os.getpid(),
             address=address,
             started=started,
-            streams=len(parts.relay.streams()),
+            streams=len(replica.relay.streams()),
             version=VERSION,
-            first_token_times={model: dict(one) for model, one in parts.first_token_times.histograms().items()},
+            first_token_times={model: dict(one) for model, one in replica.first_token_times.histograms().items()},
         )
         try:
-            await announce_replica(parts.redis, info, lease=parts.settings.lease)
+            await announce_replica(replica.redis, info, lease=replica.settings.lease)
             outage.store.served("heartbeat")
         except (RedisError, OSError) as error:
             outage.store.failed("heartbeat", error)
-        await asyncio.sleep(next_tick(parts.settings.lease / 3))
+        await asyncio.sleep(next_tick(replica.settings.lease / 3))
 
 
 def _raise_open_files() -> int | None:

@@ -3,8 +3,8 @@
 from quart import request
 
 from api.chat_exchange import ChatExchange
-from api.context import context
 from api.http_exchange import current_exchange
+from api.replica import current_replica
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Failed, Rejected, Tokenized
 from shared.protocol.request import ChatRequest
@@ -14,7 +14,7 @@ async def tokenized(asked: ChatRequest) -> Tokenized:
     """Have a worker tokenize a prompt, within the limits of the client's key."""
     exchange = current_exchange()
     exchange.chat = chat = ChatExchange(
-        context(),
+        current_replica(),
         asked,
         key=exchange.key,
         headers=request.headers,

@@ -7,7 +7,7 @@ from redis.exceptions import RedisError
 
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, Superseded
-from api.context import Context
+from api.replica import Replica
 from shared.redis import outage
 from shared.runtime.tasks import cancel_all
 from shared.runtime.ticks import next_tick
@@ -24,15 +24,15 @@ _LOOK_EVERY = 1.0
 class BatchFeeder:
     """Feeds unfinished batches to the queue, unless the replica is draining."""
 
-    def __init__(self, parts: Context) -> None:
-        self._parts = parts
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
         self._runs: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Claim and feed batches until cancelled."""
         try:
             while True:
-                if self._parts.draining.draining:
+                if self._replica.draining.draining:
                     await cancel_all(self._runs)
                 else:
                     await self._claim()
@@ -41,10 +41,10 @@ class BatchFeeder:
             await cancel_all(self._runs)
 
     async def _claim(self) -> None:
-        store = self._parts.batches
+        store = self._replica.batches
         try:
             unfinished = await store.unfinished()
-            self._parts.metrics.batches.unfinished(unfinished)
+            self._replica.metrics.batches.unfinished(unfinished)
             if unfinished and len(self._runs) < _MOST_RUNS:
                 for claim in await store.claim(_MOST_RUNS - len(self._runs)):
                     task = asyncio.create_task(self._feed(claim), name=claim.batch.id)
@@ -56,7 +56,7 @@ class BatchFeeder:
 
     async def _feed(self, claim: BatchClaim) -> None:
         try:
-            await BatchRun(self._parts, claim).run()
+            await BatchRun(self._replica, claim).run()
         except Superseded:
             logger.info("batch %s is fed by another replica", claim.batch.id)
         except Exception:

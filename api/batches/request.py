@@ -17,11 +17,11 @@ from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
 from api.bodies import check_body_size
 from api.chat_exchange import ChatExchange
-from api.context import Context
 from api.dialects.interface import Dialect
 from api.dialects.openai import OpenAI
 from api.dialects.openai.stored import sent_messages
 from api.keys import ApiKey
+from api.replica import Replica
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 
@@ -50,7 +50,7 @@ _LONGEST_PAUSE = 15.0
 """Bounds of the time in seconds before a line is submitted again."""
 
 
-async def serve_line(parts: Context, batch: Batch, index: int, data: bytes) -> Result:
+async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes) -> Result:
     """Return the result of the line with this ``index``, whose bytes are ``data``."""
     try:
         line = read_line(data)
@@ -60,7 +60,7 @@ async def serve_line(parts: Context, batch: Batch, index: int, data: bytes) -> R
     failures, pause = 0, _PAUSE
     while True:
         try:
-            result = await _serve(parts, batch, index, line.custom_id, bytes(line.body), dialect, request_id)
+            result = await _serve(replica, batch, index, line.custom_id, bytes(line.body), dialect, request_id)
         except RequestRefused as refusal:
             problem = refusal.problem
         except Exception:
@@ -78,18 +78,18 @@ async def serve_line(parts: Context, batch: Batch, index: int, data: bytes) -> R
 
 
 async def _serve(
-    parts: Context, batch: Batch, index: int, custom_id: str, body: bytes, dialect: Dialect, request_id: str
+    replica: Replica, batch: Batch, index: int, custom_id: str, body: bytes, dialect: Dialect, request_id: str
 ) -> Result:
     """Submit a line and wait for its response. Raises :class:`RequestRefused`."""
-    request, began = _parse(parts, dialect, body), time.monotonic()
+    request, began = _parse(replica, dialect, body), time.monotonic()
     chat = ChatExchange(
-        parts,
+        replica,
         request,
-        key=_unlimited(parts, batch.owner),
+        key=_unlimited(replica, batch.owner),
         headers={},
         messages=sent_messages(body) if request.store else b"",
         began=began,
-        span=parts.tracing.begin("batch line", began),
+        span=replica.tracing.begin("batch line", began),
     )
     chat.span.set({"vinoqueue.batch": batch.id, "vinoqueue.line": index})
     try:
@@ -110,8 +110,8 @@ async def _serve(
     return response_of(index, custom_id, 200, document, request_id=request_id, usage=usage)
 
 
-def _parse(parts: Context, dialect: Dialect, body: bytes) -> ChatRequest:
-    settings = parts.settings
+def _parse(replica: Replica, dialect: Dialect, body: bytes) -> ChatRequest:
+    settings = replica.settings
     request = dialect.parse(body)
     for field, wanted in (("stream", request.stream), ("background", request.background)):
         if wanted:
@@ -123,14 +123,14 @@ def _parse(parts: Context, dialect: Dialect, body: bytes) -> ChatRequest:
     return msgspec.structs.replace(request, tier="batch", store=request.store and isinstance(dialect, OpenAI))
 
 
-def _unlimited(parts: Context, owner: str) -> ApiKey | None:
+def _unlimited(replica: Replica, owner: str) -> ApiKey | None:
     """Return the batch's key without its rate limits, which do not count batches.
 
     Raises :class:`RequestRefused` when the key is no longer valid.
     """
     if not owner:
         return None
-    key = parts.keyring.named(owner)
+    key = replica.keyring.named(owner)
     if key is None or not key.is_valid(time.time()):
         raise refuse(ProblemKind.UNAUTHORIZED, "The API key of this batch is no longer valid.")
     return msgspec.structs.replace(

@@ -15,9 +15,9 @@ from api.batches.record import Batch, Counts, LineError, Outcome, Segment, segme
 from api.batches.request import serve_line
 from api.batches.results import Result, assemble, encode, failure_of, remove_segments
 from api.batches.store import LEASE, BatchClaim, BatchStore
-from api.context import Context
 from api.files import FileRecord, Storage
 from api.files.record import new_file_id
+from api.replica import Replica
 from shared.protocol.errors import RequestRefused
 from shared.redis import outage
 from shared.runtime.tasks import cancel_all
@@ -53,9 +53,9 @@ class BatchRun:
     committed result.
     """
 
-    def __init__(self, parts: Context, claim: BatchClaim) -> None:
-        self._parts = parts
-        self._store: BatchStore = parts.batches
+    def __init__(self, replica: Replica, claim: BatchClaim) -> None:
+        self._replica = replica
+        self._store: BatchStore = replica.batches
         self._claim = claim
         self._done = bytearray()
         self._renewed = time.monotonic()
@@ -67,7 +67,7 @@ class BatchRun:
     async def run(self) -> None:
         """Feed the batch to its end. Releases the claim when cancelled. Raises :class:`Superseded`."""
         try:
-            storage = await self._patiently(self._parts.files.storage)
+            storage = await self._patiently(self._replica.files.storage)
             if self._batch.status == "finalizing":
                 await self._finish(storage)
                 return
@@ -94,10 +94,10 @@ class BatchRun:
     async def _open_input(self) -> BinaryIO | None:
         """Open the input file. A batch without one fails."""
         batch = self._batch
-        record = await self._patiently(lambda: self._parts.files.get(batch.owner, batch.input_file))
+        record = await self._patiently(lambda: self._replica.files.get(batch.owner, batch.input_file))
         if record is not None:
             try:
-                return await self._patiently(lambda: self._parts.files.open_local(record))
+                return await self._patiently(lambda: self._replica.files.open_local(record))
             except FileNotFoundError:
                 pass
         message = f"The input file {batch.input_file} was deleted or has expired."
@@ -106,7 +106,7 @@ class BatchRun:
 
     async def _prepare(self, file: BinaryIO) -> Lines | None:
         """Find the lines. Validates the file if that has not been done; returns ``None`` if it is not valid."""
-        batch, max_line = self._batch, self._parts.settings.max_request_body
+        batch, max_line = self._batch, self._replica.settings.max_request_body
         if batch.status != "validating":
             self._done = bytearray(self._claim.done.ljust((batch.counts.total + 7) // 8, b"\0"))
             return await self._renewing(asyncio.to_thread(find_lines, file, max_line))
@@ -125,7 +125,7 @@ class BatchRun:
         now = await self._now()
         batch = msgspec.structs.replace(self._batch, errors=tuple(errors))
         await self._commit(batch.at("failed", now), ended=True)
-        self._parts.metrics.batches.ended("failed")
+        self._replica.metrics.batches.ended("failed")
 
     # Serving.
 
@@ -160,11 +160,11 @@ class BatchRun:
 
     async def _line(self, file: BinaryIO, lines: Lines, index: int) -> Result:
         data = await asyncio.to_thread(_read_at, file, lines.offsets[index], lines.sizes[index])
-        return await serve_line(self._parts, self._batch, index, data)
+        return await serve_line(self._replica, self._batch, index, data)
 
     def _window(self) -> int:
         """Return how many lines may be submitted now."""
-        slots = sum(worker.slots for worker in self._parts.directory.fleet.workers if worker.status == "serving")
+        slots = sum(worker.slots for worker in self._replica.directory.fleet.workers if worker.status == "serving")
         return max(_LEAST_WINDOW, min(_MOST_WINDOW, _WINDOW_PER_SLOT * slots))
 
     def _ending(self) -> Outcome | None:
@@ -211,7 +211,7 @@ class BatchRun:
             self._done[result.number // 8] |= 1 << result.number % 8
         await self._commit(written)
         completed = written.counts.completed - batch.counts.completed
-        self._parts.metrics.batches.lines(completed=completed, failed=len(results) - completed)
+        self._replica.metrics.batches.lines(completed=completed, failed=len(results) - completed)
 
     def _is_done(self, index: int) -> bool:
         return bool(self._done[index // 8] & 1 << index % 8)
@@ -254,10 +254,10 @@ class BatchRun:
                     created=int(now),
                     expires=int(now) + batch.retention,
                 )
-                await self._patiently(lambda record=record: self._parts.files.add(record))  # type: ignore[misc]
+                await self._patiently(lambda record=record: self._replica.files.add(record))  # type: ignore[misc]
         ended = msgspec.structs.replace(batch, segments=())
         await self._commit(ended.at(batch.outcome, now), ended=True)
-        self._parts.metrics.batches.ended(batch.outcome)
+        self._replica.metrics.batches.ended(batch.outcome)
         logger.info("batch %s %s: %s", batch.id, batch.outcome, batch.counts)
         try:
             await asyncio.to_thread(remove_segments, storage, batch)

@@ -6,11 +6,11 @@ from api import chat_span
 from api.answers.selection import check_size
 from api.bodies import check_body_size
 from api.chat_exchange import ChatExchange
-from api.context import Context
 from api.dialects.interface import Lookup
 from api.dialects.responses import Draft, History
 from api.dialects.responses.schema import ResponsesRequest
 from api.http_exchange import HttpExchange
+from api.replica import Replica
 
 
 def is_stored(draft: Draft[ResponsesRequest], *, is_large: bool) -> bool:
@@ -19,7 +19,7 @@ def is_stored(draft: Draft[ResponsesRequest], *, is_large: bool) -> bool:
 
 
 def chat_exchange_of(
-    parts: Context,
+    replica: Replica,
     exchange: HttpExchange,
     headers: Lookup,
     draft: Draft[ResponsesRequest],
@@ -33,13 +33,13 @@ def chat_exchange_of(
     Raises :class:`RequestRefused`.
     """
     request = draft.request(history, store=store)
-    check_body_size(size, request, parts.settings.max_body)
-    check_size(request, parts.settings.max_choices)
+    check_body_size(size, request, replica.settings.max_body)
+    check_size(request, replica.settings.max_choices)
     span = exchange.span
     if request.background:
-        span = chat_span.begin_background(parts.tracing, span, exchange.began)
+        span = chat_span.begin_background(replica.tracing, span, exchange.began)
     return ChatExchange(
-        parts,
+        replica,
         request,
         key=exchange.key,
         headers=headers,

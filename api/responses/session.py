@@ -15,7 +15,6 @@ from api import http_span
 from api.access import key_owner, may_use
 from api.chat_exchange import ChatExchange
 from api.chat_stream import streamed
-from api.context import Context
 from api.dialects.interface import MessagesMissing, Usage
 from api.dialects.openai.body import decode_object
 from api.dialects.responses import Draft, History, Responses
@@ -29,6 +28,7 @@ from api.dialects.responses.socket_events import (
 )
 from api.exchange_end import end_exchange
 from api.http_exchange import HttpExchange, current_exchange
+from api.replica import Replica
 from api.responses.connection_memory import ConnectionMemory
 from api.responses.history import history_of
 from api.responses.making import chat_exchange_of, is_stored
@@ -51,12 +51,12 @@ _FAILURE = Problem(
 class ResponseSession:
     """Serves one WebSocket. Each of its messages is an exchange of its own, with a line in the request log."""
 
-    def __init__(self, parts: Context, request: Request, socket: WebSocket) -> None:
+    def __init__(self, replica: Replica, request: Request, socket: WebSocket) -> None:
         """``request`` is that of the handshake."""
-        self._parts = parts
+        self._replica = replica
         self._request = request
         self._socket = socket
-        self._memory = ConnectionMemory(parts.settings.max_body)
+        self._memory = ConnectionMemory(replica.settings.max_body)
 
     async def run(self) -> None:
         """Answer messages until the server shuts down or the session is too old or idle for too long."""
@@ -65,7 +65,7 @@ class ResponseSession:
             self._socket.set_idle(idle=False)
             await self._answer(message)
             self._socket.set_idle(idle=True)
-            if self._parts.draining.draining:
+            if self._replica.draining.draining:
                 break
         self._socket.close(CloseCode.GOING_AWAY)
 
@@ -74,7 +74,7 @@ class ResponseSession:
         loop = asyncio.get_running_loop()
         with suppress(TimeoutError):
             if loop.time() < end:
-                async with asyncio.timeout_at(min(end, loop.time() + self._parts.settings.request_timeout)):
+                async with asyncio.timeout_at(min(end, loop.time() + self._replica.settings.request_timeout)):
                     return await self._socket.message()
         if loop.time() >= end:
             await self._socket.send([error_message(Responses().error(lifetime_over(LIFETIME)), {})])
@@ -83,7 +83,7 @@ class ResponseSession:
     async def _answer(self, message: bytes) -> None:
         """Answer one message, with a response or an error."""
         began = time.monotonic()
-        span = http_span.begin(self._parts.tracing, self._request, began)
+        span = http_span.begin(self._replica.tracing, self._request, began)
         exchange = HttpExchange(self._request, Responses(), f"req_{uuid.uuid4().hex}", began=began, span=span)
         exchange.method = METHOD
         try:
@@ -97,14 +97,14 @@ class ResponseSession:
             await end_exchange(exchange, self._request)
 
     async def _refuse(self, exchange: HttpExchange, problem: Problem) -> None:
-        self._parts.metrics.refused(problem.kind)
+        self._replica.metrics.refused(problem.kind)
         reply = exchange.dialect.error(problem)
         exchange.problem, exchange.status = problem.kind, reply.status
         await self._socket.send([error_message(reply, exchange.chat.headers if exchange.chat is not None else {})])
 
     async def _respond(self, exchange: HttpExchange, message: bytes) -> None:
         # The key may have been revoked since the handshake.
-        exchange.key = current_exchange().key = await self._parts.admission.identify(self._request.headers)
+        exchange.key = current_exchange().key = await self._replica.admission.identify(self._request.headers)
         event = decode_object(message)
         try:
             completed = await self._create(exchange, event, len(message))
@@ -119,14 +119,14 @@ class ResponseSession:
         try:
             draft, generate = parse_create(event)
         except MessagesMissing as missing:
-            await self._parts.models.require(missing.model)
+            await self._replica.models.require(missing.model)
             raise
         kept = self._memory.history(draft.previous)
         if kept is not None and generate and draft.store:
             raise not_storable()
-        history = kept or await history_of(self._parts.responses, key_owner(), draft)
+        history = kept or await history_of(self._replica.responses, key_owner(), draft)
         chat = chat_exchange_of(
-            self._parts,
+            self._replica,
             exchange,
             self._request.headers,
             draft,
@@ -158,7 +158,7 @@ class ResponseSession:
         model = chat.request.model
         if not may_use(model):
             raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{model[:64]}'.")
-        await self._parts.models.require(model)
+        await self._replica.models.require(model)
         exchange.status = 200
         encoder = Responses().render(chat.request, answer_id=chat.id, created=int(time.time()), fingerprint="")
         events = encoder.opening(0) + encoder.usage(Usage(prompt_tokens=0, completion_tokens=0))

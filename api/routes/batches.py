@@ -6,11 +6,11 @@ from api.access import key_owner
 from api.batches.record import UNFINISHED, Batch
 from api.batches.store import TooManyBatches
 from api.bodies import read_json_body
-from api.context import context
 from api.dialects.openai import batches as dialect
 from api.dialects.openai.files import not_found as file_not_found
 from api.dialects.openai.stored import unknown_cursor
 from api.json_response import json_response
+from api.replica import current_replica
 
 blueprint = Blueprint("batches", __name__)
 
@@ -18,16 +18,16 @@ blueprint = Blueprint("batches", __name__)
 @blueprint.post("/v1/batches")
 async def create_batch() -> Response:
     """Create a batch from an uploaded file. It is validated in the background."""
-    parts, owner = context(), key_owner()
-    body = await read_json_body(request, parts.settings)
-    batch = dialect.parse_batch(body, owner=owner, now=await parts.batches.now())
-    file = await parts.files.get(owner, batch.input_file)
+    replica, owner = current_replica(), key_owner()
+    body = await read_json_body(request, replica.settings)
+    batch = dialect.parse_batch(body, owner=owner, now=await replica.batches.now())
+    file = await replica.files.get(owner, batch.input_file)
     if file is None or file.purpose != "batch":
         raise file_not_found(batch.input_file, "input_file_id")
     try:
-        await parts.batches.create(batch)
+        await replica.batches.create(batch)
     except TooManyBatches:
-        raise dialect.too_many(parts.settings.max_batches) from None
+        raise dialect.too_many(replica.settings.max_batches) from None
     return json_response(dialect.render_batch(batch))
 
 
@@ -35,7 +35,7 @@ async def create_batch() -> Response:
 async def list_batches() -> Response:
     """List batches, paginated."""
     after, limit = dialect.parse_page(request.args)
-    page = await context().batches.select(key_owner(), after=after, limit=limit)
+    page = await current_replica().batches.select(key_owner(), after=after, limit=limit)
     if page is None:
         raise unknown_cursor(after or "")
     return json_response(dialect.render_batches(page.batches, more=page.more))
@@ -52,7 +52,7 @@ async def cancel_batch(batch_id: str) -> Response:
     """Cancel a batch. What was served until then is in its result files."""
     batch = await _find(batch_id)
     if batch.status in UNFINISHED:
-        await context().batches.cancel(batch)
+        await current_replica().batches.cancel(batch)
         batch = await _find(batch_id)
     elif batch.status != "cancelling":
         raise dialect.not_cancellable(batch)
@@ -60,7 +60,7 @@ async def cancel_batch(batch_id: str) -> Response:
 
 
 async def _find(batch_id: str) -> Batch:
-    batch = await context().batches.get(key_owner(), batch_id)
+    batch = await current_replica().batches.get(key_owner(), batch_id)
     if batch is None:
         raise dialect.not_found(batch_id)
     return batch

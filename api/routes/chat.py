@@ -10,12 +10,12 @@ from api.bodies import check_body_size, media_body
 from api.chat_exchange import ChatExchange
 from api.chat_stream import Writer, streamed
 from api.connection_extension import connection_extension
-from api.context import Context, context
 from api.dialects.interface import Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
 from api.http_exchange import HttpExchange, current_exchange
 from api.json_response import json_response
 from api.queue_events import HEADER
+from api.replica import Replica, current_replica
 from shared.protocol.events import Event, Started
 
 blueprint = Blueprint("chat", __name__)
@@ -37,17 +37,17 @@ STREAM_HEADERS = {
 @blueprint.post("/models/chat/completions")
 async def chat_completions() -> Response:
     """Create a chat completion or a plain completion. The HTTP status is sent after the first event from a worker."""
-    parts, exchange = context(), current_exchange()
-    exchange.chat = chat = await _parsed(parts, exchange)
-    return await respond(parts, exchange, chat)
+    replica, exchange = current_replica(), current_exchange()
+    exchange.chat = chat = await _parsed(replica, exchange)
+    return await respond(replica, exchange, chat)
 
 
-async def respond(parts: Context, exchange: HttpExchange, chat: ChatExchange) -> Response:
+async def respond(replica: Replica, exchange: HttpExchange, chat: ChatExchange) -> Response:
     """Accept the request of ``chat`` and answer it, as a stream or as a whole."""
     # A streamed response outlives this function. The HTTP exchange does not.
     await exchange.enter(chat)
     if chat.request.stream and request.headers.get(HEADER, "").lower() == "true":
-        response = Response(_announced(parts, exchange.dialect, chat, _writer()), headers=STREAM_HEADERS)
+        response = Response(_announced(replica, exchange.dialect, chat, _writer()), headers=STREAM_HEADERS)
         response.timeout = None
         return response
     encoder = _encoder(exchange.dialect, chat, await chat.stream.started())
@@ -61,21 +61,21 @@ async def respond(parts: Context, exchange: HttpExchange, chat: ChatExchange) ->
     return response
 
 
-async def _parsed(parts: Context, exchange: HttpExchange) -> ChatExchange:
+async def _parsed(replica: Replica, exchange: HttpExchange) -> ChatExchange:
     """Read and parse the body. It may be large, so nothing refers to it afterwards."""
-    settings = parts.settings
-    large = parts.large_bodies if parts.directory.fleet.reads_images() else None
+    settings = replica.settings
+    large = replica.large_bodies if replica.directory.fleet.reads_images() else None
     async with media_body(request, settings, large) as body:
         try:
             chat_request = exchange.dialect.parse(body)
         except MessagesMissing as missing:
-            await parts.models.require(missing.model)
+            await replica.models.require(missing.model)
             raise
         check_body_size(len(body), chat_request, settings.max_body)
         messages = sent_messages(body) if chat_request.store else b""
     check_size(chat_request, settings.max_choices)
     return ChatExchange(
-        parts,
+        replica,
         chat_request,
         key=exchange.key,
         headers=request.headers,
@@ -97,10 +97,10 @@ def _writer() -> Writer | None:
 
 
 async def _announced(
-    parts: Context, dialect: Dialect, chat: ChatExchange, write: Writer | None
+    replica: Replica, dialect: Dialect, chat: ChatExchange, write: Writer | None
 ) -> AsyncIterator[bytes]:
     """Yield queue events until the first event from a worker, then the stream."""
-    async for comment in parts.queue_events.until_started(chat.stream):
+    async for comment in replica.queue_events.until_started(chat.stream):
         yield comment
     async for piece in streamed(chat, _encoder(dialect, chat, await chat.stream.first()), write):
         yield piece

@@ -9,7 +9,6 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from api.access import is_foreign, key_owner
 from api.connection_extension import connection_extension
-from api.context import context
 from api.dialects.openai import files as dialect
 from api.dialects.openai.stored import unknown_cursor
 from api.files import FileRecord, TooManyFiles
@@ -18,6 +17,7 @@ from api.files.record import new_file_id
 from api.files.storage import Writer
 from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large, receive
 from api.json_response import json_response
+from api.replica import current_replica
 from shared.protocol.errors import ProblemKind, refuse
 
 blueprint = Blueprint("files", __name__)
@@ -30,12 +30,12 @@ _PIECE = 256 * 1024
 async def create_file() -> Response:
     """Upload a file."""
     _refuse_other_sites()
-    parts = context()
-    settings = parts.settings
+    replica = current_replica()
+    settings = replica.settings
     boundary = boundary_of(request.headers.get("content-type", ""))
     if (request.content_length or 0) > settings.max_file_bytes + FORM_OVERHEAD:
         raise file_too_large(settings.max_file_bytes)
-    storage = await parts.files.storage()
+    storage = await replica.files.storage()
     connection = connection_extension(request)
     if connection is not None:
         connection["allow_upload"](settings.max_file_bytes + FORM_OVERHEAD, settings.upload_timeout)
@@ -43,7 +43,7 @@ async def create_file() -> Response:
     try:
         upload = await _received(boundary, writer)
         form = dialect.parse_upload(upload)
-        now = int(await parts.files.now())
+        now = int(await replica.files.now())
         record = FileRecord(
             id=new_file_id(),
             owner=key_owner(),
@@ -57,7 +57,7 @@ async def create_file() -> Response:
     finally:
         await asyncio.to_thread(writer.discard)
     try:
-        await parts.files.add(record)
+        await replica.files.add(record)
     except TooManyFiles:
         await in_storage(lambda: storage.remove(record.id))
         raise dialect.too_many(settings.max_files) from None
@@ -68,7 +68,7 @@ async def create_file() -> Response:
 async def list_files() -> Response:
     """List files, filtered and paginated."""
     wanted = dialect.parse_selection(request.args)
-    page = await context().files.select(key_owner(), wanted)
+    page = await current_replica().files.select(key_owner(), wanted)
     if page is None:
         raise unknown_cursor(wanted.after or "")
     return json_response(dialect.render_files(page))
@@ -85,7 +85,7 @@ async def get_content(file_id: str) -> Response:
     """Return the content of a file."""
     record = await _find(file_id)
     try:
-        file = await context().files.open(record)
+        file = await current_replica().files.open(record)
     except FileNotFoundError:
         raise dialect.not_found(file_id) from None
     # Chunked: with a Content-Length, a client could send its next request before the end of this response is noticed,
@@ -100,14 +100,14 @@ async def get_content(file_id: str) -> Response:
 @blueprint.delete("/v1/files/<file_id>")
 async def delete_file(file_id: str) -> Response:
     """Delete a file."""
-    if not await context().files.delete(key_owner(), file_id):
+    if not await current_replica().files.delete(key_owner(), file_id):
         raise dialect.not_found(file_id)
     return json_response(dialect.render_deleted(file_id))
 
 
 async def _received(boundary: bytes, writer: Writer) -> Upload:
     """Write the file in the request's form. Raises :class:`RequestRefused`."""
-    settings = context().settings
+    settings = current_replica().settings
 
     async def write(data: bytes) -> None:
         await in_storage(lambda: writer.write(data))
@@ -128,7 +128,7 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _find(file_id: str) -> FileRecord:
-    record = await context().files.get(key_owner(), file_id)
+    record = await current_replica().files.get(key_owner(), file_id)
     if record is None:
         raise dialect.not_found(file_id)
     return record

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from quart import Blueprint, Response
 
 from api.access import require_admin
-from api.context import Context, context
 from api.fleet.watch import Watcher
 from api.http_exchange import current_exchange
 from api.json_response import json_response
+from api.replica import Replica, current_replica
 from api.routes.chat import STREAM_HEADERS
 
 blueprint = Blueprint("fleet", __name__)
@@ -19,28 +19,28 @@ blueprint = Blueprint("fleet", __name__)
 async def fleet() -> Response:
     """Describe models, queues, workers and replicas."""
     require_admin()
-    return json_response(await context().fleet.look())
+    return json_response(await current_replica().fleet.look())
 
 
 @blueprint.get("/v1/fleet/events")
 async def fleet_events() -> Response:
     """Stream the same document, twice a second."""
     require_admin()
-    parts = context()
-    watcher = Watcher(parts.fleet)
+    replica = current_replica()
+    watcher = Watcher(replica.fleet)
     await current_exchange().enter(watcher)
-    response = Response(_events(parts, watcher), headers=STREAM_HEADERS)
+    response = Response(_events(replica, watcher), headers=STREAM_HEADERS)
     response.timeout = None
     return response
 
 
-async def _events(parts: Context, watcher: Watcher) -> AsyncIterator[bytes]:
+async def _events(replica: Replica, watcher: Watcher) -> AsyncIterator[bytes]:
     """Yield the events until the replica drains, or until a response may last no longer."""
     try:
-        async with asyncio.timeout(parts.settings.request_timeout):
+        async with asyncio.timeout(replica.settings.request_timeout):
             async for document in watcher.documents():
                 yield b"data: " + document + b"\n\n"
-                if parts.draining.draining:
+                if replica.draining.draining:
                     return
     except TimeoutError:
         return

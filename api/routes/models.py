@@ -3,12 +3,12 @@
 from quart import Blueprint, Response, request
 
 from api.access import may_use, visible_models
-from api.context import context
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic import models as anthropic
 from api.dialects.openai import models as openai
 from api.http_exchange import current_exchange
 from api.json_response import json_response
+from api.replica import current_replica
 from shared.protocol.errors import ProblemKind, refuse
 
 blueprint = Blueprint("models", __name__)
@@ -33,7 +33,7 @@ async def get_model(name: str) -> Response:
     """Describe a model."""
     model = visible_models().get(name)
     if model is None and may_use(name):
-        await context().models.require(name)
+        await current_replica().models.require(name)
         model = visible_models().get(name)
     if model is None:
         message = f"The model `{name}` does not exist or you do not have access to it."

@@ -4,9 +4,9 @@ import msgspec
 from quart import Blueprint, Response, request
 from redis.exceptions import RedisError
 
-from api.context import context
 from api.json_response import json_response
 from api.openapi import document
+from api.replica import current_replica
 from shared.runtime.version import VERSION
 
 blueprint = Blueprint("operations", __name__)
@@ -42,16 +42,16 @@ async def ready() -> Response:
 @blueprint.get("/health")
 async def health() -> Response:
     """Readiness with details: store, models, workers and open streams."""
-    parts = context()
+    replica = current_replica()
     reason = await _not_ready()
     state = Health(
         status=f"unavailable: {reason}" if reason else "ok",
         version=VERSION,
-        replica=parts.replica,
-        store="up" if parts.directory.reachable else "down",
-        models=list(parts.directory.fleet.serving()),
-        workers=len(parts.directory.fleet.workers),
-        open_answers=len(parts.relay.streams()),
+        replica=replica.id,
+        store="up" if replica.directory.reachable else "down",
+        models=list(replica.directory.fleet.serving()),
+        workers=len(replica.directory.fleet.workers),
+        open_answers=len(replica.relay.streams()),
     )
     return _json(state, 503 if reason else 200)
 
@@ -59,7 +59,7 @@ async def health() -> Response:
 @blueprint.get("/metrics")
 async def metrics() -> Response:
     """Metrics in Prometheus' text format, or in OpenMetrics format for clients that accept it."""
-    page, content_type = context().metrics.page(request.headers.get("accept", ""))
+    page, content_type = current_replica().metrics.page(request.headers.get("accept", ""))
     return Response(page, content_type=content_type)
 
 
@@ -70,18 +70,18 @@ async def openapi() -> Response:
 
 
 async def _not_ready() -> str:
-    parts = context()
-    if parts.draining.draining:
+    replica = current_replica()
+    if replica.draining.draining:
         return "shutting down"
     try:
-        await parts.redis.ping()
+        await replica.redis.ping()
     except (RedisError, OSError):
         return "the store can't be reached"
-    if not parts.relay.listening:
+    if not replica.relay.listening:
         return "not subscribed to the workers' frames yet"
-    if not any(worker.status == "serving" for worker in parts.directory.fleet.workers):
-        await parts.directory.refresh()
-    if not any(worker.status == "serving" for worker in parts.directory.fleet.workers):
+    if not any(worker.status == "serving" for worker in replica.directory.fleet.workers):
+        await replica.directory.refresh()
+    if not any(worker.status == "serving" for worker in replica.directory.fleet.workers):
         return "no worker serves"
     return ""
 

@@ -12,7 +12,6 @@ from api.access import key_owner
 from api.answers.writing import collect
 from api.bodies import media_body, read_json_body
 from api.chat_exchange import ChatExchange
-from api.context import Context, context
 from api.dialects.interface import MessagesMissing
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses import stored as dialect
@@ -23,6 +22,7 @@ from api.dialects.token_count import counting
 from api.http_exchange import HttpExchange, current_exchange
 from api.json_response import json_response
 from api.outbox import LINGER
+from api.replica import Replica, current_replica
 from api.responses.background import run_in_background
 from api.responses.history import history_of
 from api.responses.making import chat_exchange_of, is_stored
@@ -38,13 +38,13 @@ blueprint = Blueprint("responses", __name__)
 @blueprint.post("/v1/responses")
 async def create_response() -> Response:
     """Create a response: whole, streamed, or in the background."""
-    parts, exchange = context(), current_exchange()
-    exchange.chat = chat = await _parsed(parts, exchange, cast(Responses, exchange.dialect).draft)
+    replica, exchange = current_replica(), current_exchange()
+    exchange.chat = chat = await _parsed(replica, exchange, cast(Responses, exchange.dialect).draft)
     if not chat.request.background:
-        return await respond(parts, exchange, chat)
-    record = await _start(parts, chat)
+        return await respond(replica, exchange, chat)
+    record = await _start(replica, chat)
     if chat.request.stream:
-        response = _stream(parts, record, after=-1)
+        response = _stream(replica, record, after=-1)
     else:
         response = json_response(dialect.render_response(record))
     response.headers.update(chat.headers)
@@ -56,8 +56,8 @@ async def create_response() -> Response:
 @blueprint.post("/v1/responses/compact")
 async def compact_response() -> Response:
     """Return a conversation as one item that later requests can continue."""
-    parts, exchange = context(), current_exchange()
-    exchange.chat = chat = await _parsed(parts, exchange, draft_compaction)
+    replica, exchange = current_replica(), current_exchange()
+    exchange.chat = chat = await _parsed(replica, exchange, draft_compaction)
     await exchange.enter(chat)
     await chat.stream.started()
     (choice,) = await collect(chat.stream, chat.request, chat.recorder)
@@ -70,9 +70,9 @@ async def compact_response() -> Response:
 @blueprint.post("/v1/responses/input_tokens")
 async def count_input_tokens() -> Response:
     """Return the number of tokens of an input. A worker of the model counts them."""
-    parts = context()
-    draft = draft_input_tokens(await read_json_body(request, parts.settings))
-    history = await history_of(parts.responses, key_owner(), draft)
+    replica = current_replica()
+    draft = draft_input_tokens(await read_json_body(request, replica.settings))
+    history = await history_of(replica.responses, key_owner(), draft)
     found = await tokenized(counting(draft.request(history, store=False)))
     return json_response(render_input_tokens(len(found.tokens)))
 
@@ -80,40 +80,40 @@ async def count_input_tokens() -> Response:
 @blueprint.get("/v1/responses/<response_id>")
 async def get_response(response_id: str) -> Response:
     """Return a response, or stream a background response from the beginning or from an event on."""
-    parts = context()
+    replica = current_replica()
     streamed, after = dialect.parse_stream_query(request.args)
     record = await _find(response_id)
     if streamed:
         if not dialect.is_background(record):
             raise dialect.not_streamable()
-        return _stream(parts, record, after=after)
-    return json_response(await _current(parts, record))
+        return _stream(replica, record, after=after)
+    return json_response(await _current(replica, record))
 
 
 @blueprint.delete("/v1/responses/<response_id>")
 async def delete_response(response_id: str) -> Response:
     """Delete a response. One that is still made in the background is cancelled."""
-    parts = context()
+    replica = current_replica()
     record = await _find(response_id)
-    if not await parts.responses.delete(key_owner(), response_id):
+    if not await replica.responses.delete(key_owner(), response_id):
         raise dialect.not_found(response_id)
-    _cancel_job(parts, record)
+    _cancel_job(replica, record)
     return json_response(dialect.render_deleted(response_id))
 
 
 @blueprint.post("/v1/responses/<response_id>/cancel")
 async def cancel_response(response_id: str) -> Response:
     """Cancel a background response. One that has ended is returned as it is."""
-    parts = context()
+    replica = current_replica()
     record = await _find(response_id)
     if not dialect.is_background(record):
         raise dialect.not_cancellable()
     if record.job:
         document = dialect.render_cancelled(record)
-        if await parts.responses.end(key_owner(), msgspec.structs.replace(record, document=document)):
-            _cancel_job(parts, record)
+        if await replica.responses.end(key_owner(), msgspec.structs.replace(record, document=document)):
+            _cancel_job(replica, record)
         record = await _find(response_id)
-    return json_response(await _current(parts, record))
+    return json_response(await _current(replica, record))
 
 
 @blueprint.get("/v1/responses/<response_id>/input_items")
@@ -123,60 +123,60 @@ async def list_input_items(response_id: str) -> Response:
 
 
 async def _parsed(
-    parts: Context, exchange: HttpExchange, parse: Callable[[bytes], Draft[ResponsesRequest]]
+    replica: Replica, exchange: HttpExchange, parse: Callable[[bytes], Draft[ResponsesRequest]]
 ) -> ChatExchange:
     """Read and parse the body, and the stored items that it needs."""
-    settings = parts.settings
-    large = parts.large_bodies if parts.directory.fleet.reads_images() else None
+    settings = replica.settings
+    large = replica.large_bodies if replica.directory.fleet.reads_images() else None
     async with media_body(request, settings, large) as body:
         try:
             draft = parse(body)
         except MessagesMissing as missing:
-            await parts.models.require(missing.model)
+            await replica.models.require(missing.model)
             raise
         size = len(body)
-    history = await history_of(parts.responses, key_owner(), draft)
+    history = await history_of(replica.responses, key_owner(), draft)
     store = is_stored(draft, is_large=size > settings.max_body)
-    return chat_exchange_of(parts, exchange, request.headers, draft, history, size=size, store=store)
+    return chat_exchange_of(replica, exchange, request.headers, draft, history, size=size, store=store)
 
 
-async def _start(parts: Context, chat: ChatExchange) -> StoredResponse:
+async def _start(replica: Replica, chat: ChatExchange) -> StoredResponse:
     """Accept a background request and return its record. The response goes on without this exchange."""
     await chat.__aenter__()
     try:
         if chat.pending is None:
             raise store_unavailable()
         record = record_of(chat.pending, b"")
-        await parts.responses.create(key_owner(), record)
+        await replica.responses.create(key_owner(), record)
     except BaseException:
         await chat.__aexit__(None, None, None)
         raise
-    parts.background.run(run_in_background(chat, parts.draining), "background response")
+    replica.background.run(run_in_background(chat, replica.draining), "background response")
     return record
 
 
-def _stream(parts: Context, record: StoredResponse, *, after: int) -> Response:
-    events: AsyncIterator[bytes] = follow(parts.responses, key_owner(), record, after=after)
+def _stream(replica: Replica, record: StoredResponse, *, after: int) -> Response:
+    events: AsyncIterator[bytes] = follow(replica.responses, key_owner(), record, after=after)
     response = Response(events, headers=STREAM_HEADERS)
     response.timeout = None
     return response
 
 
-async def _current(parts: Context, record: StoredResponse) -> bytes:
+async def _current(replica: Replica, record: StoredResponse) -> bytes:
     """Return a response as it is now."""
     if not record.job:
         return record.document
-    lost = time.time() > record.created + parts.settings.request_timeout + 2 * LINGER
-    return dialect.render_response(record, started=await parts.responses.is_started(record), lost=lost)
+    lost = time.time() > record.created + replica.settings.request_timeout + 2 * LINGER
+    return dialect.render_response(record, started=await replica.responses.is_started(record), lost=lost)
 
 
-def _cancel_job(parts: Context, record: StoredResponse) -> None:
+def _cancel_job(replica: Replica, record: StoredResponse) -> None:
     if record.job and record.request is not None:
-        parts.cancellation.cancel(record.request.model, [record.job])
+        replica.cancellation.cancel(record.request.model, [record.job])
 
 
 async def _find(response_id: str) -> StoredResponse:
-    record = await context().responses.get(key_owner(), response_id)
+    record = await current_replica().responses.get(key_owner(), response_id)
     if record is None:
         raise dialect.not_found(response_id)
     return record

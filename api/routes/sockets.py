@@ -7,8 +7,8 @@ from werkzeug.exceptions import MethodNotAllowed
 
 from api.access import is_foreign
 from api.connection_extension import connection_extension
-from api.context import context
 from api.http_exchange import current_exchange
+from api.replica import current_replica
 from api.responses.session import ResponseSession
 from api.websocket.handshake import accept_upgrade, is_upgrade, too_early
 from api.websocket.socket import CloseCode, SocketBounds, WebSocket
@@ -32,8 +32,8 @@ async def open_socket() -> Response:
     if is_foreign():
         message = "Web pages of other sites can't open WebSockets."
         raise refuse(ProblemKind.FORBIDDEN, message, code="origin_not_allowed")
-    parts, exchange = context(), current_exchange()
-    settings = parts.settings
+    replica, exchange = current_replica(), current_exchange()
+    settings = replica.settings
     bounds = SocketBounds(
         max_message=settings.max_body, message_timeout=settings.body_timeout, client_timeout=settings.client_timeout
     )
@@ -44,7 +44,7 @@ async def open_socket() -> Response:
     exchange.status = 101
     socket.set_idle(idle=True)
     try:
-        await ResponseSession(parts, request, socket).run()
+        await ResponseSession(replica, request, socket).run()
     except Exception:
         logger.exception("WebSocket %s failed", exchange.id)
     finally:

@@ -4,9 +4,9 @@ from quart import Blueprint, Response, request
 
 from api.access import key_owner
 from api.bodies import read_json_body
-from api.context import context
 from api.dialects.openai import stored as dialect
 from api.json_response import json_response
+from api.replica import current_replica
 from api.stored import StoredCompletion
 
 blueprint = Blueprint("stored", __name__)
@@ -16,7 +16,7 @@ blueprint = Blueprint("stored", __name__)
 async def list_completions() -> Response:
     """List stored completions, filtered and paginated."""
     wanted = dialect.parse_selection(request.args)
-    page = await context().stored.select(key_owner(), wanted)
+    page = await current_replica().stored.select(key_owner(), wanted)
     if page is None:
         raise dialect.unknown_cursor(wanted.after or "")
     completions, more = page
@@ -32,8 +32,8 @@ async def get_completion(completion_id: str) -> Response:
 @blueprint.post("/v1/chat/completions/<completion_id>")
 async def update_completion(completion_id: str) -> Response:
     """Replace the metadata of a stored completion."""
-    metadata = dialect.parse_update(await read_json_body(request, context().settings))
-    if not await context().stored.tag(key_owner(), completion_id, metadata):
+    metadata = dialect.parse_update(await read_json_body(request, current_replica().settings))
+    if not await current_replica().stored.tag(key_owner(), completion_id, metadata):
         raise dialect.not_found(completion_id)
     return json_response(dialect.render_stored(await _find(completion_id)))
 
@@ -41,7 +41,7 @@ async def update_completion(completion_id: str) -> Response:
 @blueprint.delete("/v1/chat/completions/<completion_id>")
 async def delete_completion(completion_id: str) -> Response:
     """Delete a stored completion."""
-    if not await context().stored.delete(key_owner(), completion_id):
+    if not await current_replica().stored.delete(key_owner(), completion_id):
         raise dialect.not_found(completion_id)
     return json_response(dialect.render_deleted(completion_id))
 
@@ -54,7 +54,7 @@ async def list_messages(completion_id: str) -> Response:
 
 
 async def _find(completion_id: str) -> StoredCompletion:
-    completion = await context().stored.get(key_owner(), completion_id)
+    completion = await current_replica().stored.get(key_owner(), completion_id)
     if completion is None:
         raise dialect.not_found(completion_id)
     return completion

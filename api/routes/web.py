@@ -3,7 +3,7 @@
 from quart import Blueprint, Response, request
 from werkzeug.exceptions import NotFound
 
-from api.context import context
+from api.replica import current_replica
 from api.web_page import FOLDER, HEADERS, ROOT, accepts_gzip
 
 blueprint = Blueprint("web", __name__)
@@ -13,7 +13,7 @@ blueprint = Blueprint("web", __name__)
 @blueprint.get(f"{FOLDER}<path:name>")
 async def page(name: str = "") -> Response:
     """Serve a file of the web page."""
-    file = context().page.get(FOLDER + name if name else ROOT)
+    file = current_replica().page.get(FOLDER + name if name else ROOT)
     if file is None:
         raise NotFound
     compressed = accepts_gzip(request.headers)

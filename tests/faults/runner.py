@@ -150,8 +150,8 @@ def _busy(lab: Lab) -> list[str]:
     claimed = client.zcard(f"vinoqueue:inflight:{lab.model}")
     busy = [f"{waiting} jobs wait"] if waiting else []
     busy += [f"{claimed} jobs are claimed"] if claimed else []
-    promises = sum(at_once(client.hlen(name)) for name in client.scan_iter(keys.outbox("*")))
-    busy += [f"{promises} promises to store an answer are open"] if promises else []
+    pending = sum(at_once(client.hlen(name)) for name in client.scan_iter(keys.outbox("*")))
+    busy += [f"{pending} completions are pending"] if pending else []
     adverts = {one["pid"]: one for one in lab.adverts()}
     for worker in lab.workers:
         advert = adverts.get(worker.pid)

@@ -44,7 +44,7 @@ class Replicas:
         )
 
     def holder(self) -> int | None:
-        """The process id of the replica that holds promises; None while there are none."""
+        """The process id of the replica that holds pending completions; None while there are none."""
         for key in self.fleet.redis().scan_iter(keys.outbox("*")):
             return int(key.decode().split("-")[-2])
         return None
@@ -86,7 +86,7 @@ class Replicas:
 
     def until_at_rest(self) -> None:
         self.fleet.until(lambda: self.slots_used() == 0, "all slots to be free")
-        self.fleet.until(lambda: self.holder() is None, "the last promise to be taken back")
+        self.fleet.until(lambda: self.holder() is None, "the last pending completion to be withdrawn")
 
 
 @pytest.fixture

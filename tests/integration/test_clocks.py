@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
+from api.build import build
 from api.keys import ApiKey, Keyring
 from api.keys.store import new_key, put_key, rotate
-from api.main import build
 from api.outbox import Outbox, PendingCompletion
 from api.stored import CompletionStore, Selection, StoredCompletion
 from shared.protocol.events import Delta, Finished, Started, encode_event
@@ -79,20 +79,20 @@ async def test_a_replica_whose_clock_is_wrong_removes_no_stored_completions(
 
 
 @pytest.mark.usefixtures("skew")
-async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redis: ArqRedis) -> None:
+async def test_a_replica_whose_clock_is_wrong_finishes_the_pending_completions_of_others(redis: ArqRedis) -> None:
     accepted = await store_time(redis)
-    promise = PendingCompletion(
+    pending = PendingCompletion(
         answer_id="a1",
         accepted=accepted,
         request=ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),), store=True),
         messages=b'[{"role":"user","content":"hello"}]',
         jobs=("job-a1",),
     )
-    await Outbox(redis, "gone", longest=600).add(promise)
+    await Outbox(redis, "gone", longest=600).add(pending)
     await redis.set(keys.payload("job-a1"), b"payload")
-    parts = build(redis, ApiSettings(lease=0.15), "heir")
-    relay = parts.relay
-    running = asyncio.create_task(parts.completion_recovery.run())
+    replica = build(redis, ApiSettings(lease=0.15), "heir")
+    relay = replica.relay
+    running = asyncio.create_task(replica.completion_recovery.run())
     try:
         await eventually(relay.streams)
         (answer,) = relay.streams()
@@ -102,9 +102,9 @@ async def test_a_replica_whose_clock_is_wrong_finishes_what_others_promised(redi
             await awaitable(redis.rpush(keys.journal("job-a1"), encode_event(event)))
         relay.catch_up(answer)
         await eventually(lambda: not relay.streams())
-        assert await parts.stored.get("", "chatcmpl-a1") is not None
+        assert await replica.stored.get("", "chatcmpl-a1") is not None
     finally:
         await cancel_all([running])
-        await parts.completion_recovery.aclose()
-        await parts.job_tasks.finish(3.0)
+        await replica.completion_recovery.aclose()
+        await replica.job_tasks.finish(3.0)
         await relay.close_all()

@@ -264,7 +264,7 @@ async def test_a_second_call_ends_the_choice_and_cancels_its_job(fields: dict[st
     assert cancelled == ["job0"]
 
 
-async def test_the_jobs_of_a_promised_answer_are_not_cancelled_before_its_end() -> None:
+async def test_the_jobs_of_a_pending_completion_are_not_cancelled_before_its_end() -> None:
     request = asked(tools=(Tool(name="f"),), parallel_tool_calls=False, store=True)
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
     cancelled: list[str] = []

@@ -12,11 +12,11 @@ from api.batches.record import Batch, Counts, Segment, new_batch_id, segment_nam
 from api.batches.results import assemble, encode, failure_of, response_of
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, BatchStore, Superseded, TooManyBatches
-from api.context import Context
+from api.build import build
 from api.dialects.openai.batches import render_batch
 from api.files import DirectoryStorage, FileRecord
 from api.files.record import new_file_id
-from api.main import build
+from api.replica import Replica
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from tests.support.redis_types import awaitable
@@ -28,13 +28,13 @@ LINES = [
 
 
 @pytest.fixture
-async def parts(redis: ArqRedis, tmp_path: Path) -> Context:
+async def replica(redis: ArqRedis, tmp_path: Path) -> Replica:
     return build(redis, ApiSettings(files_dir=str(tmp_path), max_batches=2), "r")
 
 
 @pytest.fixture
-def store(parts: Context) -> BatchStore:
-    return parts.batches
+def store(replica: Replica) -> BatchStore:
+    return replica.batches
 
 
 def new_batch(input_file: str = "file-1", *, expires: float = 60.0) -> Batch:
@@ -50,22 +50,22 @@ def new_batch(input_file: str = "file-1", *, expires: float = 60.0) -> Batch:
     )
 
 
-async def put_file(parts: Context, content: bytes) -> str:
-    writer = (await parts.files.storage()).create()
+async def put_file(replica: Replica, content: bytes) -> str:
+    writer = (await replica.files.storage()).create()
     writer.write(content)
     now = int(time.time())
     record = FileRecord(
         id=new_file_id(), owner="", filename="a", size=len(content), purpose="batch", created=now, expires=now + 60
     )
     writer.commit(record.id)
-    await parts.files.add(record)
+    await replica.files.add(record)
     return record.id
 
 
-async def content_of(parts: Context, file_id: str | None) -> list[dict[str, object]]:
-    record = await parts.files.get("", file_id or "")
+async def content_of(replica: Replica, file_id: str | None) -> list[dict[str, object]]:
+    record = await replica.files.get("", file_id or "")
     assert record is not None
-    with await parts.files.open(record) as file:
+    with await replica.files.open(record) as file:
         return [json.loads(line) for line in file]
 
 
@@ -78,38 +78,38 @@ async def expire_lease(redis: ArqRedis, batch: Batch) -> None:
     await redis.zadd(keys.UNFINISHED_BATCHES, {batch.id: 1})
 
 
-async def test_a_batch_expires(parts: Context) -> None:
-    file = await put_file(parts, b"\n".join(json.dumps(line).encode() for line in LINES))
+async def test_a_batch_expires(replica: Replica) -> None:
+    file = await put_file(replica, b"\n".join(json.dumps(line).encode() for line in LINES))
     batch = new_batch(file, expires=-1)
-    await parts.batches.create(batch)
-    await BatchRun(parts, await claimed(parts.batches)).run()
-    ended = await parts.batches.get("", batch.id)
+    await replica.batches.create(batch)
+    await BatchRun(replica, await claimed(replica.batches)).run()
+    ended = await replica.batches.get("", batch.id)
     assert ended is not None
     assert (ended.status, ended.counts.failed, ended.output_file) == ("expired", 5, None)
     assert json.loads(render_batch(ended))["expired_at"] >= batch.created
-    lines = await content_of(parts, ended.error_file)
+    lines = await content_of(replica, ended.error_file)
     assert [line["custom_id"] for line in lines] == [f"c{number}" for number in range(5)]
     assert {json.dumps(line["error"]) for line in lines} == {
         '{"code": "batch_expired", '
         '"message": "This request could not be executed before the completion window expired."}'
     }
-    assert await parts.batches.unfinished() == 0
+    assert await replica.batches.unfinished() == 0
 
 
-async def test_a_key_that_is_gone_serves_no_more_lines(parts: Context, redis: ArqRedis) -> None:
-    file = await put_file(parts, json.dumps(LINES[0]).encode())
-    record = await parts.files.get("", file)
+async def test_a_key_that_is_gone_serves_no_more_lines(replica: Replica, redis: ArqRedis) -> None:
+    file = await put_file(replica, json.dumps(LINES[0]).encode())
+    record = await replica.files.get("", file)
     assert record is not None
-    await parts.files.add(msgspec.structs.replace(record, owner="gone"))
+    await replica.files.add(msgspec.structs.replace(record, owner="gone"))
     batch = msgspec.structs.replace(new_batch(file), owner="gone")
-    await parts.batches.create(batch)
-    await BatchRun(parts, await claimed(parts.batches)).run()
-    ended = await parts.batches.get("gone", batch.id)
+    await replica.batches.create(batch)
+    await BatchRun(replica, await claimed(replica.batches)).run()
+    ended = await replica.batches.get("gone", batch.id)
     assert ended is not None
     assert ended.status == "completed"
-    errors = await parts.files.get("gone", ended.error_file or "")
+    errors = await replica.files.get("gone", ended.error_file or "")
     assert errors is not None
-    with await parts.files.open(errors) as content:
+    with await replica.files.open(errors) as content:
         (line,) = map(json.loads, content)
     assert (line["custom_id"], line["response"]["status_code"]) == ("c0", 401)
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 from arq.connections import ArqRedis
 
+from api.build import build
 from api.chat_exchange import ChatExchange
 from api.keys import ApiKey
 from api.limits import Limiter, Reservation
-from api.main import build
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Rejected, Started
 from shared.protocol.queue import JobQueue
@@ -28,17 +28,17 @@ PROMPT = 10_000
 KEY = ApiKey(id="key-1", digest="0" * 64, tokens_per_minute=LIMIT, concurrency=1)
 
 
-class Replica:
-    """An API replica, and what its limiter settled: the bucket itself fills while a test runs."""
+class Harness:
+    """An API harness, and what its limiter settled: the bucket itself fills while a test runs."""
 
     def __init__(self, redis: ArqRedis, used: list[int]) -> None:
         self.redis = redis
-        self.parts = build(redis, ApiSettings(), "r")
+        self.replica = build(redis, ApiSettings(), "r")
         self.queue = JobQueue(redis, WORKER.model)
         self.used = used
 
     def exchange(self, request: ChatRequest) -> ChatExchange:
-        return ChatExchange(self.parts, request, key=KEY, headers={}, messages=b"", began=time.monotonic())
+        return ChatExchange(self.replica, request, key=KEY, headers={}, messages=b"", began=time.monotonic())
 
     async def accept(self, request: ChatRequest) -> ChatExchange:
         return await self.exchange(request).__aenter__()
@@ -49,8 +49,8 @@ class Replica:
         return await self.charged()
 
     async def charged(self) -> int:
-        await self.parts.job_tasks.finish(PATIENCE)
-        await self.parts.admission.aclose()
+        await self.replica.job_tasks.finish(PATIENCE)
+        await self.replica.admission.aclose()
         assert await self.redis.zcard(keys.admitted(KEY.id)) == 0
         (used,) = self.used
         return used
@@ -61,7 +61,7 @@ class Replica:
 
 
 @pytest.fixture
-async def replica(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
+async def harness(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
     used: list[int] = []
     settle = Limiter.settle
 
@@ -70,12 +70,12 @@ async def replica(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         used.append(tokens)
 
     monkeypatch.setattr(Limiter, "settle", settle_and_note)
-    replica = Replica(redis, used)
+    harness = Harness(redis, used)
     await announce_worker(redis, WORKER, lease=60)
-    await replica.parts.directory.refresh()
-    yield replica
-    await replica.parts.job_tasks.finish(PATIENCE)
-    await replica.parts.admission.aclose()
+    await harness.replica.directory.refresh()
+    yield harness
+    await harness.replica.job_tasks.finish(PATIENCE)
+    await harness.replica.admission.aclose()
 
 
 def chat(text: str = "x" * 4 * PROMPT, n: int = 1, max_tokens: int = 1000) -> ChatRequest:
@@ -91,40 +91,40 @@ def tokens(count: int) -> object:
     return pytest.approx(count, abs=100)
 
 
-async def test_leaving_before_a_worker_has_the_request_costs_nothing(replica: Replica) -> None:
-    exchange = await replica.accept(chat())
-    assert await replica.end(exchange) == tokens(0)
-    assert await replica.finish_tag() == tokens(0)
+async def test_leaving_before_a_worker_has_the_request_costs_nothing(harness: Harness) -> None:
+    exchange = await harness.accept(chat())
+    assert await harness.end(exchange) == tokens(0)
+    assert await harness.finish_tag() == tokens(0)
 
 
-async def test_leaving_before_the_first_token_costs_the_prompt(replica: Replica) -> None:
-    exchange = await replica.accept(chat())
-    await replica.queue.claim("w1", used=0, slots=1)
-    assert await replica.end(exchange) == tokens(PROMPT)
-    assert await replica.finish_tag() == tokens(PROMPT)
+async def test_leaving_before_the_first_token_costs_the_prompt(harness: Harness) -> None:
+    exchange = await harness.accept(chat())
+    await harness.queue.claim("w1", used=0, slots=1)
+    assert await harness.end(exchange) == tokens(PROMPT)
+    assert await harness.finish_tag() == tokens(PROMPT)
 
 
-async def test_the_prompt_of_several_choices_costs_once(replica: Replica) -> None:
-    exchange = await replica.accept(chat(n=4))
-    await replica.queue.claim("w1", used=0, slots=3)
-    assert await replica.end(exchange) == tokens(PROMPT)
+async def test_the_prompt_of_several_choices_costs_once(harness: Harness) -> None:
+    exchange = await harness.accept(chat(n=4))
+    await harness.queue.claim("w1", used=0, slots=3)
+    assert await harness.end(exchange) == tokens(PROMPT)
 
 
-async def test_of_several_prompts_those_cost_that_workers_have(replica: Replica) -> None:
+async def test_of_several_prompts_those_cost_that_workers_have(harness: Harness) -> None:
     prompts = tuple(letter * 4 * PROMPT for letter in "abcd")
     request = ChatRequest(model=WORKER.model, prompts=prompts, sampling=Sampling(max_tokens=10), n=2)
-    exchange = await replica.accept(request)
+    exchange = await harness.accept(request)
     # Both choices of two prompts, and one of the third.
-    await replica.queue.claim("w1", used=0, slots=5)
+    await harness.queue.claim("w1", used=0, slots=5)
     exchange.recorder.started(0, Started("w1", 7, "f"))
-    assert await replica.end(exchange) == tokens(2 * PROMPT)
+    assert await harness.end(exchange) == tokens(2 * PROMPT)
 
 
-async def test_what_a_worker_has_reported_counts(replica: Replica) -> None:
-    exchange = await replica.accept(chat(n=2))
-    await replica.queue.claim("w1", used=0, slots=2)
+async def test_what_a_worker_has_reported_counts(harness: Harness) -> None:
+    exchange = await harness.accept(chat(n=2))
+    await harness.queue.claim("w1", used=0, slots=2)
     exchange.recorder.started(0, Started("w1", 5000, "f"))
-    assert await replica.end(exchange) == tokens(5000)
+    assert await harness.end(exchange) == tokens(5000)
 
 
 @pytest.mark.parametrize(
@@ -135,21 +135,21 @@ async def test_what_a_worker_has_reported_counts(replica: Replica) -> None:
         (ProblemKind.SHUTTING_DOWN, 0),
     ],
 )
-async def test_an_end_from_this_side(replica: Replica, kind: ProblemKind, charged: int) -> None:
-    exchange = await replica.accept(chat())
-    await replica.queue.claim("w1", used=0, slots=1)
+async def test_an_end_from_this_side(harness: Harness, kind: ProblemKind, charged: int) -> None:
+    exchange = await harness.accept(chat())
+    await harness.queue.claim("w1", used=0, slots=1)
     exchange.stream.fail(Problem(kind=kind, message=""))
-    assert await replica.end(exchange) == tokens(charged)
+    assert await harness.end(exchange) == tokens(charged)
 
 
-async def test_a_refusal_by_the_worker_costs_nothing(replica: Replica) -> None:
-    exchange = await replica.accept(chat(n=2))
-    await replica.queue.claim("w1", used=0, slots=2)
+async def test_a_refusal_by_the_worker_costs_nothing(harness: Harness) -> None:
+    exchange = await harness.accept(chat(n=2))
+    await harness.queue.claim("w1", used=0, slots=2)
     exchange.stream.choices[0].take(1, Rejected(Problem(kind=ProblemKind.CONTEXT_LENGTH, message="")))
-    assert await replica.end(exchange) == tokens(0)
+    assert await harness.end(exchange) == tokens(0)
 
 
-async def test_leaving_while_the_request_is_queued(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leaving_while_the_request_is_queued(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     enqueue = JobQueue.enqueue
     queued = asyncio.Event()
 
@@ -159,9 +159,9 @@ async def test_leaving_while_the_request_is_queued(replica: Replica, monkeypatch
         await asyncio.Event().wait()
 
     monkeypatch.setattr(JobQueue, "enqueue", enqueue_and_hang)
-    submitting = asyncio.create_task(replica.accept(chat()))
+    submitting = asyncio.create_task(harness.accept(chat()))
     await queued.wait()
-    await replica.queue.claim("w1", used=0, slots=1)
+    await harness.queue.claim("w1", used=0, slots=1)
     submitting.cancel()
     await asyncio.gather(submitting, return_exceptions=True)
-    assert await replica.charged() == tokens(PROMPT)
+    assert await harness.charged() == tokens(PROMPT)

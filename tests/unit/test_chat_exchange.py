@@ -10,15 +10,15 @@ import pytest
 from arq.connections import ArqRedis
 from redis.exceptions import ConnectionError
 
+from api.build import build
 from api.chat_exchange import ChatExchange
-from api.context import Context
 from api.jobs.charges import TenantCharges
 from api.keys import ApiKey
 from api.keys.store import put_key
 from api.limits import Limiter
-from api.main import build
 from api.metrics import Metrics
 from api.outbox import Outbox
+from api.replica import Replica
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused
 from shared.protocol.media import MediaStore
 from shared.protocol.queue import JobQueue
@@ -36,17 +36,17 @@ PHASES = [(Limiter, "reserve"), (MediaStore, "hold"), (JobQueue, "enqueue"), (Ou
 
 
 @pytest.fixture
-async def parts(redis: ArqRedis) -> AsyncIterator[Context]:
+async def replica(redis: ArqRedis) -> AsyncIterator[Replica]:
     await announce_worker(redis, msgspec.structs.replace(WORKER, modalities=(TEXT, IMAGE)), lease=60)
     await put_key(redis, KEY)
-    parts = build(redis, ApiSettings(max_queue=2), "r")
-    await parts.directory.refresh()
-    await parts.keyring.refresh()
-    yield parts
-    await finish(parts)
+    replica = build(redis, ApiSettings(max_queue=2), "r")
+    await replica.directory.refresh()
+    await replica.keyring.refresh()
+    yield replica
+    await finish(replica)
 
 
-def exchange_of(parts: Context, *, store: bool = True, n: int = 1) -> ChatExchange:
+def exchange_of(replica: Replica, *, store: bool = True, n: int = 1) -> ChatExchange:
     messages = (
         Message(
             role="user",
@@ -55,76 +55,76 @@ def exchange_of(parts: Context, *, store: bool = True, n: int = 1) -> ChatExchan
         ),
     )
     request = ChatRequest(model=WORKER.model, messages=messages, store=store, n=n)
-    return ChatExchange(parts, request, key=KEY, headers={}, messages=b"[]", began=time.monotonic())
+    return ChatExchange(replica, request, key=KEY, headers={}, messages=b"[]", began=time.monotonic())
 
 
-async def finish(parts: Context) -> None:
-    await parts.completion_recovery.aclose()
-    await parts.job_tasks.finish(PATIENCE)
-    await parts.admission.aclose()
+async def finish(replica: Replica) -> None:
+    await replica.completion_recovery.aclose()
+    await replica.job_tasks.finish(PATIENCE)
+    await replica.admission.aclose()
 
 
-async def assert_nothing_held(parts: Context) -> None:
-    await finish(parts)
-    redis = parts.redis
-    assert parts.relay.streams() == set()
+async def assert_nothing_held(replica: Replica) -> None:
+    await finish(replica)
+    redis = replica.redis
+    assert replica.relay.streams() == set()
     assert await redis.zcard(keys.admitted(KEY.id)) == 0
     assert await redis.zcard(keys.queue(WORKER.model)) == 0
     assert await awaitable(redis.hlen(keys.outbox("r"))) == 0
     assert await redis.keys(keys.PREFIX + "media*") == []
 
 
-async def test_an_accepted_request_holds_its_place_until_it_ends(parts: Context) -> None:
-    async with exchange_of(parts) as exchange:
-        assert parts.relay.streams() == {exchange.stream}
-        assert await parts.redis.zcard(keys.admitted(KEY.id)) == 1
-        assert await parts.redis.zcard(keys.queue(WORKER.model)) == 1
-        assert await awaitable(parts.redis.hlen(keys.outbox("r"))) == 1
-        assert await parts.redis.zcard(keys.MEDIA_HOLDS) == 1
+async def test_an_accepted_request_holds_its_place_until_it_ends(replica: Replica) -> None:
+    async with exchange_of(replica) as exchange:
+        assert replica.relay.streams() == {exchange.stream}
+        assert await replica.redis.zcard(keys.admitted(KEY.id)) == 1
+        assert await replica.redis.zcard(keys.queue(WORKER.model)) == 1
+        assert await awaitable(replica.redis.hlen(keys.outbox("r"))) == 1
+        assert await replica.redis.zcard(keys.MEDIA_HOLDS) == 1
         assert "x-ratelimit-limit-requests" in exchange.headers
-    await assert_nothing_held(parts)
-    assert b'vinoqueue_requests_total{model="tiny",outcome="aborted"} 1.0' in parts.metrics.page()[0]
+    await assert_nothing_held(replica)
+    assert b'vinoqueue_requests_total{model="tiny",outcome="aborted"} 1.0' in replica.metrics.page()[0]
 
 
-async def test_a_request_beyond_the_limits_leaves_those_of_others(parts: Context) -> None:
-    async with exchange_of(parts):
-        refused = exchange_of(parts)
+async def test_a_request_beyond_the_limits_leaves_those_of_others(replica: Replica) -> None:
+    async with exchange_of(replica):
+        refused = exchange_of(replica)
         with pytest.raises(RequestRefused) as refusal:
             await refused.__aenter__()
         assert refusal.value.problem.kind is ProblemKind.RATE_LIMITED
         assert "x-ratelimit-limit-requests" in refused.headers
         assert not refused.accepted
-        assert await parts.redis.zcard(keys.admitted(KEY.id)) == 1
-    await assert_nothing_held(parts)
+        assert await replica.redis.zcard(keys.admitted(KEY.id)) == 1
+    await assert_nothing_held(replica)
 
 
-async def test_a_request_that_the_queue_refuses_is_settled(parts: Context) -> None:
-    refused = exchange_of(parts, n=3)
+async def test_a_request_that_the_queue_refuses_is_settled(replica: Replica) -> None:
+    refused = exchange_of(replica, n=3)
     with pytest.raises(RequestRefused) as refusal:
         await refused.__aenter__()
     assert refusal.value.problem.kind is ProblemKind.QUEUE_FULL
     assert "x-ratelimit-limit-requests" in refused.headers
     assert not refused.accepted
-    await assert_nothing_held(parts)
+    await assert_nothing_held(replica)
 
 
-async def test_images_beyond_the_media_stores_limit_are_refused(parts: Context) -> None:
-    held = MediaStore(parts.redis, limit=parts.settings.max_media_bytes)
-    await held.hold("another", {"digest": bytes(parts.settings.max_media_bytes)})
+async def test_images_beyond_the_media_stores_limit_are_refused(replica: Replica) -> None:
+    held = MediaStore(replica.redis, limit=replica.settings.max_media_bytes)
+    await held.hold("another", {"digest": bytes(replica.settings.max_media_bytes)})
     with pytest.raises(RequestRefused) as refusal:
-        await exchange_of(parts).__aenter__()
+        await exchange_of(replica).__aenter__()
     assert refusal.value.problem.kind is ProblemKind.QUEUE_FULL
     assert refusal.value.problem.retry_after
     await held.release("another", ["digest"])
-    await assert_nothing_held(parts)
+    await assert_nothing_held(replica)
 
 
 @pytest.mark.parametrize("modalities", [(TEXT,), (TEXT, IMAGE)])
 async def test_a_model_that_reads_no_images_gets_none(redis: ArqRedis, modalities: tuple[str, ...]) -> None:
     await announce_worker(redis, msgspec.structs.replace(WORKER, modalities=modalities), lease=60)
-    parts = build(redis, ApiSettings(), "r")
-    await parts.directory.refresh()
-    exchange = exchange_of(parts)
+    replica = build(redis, ApiSettings(), "r")
+    await replica.directory.refresh()
+    exchange = exchange_of(replica)
     if IMAGE in modalities:
         async with exchange:
             pass
@@ -132,12 +132,12 @@ async def test_a_model_that_reads_no_images_gets_none(redis: ArqRedis, modalitie
         with pytest.raises(RequestRefused) as refusal:
             await exchange.__aenter__()
         assert refusal.value.problem == modality_refused("image_url", "messages[0].content[0]").problem
-    await assert_nothing_held(parts)
+    await assert_nothing_held(replica)
 
 
 @pytest.mark.parametrize(("part", "method"), PHASES[1:])
 async def test_an_outage_in_a_later_phase_releases_the_earlier_ones(
-    parts: Context, monkeypatch: pytest.MonkeyPatch, part: type, method: str
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, part: type, method: str
 ) -> None:
     original = getattr(part, method)
 
@@ -147,15 +147,15 @@ async def test_an_outage_in_a_later_phase_releases_the_earlier_ones(
 
     monkeypatch.setattr(part, method, fail_afterwards)
     with pytest.raises(RequestRefused) as refusal:
-        await exchange_of(parts).__aenter__()
+        await exchange_of(replica).__aenter__()
     assert refusal.value.problem.kind is ProblemKind.STORE_UNAVAILABLE
-    await assert_nothing_held(parts)
+    await assert_nothing_held(replica)
 
 
 @pytest.mark.parametrize("ran", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("part", "method"), PHASES)
 async def test_a_client_that_leaves_in_any_phase_leaves_nothing(
-    parts: Context, monkeypatch: pytest.MonkeyPatch, part: type, method: str, ran: bool
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, part: type, method: str, ran: bool
 ) -> None:
     original = getattr(part, method)
     waiting = asyncio.Event()
@@ -167,22 +167,22 @@ async def test_a_client_that_leaves_in_any_phase_leaves_nothing(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(part, method, hang)
-    accepting = asyncio.create_task(exchange_of(parts).__aenter__())
+    accepting = asyncio.create_task(exchange_of(replica).__aenter__())
     await waiting.wait()
     accepting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await accepting
-    await assert_nothing_held(parts)
+    await assert_nothing_held(replica)
 
 
 @pytest.mark.parametrize(("part", "method"), [(Metrics, "record"), (TenantCharges, "charge")])
 async def test_everything_is_released_although_a_step_fails(
-    parts: Context, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: type, method: str
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: type, method: str
 ) -> None:
     def fail(*arguments: Any) -> None:
         raise ValueError("broken")
 
-    async with exchange_of(parts):
+    async with exchange_of(replica):
         monkeypatch.setattr(part, method, fail)
-    await assert_nothing_held(parts)
+    await assert_nothing_held(replica)
     assert "was not released completely" in caplog.text

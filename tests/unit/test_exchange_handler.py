@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from quart import Quart, Response
 
-from api.context import EXTENSION
 from api.directory import Fleet
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
+from api.replica import EXTENSION
 from shared.tracing import NO_TRACING
 
 SCOPE = {

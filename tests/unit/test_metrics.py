@@ -10,10 +10,10 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.answers.usage_recorder import UsageRecorder
-from api.context import Context
+from api.build import build
 from api.latency_histogram import BUCKETS, LatencyHistogram
-from api.main import build
 from api.metrics.catalogue import CATALOGUE, VLLM_LORA
+from api.replica import Replica
 from api.response_stream import ResponseStream
 from cli.metrics_table import inserted
 from shared.protocol.errors import ProblemKind
@@ -28,21 +28,21 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture
-async def parts(redis: ArqRedis) -> AsyncIterator[Context]:
+async def replica(redis: ArqRedis) -> AsyncIterator[Replica]:
     await announce_worker(redis, msgspec.structs.replace(WORKER, cache_tokens=640, cache_usage=0.5), lease=60)
-    parts = build(redis, ApiSettings(vllm_metric_names=True), "r")
-    await parts.directory.refresh()
-    yield parts
-    await parts.downloads.aclose()
+    replica = build(redis, ApiSettings(vllm_metric_names=True), "r")
+    await replica.directory.refresh()
+    yield replica
+    await replica.downloads.aclose()
 
 
-def samples(parts: Context) -> Samples:
-    families = text_string_to_metric_families(parts.metrics.page()[0].decode())
+def samples(replica: Replica) -> Samples:
+    families = text_string_to_metric_families(replica.metrics.page()[0].decode())
     return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
 
 
-def value(parts: Context, name: str, **labels: str) -> float | None:
-    return samples(parts).get((name, frozenset(labels.items())))
+def value(replica: Replica, name: str, **labels: str) -> float | None:
+    return samples(replica).get((name, frozenset(labels.items())))
 
 
 def ended(*started: Started, queued: float | None) -> UsageRecorder:
@@ -61,11 +61,11 @@ def test_the_documentation_is_current() -> None:
     assert inserted(page) == page, "run 'make docs'"
 
 
-async def test_the_page_has_what_the_catalogue_declares_and_no_more(parts: Context) -> None:
-    parts.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=1), queued=0.0))
-    parts.metrics.refused(ProblemKind.QUEUE_FULL)
+async def test_the_page_has_what_the_catalogue_declares_and_no_more(replica: Replica) -> None:
+    replica.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=1), queued=0.0))
+    replica.metrics.refused(ProblemKind.QUEUE_FULL)
     described = {f"{one.name}": one for one in CATALOGUE}
-    found = {family.name: family for family in text_string_to_metric_families(parts.metrics.page()[0].decode())}
+    found = {family.name: family for family in text_string_to_metric_families(replica.metrics.page()[0].decode())}
     created = {name for name in found if name.endswith("_created")}
     assert found.keys() - created == described.keys()
     for name, family in found.items():
@@ -75,38 +75,38 @@ async def test_the_page_has_what_the_catalogue_declares_and_no_more(parts: Conte
             assert own <= set(described[name].labels)
 
 
-async def test_clients_that_accept_openmetrics_get_it_with_the_jobs_of_recent_requests(parts: Context) -> None:
-    parts.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=1), queued=0.0), timed=True)
-    page, content_type = parts.metrics.page("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+async def test_clients_that_accept_openmetrics_get_it_with_the_jobs_of_recent_requests(replica: Replica) -> None:
+    replica.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=1), queued=0.0), timed=True)
+    page, content_type = replica.metrics.page("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert content_type.startswith("application/openmetrics-text")
     families = openmetrics.text_string_to_metric_families(page.decode())  # type: ignore[no-untyped-call]
     found = {family.name: family for family in families}
     assert found.keys() >= {"vinoqueue_requests", "vinoqueue_inter_token_latency_seconds"}
     exemplars = [one.exemplar for one in found["vinoqueue_queue_wait_seconds"].samples if one.exemplar]
     assert [one.labels for one in exemplars] == [{"job": "a"}]
-    assert parts.metrics.page()[1].startswith("text/plain")
+    assert replica.metrics.page()[1].startswith("text/plain")
 
 
 async def test_the_wait_in_the_queue_is_what_the_worker_did_not_need(
-    parts: Context, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 100.0)
     first = Started("w", 3, "fp", cached_tokens=2, attempt=1, prompt_seconds=0.5, prefill_seconds=1.5)
-    parts.metrics.record("tiny", ended(first, queued=90.0))
+    replica.metrics.record("tiny", ended(first, queued=90.0))
     for phase, seconds in (("queue_wait", 8.0), ("prompt", 0.5), ("prefill", 1.5)):
-        assert value(parts, f"vinoqueue_{phase}_seconds_sum", model="tiny") == seconds
-    assert value(parts, "vinoqueue_cached_prompt_tokens_total", model="tiny") == 2
+        assert value(replica, f"vinoqueue_{phase}_seconds_sum", model="tiny") == seconds
+    assert value(replica, "vinoqueue_cached_prompt_tokens_total", model="tiny") == 2
 
 
 async def test_the_wait_is_unknown_if_the_worker_is_older_or_the_replica_did_not_queue_the_request(
-    parts: Context,
+    replica: Replica,
 ) -> None:
-    parts.metrics.record("tiny", ended(Started("w", 3, "fp"), queued=1.0))
-    parts.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=1), queued=None))
-    assert value(parts, "vinoqueue_queue_wait_seconds_count", model="tiny") is None
+    replica.metrics.record("tiny", ended(Started("w", 3, "fp"), queued=1.0))
+    replica.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=1), queued=None))
+    assert value(replica, "vinoqueue_queue_wait_seconds_count", model="tiny") is None
 
 
-async def test_each_migration_is_counted_once_with_its_reason(parts: Context) -> None:
+async def test_each_migration_is_counted_once_with_its_reason(replica: Replica) -> None:
     second = Started("w2", 3, "fp", attempt=2, cause="worker_lost")
     third = Started("w3", 3, "fp", attempt=3, cause="<odd>")
     usage = ended(Started("w1", 3, "fp", attempt=1), second, queued=None)
@@ -114,18 +114,18 @@ async def test_each_migration_is_counted_once_with_its_reason(parts: Context) ->
     # The journal repeats the events, and has one that was lost on its way.
     usage.stream.choices[0].hold()
     usage.stream.choices[0].fill([Started("w1", 3, "fp", attempt=1), second, third])
-    parts.metrics.record("tiny", usage)
-    assert value(parts, "vinoqueue_migrations_total", model="tiny", reason="worker_lost") == 1
-    assert value(parts, "vinoqueue_migrations_total", model="tiny", reason="unknown") == 1
+    replica.metrics.record("tiny", usage)
+    assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="worker_lost") == 1
+    assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="unknown") == 1
 
 
 async def test_the_times_between_tokens_are_those_of_each_choice(
-    parts: Context, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     stream = ResponseStream(["a", "b"], "tiny")
-    parts.relay.open(stream)
+    replica.relay.open(stream)
     for position in range(3):
         entries = [
             part for job in ("a", "b") for part in (entry_head(job, 1), encode_event(Delta(position, (7,), "x")))
@@ -137,13 +137,13 @@ async def test_the_times_between_tokens_are_those_of_each_choice(
                 for part in (entry_head(job, 1), encode_event(Started("w", 3, "fp", attempt=1)))
             ]
             entries = started + entries
-        parts.relay.route(encode_frame(entries))
+        replica.relay.route(encode_frame(entries))
         now += 0.3
     name = "vinoqueue_inter_token_latency_seconds"
-    assert value(parts, f"{name}_count", model="tiny") == 4
-    assert value(parts, f"{name}_sum", model="tiny") == pytest.approx(1.2)
-    assert value(parts, f"{name}_bucket", model="tiny", le="0.2") == 0
-    assert value(parts, f"{name}_bucket", model="tiny", le="0.5") == 4
+    assert value(replica, f"{name}_count", model="tiny") == 4
+    assert value(replica, f"{name}_sum", model="tiny") == pytest.approx(1.2)
+    assert value(replica, f"{name}_bucket", model="tiny", le="0.2") == 0
+    assert value(replica, f"{name}_bucket", model="tiny", le="0.5") == 4
 
 
 def test_buckets_are_cumulative_and_include_their_bounds() -> None:
@@ -162,21 +162,21 @@ def test_buckets_are_cumulative_and_include_their_bounds() -> None:
     assert (BUCKETS[0], BUCKETS[-1]) == (0.001, 600)
 
 
-async def test_models_have_a_count_of_workers_for_each_status(parts: Context) -> None:
-    assert value(parts, "vinoqueue_workers", model=WORKER.model, status="serving") == 1
-    assert value(parts, "vinoqueue_workers", model=WORKER.model, status="failing") == 0
+async def test_models_have_a_count_of_workers_for_each_status(replica: Replica) -> None:
+    assert value(replica, "vinoqueue_workers", model=WORKER.model, status="serving") == 1
+    assert value(replica, "vinoqueue_workers", model=WORKER.model, status="failing") == 0
 
 
-async def test_vllms_names_describe_the_serving_workers(parts: Context) -> None:
-    assert value(parts, "vllm:num_requests_waiting", model_name=WORKER.model) == 0
-    assert value(parts, "vllm:num_requests_running", model_name=WORKER.model) == 0
-    assert value(parts, "vllm:kv_cache_usage_perc", model_name=WORKER.model) == 0.5
+async def test_vllms_names_describe_the_serving_workers(replica: Replica) -> None:
+    assert value(replica, "vllm:num_requests_waiting", model_name=WORKER.model) == 0
+    assert value(replica, "vllm:num_requests_running", model_name=WORKER.model) == 0
+    assert value(replica, "vllm:kv_cache_usage_perc", model_name=WORKER.model) == 0.5
     labels = {"model_name": WORKER.model, "block_size": "32", "num_gpu_blocks": "20"}
-    assert value(parts, "vllm:cache_config_info", **labels) == 1
-    assert value(parts, VLLM_LORA.name, max_lora="0", running_lora_adapters="", waiting_lora_adapters="")
+    assert value(replica, "vllm:cache_config_info", **labels) == 1
+    assert value(replica, VLLM_LORA.name, max_lora="0", running_lora_adapters="", waiting_lora_adapters="")
 
 
 async def test_vllms_names_are_absent_by_default(redis: ArqRedis) -> None:
-    parts = build(redis, ApiSettings(), "r")
-    assert b"vllm:" not in parts.metrics.page()[0]
-    await parts.downloads.aclose()
+    replica = build(redis, ApiSettings(), "r")
+    assert b"vllm:" not in replica.metrics.page()[0]
+    await replica.downloads.aclose()

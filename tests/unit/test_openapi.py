@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import cast
 
 from api.app import create_app
-from api.context import Context
 from api.dialects.azure.parse import SERVED as AZURE
 from api.dialects.ovms.fields import CHAT as MODEL_SERVER
 from api.openapi import BODIES, document
+from api.replica import Replica
 from cli.http_table import inserted
 from shared.runtime.settings import ApiSettings
 
@@ -18,7 +18,7 @@ DOCUMENT = json.loads(document())
 
 
 def test_every_route_is_described() -> None:
-    app = create_app(cast(Context, SimpleNamespace(settings=ApiSettings())))
+    app = create_app(cast(Replica, SimpleNamespace(settings=ApiSettings())))
     routes = {
         (method.lower(), re.sub(r"<[^>]*>", "{}", rule.rule))
         for rule in app.url_map.iter_rules()

@@ -6,8 +6,8 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.answers.usage_recorder import UsageRecorder
+from api.build import build
 from api.jobs.submission import Submission
-from api.main import build
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
@@ -53,9 +53,9 @@ async def stored_bytes(redis: ArqRedis) -> int:
 
 async def submission_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> Submission:
     await announce_worker(redis, WORKER, lease=60)
-    parts = build(redis, ApiSettings(max_choice_bytes=max_choice_bytes), "r")
-    await parts.directory.refresh()
-    return parts.submission
+    replica = build(redis, ApiSettings(max_choice_bytes=max_choice_bytes), "r")
+    await replica.directory.refresh()
+    return replica.submission
 
 
 async def test_choices_do_not_multiply_what_is_stored(redis: ArqRedis) -> None:

@@ -1,4 +1,4 @@
-"""The simulated engine keeps an engine's promises: deterministic, resumable, with faults where they were asked for."""
+"""The simulated engine behaves as an engine must: deterministic, resumable, with faults where they were asked for."""
 
 import msgspec
 import pytest

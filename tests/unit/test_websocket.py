@@ -11,7 +11,7 @@ from quart import Request
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import CloseConnection, Event, Message, Ping, Pong, TextMessage
 
-from api.context import Context
+from api.replica import Replica
 from api.responses.session import ResponseSession
 from api.websocket.socket import MAX_FRAMES, PING_INTERVAL, CloseCode, SocketBounds, WebSocket
 
@@ -171,8 +171,8 @@ async def test_whatever_is_sent_does_not_fail() -> None:
 
 
 def session(peer: Peer, idle_timeout: float) -> ResponseSession:
-    parts = SimpleNamespace(settings=SimpleNamespace(max_body=100, request_timeout=idle_timeout))
-    return ResponseSession(cast(Context, parts), cast(Request, None), peer.socket)
+    replica = SimpleNamespace(settings=SimpleNamespace(max_body=100, request_timeout=idle_timeout))
+    return ResponseSession(cast(Replica, replica), cast(Request, None), peer.socket)
 
 
 async def test_an_idle_session_ends() -> None:

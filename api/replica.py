@@ -1,4 +1,4 @@
-"""The replica's parts that routes use, constructed once per process."""
+"""An API replica: the components that its routes and background tasks use."""
 
 import asyncio
 from collections.abc import Mapping
@@ -42,11 +42,11 @@ EXTENSION = "vinoqueue"
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """The parts of one API replica."""
+class Replica:
+    """The components of one API replica, constructed once per process (see :mod:`api.build`)."""
 
+    id: str
     settings: ApiSettings
-    replica: str
     redis: ArqRedis
     hosts: AllowedHosts
     relay: Relay
@@ -84,11 +84,11 @@ class Context:
     """The web page's files by URL path."""
 
 
-def context() -> Context:
-    """Return the parts of the replica that serves the current request."""
-    return cast(Context, current_app.extensions[EXTENSION])
+def current_replica() -> Replica:
+    """Return the replica that serves the current request."""
+    return cast(Replica, current_app.extensions[EXTENSION])
 
 
-def context_of(app: Quart) -> Context:
-    """Return the parts of the replica that ``app`` serves."""
-    return cast(Context, app.extensions[EXTENSION])
+def replica_of(app: Quart) -> Replica:
+    """Return the replica that ``app`` serves."""
+    return cast(Replica, app.extensions[EXTENSION])

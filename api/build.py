@@ -1,0 +1,146 @@
+"""Construction of an API replica from its settings."""
+
+import asyncio
+
+from arq.connections import ArqRedis
+
+from api import web_page
+from api.admission import Admission
+from api.batches.store import BatchStore
+from api.bodies import LARGE_BODIES
+from api.completion_recovery import CompletionRecovery
+from api.cross_origin import CrossOrigin
+from api.directory import Directory
+from api.draining import Draining
+from api.files import FileStore, storage_root
+from api.files.folder import FilesFolder
+from api.first_token_times import FirstTokenTimes
+from api.fleet.watch import FleetWatch
+from api.hosts import AllowedHosts
+from api.jobs.cancellation import JobCancellation
+from api.jobs.charges import TenantCharges
+from api.jobs.deadlines import Deadlines
+from api.jobs.queues import JobQueues
+from api.jobs.reaper import Reaper
+from api.jobs.submission import Submission
+from api.keys import Keyring
+from api.limits import Limiter
+from api.media.download import Downloads
+from api.media.holds import MediaHolds
+from api.media.loader import MediaLoader
+from api.metrics import Metrics
+from api.model_lookup import ModelLookup
+from api.open_streams import OpenStreams
+from api.outbox import Outbox
+from api.queue_events import QueueEvents
+from api.relay import Relay
+from api.replica import Replica
+from api.responses.store import ResponseStore
+from api.stored import CompletionStore
+from api.worker_watch import WorkerWatch
+from shared.protocol.media import MediaStore
+from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import BackgroundTasks
+from shared.tracing import NO_TRACING, Tracing
+
+
+def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Tracing = NO_TRACING) -> Replica:
+    """Construct a replica, leaves first; nothing runs yet.
+
+    Raises :class:`KeyFileError` and :class:`FilesDirError`.
+    """
+    relay = Relay(redis, replica_id)
+    directory = Directory(redis)
+    models = ModelLookup(directory)
+    keyring = Keyring(
+        redis, plain=settings.api_keys, file=settings.keys_file, required=settings.require_keys, address=settings.host
+    )
+    limiter = Limiter(redis, replica=replica_id, lease=settings.lease, longest=settings.request_timeout)
+    admission = Admission(keyring, limiter, settings)
+    queues = JobQueues(redis, prefix_routing=settings.prefix_routing, lease=settings.lease)
+    job_tasks = BackgroundTasks()
+    charges = TenantCharges(queues, job_tasks)
+    deadlines = Deadlines(
+        queues, job_tasks, queue_timeout=settings.queue_timeout, request_timeout=settings.request_timeout
+    )
+    downloads = Downloads(
+        domains=settings.media_domains.split(","),
+        private_addresses=settings.media_private_addresses,
+        redirects=settings.media_redirects,
+        timeout=settings.media_timeout,
+        limit=settings.max_image_bytes,
+    )
+    loader = MediaLoader(
+        downloads,
+        local_path=settings.allowed_local_media_path,
+        max_images=settings.max_images,
+        max_image_bytes=settings.max_image_bytes,
+    )
+    media = MediaHolds(loader, MediaStore(redis, limit=settings.max_media_bytes), job_tasks)
+    draining = Draining(relay)
+    cancellation = JobCancellation(queues, job_tasks)
+    streams = OpenStreams(relay, deadlines, cancellation, draining)
+    submission = Submission(
+        queues,
+        directory,
+        models,
+        draining,
+        streams,
+        replica=replica_id,
+        max_queue=settings.max_queue,
+        max_wait=settings.max_wait,
+        max_choice_bytes=settings.max_choice_bytes,
+    )
+    outbox = Outbox(redis, replica_id, longest=settings.request_timeout)
+    stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
+    responses = ResponseStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
+    completion_recovery = CompletionRecovery(
+        outbox,
+        stored,
+        streams,
+        draining,
+        directory,
+        admission,
+        charges,
+        media,
+        responses,
+        replica=replica_id,
+        lease=settings.lease,
+    )
+    first_token_times = FirstTokenTimes()
+    batches = BatchStore(redis, limit=settings.max_batches)
+    return Replica(
+        id=replica_id,
+        settings=settings,
+        redis=redis,
+        hosts=AllowedHosts(settings.allowed_hosts.split(","), settings.host),
+        relay=relay,
+        directory=directory,
+        models=models,
+        keyring=keyring,
+        admission=admission,
+        draining=draining,
+        large_bodies=asyncio.Semaphore(LARGE_BODIES),
+        media=media,
+        downloads=downloads,
+        streams=streams,
+        cancellation=cancellation,
+        submission=submission,
+        charges=charges,
+        job_tasks=job_tasks,
+        reaper=Reaper(queues, directory, lease=settings.lease),
+        worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
+        stored=stored,
+        responses=responses,
+        completion_recovery=completion_recovery,
+        background=BackgroundTasks(),
+        metrics=Metrics(directory, relay, queues, loader, first_token_times, vllm_names=settings.vllm_metric_names),
+        first_token_times=first_token_times,
+        queue_events=QueueEvents(queues, directory),
+        cross_origin=CrossOrigin(settings.cors_origins.split(",")),
+        tracing=tracing,
+        page=web_page.load(enabled=settings.web),
+        fleet=FleetWatch(redis, directory, batches, replica=replica_id, lease=settings.lease),
+        files=FileStore(redis, FilesFolder(redis, storage_root(settings.files_dir)), limit=settings.max_files),
+        batches=batches,
+    )

@@ -3,6 +3,7 @@
 from tests.compatibility.common import (
     DETAILED_USAGE,
     ERROR,
+    NO_CACHED_TOKENS,
     OPTIONAL_USAGE,
     PROMPT_LOGPROBS,
     REASONING,
@@ -92,7 +93,7 @@ CHAT_ANSWERS = (
     PROMPT_LOGPROBS(fields="prompt_logprobs"),
     TOKEN_IDS(fields="choices[].token_ids prompt_token_ids"),
     DETAILED_USAGE(
-        how="The prompt counts once, however many choices there are.",
+        how=f"The prompt counts once, however many choices there are. {NO_CACHED_TOKENS}",
         test="tests/unit/test_answers.py::test_choices_of_one_request_share_its_prompt",
     ),
     USAGE_OF_OTHER_KINDS(how="Audio and predictions are refused."),

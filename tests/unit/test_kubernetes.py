@@ -1,18 +1,22 @@
 """The Kubernetes manifests are valid, name settings that exist, and leave processes the time to drain."""
 
+import json
 import re
 import shutil
 import subprocess
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import click
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 
 from api.metrics.catalogue import CATALOGUE
+from api.openapi import document
+from cli.main import main
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
@@ -21,6 +25,7 @@ VERSION = "1.30"
 OURS = ("kustomize.config.k8s.io/", "keda.sh/", "monitoring.coreos.com/")
 """API groups without schemas in Kubernetes."""
 FILES = sorted(path.relative_to(FOLDER) for path in FOLDER.rglob("*.yaml"))
+PATHS = json.loads(document())["paths"]
 OVERLAYS = sorted(path.name for path in (FOLDER / "overlays").iterdir())
 
 Manifest = dict[str, Any]
@@ -148,7 +153,9 @@ def test_a_pod_has_the_time_to_drain(pod: tuple[Manifest, Manifest, Manifest]) -
 def test_settings_exist_and_secrets_come_from_files() -> None:
     (shared,) = manifests(Path("base/settings.yaml"))
     kinds: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings}
-    for manifest, _, container in WORKLOADS:
+    patched = [pod for path in sorted(patches()) for pod in pods(manifests(path))]
+    assert patched
+    for manifest, _, container in [*WORKLOADS, *patched]:
         kind = kinds.get(manifest["metadata"]["name"])
         if kind is not None:
             known = {f"VINOQUEUE_{name.upper()}" for name in kind.model_fields}
@@ -156,6 +163,87 @@ def test_settings_exist_and_secrets_come_from_files() -> None:
             named = {variable["name"] for variable in container["env"]}
             assert named | shared["data"].keys() <= known
             assert not named & {f"VINOQUEUE_{name.upper()}" for name in SECRETS}
+
+
+def parse(arguments: Sequence[str]) -> None:
+    """Parse the arguments of a ``vinoqueue`` command without running it."""
+    command: click.Command | None = main
+    rest = list(arguments)
+    while isinstance(command, click.Group):
+        _, command, rest = command.resolve_command(click.Context(command), rest)
+    assert command is not None
+    command.make_context(command.name, rest)
+
+
+@by_name
+def test_probes_ask_for_what_exists(pod: tuple[Manifest, Manifest, Manifest]) -> None:
+    _, _, container = pod
+    ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
+    probes = [container[kind] for kind in ("startupProbe", "livenessProbe", "readinessProbe") if kind in container]
+    assert probes
+    for probe in probes:
+        if "httpGet" in probe:
+            assert probe["httpGet"]["path"] in PATHS
+            assert ports[probe["httpGet"]["port"]] == ApiSettings.model_fields["port"].default
+        elif "exec" in probe:
+            program, *arguments = probe["exec"]["command"]
+            assert program == "vinoqueue"
+            parse(arguments)
+        else:
+            assert probe["tcpSocket"]["port"] in ports
+
+
+def test_ports_and_paths_lead_to_containers() -> None:
+    ports = {
+        port["name"]: port["containerPort"] for _, _, container in WORKLOADS for port in container.get("ports", ())
+    }
+    found = [one for path in FILES if path not in patches() for one in manifests(path)]
+    services = [port for one in found if one["kind"] == "Service" for port in one["spec"]["ports"]]
+    assert {port["targetPort"]: port["port"] for port in services} == ports
+    (monitor,) = (one for one in found if one["kind"] == "ServiceMonitor")
+    for endpoint in monitor["spec"]["endpoints"]:
+        assert endpoint["port"] in {port["name"] for port in services}
+        assert endpoint["path"] in PATHS
+    opened = {
+        port["port"]
+        for one in found
+        if one["kind"] == "NetworkPolicy"
+        for rule in one["spec"].get("ingress", ())
+        for port in rule["ports"]
+    }
+    assert opened == set(ports.values())
+
+
+def test_secrets_are_mounted_and_have_the_keys_that_the_page_makes() -> None:
+    page = (FOLDER.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    made = dict(re.findall(r"create secret generic (\S+) --from-\w+=([\w.-]+)", page))
+    read: dict[str, str] = {}
+    for _, specification, container in WORKLOADS:
+        secrets = {
+            volume["name"]: volume["secret"]["secretName"] for volume in specification["volumes"] if "secret" in volume
+        }
+        folders = {
+            mount["mountPath"]: secrets[mount["name"]]
+            for mount in container["volumeMounts"]
+            if mount["name"] in secrets
+        }
+        files = [one["value"] for one in container.get("env", ()) if one["name"].endswith("_FILE")]
+        files += [one for one in container.get("command", ()) if one.startswith("/run/secrets/")]
+        assert files
+        for file in map(PurePosixPath, files):
+            read[folders[str(file.parent)]] = file.name
+    assert read == made
+
+
+@pytest.mark.parametrize(("image", "variable"), [("api", "VINOQUEUE_FILES_DIR"), ("worker", "XDG_CACHE_HOME")])
+def test_what_an_image_writes_to_is_a_volume(image: str, variable: str) -> None:
+    """The root file systems are read-only."""
+    dockerfile = (FOLDER.parent / "docker" / f"{image}.Dockerfile").read_text(encoding="utf-8")
+    written = re.search(rf"\b{variable}=(\S+)", dockerfile)
+    assert written is not None
+    (container,) = (container for manifest, _, container in WORKLOADS if manifest["metadata"]["name"] == image)
+    writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+    assert writable == {written[1], "/tmp"}
 
 
 def test_the_command_for_the_stores_users_finds_them_and_nothing_else() -> None:

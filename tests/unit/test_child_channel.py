@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from worker.subprocess import channel as channel_module
 from worker.subprocess.channel import ChildChannel
 
 Channel = ChildChannel[list[int], list[int]]
@@ -48,6 +49,37 @@ def test_polling_returns_nothing_when_nothing_has_come(ends: tuple[socket.socket
     assert channel.receive(0) == []
     parent.sendall(framed([1])[:1])
     assert channel.receive(0) == []
+
+
+def test_polling_waits_for_the_rest_of_a_message(
+    ends: tuple[socket.socket, Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "_REST", 60)
+    parent, channel = ends
+    sent = list(range(100_000))
+    stream = framed(sent)
+    parent.sendall(stream[:10])
+    sender = threading.Timer(0.02, parent.sendall, [stream[10:]])
+    sender.start()
+    assert channel.receive(0) == [sent]
+    sender.join()
+
+
+def test_all_messages_that_have_been_sent_are_received_at_once(ends: tuple[socket.socket, Channel]) -> None:
+    parent, channel = ends
+    sent = [list(range(20_000)) for _ in range(3)]
+    for message in sent:
+        parent.sendall(framed(message))
+    assert channel.receive(0) == sent
+
+
+def test_messages_before_the_end_are_received(ends: tuple[socket.socket, Channel]) -> None:
+    parent, channel = ends
+    parent.sendall(framed([1]) + framed([2])[:3])
+    parent.close()
+    assert channel.receive(0) == [[1]]
+    with pytest.raises(EOFError):
+        channel.receive(0)
 
 
 def test_the_end_of_the_parent_is_noticed(ends: tuple[socket.socket, Channel]) -> None:

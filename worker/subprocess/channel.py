@@ -16,6 +16,13 @@ from worker.subprocess.messages import READ_SIZE, MessageReader, encode_message
 CHANNEL_VARIABLE = "VINOQUEUE_CHANNEL_FD"
 """Environment variable with the channel's file descriptor."""
 
+_REST = 0.05
+"""Maximum number of seconds to wait for more of a message of which a part has been received.
+
+A message with images exceeds the socket's buffers. Without waiting, each poll would receive another part of it, and the
+engine would compute a step between two polls.
+"""
+
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -49,20 +56,28 @@ class ChildChannel(Generic[In, Out]):
         self._connection.sendall(encode_message(message))
 
     def receive(self, timeout: float | None) -> list[In]:
-        """Return the received messages, waiting at most ``timeout`` seconds (None: no limit) for the first.
+        """Return all messages that have been sent, waiting at most ``timeout`` seconds (None: no limit) for the first.
 
-        Raises :class:`EOFError` or :class:`ConnectionError` when the supervisor has closed its end.
+        Waits a moment longer for the rest of a message. Raises :class:`EOFError` or :class:`ConnectionError` when the
+        supervisor has closed its end.
         """
         messages: list[In] = []
-        while not messages:
-            ready, _, _ = select.select([self._connection], [], [], timeout)
+        while True:
+            ready, _, _ = select.select([self._connection], [], [], self._wait(0 if messages else timeout))
             if not ready:
-                return []
+                return messages
             data = self._connection.recv(READ_SIZE)
-            if not data:
+            if data:
+                messages += self._reader.feed(data)
+            elif messages:
+                return messages
+            else:
                 raise EOFError("the supervisor has closed the channel")
-            messages = self._reader.feed(data)
-        return messages
+
+    def _wait(self, timeout: float | None) -> float | None:
+        if timeout is None or not self._reader.partial:
+            return timeout
+        return max(timeout, _REST)
 
     def serve(self, handle: Callable[[In], Out]) -> None:
         """Reply to each message with what ``handle`` returns, until the supervisor closes its end."""

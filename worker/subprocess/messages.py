@@ -35,6 +35,11 @@ class MessageReader(Generic[In]):
         self._wanted = 4
         """Bytes to wait for until the next message may be complete."""
 
+    @property
+    def partial(self) -> bool:
+        """Whether a part of a message has been fed."""
+        return bool(self._partial)
+
     def feed(self, data: bytes | memoryview) -> list[In]:
         """Return the messages completed by ``data``.
 

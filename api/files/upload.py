@@ -15,7 +15,7 @@ FORM_OVERHEAD = 64 * 1024
 _MAX_PARTS = 16
 _MAX_FIELD = 1024
 """Maximum size of a field in bytes."""
-_PIECE = 256 * 1024
+_PIECE = 64 * 1024
 """Maximum number of bytes parsed at a time."""
 _FILE = "file"
 
@@ -48,11 +48,7 @@ async def receive(
     Raises :class:`RequestRefused` for forms that are malformed or too large.
     """
     form = _Form(boundary, limit)
-    size = 0
     async for data in body:
-        size += len(data)
-        if size > limit + FORM_OVERHEAD:
-            raise file_too_large(limit)
         for start in range(0, len(data), _PIECE):
             if content := form.parse(data[start : start + _PIECE]):
                 await write(content)
@@ -60,10 +56,16 @@ async def receive(
 
 
 class _Form:
-    """A form that is being parsed."""
+    """A form that is being parsed.
+
+    The parser is fast only for content. Boundaries and what surrounds them are therefore bounded in number and size.
+    """
 
     def __init__(self, boundary: bytes, limit: int) -> None:
         self._limit = limit
+        self._delimiter = b"\r\n--" + boundary
+        self._delimiters = 0
+        self._received = 0
         self._upload = Upload()
         self._values: dict[str, bytearray] = {}
         self._field: bytearray | None = None
@@ -88,10 +90,17 @@ class _Form:
 
     def parse(self, data: bytes) -> bytes:
         """Parse ``data``; return the part of the file's content in it. Raises :class:`RequestRefused`."""
+        # Content must not have lines that start with the boundary (RFC 2046, 5.1.1), so each is that of a part.
+        self._delimiters += data.count(self._delimiter)
+        if self._delimiters > _MAX_PARTS:
+            raise _too_many_parts()
+        self._received += len(data)
         try:
             self._parser.write(data)
         except MultipartParseError as error:
             raise _malformed(str(error)[:200]) from None
+        if self._received - self._upload.size > FORM_OVERHEAD + len(self._delimiter):  # Its start may be content.
+            raise _malformed(f"it has more than {FORM_OVERHEAD} bytes besides the file")
         content = b"".join(self._content)
         self._content.clear()
         return content
@@ -107,7 +116,7 @@ class _Form:
         self._parts += 1
         self._disposition = b""
         if self._parts > _MAX_PARTS:
-            raise _malformed(f"it has more than {_MAX_PARTS} parts")
+            raise _too_many_parts()
 
     def _on_header(self) -> None:
         self._header = b""
@@ -157,6 +166,10 @@ def file_too_large(limit: int) -> RequestRefused:
 def unknown_field(name: str) -> RequestRefused:
     """Return the refusal of a field that the form does not have."""
     return refuse(ProblemKind.INVALID, f"Unknown parameter: '{name[:64]}'.", param=name[:64], code="unknown_parameter")
+
+
+def _too_many_parts() -> RequestRefused:
+    return _malformed(f"it has more than {_MAX_PARTS} parts")
 
 
 def _malformed(why: str) -> RequestRefused:

@@ -82,6 +82,23 @@ async def test_malformed_forms_are_refused(body: bytes, why: str) -> None:
     assert refusal.value.problem.kind is ProblemKind.INVALID
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (form(part("file", b"\r\n--xyzz" * 1000, "a")), "parts"),
+        (form(part("file", b"\r\n--xyz-z" * 1000, "a")), "parts"),
+        (form(part("file", b"\r\n--xyz" + b" " * 200_000, "a")), "besides the file"),
+        (b"\r\n" * 100_000 + GOOD, "besides the file"),
+        (GOOD + b"\r\n" * 100_000, "besides the file"),
+    ],
+    ids=["lines that start with the boundary", "almost last boundaries", "padding", "preamble", "epilogue"],
+)
+async def test_what_the_parser_reads_byte_by_byte_is_bounded(body: bytes, why: str) -> None:
+    with pytest.raises(RequestRefused, match=why) as refusal:
+        await read(body, limit=1 << 20)
+    assert refusal.value.problem.kind is ProblemKind.INVALID
+
+
 async def test_a_file_that_is_too_large_is_refused_before_its_end() -> None:
     with pytest.raises(RequestRefused) as refusal:
         await read(part("file", b"x" * 2000, "a"), limit=1000, size=100)

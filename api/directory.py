@@ -78,6 +78,11 @@ class Fleet:
         """Return whether all workers that serve ``model`` have access to its logits."""
         return all(worker.logits for worker in self.workers if worker.model == model and worker.status == "serving")
 
+    def free_slots(self, model: str) -> int:
+        """Return the number of free slots of the workers that serve ``model``."""
+        serving = (worker for worker in self.workers if worker.model == model and worker.status == "serving")
+        return sum(max(0, worker.slots - worker.used) for worker in serving)
+
     def loading(self, model: str) -> bool:
         """Return whether a worker is loading ``model`` for the first time."""
         return model not in self.models and any(
@@ -131,6 +136,14 @@ class Directory:
         """Return the jobs per second that leave a non-empty queue of ``model``; ``None`` if unknown."""
         rate = self._rates.get(model)
         return rate.requests_per_second if rate is not None else None
+
+    def jobs_within(self, model: str, seconds: float) -> int | None:
+        """Return how many jobs may be in the queue of ``model`` for the last to leave it within ``seconds``.
+
+        That is ``None`` if the service rate is unknown. Free slots take jobs at once.
+        """
+        rate = self.service_rate(model)
+        return None if rate is None else self.fleet.free_slots(model) + int(rate * seconds)
 
     def without_worker_for(self, model: str) -> float:
         """Return the seconds since the last worker of ``model`` disappeared; 0 while there is one."""

@@ -102,10 +102,8 @@ class Submission:
     def _queue_limit(self, model: str, jobs: int) -> int:
         """Return the queue bound for a request of ``jobs`` jobs: the lower of ``max_queue`` and ``max_wait`` at the
         current service rate. One number lets the enqueue script enforce both."""
-        rate = self._directory.service_rate(model)
-        if rate is None:
-            return self._max_queue
-        return min(self._max_queue, max(jobs, int(rate * self._max_wait)))
+        within = self._directory.jobs_within(model, self._max_wait)
+        return self._max_queue if within is None else min(self._max_queue, max(jobs, within))
 
     def _full(self, model: str, ahead: int, excess: int) -> RequestRefused:
         rate = self._directory.service_rate(model)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -54,6 +55,23 @@ async def test_an_outage_of_the_store_is_no_absence_of_workers(
     monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
     await directory.refresh()
     assert directory.without_worker_for("tiny") == 0
+
+
+async def test_jobs_for_free_slots_do_not_wait(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = Directory(redis)
+    now = 0.0
+    monkeypatch.setattr("api.directory.time", SimpleNamespace(monotonic=lambda: now))
+    assert directory.jobs_within("tiny", 60) is None
+    for second in range(20):
+        now = float(second)
+        # 320 tokens per second, in answers of 320 tokens: a job per second leaves the queue.
+        full = msgspec.structs.replace(WORKER, slots=16, used=16, tokens=320 * second, requests=second)
+        await announce_worker(redis, full, lease=60)
+        await directory.refresh()
+    assert directory.jobs_within("tiny", 3) == 3
+    await announce_worker(redis, msgspec.structs.replace(full, used=4), lease=60)
+    await directory.refresh()
+    assert directory.jobs_within("tiny", 3) == 3 + 12
 
 
 def worker(model: str, *aliases: str, **fields: Any) -> WorkerInfo:

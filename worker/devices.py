@@ -3,8 +3,10 @@
 import re
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from shared.runtime.settings import EngineSettings
+if TYPE_CHECKING:
+    from shared.runtime.settings import EngineSettings
 
 AVX512_BF16 = "CPU avx512_bf16"
 """A CPU with AVX-512 bf16 but without AMX. Its bf16 is at least as fast as its f32, for any batch size."""
@@ -32,7 +34,7 @@ def is_missing(device: str, available: Collection[str]) -> bool:
     return device not in names
 
 
-def computes_on_cpus(settings: EngineSettings) -> bool:
+def computes_on_cpus(settings: "EngineSettings") -> bool:
     """Return whether the engine runs on the host's CPUs."""
     return settings.engine == "openvino" and device_kind(settings.device) == "CPU"
 

@@ -13,11 +13,11 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    TypeAdapter,
-    ValidationError,
     field_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.runtime.plugin_config import PluginValue, parse_plugin_config
 
 ENV_PREFIX = "VINOQUEUE_"
 
@@ -30,17 +30,10 @@ RENAMED = {"max_lapses": "max_lost_workers"}
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
-PluginValue = bool | int | float | str
-"""Value of an OpenVINO device property."""
-
-_PLUGIN_CONFIG = TypeAdapter(dict[str, PluginValue])
 
 
 def _check_plugin_config(text: str) -> str:
-    try:
-        _PLUGIN_CONFIG.validate_json(text or "{}", strict=True)
-    except ValidationError:
-        raise ValueError("not a JSON object of texts, numbers and booleans") from None
+    parse_plugin_config(text)
     return text
 
 
@@ -295,7 +288,7 @@ class EngineSettings(Settings):
     @property
     def plugin_properties(self) -> dict[str, PluginValue]:
         """``plugin_config``, decoded."""
-        return _PLUGIN_CONFIG.validate_json(self.plugin_config or "{}", strict=True)
+        return parse_plugin_config(self.plugin_config)
 
 
 class WorkerSettings(EngineSettings):

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -35,6 +36,7 @@ def manifests(path: Path) -> list[Manifest]:
     return list(yaml.safe_load_all((FOLDER / path).read_text(encoding="utf-8")))
 
 
+@cache
 def patches() -> set[Path]:
     """The files that kustomizations use as patches."""
     return {

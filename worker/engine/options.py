@@ -2,12 +2,15 @@
 
 import hashlib
 from collections.abc import Collection
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
 
-from shared.runtime.settings import EngineSettings, PluginValue
+from shared.runtime.plugin_config import PluginValue
 from worker.engine.memory import default_cache_size, fitting_sequences, most_sequences
+
+if TYPE_CHECKING:
+    from shared.runtime.settings import EngineSettings
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +52,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_settings(
         cls,
-        settings: EngineSettings,
+        settings: "EngineSettings",
         *,
         path: str,
         context_length: int,

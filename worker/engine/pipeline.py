@@ -4,7 +4,7 @@ from pathlib import Path
 
 import openvino_genai
 
-from shared.runtime.settings import PluginValue
+from shared.runtime.plugin_config import PluginValue
 from worker.devices import device_kind
 from worker.engine.detokenizer import open_tokenizer
 from worker.engine.interface import EngineLoadError

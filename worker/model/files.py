@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from shared.runtime.settings import PluginValue
+from shared.runtime.plugin_config import PluginValue
 from worker.devices import device_kinds
 
 Properties = Mapping[str, Mapping[str, PluginValue]]

@@ -35,6 +35,7 @@ from api.outbox import Outbox
 from api.queue_events import QueueEvents
 from api.relay import Relay
 from api.replica import Replica
+from api.responses.connection_memory import ALL_CONVERSATIONS, ConnectionMemories
 from api.responses.store import ResponseStore
 from api.stored import CompletionStore
 from api.worker_watch import WorkerWatch
@@ -132,6 +133,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
         stored=stored,
         responses=responses,
+        memories=ConnectionMemories(ALL_CONVERSATIONS * settings.max_body),
         completion_recovery=completion_recovery,
         background=BackgroundTasks(),
         metrics=Metrics(directory, relay, queues, loader, first_token_times, vllm_names=settings.vllm_metric_names),

@@ -30,6 +30,7 @@ from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
 from api.queue_events import QueueEvents
 from api.relay import Relay
+from api.responses.connection_memory import ConnectionMemories
 from api.responses.store import ResponseStore
 from api.stored import CompletionStore
 from api.web_page import PageFile
@@ -69,6 +70,8 @@ class Replica:
     worker_watch: WorkerWatch
     stored: CompletionStore
     responses: ResponseStore
+    memories: ConnectionMemories
+    """What WebSockets of the Responses API remember."""
     completion_recovery: CompletionRecovery
     background: BackgroundTasks
     """The tasks of responses that are made in the background."""

@@ -56,17 +56,19 @@ class ResponseSession:
         self._replica = replica
         self._request = request
         self._socket = socket
-        self._memory = ConnectionMemory(replica.settings.max_body)
+        self._memory = ConnectionMemory(replica.settings.max_body, replica.memories)
 
     async def run(self) -> None:
         """Answer messages until the server shuts down or the session is too old or idle for too long."""
         end = asyncio.get_running_loop().time() + 60 * LIFETIME
-        while (message := await self._next(end)) is not None:
-            self._socket.set_idle(idle=False)
-            await self._answer(message)
-            self._socket.set_idle(idle=True)
-            if self._replica.draining.draining:
-                break
+        with self._memory:
+            while (message := await self._next(end)) is not None:
+                self._socket.set_idle(idle=False)
+                await self._answer(message)
+                del message  # It may be large, and the next one may come much later.
+                self._socket.set_idle(idle=True)
+                if self._replica.draining.draining:
+                    break
         self._socket.close(CloseCode.GOING_AWAY)
 
     async def _next(self, end: float) -> bytes | None:

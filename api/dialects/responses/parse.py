@@ -55,8 +55,7 @@ class Draft(Generic[_Body]):
     @property
     def references(self) -> tuple[str, ...]:
         """The ids of the items that the input refers to."""
-        items = self.body.input
-        return tuple(item.id for item in items if isinstance(item, ItemReference))
+        return tuple(item.id for _, item in _placed(self.body.input) if isinstance(item, ItemReference))
 
     @property
     def store(self) -> bool | None:

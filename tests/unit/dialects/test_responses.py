@@ -1,6 +1,7 @@
 """The Responses dialect: what its bodies become, what it refuses, and how it answers."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -9,8 +10,9 @@ from openai.types.responses import Response, ResponseFunctionToolCall, ResponseS
 from pydantic import TypeAdapter
 
 from api.dialects.interface import Call, Choice, MessagesMissing, TokenLogprob, Usage
-from api.dialects.responses import Responses
+from api.dialects.responses import Draft, Responses
 from api.dialects.responses.render import ResponsesEncoder
+from api.dialects.responses.schema import ResponsesRequest
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tool, ToolCall
 from tests.support.sdk_types import check_known, checked
@@ -77,6 +79,18 @@ def events(stream: bytes) -> list[Any]:
         found.append(event)
     assert [event.sequence_number for event in found] == list(range(len(found)))
     return found
+
+
+class Indivisible(str):
+    """A text that must not be read character by character."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("read character by character")
+
+
+def test_a_long_text_is_not_searched_for_references() -> None:
+    body = ResponsesRequest.model_construct(model="m", input=Indivisible("hello"))
+    assert Draft(body, {}).references == ()
 
 
 def test_a_plain_request_has_the_references_defaults() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from api.dialects.responses import Responses
 from api.dialects.responses.socket_events import error_message, lifetime_over, messages, parse_create
-from api.responses.connection_memory import ConnectionMemory
+from api.responses.connection_memory import ConnectionMemories, ConnectionMemory
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 CREATE: dict[str, Any] = {"type": "response.create", "model": "m", "input": "hello"}
@@ -60,7 +60,7 @@ def test_errors_have_a_code_and_the_headers_of_http() -> None:
 
 
 def test_a_connection_remembers_one_conversation() -> None:
-    memory = ConnectionMemory(100)
+    memory = ConnectionMemory(100, ConnectionMemories(1000))
     assert memory.history(None) is None
     memory.keep("resp_1", [{"id": "msg_1", "text": "a"}, {"text": "b"}])
     history = memory.history("resp_1")
@@ -74,3 +74,17 @@ def test_a_connection_remembers_one_conversation() -> None:
     memory.keep("resp_3", [])
     memory.evict("resp_3")
     assert memory.history("resp_3") is None
+
+
+def test_connections_together_remember_a_bounded_number_of_bytes() -> None:
+    memories = ConnectionMemories(250)
+    opened = [ConnectionMemory(100, memories) for _ in range(4)]
+    for number, memory in enumerate(opened):
+        memory.keep(f"resp_{number}", [{"text": "a" * 60}])
+    assert [memory.history(f"resp_{number}") is None for number, memory in enumerate(opened)] == [1, 0, 0, 0]
+    opened[1].keep("resp_1", [{"text": "b" * 60}])  # Now the newest.
+    with opened[2]:  # Its connection ends.
+        pass
+    for _ in range(3):
+        opened[0].keep("resp_0", [{"text": "c" * 60}])
+    assert [memory.history(f"resp_{number}") is None for number, memory in enumerate(opened)] == [0, 0, 1, 0]

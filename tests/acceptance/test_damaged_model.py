@@ -10,7 +10,8 @@ from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import text_of
 from tests.support.gguf_files import tiny_llama
 from worker.engine.interface import EngineLoadError, Sequence, StepOutput
-from worker.engine.logits.operation import LogitsTap
+from worker.engine.logits.operation import Ids, Logits, LogitsTap
+from worker.engine.logits.rows import RowAssigner
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.model.local import default_model
@@ -74,6 +75,20 @@ def test_a_tap_that_fails_is_left_out(
     assert "fields that need logits are not served" in caplog.text
     with pytest.raises(EngineLoadError, match="can't be loaded with access to its logits"):
         load(TINY, logits="on")
+
+
+def test_a_tap_whose_biases_do_not_arrive_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    on_logits = RowAssigner.on_logits
+
+    def on_a_copy(self: RowAssigner, logits: Logits, tokens: Ids, positions: Ids) -> None:
+        on_logits(self, logits.copy(), tokens, positions)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(RowAssigner, "on_logits", on_a_copy)
+    assert load(TINY, []).engine_info.logits is False
+    assert "fields that need logits are not served: the row gives a log probability of" in caplog.text
 
 
 def test_the_default_model_is_served_with_int8_weights() -> None:

@@ -1,5 +1,6 @@
 """Log probabilities of prompts, in the engine: those of the reference, for each sequence its own, in a busy batch."""
 
+import itertools
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -153,29 +154,21 @@ def test_the_same_prompt_again_is_computed_again(run: Run, reference: Reference)
             check(reference, one, run.prompts[one.number])
 
 
-def test_a_prompt_whose_rows_are_missing_fails_alone(run: Run, reference: Reference) -> None:
-    listener = LogitsTap.listener
-    assert listener is not None
-    calls = 0
-
-    def forgetful(logits: Any, tokens: Any, positions: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        return listener(logits, tokens, positions) if calls != 2 else None
-
+def test_a_prompt_whose_rows_are_missing_fails_alone(
+    run: Run, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert LogitsTap.listener is not None
+    steps, wants_rows = itertools.count(1), LogitsTap.listener.wants_rows
+    monkeypatch.setattr(LogitsTap.listener, "wants_rows", lambda: next(steps) != 2 and wants_rows())
     good, bad = sequence(prompt_of(30, 1), max_tokens=1), sequence(prompt_of(100, 2))
-    LogitsTap.listener = forgetful
     lost = run.engine.gauges().lost_rows
-    try:
-        for one in (good, bad):
-            run.engine.add(one)
-        refused, prompts = [], []
-        while run.engine.busy():
-            run.engine.step()
-            refused += run.engine.refused()
-            prompts += run.engine.prompts()
-    finally:
-        LogitsTap.listener = listener
+    for one in (good, bad):
+        run.engine.add(one)
+    refused, prompts = [], []
+    while run.engine.busy():
+        run.engine.step()
+        refused += run.engine.refused()
+        prompts += run.engine.prompts()
     assert [(one.number, "log probabilities" in one.problem.message) for one in refused] == [(bad.number, True)]
     assert run.engine.gauges().lost_rows == lost + 1
     check(reference, good, [prompt.delta for prompt in prompts])

@@ -97,7 +97,7 @@ class OpenVINOEngine:
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
         self._sees_images = loaded.sees_images
         self._arrivals, self._prompt_counts = ImageArrivals(self._running), PromptCounts()
-        LogitsTap.listener = RowAssigner(self._running).on_logits
+        LogitsTap.listener = RowAssigner(self._running)
         self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
         self._preempted = Preempted(
             self._running,

@@ -21,12 +21,16 @@ _TOKENS = 256
 """A whole number of KV blocks for every block size in use (16, 32, 64, 128, 256)."""
 
 
+_BIAS = 5.0
+"""Bias of one token, so that the pipeline's log probabilities show whether biases arrive."""
+
+
 class _FirstSequence:
     """The sequence of the warm-up, as the row assigner sees it."""
 
     def __init__(self, prompt: list[int]) -> None:
         self.tokens = prompt
-        self.reader = RowReader(Sampling(top_logprobs=1))
+        self.reader = RowReader(Sampling(top_logprobs=1, logit_bias=((prompt[0], _BIAS),)))
         self.prompt = None
 
     def token_at(self, position: int) -> int:
@@ -37,6 +41,21 @@ class _FirstSequence:
 
     def last(self) -> tuple[int, int]:
         return self.tokens[-1], len(self.tokens) - 1
+
+
+class _FirstRows:
+    """Hands the rows of the warm-up to its sequence, and remembers whether all logits are finite."""
+
+    def __init__(self, assigner: RowAssigner) -> None:
+        self._assigner = assigner
+        self.finite = True
+
+    def wants_rows(self) -> bool:
+        return True
+
+    def on_logits(self, logits: Logits, tokens: Ids, positions: Ids) -> None:
+        self.finite = self.finite and bool(numpy.isfinite(logits).all())
+        self._assigner.on_logits(logits, tokens, positions)
 
 
 def warm_up(
@@ -54,7 +73,7 @@ def warm_up(
     It generates two tokens, because prefill and decode use different kernels and weight layouts, and encodes an image
     if the model ``sees_images``. Raises :class:`EngineLoadError` when the cache is too small, or the model's logits are
     not finite. With ``tapped``, raises :class:`~worker.engine.logits.operation.TapFailed` when the tap does not see the
-    rows of both tokens, or when a step fails although the logits are finite.
+    rows of both tokens, when its biases do not reach the pipeline, or when a step fails although the logits are finite.
     """
     config = pipeline.get_config()
     config.do_sample = False
@@ -67,14 +86,7 @@ def warm_up(
     prompt = [ordinary[index % len(ordinary)] for index in range(_TOKENS - 1)]
     sequence = _FirstSequence(prompt)
     assigner = RowAssigner({request_id: sequence})
-    finite = True
-
-    def on_logits(logits: Logits, tokens: Ids, positions: Ids) -> Logits | None:
-        nonlocal finite
-        finite = finite and bool(numpy.isfinite(logits).all())
-        return assigner.on_logits(logits, tokens, positions)
-
-    LogitsTap.listener = on_logits
+    LogitsTap.listener = rows = _FirstRows(assigner)
     handle = add_prompt(pipeline, request_id, prompt, config, spelled=sees_images)
     try:
         while pipeline.has_non_finished_requests():
@@ -88,7 +100,7 @@ def warm_up(
         raise TapFailed(str(error)) from error
     except RuntimeError as error:
         # With log probabilities enabled, the sampler throws on NaN logits.
-        if tapped and finite:
+        if tapped and rows.finite:
             raise TapFailed(last_line(error)) from error
         raise EngineLoadError(
             f"the model can't generate a token. Its file may be damaged: download it again. {last_line(error)}"

@@ -34,11 +34,13 @@ class InPipeline:
         return self._last
 
 
-def step(sequences: Iterable[InPipeline], rows: list[tuple[int, int]]) -> tuple[Logits, Logits | None]:
-    """Have rows of logits handed out: row ``n`` is likeliest at token ``n``."""
+def step(sequences: Iterable[InPipeline], rows: list[tuple[int, int]]) -> tuple[Logits, Logits]:
+    """Have rows handed out; return them as they were and with biases. Row ``n`` is likeliest at token ``n``."""
     logits = numpy.eye(max(len(rows), 1), WIDTH, dtype=numpy.float32)
+    before = logits.copy()
     tokens, positions = (numpy.array(column, numpy.int64) for column in zip(*rows, strict=True))
-    return logits, RowAssigner(dict(enumerate(sequences))).on_logits(logits, tokens, positions)
+    RowAssigner(dict(enumerate(sequences))).on_logits(logits, tokens, positions)
+    return before, logits
 
 
 def row_of(sequence: InPipeline) -> int:
@@ -100,24 +102,27 @@ def test_a_value_that_is_no_number_is_noticed(reported: float) -> None:
 def test_biases_stay_in_their_rows() -> None:
     plain, wishing = InPipeline(5, 3), InPipeline(6, 3, WISH)
     biased = InPipeline(7, 3, Sampling(logit_bias=((2, -100.0), (4, 1.5))))
-    _, bias = step([plain, wishing, biased], [(5, 3), (6, 3), (7, 3)])
-    assert bias is not None
-    expected = numpy.zeros((3, WIDTH), numpy.float32)
-    expected[2, [2, 4]] = (-100, 1.5)
-    assert (bias == expected).all()
+    before, after = step([plain, wishing, biased], [(5, 3), (6, 3), (7, 3)])
+    expected = before.copy()
+    expected[2, 2] -= 100
+    expected[2, 4] += 1.5
+    assert (after == expected).all()
 
 
-def test_nothing_is_looked_at_while_nobody_needs_rows() -> None:
-    _, bias = step([InPipeline(5, 3)], [(5, 3)])
-    assert bias is None
+def test_rows_are_wanted_while_a_sequence_needs_one() -> None:
+    sequences = {1: InPipeline(5, 3), 2: InPipeline(6, 3, WISH)}
+    assigner = RowAssigner(sequences)
+    assert assigner.wants_rows()
+    del sequences[2]
+    assert not assigner.wants_rows()
 
 
 def test_log_probabilities_are_those_before_the_bias() -> None:
     one = InPipeline(5, 3, Sampling(logprobs=True, top_logprobs=2, logit_bias=((0, -100.0),)))
-    logits, bias = step([one], [(5, 3)])
+    logits, biased = step([one], [(5, 3)])
     assert one.reader is not None
-    assert bias is not None
-    after = logits[0] + bias[0]
+    after = biased[0]
+    assert after[0] == logits[0, 0] - 100
     logprobs, tops = read_rows(one.reader, [1], [float(after[1]) - log_normalizer(after)], lambda token: b"%d" % token)
     assert logprobs == pytest.approx([-log_normalizer(logits[0])])
     assert [(token.piece, round(token.logprob, 3)) for token in tops[0]] == [

@@ -1,12 +1,15 @@
 """The logits tap: an OpenVINO operation in Python inside the model's graph, called with the logits of each step.
 
 OpenVINO GenAI's Python API has no access to logits. The tap sees every row of logits before a token is sampled from it,
-and returns a bias that the graph adds to the logits (:mod:`worker.engine.logits.graph`).
+and biases are added in place (:mod:`worker.engine.logits.graph`).
+
+It runs in every step, also when nobody needs logits. By then the model's weights have evicted everything from the
+caches, so each Python object that it touches costs about a microsecond.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy
 import openvino
@@ -19,9 +22,19 @@ TYPE_NAME = "LogitsTap"
 Logits = NDArray[numpy.float32]
 Ids = NDArray[numpy.int64]
 
-OnLogits = Callable[[Logits, Ids, Ids], Logits | None]
-"""Called with the logits of a step [rows, vocabulary], and the token and the position that each row was computed from
-[rows]. Returns the bias to add [rows, vocabulary], or None. The arrays are valid only during the call."""
+
+class Listener(Protocol):
+    """Reads and changes the logits of each step."""
+
+    def wants_rows(self) -> bool:
+        """Return whether :meth:`on_logits` is to be called in this step."""
+
+    def on_logits(self, logits: Logits, tokens: Ids, positions: Ids) -> None:
+        """Read a step's logits [rows, vocabulary]. Biases are added in place, before tokens are sampled.
+
+        ``tokens`` and ``positions`` are those that each row was computed from [rows]. The arrays are valid only during
+        the call.
+        """
 
 
 class TapFailed(Exception):
@@ -29,17 +42,19 @@ class TapFailed(Exception):
 
 
 class LogitsTap(openvino.Op):  # type: ignore[misc]
-    """The operation. Inputs: logits [rows, 1, vocabulary], tokens [rows], positions [rows]. Output: the bias.
+    """The operation. Inputs: logits [rows, 1, vocabulary], tokens [rows], positions [rows].
 
-    OpenVINO creates instances itself, so the listener is an attribute of the class: one tapped model per process.
-    OpenVINO calls :meth:`evaluate` in the thread that steps the pipeline.
+    The output has no meaning: operations without one are removed from graphs. OpenVINO creates instances itself, so the
+    listener is an attribute of the class: one tapped model per process. It calls :meth:`evaluate` in the thread that
+    steps the pipeline.
     """
 
     class_type_info = openvino.DiscreteTypeInfo(TYPE_NAME, "vinoqueue")
-    listener: OnLogits | None = None
+    listener: Listener | None = None
     failures = 0
     """Number of exceptions that the listener has raised."""
-    _shape_inference: "LogitsTap | None" = None
+    _compiled = False
+    """Whether this instance is part of a compiled model."""
 
     def __init__(self, inputs: Sequence[openvino.Output] | None = None) -> None:
         """``inputs`` is None when OpenVINO reads a model's file."""
@@ -47,22 +62,15 @@ class LogitsTap(openvino.Op):  # type: ignore[misc]
             super().__init__(self)
         else:
             super().__init__(self, list(inputs))
-            self.constructor_validate_and_infer_types()
-
-    def validate_and_infer_types(self) -> None:
-        """Declare a dynamic output shape. With a static one, OpenVINO would infer it in another thread."""
-        self.set_output_type(0, openvino.Type.f32, openvino.PartialShape([-1, 1, -1]))
+        # Not in validate_and_infer_types, which would be called in every step.
+        self.set_output_type(0, openvino.Type.f32, openvino.PartialShape([1]))
 
     def clone_with_new_inputs(self, new_inputs: Sequence[openvino.Output]) -> "LogitsTap":
-        """Return a copy with other inputs; for shape inference, always the same one.
+        """Return a copy with other inputs; in a compiled model, the operation itself.
 
-        OpenVINO clones the operation in every step to infer its shape, and never frees the clone.
+        OpenVINO clones a compiled operation in every step to infer its output's shape, and never frees the clone.
         """
-        if new_inputs[0].get_node().get_type_name() not in ("Parameter", "Constant"):
-            return LogitsTap(new_inputs)
-        if LogitsTap._shape_inference is None:
-            LogitsTap._shape_inference = LogitsTap(new_inputs)
-        return LogitsTap._shape_inference
+        return self if self._compiled else LogitsTap(new_inputs)
 
     def get_type_info(self) -> Any:
         """Return the identity of the operation in model files."""
@@ -77,27 +85,19 @@ class LogitsTap(openvino.Op):  # type: ignore[misc]
         return True
 
     def evaluate(self, outputs: Any, inputs: Any) -> bool:
-        """Call the listener, and write the bias that it returns.
+        """Call the listener if it wants rows.
 
         Never raises: an exception here would make the pipeline's step fail for all sequences.
         """
-        bias = None
+        self._compiled = True
         listener = LogitsTap.listener
-        if listener is not None:
-            try:
-                logits = inputs[0].data
-                bias = listener(
-                    logits.reshape(-1, logits.shape[-1]), inputs[1].data.reshape(-1), inputs[2].data.reshape(-1)
-                )
-            except Exception:
-                LogitsTap.failures += 1
-                logger.exception("the logits of a step can't be read")
-        if bias is None:
-            outputs[0].shape = [1, 1, 1]
-            outputs[0].data[...] = 0
-        else:
-            outputs[0].shape = [bias.shape[0], 1, bias.shape[1]]
-            outputs[0].data[:, 0, :] = bias
+        try:
+            if listener is not None and listener.wants_rows():
+                logits, tokens, positions = (tensor.data for tensor in inputs)
+                listener.on_logits(logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1), positions.reshape(-1))
+        except Exception:
+            LogitsTap.failures += 1
+            logger.exception("the logits of a step can't be read")
         return True
 
 

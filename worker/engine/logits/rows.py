@@ -9,8 +9,6 @@ token, or the first one if the sequence has a row for each token of its prompt.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import numpy
-
 from shared.protocol.events import TopToken
 from shared.protocol.request import Sampling
 from worker.engine.logits.bias import Bias
@@ -96,13 +94,14 @@ class RowAssigner:
         self.width = 0
         """Number of logits in a row, at least the size of the vocabulary; 0 until the first one."""
 
-    def on_logits(self, logits: Logits, tokens: Ids, positions: Ids) -> Logits | None:
-        """Hand out the rows of a step; return the bias, or None if no row has one."""
-        if not any(sequence.reader for sequence in self._sequences.values()):
-            return None
+    def wants_rows(self) -> bool:
+        """Return whether a sequence needs its row."""
+        return any(sequence.reader is not None for sequence in self._sequences.values())
+
+    def on_logits(self, logits: Logits, tokens: Ids, positions: Ids) -> None:
+        """Hand out the rows of a step, and add biases to them."""
         self.width = logits.shape[1]
         rows = StepRows(tokens, positions)
-        bias: Logits | None = None
         for sequence in self._sequences.values():
             reader = sequence.reader
             if reader is not None:
@@ -112,11 +111,8 @@ class RowAssigner:
                 continue
             reader.keep(logits[row])
             if reader.bias:
-                if bias is None:
-                    bias = numpy.zeros(logits.shape, numpy.float32)
                 reader.bias.prepare(sequence.generated(reader.bias.longest))
-                reader.bias.add_to(bias[row])
-        return bias
+                reader.bias.add_to(logits[row])
 
 
 def _take_row(sequence: InPipeline, rows: StepRows, logits: Logits) -> int | None:

@@ -9,6 +9,8 @@ token, or the first one if the sequence has a row for each token of its prompt.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy
+
 from shared.protocol.events import TopToken
 from shared.protocol.request import Sampling
 from worker.engine.logits.bias import Bias
@@ -64,8 +66,11 @@ class RowReader:
             expected = float(biased[token]) - log_normalizer(biased)
         if not abs(expected - reported) <= _TOLERANCE:
             raise RowLost(f"the row gives a log probability of {expected:.4f}, and the pipeline {reported:.4f}")
-        ids = top(row, self._top) if self._top else ()
-        return TokenLogprobs(logprob, tuple((int(one), float(row[one]) - normalizer) for one in ids))
+        if not self._top:
+            return TokenLogprobs(logprob, ())
+        ids = top(row, self._top)
+        logprobs = row[ids].astype(numpy.float64) - normalizer
+        return TokenLogprobs(logprob, tuple(zip(ids.tolist(), logprobs.tolist(), strict=True)))
 
 
 class InPipeline(Known, Protocol):

@@ -12,6 +12,7 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import CloseConnection, Event, Message, Ping, Pong, TextMessage
 
 from api.replica import Replica
+from api.responses.connection_memory import ConnectionMemories
 from api.responses.session import ResponseSession
 from api.websocket.socket import MAX_FRAMES, PING_INTERVAL, CloseCode, SocketBounds, WebSocket
 
@@ -171,7 +172,8 @@ async def test_whatever_is_sent_does_not_fail() -> None:
 
 
 def session(peer: Peer, idle_timeout: float) -> ResponseSession:
-    replica = SimpleNamespace(settings=SimpleNamespace(max_body=100, request_timeout=idle_timeout))
+    settings = SimpleNamespace(max_body=100, request_timeout=idle_timeout)
+    replica = SimpleNamespace(settings=settings, memories=ConnectionMemories(1000))
     return ResponseSession(cast(Replica, replica), cast(Request, None), peer.socket)
 
 

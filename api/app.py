@@ -6,7 +6,6 @@ from contextlib import suppress
 
 from quart import Quart, Response, request
 from quart.wrappers.base import BaseRequestWebsocket
-from redis.exceptions import RedisError
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.routing import MapAdapter
 
@@ -73,11 +72,10 @@ async def _answer_preflight() -> Response | None:
 
 
 async def _know_models() -> None:
-    """Refresh the directory if no model is known, as after the start: Azure's requests may omit the model."""
-    directory = current_replica().directory
-    if isinstance(current_exchange().dialect, Azure) and not directory.fleet.serving():
-        with suppress(RedisError, OSError):
-            await directory.refresh()
+    """Refresh the directory if no model is known: Azure's requests may omit the model."""
+    if isinstance(current_exchange().dialect, Azure):
+        with suppress(RequestRefused):
+            await current_replica().models.refresh_if_empty()
 
 
 async def _add_headers(response: Response) -> Response:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -110,6 +111,16 @@ class Directory:
                 outage.store.failed("registry", error)
                 self.reachable = False
             await asyncio.sleep(next_tick(REFRESH))
+
+    async def start(self, patience: float) -> None:
+        """Refresh once before the replica serves.
+
+        If the store doesn't respond within ``patience`` seconds, the replica serves without a snapshot, and :meth:`run`
+        reports the outage.
+        """
+        with suppress(TimeoutError, RedisError, OSError):
+            async with asyncio.timeout(patience):
+                await self.refresh()
 
     async def refresh(self) -> None:
         """Refresh now. Raises what redis-py raises when the store is unreachable."""

@@ -46,6 +46,9 @@ _JOBS_TIMEOUT = 3.0
 _KEYS_TIMEOUT = 5.0
 """Timeout in seconds for checking at start that an API key exists."""
 
+_REGISTRY_TIMEOUT = 2.0
+"""Timeout in seconds for reading the registry at start; without it, the replica serves, but is not ready."""
+
 _DATE_AGE = 1.0
 """Maximum age of the Date header in seconds."""
 
@@ -78,6 +81,8 @@ def run(settings: ApiSettings) -> int:
 @contextlib.asynccontextmanager
 async def running(replica: Replica, address: str) -> AsyncIterator[None]:
     """Run the replica's background tasks for the duration of the context. Failed tasks are logged and restarted."""
+    # The first client must not see a fleet without models.
+    await replica.directory.start(_REGISTRY_TIMEOUT)
     frames = raw_connection(replica.settings.redis_url)
     tasks = [
         asyncio.create_task(keep_running(name, work), name=name)

@@ -24,11 +24,16 @@ class ModelLookup:
         """
         fleet = self._directory.fleet
         if fleet.own_name(name) not in fleet.serving():
-            try:
-                await self._directory.refresh()
-            except (RedisError, OSError) as error:
-                raise store_unavailable() from error
+            await self._refresh()
         return self._directory.fleet.own_name(name)
+
+    async def refresh_if_empty(self) -> None:
+        """Refresh the directory if it has no model that is served, as before the first worker was seen.
+
+        Raises :class:`RequestRefused` when the store is unreachable.
+        """
+        if not self._directory.fleet.serving():
+            await self._refresh()
 
     async def require(self, name: str) -> None:
         """Raise :class:`RequestRefused` unless a worker serves the model or alias ``name``."""
@@ -72,3 +77,9 @@ class ModelLookup:
         raise refuse(
             ProblemKind.MODEL_NOT_FOUND, f"The model `{model}` does not exist or you do not have access to it."
         )
+
+    async def _refresh(self) -> None:
+        try:
+            await self._directory.refresh()
+        except (RedisError, OSError) as error:
+            raise store_unavailable() from error

@@ -18,6 +18,7 @@ blueprint = Blueprint("models", __name__)
 @blueprint.get("/v3/models")
 async def list_models() -> Response:
     """List models."""
+    await current_replica().models.refresh_if_empty()
     models = list(visible_models().values())
     if isinstance(current_exchange().dialect, Anthropic):
         lifecycles = request.args.getlist("lifecycle") + request.args.getlist("lifecycle[]")

@@ -10,8 +10,10 @@ from shared.redis import outage
 from shared.redis.raw_connection import RawConnection
 
 PING_AFTER = 5.0
-"""Seconds without data after which a PING is sent, and the timeout of its reply. Keep-alive detects a dead host; PING
-detects a hanging store."""
+"""Seconds without data after which a PING is sent. Keep-alive detects a dead host; PING detects a hanging store."""
+
+PING_TIMEOUT = 5.0
+"""Seconds within which a PING must be answered."""
 
 _RECONNECT_DELAY = 0.25
 """Seconds between attempts to subscribe while the store is unreachable."""
@@ -104,7 +106,9 @@ class _Subscriber:
                 await asyncio.wait([self._broken], timeout=PING_AFTER - idle)
                 continue
             self._connection.send("PING")
-            await asyncio.wait([self._broken], timeout=PING_AFTER)
-            if self._last_reply == last_reply and not self._broken.done():
-                raise ConnectionError("the store does not reply")
+            deadline = self._loop.time() + PING_TIMEOUT
+            while self._last_reply == last_reply and not self._broken.done():
+                if self._loop.time() >= deadline:
+                    raise ConnectionError("the store does not reply")
+                await asyncio.wait([self._broken], timeout=min(PING_AFTER, PING_TIMEOUT))
         self._broken.result()

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from tests.integration.talking_child import EARLY, LATE, Numbers, TalkerMessage, TalkerOptions, TalkerReady
+from tests.support.eventually import PATIENCE
 from worker.subprocess.process import ChildProcess, LoadError
-
-PATIENCE = 30.0
 
 RawMessage = TalkerMessage[msgspec.Raw]
 Talker = ChildProcess[RawMessage, Numbers[list[int]], TalkerReady]

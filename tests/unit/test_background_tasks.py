@@ -7,6 +7,7 @@ import pytest
 
 from shared.runtime import tasks
 from shared.runtime.tasks import BackgroundTasks, cancel_all, keep_running
+from tests.support.eventually import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ async def test_a_task_that_fails_starts_again_and_its_failure_is_logged_once(cap
         await asyncio.Event().wait()
 
     running = asyncio.create_task(keep_running("work", work))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await settled.wait()
     assert runs == 7
     logged = [record for record in caplog.records if record.levelno == logging.ERROR]
@@ -50,7 +51,7 @@ async def test_a_task_that_returns_starts_again() -> None:
             again.set()
 
     running = asyncio.create_task(keep_running("work", work))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await again.wait()
     await cancel_all([running])
 

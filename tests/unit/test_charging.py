@@ -18,11 +18,11 @@ from shared.protocol.registry import announce_worker
 from shared.protocol.request import ChatRequest, Message, Sampling
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
+from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
 
 LIMIT = 100_000
-PATIENCE = 3.0
 PROMPT = 10_000
 """Tokens by which a prompt of 40,000 characters is counted; its message adds a few."""
 KEY = ApiKey(id="key-1", digest="0" * 64, tokens_per_minute=LIMIT, concurrency=1)

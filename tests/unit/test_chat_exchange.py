@@ -26,10 +26,10 @@ from shared.protocol.registry import IMAGE, TEXT, announce_worker
 from shared.protocol.request import ChatRequest, Image, Message
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
+from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
 
-PATIENCE = 3.0
 KEY = ApiKey(id="key-1", digest="0" * 64, concurrency=1, requests_per_minute=100)
 PHASES = [(Limiter, "reserve"), (MediaStore, "hold"), (JobQueue, "enqueue"), (Outbox, "add")]
 """The steps of the acceptance that wait for the store, in their order."""

@@ -8,11 +8,9 @@ from redis.exceptions import ConnectionError, NoPermissionError, TimeoutError
 
 from shared.redis.client import connect, raw_connection
 from shared.redis.command_pipeline import CommandPipeline
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.redis_types import command
 from tests.unit.fake_redis_server import LittleStore, fake_redis_server
-
-PATIENCE = 10.0
 
 
 @pytest.fixture

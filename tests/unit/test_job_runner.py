@@ -13,6 +13,7 @@ from shared.protocol.queue import Claim, Lease
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, PromptScoring, Sampling
 from shared.protocol.trace import TraceContext
 from shared.runtime.tasks import cancel_all
+from tests.support.eventually import PATIENCE
 from tests.support.prompts import no_images
 from tests.support.recorded_spans import TRACE, RecordedSpans
 from worker.active_jobs import ActiveJob, ActiveJobs
@@ -31,7 +32,6 @@ from worker.prompt.process import PromptProcess
 from worker.publisher import Publisher
 from worker.quarantine import Quarantine
 
-PATIENCE = 10.0
 PROMPT = tuple(range(512))
 INFO = EngineInfo(context_length=4096, cache_tokens=8192, slots=4, fingerprint="fp", device="CPU", load_seconds=0.1)
 GAUGES = Gauges(1, 1, 0.0, 0, 1, 1)

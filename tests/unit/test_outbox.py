@@ -24,12 +24,11 @@ from shared.protocol.registry import ReplicaInfo, announce_replica, announce_wor
 from shared.protocol.request import ChatRequest, Message, Sampling
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
 
 LEASE = 0.15
-PATIENCE = 3.0
 MESSAGES = b'[{"role":"user","content":"hello"}]'
 ANSWER: tuple[Event, ...] = (
     Started("w1", 3, "fp_test"), Delta(0, (1, 2), "Hel"), Delta(2, (3,), "lo"), Finished(3, "stop")

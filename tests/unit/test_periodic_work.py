@@ -16,10 +16,9 @@ from api.jobs.reaper import Reaper
 from api.main import _Server
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import announce_worker
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.jobs import WORKER, enqueue
 
-PATIENCE = 10.0
 LEASE = 0.3
 NEVER = 1000.0
 

@@ -13,11 +13,9 @@ from shared.protocol.events import Delta, Finished, decode_frame, encode_event
 from shared.protocol.queue import Emitter, Lease
 from shared.redis import keys
 from shared.redis.raw_connection import RawConnection, unpack
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.jobs import REPLICA
 from worker.publisher import Publisher
-
-PATIENCE = 10.0
 
 
 class HeldLine:

@@ -26,7 +26,6 @@ from worker.consumer import JobConsumer
 from worker.prompt.interface import Prepared
 from worker.shared_requests import RequestGone, SharedRequests
 
-PATIENCE = 30.0
 CHOICES = 16
 LONG = "x" * 200_000
 EMITTER = Emitter("tiny", "w1")

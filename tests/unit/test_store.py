@@ -8,6 +8,7 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.exceptions import AuthenticationError, ConnectionError
 
 from shared.redis.client import connect
+from tests.support.eventually import PATIENCE
 from tests.unit.fake_redis_server import fake_redis_server
 
 
@@ -64,7 +65,7 @@ async def test_a_missing_password_fails_a_pipeline_after_a_few_attempts() -> Non
         client = connect(store.url)
         pipe = client.pipeline(transaction=False)
         pipe.echo("x")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(AuthenticationError):
                 await pipe.execute()
         await client.aclose()

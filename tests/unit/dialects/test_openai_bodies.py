@@ -44,6 +44,8 @@ def _with(field: bytes) -> bytes:
         (b"[" * 100_000, "nested deeper"),
         (b'{"a":' * 100_000, "nested deeper"),
         (b'{"messages":[' + b"{}," * MAX_VALUES + b"{}]}", "more than"),
+        (b"{}," * MAX_VALUES, "more than"),
+        (b'{"":"\\\\","a":[' + b"0," * MAX_VALUES, "more than"),
     ],
 )
 def test_odd_json_is_refused(raw: bytes, words: str) -> None:
@@ -63,6 +65,24 @@ def test_nesting_is_allowed_up_to_the_limit() -> None:
     assert "Unrecognized request argument" in allowed.message
     assert refused is not None
     assert "nested deeper" in refused.message
+
+
+def test_values_are_counted_outside_strings() -> None:
+    def problem(values: int) -> str:
+        # Two opening brackets and two commas come before the array's commas.
+        raw = b'{"a":"' + b'\\"[{,' * MAX_VALUES + b'","b":"\\\\","c":[' + b"0," * (values - 4) + b"0]}"
+        found = problem_of(raw)
+        assert found is not None
+        return found.message
+
+    assert "Unrecognized request argument" in problem(MAX_VALUES)
+    assert f"more than {MAX_VALUES} values" in problem(MAX_VALUES + 1)
+
+
+@pytest.mark.parametrize("part", [b'"', b'\\"', b'"\\', b'":', b"\\", b'""', b'a,"'])
+def test_counting_takes_no_more_than_a_pass(part: bytes) -> None:
+    # A pattern that backtracks would take hours.
+    assert "parse the JSON body" in str(error_of(b"{" * MAX_VALUES + part * 1_000_000))
 
 
 def test_an_escaped_emoji_and_brackets_in_text_are_fine() -> None:

@@ -103,6 +103,7 @@ $(VENV)/.up: $(VENV)/.made requirements/up.txt requirements/model.txt requiremen
 	@$(INSTALL) "vinoqueue" --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	@touch $@
 
+# Most modules of the test tools are never imported, so compiling all of them would take longer than it saves.
 $(VENV)/.dev: $(VENV)/.up requirements/dev.txt
-	@$(INSTALL) "test tools" $(LOCKED)dev.txt
+	@$(INSTALL) "test tools" --no-compile $(LOCKED)dev.txt
 	@touch $@

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError, ResponseError
 from api.service_rate import ServiceRate
 from shared.protocol.registry import IMAGE, ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, survey
 from shared.protocol.request import Sampling
+from shared.protocol.version import PROTOCOL
 from shared.redis import keys, outage
 from shared.redis.records import is_wrong_type, report_unreadable
 from shared.runtime.ticks import next_tick
@@ -79,6 +80,15 @@ class Fleet:
         """Return whether all workers that serve ``model`` have access to its logits."""
         return all(worker.logits for worker in self.workers if worker.model == model and worker.status == "serving")
 
+    def unreadable_for(self, model: str) -> tuple[WorkerInfo, ...]:
+        """Return the workers that may claim jobs of ``model`` and cannot read those of this replica.
+
+        Workers that do not serve yet count only while none serves.
+        """
+        own = [worker for worker in self.workers if worker.model == model and worker.status in _SERVES]
+        claiming = [worker for worker in own if worker.status == "serving"] or own
+        return tuple(worker for worker in claiming if PROTOCOL not in worker.protocols)
+
     def free_slots(self, model: str) -> int:
         """Return the number of free slots of the workers that serve ``model``."""
         serving = (worker for worker in self.workers if worker.model == model and worker.status == "serving")
@@ -99,6 +109,7 @@ class Directory:
         self._looking = asyncio.Lock()
         self._last_seen: dict[str, float] = {}
         self._rates: dict[str, ServiceRate] = {}
+        self._unreadable: dict[str, frozenset[str]] = {}
         self.fleet = Fleet()
         self.reachable = False
 
@@ -129,6 +140,7 @@ class Directory:
             workers, replicas, models = await survey(self._redis)
             depths = await self._depths(models)
             self.fleet = Fleet(tuple(workers), tuple(replicas), models, depths, _names(workers, models.values()))
+            self._report_unreadable()
             now = time.monotonic()
             outage.store.served("registry")
             if self.reachable:
@@ -142,6 +154,24 @@ class Directory:
                 rate = self._rates.setdefault(model, ServiceRate())
                 rate.observe((worker for worker in workers if worker.model == model), now)
             self.reachable = True
+
+    def _report_unreadable(self) -> None:
+        """Log, once, which workers keep this replica from submitting jobs for their model."""
+        unreadable: dict[str, frozenset[str]] = {}
+        for model in self.fleet.models:
+            workers = self.fleet.unreadable_for(model)
+            unreadable[model] = frozenset(worker.id for worker in workers)
+            if unreadable[model] != self._unreadable.get(model, frozenset()):
+                if workers:
+                    logger.warning(
+                        "requests for model %s are refused: workers that cannot read jobs of protocol version %d: %s",
+                        model,
+                        PROTOCOL,
+                        ", ".join(f"{worker.id} (version {worker.version})" for worker in workers),
+                    )
+                else:
+                    logger.warning("all workers of model %s read jobs of protocol version %d again", model, PROTOCOL)
+        self._unreadable = unreadable
 
     def service_rate(self, model: str) -> float | None:
         """Return the jobs per second that leave a non-empty queue of ``model``; ``None`` if unknown."""

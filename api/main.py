@@ -25,6 +25,7 @@ from api.listener import BACKLOG, listen
 from api.replica import Replica
 from api.tune_gc import tune_gc
 from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
+from shared.protocol.version import PROTOCOL
 from shared.redis import outage
 from shared.redis.client import connect, raw_connection
 from shared.runtime import logs
@@ -204,6 +205,7 @@ async def _announce(replica: Replica, address: str) -> None:
             started=started,
             streams=len(replica.relay.streams()),
             version=VERSION,
+            protocol=PROTOCOL,
             first_token_times={model: dict(one) for model, one in replica.first_token_times.histograms().items()},
         )
         try:

@@ -6,6 +6,7 @@ from api.directory import Directory
 from shared.protocol.errors import ProblemKind, logits_refused, modality_refused, refuse, store_unavailable
 from shared.protocol.registry import IMAGE
 from shared.protocol.request import ChatRequest
+from shared.protocol.version import PROTOCOL
 
 RETRY_NO_WORKER = 5.0
 """``Retry-After`` in seconds while no worker can serve a request."""
@@ -56,6 +57,19 @@ class ModelLookup:
         param = request.logits_param
         if param is not None and not self._directory.fleet.has_logits(request.model):
             raise logits_refused(param)
+
+    def check_protocol(self, model: str) -> None:
+        """Raise :class:`RequestRefused` if a worker that may claim jobs of ``model`` cannot read those of this replica.
+
+        All workers of a model share one queue, so all of them must read its jobs.
+        """
+        if workers := self._directory.fleet.unreadable_for(model):
+            raise refuse(
+                ProblemKind.NO_WORKER,
+                f"The model '{model}' is being upgraded: {len(workers)} of its workers cannot read requests of this "
+                f"server's protocol version {PROTOCOL}. Please try again later.",
+                retry_after=RETRY_NO_WORKER,
+            )
 
     def check(self, model: str) -> None:
         """Raise :class:`RequestRefused` unless a known worker serves ``model``, which must be the model's own name."""

@@ -14,7 +14,7 @@ from cli.instances import store_option
 from cli.progress import terminal
 from cli.store_reader import read_store
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import ReplicaInfo, WorkerInfo, survey
+from shared.protocol.registry import ReplicaInfo, WorkerInfo, survey, unread_protocols
 
 if TYPE_CHECKING:
     from api.fleet.document import BatchState
@@ -144,7 +144,7 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
             str(worker.pid),
             worker.model,
             worker.device if worker.engine == "openvino" else worker.engine,
-            f"{worker.status}: {worker.detail}" if worker.detail else worker.status,
+            _status(worker, snapshot.replicas),
             f"{worker.used}/{worker.slots}",
             f"{worker.tokens_per_second:.0f}",
             f"{worker.cache_usage:.0%}",
@@ -177,6 +177,13 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
     if snapshot.batches is not None:
         shown.append(Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No unfinished batches."))
     return shown
+
+
+def _status(worker: WorkerInfo, replicas: Sequence[ReplicaInfo]) -> str:
+    details = [worker.detail] if worker.detail else []
+    if unread := unread_protocols(worker, replicas):
+        details.append(f"cannot read jobs of protocol version {', '.join(map(str, unread))}")
+    return f"{worker.status}: {'; '.join(details)}" if details else worker.status
 
 
 def _aligned(table: Table) -> str:

@@ -18,11 +18,12 @@ from redis.exceptions import RedisError
 
 from shared.protocol.queue import JOB_FUNCTION, RESERVED_MS, Claim, JobQueue
 from shared.protocol.request import Job, QueuedJob, decode_job
+from shared.protocol.version import READABLE
 from shared.redis import outage
 from shared.redis.records import UNREADABLE
 from shared.runtime.tasks import cancel_all
 from shared.runtime.ticks import next_tick
-from worker.dead_letters import move_to_dead_letters
+from worker.dead_letters import OtherProtocol, move_to_dead_letters
 from worker.shared_requests import RequestGone, SharedRequests
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class JobConsumer:
         if payload and len(self._tasks) < self._slots():
             try:
                 queued = _read(payload)
+                _check_protocol(queued)
                 request = queued.inline_request()
             except _UNREADABLE:
                 pass  # the worker that claims it makes it a dead letter
@@ -163,13 +165,16 @@ class JobConsumer:
             logger.error("%s failed in the worker", task.get_name(), exc_info=error)
 
     async def _run_claim(self, claim: Claim) -> None:
+        queued: QueuedJob | None = None
         try:
             queued = _read(claim.payload)
+            _check_protocol(queued)
             if queued.id != claim.job:
                 raise ValueError(f"its id is {queued.id[:64]!r}")
             job = await self._requests.complete(queued)
         except _UNREADABLE as error:
-            await move_to_dead_letters(self._queue, claim, error)
+            reply_to = queued.reply_to if queued is not None else ""
+            await move_to_dead_letters(self._queue, claim, error, reply_to=reply_to)
             return
         if job.request.tier == "batch":
             await self._serve(claim, job)
@@ -188,3 +193,9 @@ def _read(payload: bytes) -> QueuedJob:
     if function != JOB_FUNCTION:
         raise ValueError(f"it calls the function {str(function)[:64]!r}")
     return decode_job(arguments[0])
+
+
+def _check_protocol(job: QueuedJob) -> None:
+    """Raise :class:`OtherProtocol` if ``job`` has a protocol version that this worker does not read."""
+    if job.protocol not in READABLE:
+        raise OtherProtocol(job.protocol)

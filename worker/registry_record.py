@@ -7,6 +7,7 @@ from collections import deque
 from shared.protocol.defaults import fill_in
 from shared.protocol.registry import TEXT, WorkerInfo
 from shared.protocol.request import Sampling
+from shared.protocol.version import READABLE
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.version import VERSION
 from worker.active_jobs import ActiveJobs
@@ -76,6 +77,7 @@ class RegistryRecord:
             requests=self._jobs.total,
             engine_restarts=self._engine.restarts,
             version=VERSION,
+            protocols=READABLE,
             detail=self._engine.stage,
             aliases=self._names[1:],
             modalities=self._modalities,

@@ -7,7 +7,7 @@ import msgspec
 from api.batches.record import Batch
 from api.first_token_times import WINDOW, Histogram, combined, percentile
 from shared.protocol.queue.occupancy import TIERS, Occupancy, ServedTier
-from shared.protocol.registry import ModelInfo, ReplicaInfo, WorkerInfo
+from shared.protocol.registry import ModelInfo, ReplicaInfo, WorkerInfo, unread_protocols
 
 
 class TierState(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +78,8 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
     started: float
     last_heartbeat: float
     version: str
+    unread_protocols: list[int]
+    """Protocol versions of replicas whose jobs it cannot read."""
     running: list[RunningJob]
 
 
@@ -167,7 +169,13 @@ def model_entry(
     )
 
 
-def worker_entry(info: WorkerInfo, status: str, last_heartbeat: float, running: list[RunningJob]) -> WorkerState:
+def worker_entry(
+    info: WorkerInfo,
+    status: str,
+    last_heartbeat: float,
+    running: list[RunningJob],
+    replicas: Iterable[ReplicaInfo],
+) -> WorkerState:
     """Return the entry of a worker."""
     return WorkerState(
         id=info.id,
@@ -188,6 +196,7 @@ def worker_entry(info: WorkerInfo, status: str, last_heartbeat: float, running: 
         started=info.started,
         last_heartbeat=round(last_heartbeat, 3),
         version=info.version,
+        unread_protocols=unread_protocols(info, replicas),
         running=running,
     )
 

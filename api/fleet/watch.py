@@ -129,7 +129,7 @@ class FleetWatch:
         entries: list[WorkerState] = []
         for name, (info, beat) in sorted(self._seen.items()):
             status = "gone" if name not in present else "silent" if now - beat > self._lease / 2 else info.status
-            entries.append(worker_entry(info, status, beat, held.get(name, [])))
+            entries.append(worker_entry(info, status, beat, held.get(name, []), replicas))
         alive = {entry.id for entry in entries if entry.status in _ALIVE}
         for name in names:
             self._moves.observe(name, occupancies[name], alive, now)

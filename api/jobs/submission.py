@@ -75,6 +75,7 @@ class Submission:
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )
         self._models.check(request.model)
+        self._models.check_protocol(request.model)
         self._models.check_logits(request)
         jobs = _split(request, tenant, trace, reply_to=self._replica)
         limit = self._max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))

@@ -13,6 +13,10 @@ const wait = (value) => (value === null ? "–" : seconds(value));
 const percent = (value) => `${Math.round(value * 100)} %`;
 const short = (id) => id.slice(0, SHORT);
 
+// Replicas of an earlier version do not have the field.
+const unread = ({ unread_protocols: versions = [] }) =>
+  versions.length ? `cannot read jobs of protocol version ${versions.join(", ")}` : "";
+
 function Meter({ label, value, of, text }) {
   return html`<span class="meter">
     <meter aria-label=${label} min="0" max=${Math.max(of, 1e-9)} value=${value}></meter> ${text}
@@ -60,7 +64,7 @@ function Worker({ worker, now }) {
   const cell = (label, content) => html`<td data-label=${label}>${content}</td>`;
   return html`<tr class=${trouble ? "troubled" : ""}>
     <th scope="row">${worker.id}</th>
-    ${cell("Status", html`<span class=${`status ${worker.status}`}>${worker.status}</span> ${worker.detail}`)}
+    ${cell("Status", html`<span class=${`status ${worker.status}`}>${worker.status}</span> ${worker.detail} ${unread(worker)}`)}
     ${cell("Host", worker.host)}
     ${cell("Model", worker.model)}
     ${cell("Device", worker.device)}

@@ -5,7 +5,7 @@ Leases use the store's clock only. Unreadable records are skipped (see :mod:`sha
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from importlib.resources import files
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -65,6 +65,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requests: _Count = 0
     engine_restarts: _Count = 0
     version: str = ""
+    protocols: tuple[_Count, ...] = (1,)
+    """Versions of the jobs that the worker reads (see :mod:`shared.protocol.version`)."""
     detail: str = ""
     """What the worker is doing or what went wrong, human-readable."""
     aliases: tuple[str, ...] = ()
@@ -88,6 +90,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     started: _Amount
     streams: _Count = 0
     version: str = ""
+    protocol: _Count = 1
+    """Version of the jobs that the replica writes (see :mod:`shared.protocol.version`)."""
     first_token_times: dict[str, dict[_Count, _Count]] = {}
     """Histogram of the recent times to first token of each model (see :mod:`api.first_token_times`)."""
 
@@ -103,6 +107,11 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     modalities: tuple[str, ...] = (TEXT,)
     temperature: _Amount | None = None
     top_p: _Amount | None = None
+
+
+def unread_protocols(worker: WorkerInfo, replicas: Iterable[ReplicaInfo]) -> list[int]:
+    """Return the protocol versions of ``replicas`` whose jobs ``worker`` cannot read."""
+    return sorted({replica.protocol for replica in replicas}.difference(worker.protocols))
 
 
 _Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from shared.protocol.trace import TraceContext
+from shared.protocol.version import PROTOCOL
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 ToolChoice = Literal["none", "auto", "required"]
@@ -248,13 +249,21 @@ class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     choice: int = 0
     tenant: str = ""
     trace: TraceContext | None = None
+    protocol: int = 1
+    """The protocol version of the job (see :mod:`shared.protocol.version`)."""
 
     @classmethod
     def of(cls, job: Job, request: bytes | None) -> "QueuedJob":
         """Return ``job`` with its encoded ``request``, or without it if ``None``."""
         inline = msgspec.UNSET if request is None else msgspec.Raw(request)
         return cls(
-            id=job.id, reply_to=job.reply_to, request=inline, choice=job.choice, tenant=job.tenant, trace=job.trace
+            id=job.id,
+            reply_to=job.reply_to,
+            request=inline,
+            choice=job.choice,
+            tenant=job.tenant,
+            trace=job.trace,
+            protocol=PROTOCOL,
         )
 
     def inline_request(self) -> ChatRequest | None:

@@ -27,7 +27,7 @@ MOST_PIXELS = 1280 * (PATCH * MERGE) ** 2
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2VLForConditionalGeneration:
-    """Return a model with random weights that generates only ordinary tokens."""
+    """Return a model with random weights that generates only tokens of ASCII text, so that each is sent at once."""
     torch.manual_seed(SEED)
     token = tokenizer.convert_tokens_to_ids
     config = Qwen2VLConfig(
@@ -59,12 +59,16 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2VLForConditionalGenera
         tie_word_embeddings=False,
     )
     model = Qwen2VLForConditionalGeneration(config)
-    ordinary = [number for number in range(len(tokenizer)) if number not in tokenizer.all_special_ids]
+    ordinary = [number for number in range(len(tokenizer)) if _is_ascii(tokenizer.decode([number]))]
     with torch.no_grad():
         kept = model.lm_head.weight[ordinary].clone()
         model.lm_head.weight.zero_()
         model.lm_head.weight[ordinary] = kept
     return model
+
+
+def _is_ascii(text: str) -> bool:
+    return text.isascii() and text.isprintable() and "<" not in text
 
 
 def main(folder: Path) -> None:

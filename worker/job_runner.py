@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from shared.protocol.defaults import fill_in
-from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused, context_exceeded, refuse
 from shared.protocol.events import Event, Finished, PromptLogprobs, Started, Tokenized, encode_event
 from shared.protocol.queue import Claim
 from shared.protocol.request import Constraint, Job, Sampling
@@ -212,12 +212,12 @@ class JobRunner:
         context = min(engine.context_length, engine.cache_tokens)
         room = context - prompt_tokens
         if room < 1:
-            raise refuse(
-                ProblemKind.CONTEXT_LENGTH,
+            message = (
                 f"This worker can hold {context} tokens of prompt and answer together, "
-                f"but your messages resulted in {prompt_tokens} tokens. Please reduce their length.",
-                param="messages",
+                f"but your messages resulted in {prompt_tokens} tokens. Please reduce their length."
             )
+            excess = ContextExcess(prompt=prompt_tokens, completion=sampling.max_tokens or 1, limit=context)
+            raise RequestRefused(context_exceeded(message, excess, param="messages"))
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed + job.choice
         return msgspec.structs.replace(
             sampling,

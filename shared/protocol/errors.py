@@ -40,6 +40,19 @@ class ProblemKind(StrEnum):
     INTERNAL = "internal_error"
 
 
+class ContextExcess(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request does not fit the context, for dialects that report it in words of their own. In tokens.
+
+    ``prompt`` is a lower bound where a very long prompt was not counted to its end.
+    """
+
+    prompt: int
+    completion: int
+    """The maximum that the request asks for; 1 if it names none."""
+    limit: int
+    """Prompt and completion together."""
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error to be reported to the client.
 
@@ -52,6 +65,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     param: str | None = None
     code: str | None = None
     retry_after: float | None = None
+    excess: ContextExcess | None = None
+    """Set for :attr:`ProblemKind.CONTEXT_LENGTH` where the number of tokens is known."""
 
 
 class RequestRefused(Exception):
@@ -72,6 +87,11 @@ def refuse(
 ) -> RequestRefused:
     """Return a :class:`RequestRefused` with a new problem."""
     return RequestRefused(Problem(kind=kind, message=message, param=param, code=code, retry_after=retry_after))
+
+
+def context_exceeded(message: str, excess: ContextExcess, *, param: str | None = None) -> Problem:
+    """Return the problem of a request that does not fit the context."""
+    return Problem(kind=ProblemKind.CONTEXT_LENGTH, message=message, param=param, excess=excess)
 
 
 def logits_refused(param: str) -> RequestRefused:

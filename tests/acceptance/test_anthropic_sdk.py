@@ -99,8 +99,10 @@ def test_errors_have_the_references_types(client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError, match=r"messages\.0\.content\.0\.type: Invalid content") as refusal:
         client.messages.create(model=MODEL, max_tokens=5, messages=[{"role": "user", "content": [picture]}])
     assert refusal.value.request_id is not None
-    with pytest.raises(anthropic.BadRequestError, match="maximum context length"):
+    with pytest.raises(anthropic.BadRequestError, match=r"prompt is too long: \d+ tokens > 8192 maximum"):
         client.messages.create(model=MODEL, max_tokens=5, messages=[{"role": "user", "content": "word " * 20_000}])
+    with pytest.raises(anthropic.BadRequestError, match=r"exceed context limit: \d+ \+ 8192 > 8192, decrease"):
+        client.messages.create(model=MODEL, max_tokens=8192, messages=[ASK])
 
 
 def test_models_are_listed_in_its_form(client: anthropic.Anthropic) -> None:

@@ -183,13 +183,16 @@ _ANSWERS = (
         test=_STREAM,
     ),
     Answer(
-        fields="content[].thinking content[].signature content_block.thinking content_block.signature delta.thinking",
-        how="The text between the model's reasoning markers; signatures are empty.",
+        fields="content[].thinking content[].signature content_block.thinking content_block.signature delta.thinking "
+        "delta.signature",
+        how="The text between the model's reasoning markers. Signatures have a value because clients expect one; they "
+        "prove nothing.",
         test=_UNIT + "test_a_stream_of_blocks",
     ),
     Answer(
         fields="content[].id content[].name content[].input content[].input.a content_block.id content_block.name "
-        "content_block.input delta.partial_json",
+        "content_block.input delta.partial_json content[].caller content[].caller.type content_block.caller "
+        "content_block.caller.type",
         how="Tool calls. The input of a call that the length limit has cut off is empty in a message.",
         test=_UNIT + "test_a_whole_message",
     ),
@@ -208,14 +211,33 @@ _ANSWERS = (
         test=_STREAM,
     ),
     Answer(
-        fields="usage.cache_creation_input_tokens usage.service_tier message.usage.cache_creation_input_tokens "
-        "message.usage.service_tier",
-        how="Caching costs nothing extra.",
+        fields=" ".join(
+            f"{usage}.{field}"
+            for usage in ("usage", "message.usage")
+            for field in (
+                "cache_creation_input_tokens",
+                "cache_creation",
+                "cache_creation.ephemeral_5m_input_tokens",
+                "cache_creation.ephemeral_1h_input_tokens",
+                "service_tier",
+                "speed",
+            )
+        ),
+        how="Caching costs nothing extra. There is one tier and one speed.",
+        test=_STREAM,
+    ),
+    Answer(
+        fields="content[].citations content[].toolset_name content_block.citations content_block.toolset_name "
+        "container stop_details diagnostics message.container message.stop_details message.diagnostics "
+        "delta.container delta.stop_details usage.server_tool_use usage.inference_geo message.usage.server_tool_use "
+        "message.usage.inference_geo",
+        how="For features that are not served.",
         test=_STREAM,
     ),
     Answer(
         fields="error error.type error.message request_id",
-        how="The message starts with the path of the field.",
+        how="The message starts with the path of the field. A prompt that is too long is reported in the reference's "
+        "words, which clients recognise.",
         test=_UNIT + "test_every_kind_of_problem_has_a_form",
     ),
 )

@@ -1,6 +1,8 @@
-"""The official SDKs' types: OpenAI's as a check that all that is sent is strictly of the right type, with no field
-unknown; and what Azure's accept."""
+"""The official SDKs' types, as a check of all that is sent: strictly of the right type, with no field unknown, and
+where a test asks for it, none absent. And what Azure's accept.
+"""
 
+from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 from azure.ai.inference.models import ChatRequestMessage
@@ -39,6 +41,29 @@ def checked(kind: type[_Model], document: str | bytes) -> _Model:
     value = kind.model_validate_json(document, strict=True)
     check_known(value)
     return value
+
+
+def complete(kind: type[_Model], document: str | bytes, omitted: Mapping[str, set[str]] | None = None) -> _Model:
+    """Return ``document`` as a ``kind``, as :func:`checked` does. Fails for an absent field, too.
+
+    The SDK's types have a default for each field that may be null, but the reference always sends most of them.
+    ``omitted`` are the fields of each type that it sends only where they apply.
+    """
+    value = checked(kind, document)
+    _check_complete(value, kind.__name__, omitted or {})
+    return value
+
+
+def _check_complete(value: object, path: str, omitted: Mapping[str, set[str]]) -> None:
+    if isinstance(value, BaseModel):
+        kind = type(value)
+        absent = kind.model_fields.keys() - value.model_fields_set - omitted.get(kind.__name__, set())
+        assert not absent, f"{path} ({kind.__name__}) has no {sorted(absent)}"
+        for name, inner in vars(value).items():
+            _check_complete(inner, f"{path}.{name}", omitted)
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            _check_complete(inner, f"{path}[{index}]", omitted)
 
 
 def rechecked(value: _Model) -> _Model:

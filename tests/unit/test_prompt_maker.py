@@ -247,6 +247,10 @@ def test_prompts_that_do_not_fit_are_refused_in_openais_words(request_: ChatRequ
         maker.prepare(request_)
     assert caught.value.problem.kind is ProblemKind.CONTEXT_LENGTH
     assert caught.value.problem.message == message
+    excess = caught.value.problem.excess
+    assert excess is not None
+    assert (excess.limit, excess.completion) == (16, request_.sampling.max_tokens or 1)
+    assert str(excess.prompt) in message
 
 
 def test_a_prompt_that_just_fits_is_served() -> None:

@@ -169,7 +169,8 @@ def test_a_constraint_is_refused_unless_the_prompt_says_the_answer() -> None:
 def test_a_prompt_without_room_for_an_answer_is_refused() -> None:
     with pytest.raises(EngineRefusal) as caught:
         engine(context_length=3).add(sequence("abc"))
-    assert caught.value.problem.kind is ProblemKind.CONTEXT_LENGTH
+    problem = caught.value.problem
+    assert (problem.kind, problem.excess and problem.excess.limit) == (ProblemKind.CONTEXT_LENGTH, 3)
 
 
 def test_the_model_can_fail_to_load() -> None:

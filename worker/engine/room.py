@@ -1,6 +1,6 @@
 """How many tokens a sequence may generate."""
 
-from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.errors import ContextExcess, Problem, ProblemKind, context_exceeded
 from worker.engine.interface import EngineRefusal, Sequence
 
 
@@ -16,17 +16,25 @@ def room_for(sequence: Sequence, *, vocabulary: int, context_length: int, cache_
             ProblemKind.INVALID, f"The prompt must have token ids from 0 to {vocabulary - 1}, and at least one."
         )
     if prompt >= context_length:
-        raise _refusal(
-            ProblemKind.CONTEXT_LENGTH,
-            f"The prompt has {prompt} tokens, which leaves no room for an answer: the context length is "
-            f"{context_length} tokens.",
-        )
+        raise no_room(sequence, context_length)
     if length >= cache_tokens:
         raise _refusal(
             ProblemKind.CACHE_EXHAUSTED,
             f"The request needs a KV cache for over {length} tokens; this worker's holds {cache_tokens}.",
         )
     return context_length - prompt
+
+
+def no_room(sequence: Sequence, context_length: int) -> EngineRefusal:
+    """Return the refusal of a sequence whose prompt fills the context of ``context_length`` tokens."""
+    message = (
+        f"The prompt has {len(sequence.prompt)} tokens, which leaves no room for an answer: the context length is "
+        f"{context_length} tokens."
+    )
+    excess = ContextExcess(
+        prompt=len(sequence.prompt), completion=sequence.sampling.max_tokens or 1, limit=context_length
+    )
+    return EngineRefusal(context_exceeded(message, excess))
 
 
 def _refusal(kind: ProblemKind, message: str) -> EngineRefusal:

@@ -23,6 +23,7 @@ from worker.engine.interface import (
 )
 from worker.engine.logits.checks import check_logits
 from worker.engine.options import EngineOptions
+from worker.engine.room import no_room
 from worker.engine.simulated_vocabulary import END, FIRST_WORD, WORDS, decode, encode, vocabulary
 
 
@@ -84,13 +85,7 @@ class SimulatedEngine:
             )
         room = self.engine_info.context_length - len(sequence.prompt)
         if room <= 0:
-            raise EngineRefusal(
-                Problem(
-                    kind=ProblemKind.CONTEXT_LENGTH,
-                    message=f"The prompt has {len(sequence.prompt)} tokens, which leaves no room for an answer: the "
-                    f"context length is {self.engine_info.context_length} tokens.",
-                )
-            )
+            raise no_room(sequence, self.engine_info.context_length)
         self._running[sequence.number] = _SimulatedSequence(sequence, wanted, room, self._default_tokens)
 
     def cancel(self, number: int) -> None:

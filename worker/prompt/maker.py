@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.errors import ContextExcess, ProblemKind, RequestRefused, context_exceeded, refuse
 from shared.protocol.formats import OutputFormat, detect
 from shared.protocol.request import ChatRequest
 from worker.grammar.plan import Plan
@@ -268,4 +268,5 @@ def check_length(request: ChatRequest, length: int, *, whole: bool, context_leng
         )
     else:
         message = f"{limit}. However, your {param} resulted in {count} tokens. Please reduce the length of the {param}."
-    raise refuse(ProblemKind.CONTEXT_LENGTH, message, param=param)
+    excess = ContextExcess(prompt=length, completion=completion, limit=context_length)
+    raise RequestRefused(context_exceeded(message, excess, param=param))

@@ -46,7 +46,7 @@ class Anthropic:
         self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str
     ) -> MessagesResponseEncoder:
         """Return the encoder of the response to ``request``."""
-        return MessagesResponseEncoder(request, answer_id=answer_id)
+        return MessagesResponseEncoder(request, answer_id=answer_id, request_id=self._request_id)
 
     def error(self, problem: Problem) -> ErrorReply:
         """Encode an error that occurs before the response has started."""

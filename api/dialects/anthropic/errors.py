@@ -53,15 +53,34 @@ _FORMS: dict[ProblemKind, _Form] = {
 }
 
 
-def error_object(problem: Problem) -> dict[str, object]:
-    """Return the error body for ``problem``. As in the reference, the message starts with the field's path."""
-    path = ".".join(re.findall(r"[^.\[\]]+", problem.param or ""))
-    message = f"{path}: {problem.message}" if path else problem.message
-    return {"type": "error", "error": {"type": _FORMS[problem.kind].type, "message": message}}
+def error_object(problem: Problem, request_id: str) -> dict[str, object]:
+    """Return the error body for ``problem``."""
+    error = {"type": _FORMS[problem.kind].type, "message": _message(problem)}
+    return {"type": "error", "error": error, "request_id": request_id}
 
 
 def error_reply(problem: Problem, request_id: str) -> ErrorReply:
     """Return the HTTP error response for ``problem``."""
     form = _FORMS[problem.kind]
-    body = msgspec.json.encode(error_object(problem) | {"request_id": request_id})
+    body = msgspec.json.encode(error_object(problem, request_id))
     return ErrorReply(status=form.status, body=body, headers=retry_headers(problem, retry=form.retry))
+
+
+def _message(problem: Problem) -> str:
+    """Return the message, which starts with the field's path as in the reference.
+
+    A prompt that is too long is reported in the reference's words: clients recognise them, and then shorten the
+    conversation or ask for fewer tokens.
+    """
+    excess = problem.excess
+    if problem.kind is not ProblemKind.CONTEXT_LENGTH:
+        path = ".".join(re.findall(r"[^.\[\]]+", problem.param or ""))
+        return f"{path}: {problem.message}" if path else problem.message
+    if excess is None:
+        return f"prompt is too long: {problem.message}"
+    if excess.prompt > excess.limit:
+        return f"prompt is too long: {excess.prompt} tokens > {excess.limit} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {excess.prompt} + {excess.completion} > {excess.limit}, "
+        "decrease input length or `max_tokens` and try again"
+    )

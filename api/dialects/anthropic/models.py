@@ -7,11 +7,12 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
+from api.dialects.anthropic.parse import EFFORTS
 from api.dialects.openai.fields import Strict
 from api.dialects.openai.query import query_values
 from api.dialects.openai.validation import validate
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.registry import ModelInfo
+from shared.protocol.registry import IMAGE, ModelInfo
 
 
 class _Query(Strict):
@@ -67,7 +68,30 @@ def _model_object(model: ModelInfo) -> dict[str, object]:
         "id": model.name,
         "display_name": model.name,
         "created_at": datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z"),
+        "line": None,
         "lifecycle": "active",
+        "deprecated_at": None,
+        "retires_at": None,
         "max_input_tokens": model.context_length,
         "max_tokens": model.context_length,
+        "capabilities": _capabilities(sees=IMAGE in model.modalities),
+    }
+
+
+def _capabilities(*, sees: bool) -> dict[str, object]:
+    """Return what requests may ask for. ``sees`` is whether the model takes images."""
+    yes, no = {"supported": True}, {"supported": False}
+    thinking = dict.fromkeys(("enabled", "adaptive", "disabled"), yes) | {"between_tools": no}
+    edits = {"clear_thinking_20251015": no, "clear_tool_uses_20250919": no, "compact_20260112": no}
+    return {
+        "batch": no,
+        "citations": no,
+        "code_execution": no,
+        "context_management": no | edits,
+        "effort": yes | dict.fromkeys(EFFORTS, yes),
+        "image_input": {"supported": sees},
+        "pdf_input": no,
+        "server_tools": no | {"code_execution": no, "web_search": no},
+        "structured_outputs": yes,
+        "thinking": yes | {"types": thinking},
     }

@@ -46,7 +46,7 @@ _BILLING = "x-anthropic-billing-header"
 """Start of a system block that Claude Code sends for Anthropic's accounting. It changes with every request, so in a
 prompt it would defeat prefix caching."""
 
-_EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 """Levels of ``output_config.effort`` as ``reasoning_effort``, of which chat templates know three."""
 
 
@@ -137,7 +137,7 @@ def _template_kwargs(request: CountTokensRequest) -> str | None:
         on = not isinstance(request.thinking, DisabledThinking)
         variables |= {"enable_thinking": on, "thinking": on}
     if request.output_config is not None and request.output_config.effort is not None:
-        variables["reasoning_effort"] = _EFFORTS[request.output_config.effort]
+        variables["reasoning_effort"] = EFFORTS[request.output_config.effort]
     return json_text(variables) if variables else None
 
 

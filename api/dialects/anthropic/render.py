@@ -18,20 +18,31 @@ _STOP_REASONS: dict[FinishReason, str] = {
     "cancelled": "end_turn",
 }
 
+_TERMS: dict[str, object] = {
+    "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+    "inference_geo": None,
+    "service_tier": "standard",
+    "speed": "standard",
+}
+"""The parts of a message's usage that do not depend on the request."""
+
 _encode = msgspec.json.Encoder().encode
 
 
 class MessagesResponseEncoder:
     """An :class:`api.dialects.interface.ResponseEncoder` for one Messages request, which has one choice.
 
-    Reasoning, text and each tool call are content blocks. A block is open until another one begins.
+    Reasoning, text and each tool call are content blocks. A block is open until another one begins. As in the
+    reference, all fields are always present, and null where they do not apply.
     """
 
     done = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
-    def __init__(self, request: ChatRequest, *, answer_id: str) -> None:
+    def __init__(self, request: ChatRequest, *, answer_id: str, request_id: str = "") -> None:
+        """``request_id`` is the id of the HTTP exchange, which errors contain."""
         self._request = request
         self._id = f"msg_{answer_id}"
+        self._request_id = request_id
         self._block = ""
         """Type of the open content block; empty before the first one."""
         self._index = -1
@@ -40,7 +51,7 @@ class MessagesResponseEncoder:
 
     def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
         """Encode the start of the message, and a ping as the reference has it."""
-        message = self._message([], _usage(Usage(prompt_tokens=prompt_tokens, completion_tokens=0)), None, None)
+        message = self._message([], Usage(prompt_tokens=prompt_tokens, completion_tokens=0), _ending(None))
         return _event("message_start", {"message": message}) + _event("ping", {})
 
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
@@ -53,19 +64,19 @@ class MessagesResponseEncoder:
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a text delta. Hot path: once per token."""
-        opened = b"" if self._block == "text" else self._open({"type": "text", "text": ""})
+        opened = b"" if self._block == "text" else self._open(_text(""))
         return opened + self._text_head + _encode(text) + b"}}\n\n"
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a reasoning delta."""
         opened = b""
         if self._block != "thinking":
-            opened = self._open({"type": "thinking", "thinking": "", "signature": ""})
+            opened = self._open(_thinking("", ""))
         return opened + self._delta({"type": "thinking_delta", "thinking": text})
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
         """Encode the start of a tool call."""
-        return self._open({"type": "tool_use", "id": call_id, "name": name, "input": {}})
+        return self._open(_tool_use(call_id, name, {}))
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
         """Encode a delta of the JSON text of a call's arguments."""
@@ -73,7 +84,7 @@ class MessagesResponseEncoder:
 
     def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
         """Encode the end of the last block. The reason follows with the usage."""
-        self._ending = {"stop_reason": _stop_reason(reason, stop), "stop_sequence": stop or None}
+        self._ending = _ending(_stop_reason(reason, stop), stop)
         return self._close()
 
     def usage(self, usage: Usage) -> bytes:
@@ -82,29 +93,36 @@ class MessagesResponseEncoder:
 
     def failure(self, problem: Problem) -> bytes:
         """Encode an error event, which ends the stream."""
-        return b"event: error\ndata: " + _encode(error_object(problem)) + b"\n\n"
+        return b"event: error\ndata: " + _encode(error_object(problem, self._request_id)) + b"\n\n"
 
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """Encode the message."""
         (choice,) = choices
-        reason = _stop_reason(choice.reason, choice.stop)
-        return _encode(self._message(_blocks(choice), _usage(usage), reason, choice.stop or None))
+        ending = _ending(_stop_reason(choice.reason, choice.stop), choice.stop)
+        return _encode(self._message(self._blocks(choice), usage, ending))
 
-    def _message(
-        self, content: list[dict[str, object]], usage: dict[str, object], reason: str | None, stop: str | None
-    ) -> dict[str, object]:
+    def _message(self, content: list[dict[str, object]], usage: Usage, ending: dict[str, object]) -> dict[str, object]:
         return {
             "id": self._id,
             "type": "message",
             "role": "assistant",
             "model": self._request.model,
             "content": content,
-            "stop_reason": reason,
-            "stop_sequence": stop,
-            "usage": usage | {"service_tier": "standard"},
+            **ending,
+            "diagnostics": None,
+            "usage": _usage(usage) | _TERMS,
         }
 
-    def _open(self, block: dict[str, str | dict[str, object]]) -> bytes:
+    def _blocks(self, choice: Choice) -> list[dict[str, object]]:
+        blocks: list[dict[str, object]] = []
+        if choice.reasoning:
+            blocks.append(_thinking(choice.reasoning, self._id))
+        if choice.text:
+            blocks.append(_text(choice.text))
+        blocks += (_tool_use(call.id, call.name, _input(call.arguments)) for call in choice.calls)
+        return blocks
+
+    def _open(self, block: dict[str, object]) -> bytes:
         closed = self._close()
         self._index += 1
         self._block = str(block["type"])
@@ -121,24 +139,31 @@ class MessagesResponseEncoder:
     def _close(self) -> bytes:
         if not self._block:
             return b""
+        # The reference's signatures prove who has made the reasoning. Some clients send only signed reasoning back.
+        signed = self._delta({"type": "signature_delta", "signature": self._id}) if self._block == "thinking" else b""
         self._block = ""
-        return _event("content_block_stop", {"index": self._index})
+        return signed + _event("content_block_stop", {"index": self._index})
 
 
 def _event(kind: str, fields: dict[str, object]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), _encode({"type": kind} | fields))
 
 
-def _blocks(choice: Choice) -> list[dict[str, object]]:
-    blocks: list[dict[str, object]] = []
-    if choice.reasoning:
-        blocks.append({"type": "thinking", "thinking": choice.reasoning, "signature": ""})
-    if choice.text:
-        blocks.append({"type": "text", "text": choice.text})
-    blocks += (
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)} for call in choice.calls
-    )
-    return blocks
+def _text(text: str) -> dict[str, object]:
+    return {"type": "text", "text": text, "citations": None}
+
+
+def _thinking(text: str, signature: str) -> dict[str, object]:
+    return {"type": "thinking", "thinking": text, "signature": signature}
+
+
+def _tool_use(call_id: str, name: str, arguments: object) -> dict[str, object]:
+    caller = {"type": "direct"}
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments, "caller": caller, "toolset_name": None}
+
+
+def _ending(reason: str | None, stop: str = "") -> dict[str, object]:
+    return {"stop_reason": reason, "stop_sequence": stop or None, "stop_details": None, "container": None}
 
 
 def _input(arguments: str) -> object:
@@ -161,4 +186,5 @@ def _usage(usage: Usage) -> dict[str, object]:
         "cache_read_input_tokens": usage.cached_tokens,
         "output_tokens": usage.completion_tokens,
         "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+        "server_tool_use": None,
     }

@@ -15,7 +15,7 @@ from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.anthropic.schema import MAX_STOP_SEQUENCES, MessagesRequest
 from api.dialects.anthropic.unserved import NOT_SERVED
 from api.dialects.interface import Call, Choice, Usage
-from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused
 from shared.protocol.events import FinishReason
 from shared.protocol.registry import ModelInfo
 from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tokenization, Tool, ToolCall
@@ -25,6 +25,7 @@ USER = {"role": "user", "content": "Hello"}
 TOOL = {"name": "f", "description": "Does it.", "input_schema": {"type": "object", "properties": {}}}
 CALL = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}
 CALLED = {"role": "assistant", "content": [CALL]}
+CLIENT_CALL: dict[str, Any] = {"type": "tool_use", "caller": {"type": "direct"}, "toolset_name": None}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "42"}
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 PICTURE_URL = "data:image/png;base64,AAAA"
@@ -252,7 +253,33 @@ def test_what_counts_tokens_has_the_same_prompt() -> None:
     assert refusal.value.problem.param == "messages[1].content[0]"
 
 
-@pytest.mark.parametrize("kind", list(ProblemKind))
+@pytest.mark.parametrize(
+    ("excess", "message"),
+    [
+        (ContextExcess(prompt=9000, completion=5, limit=8192), "prompt is too long: 9000 tokens > 8192 maximum"),
+        (
+            ContextExcess(prompt=8000, completion=200, limit=8192),
+            "input length and `max_tokens` exceed context limit: 8000 + 200 > 8192, "
+            "decrease input length or `max_tokens` and try again",
+        ),
+        (
+            ContextExcess(prompt=8192, completion=1, limit=8192),
+            "input length and `max_tokens` exceed context limit: 8192 + 1 > 8192, "
+            "decrease input length or `max_tokens` and try again",
+        ),
+        (None, "prompt is too long: why"),
+    ],
+)
+def test_a_prompt_that_is_too_long_is_reported_in_the_references_words(
+    excess: ContextExcess | None, message: str
+) -> None:
+    problem = Problem(kind=ProblemKind.CONTEXT_LENGTH, message="why", param="messages", excess=excess)
+    reply = DIALECT.error(problem)
+    error = {"type": "invalid_request_error", "message": message}
+    assert (reply.status, json.loads(reply.body)["error"]) == (400, error)
+
+
+@pytest.mark.parametrize("kind", sorted(set(ProblemKind) - {ProblemKind.CONTEXT_LENGTH}))
 def test_every_kind_of_problem_has_a_form(kind: ProblemKind) -> None:
     reply = DIALECT.error(Problem(kind=kind, message="why", retry_after=0.5))
     assert json.loads(reply.body)["error"]["message"] == "why"
@@ -293,36 +320,44 @@ def test_a_stream_of_blocks() -> None:
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
+        "stop_details": None,
+        "container": None,
+        "diagnostics": None,
         "usage": {
             "input_tokens": 9,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
+            "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
             "output_tokens": 0,
             "output_tokens_details": {"thinking_tokens": 0},
+            "server_tool_use": None,
+            "inference_geo": None,
             "service_tier": "standard",
+            "speed": "standard",
         },
     }
     assert (ping["type"], stop["type"]) == ("ping", "message_stop")
     assert [(block["type"], block["index"]) for block in blocks] == [
         (f"content_block_{part}", index)
-        for index, deltas in enumerate((2, 2, 2, 0))
+        for index, deltas in enumerate((3, 2, 2, 0))
         for part in ("start", *["delta"] * deltas, "stop")
     ]
     assert [block["content_block"] for block in blocks if "content_block" in block] == [
         {"type": "thinking", "thinking": "", "signature": ""},
-        {"type": "text", "text": ""},
-        {"type": "tool_use", "id": "c1", "name": "f", "input": {}},
-        {"type": "tool_use", "id": "c2", "name": "g", "input": {}},
+        {"type": "text", "text": "", "citations": None},
+        CLIENT_CALL | {"id": "c1", "name": "f", "input": {}},
+        CLIENT_CALL | {"id": "c2", "name": "g", "input": {}},
     ]
     assert [block["delta"] for block in blocks if "delta" in block] == [
         {"type": "thinking_delta", "thinking": "Hm"},
         {"type": "thinking_delta", "thinking": "."},
+        {"type": "signature_delta", "signature": "msg_a"},
         {"type": "text_delta", "text": "Hé"},
         {"type": "text_delta", "text": "y"},
         {"type": "input_json_delta", "partial_json": '{"a":'},
         {"type": "input_json_delta", "partial_json": "1}"},
     ]
-    assert delta["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
+    assert (delta["delta"]["stop_reason"], delta["delta"]["stop_sequence"]) == ("tool_use", None)
     assert (delta["usage"]["input_tokens"], delta["usage"]["cache_read_input_tokens"]) == (6, 3)
     assert delta["usage"]["output_tokens"] == 5
 
@@ -330,7 +365,8 @@ def test_a_stream_of_blocks() -> None:
 def test_a_stream_that_fails_ends_with_an_error() -> None:
     by = encoder(stream=True)
     stream = by.opening(0) + by.content(0, "a") + by.failure(Problem(kind=ProblemKind.ENGINE_FAILED, message="why"))
-    assert events(stream)[-1] == {"type": "error", "error": {"type": "api_error", "message": "why"}}
+    error = {"type": "api_error", "message": "why"}
+    assert events(stream)[-1] == {"type": "error", "error": error, "request_id": "req_1"}
 
 
 REASONS: Sequence[tuple[FinishReason, str, str]] = [
@@ -347,7 +383,7 @@ def test_stop_reason_and_stop_sequence(reason: FinishReason, stop: str, expected
     whole = checked(SDKMessage, by.completion([Choice(index=0, text="Hi", reason=reason, stop=stop)], USAGE))
     assert (whole.stop_reason, whole.stop_sequence) == (expected, stop or None)
     (delta,) = events(by.closing(0, reason, stop) + by.usage(USAGE))
-    assert delta["delta"] == {"stop_reason": expected, "stop_sequence": stop or None}
+    assert (delta["delta"]["stop_reason"], delta["delta"]["stop_sequence"]) == (expected, stop or None)
 
 
 def test_a_whole_message() -> None:
@@ -355,10 +391,10 @@ def test_a_whole_message() -> None:
     choice = Choice(index=0, text="Hey", reason="length", reasoning="Hm.", calls=calls)
     message = checked(SDKMessage, encoder().completion([choice], USAGE))
     assert [block.model_dump(exclude_unset=True) for block in message.content] == [
-        {"type": "thinking", "thinking": "Hm.", "signature": ""},
-        {"type": "text", "text": "Hey"},
-        {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
-        {"type": "tool_use", "id": "c2", "name": "g", "input": {}},
+        {"type": "thinking", "thinking": "Hm.", "signature": "msg_a"},
+        {"type": "text", "text": "Hey", "citations": None},
+        CLIENT_CALL | {"id": "c1", "name": "f", "input": {"a": 1}},
+        CLIENT_CALL | {"id": "c2", "name": "g", "input": {}},
     ]
     assert (message.usage.input_tokens, message.usage.output_tokens) == (6, 5)
 

@@ -2,18 +2,17 @@
 
 import argparse
 import asyncio
-import io
 import random
-import subprocess
 import sys
-import tarfile
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from tests.faults.report import write_report
 from tests.faults.runner import Result, run
-from tests.faults.scenarios import SCENARIOS, Scenario, soak
+from tests.faults.scenario import Scenario
+from tests.faults.scenarios import SCENARIOS, soak
+from tests.faults.versions import source_of
 
 REPORT = Path("docs/fault-tolerance.md")
 
@@ -39,7 +38,7 @@ def main() -> int:
         parser.error(f"no such scenario: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     chosen = [known[name] for name in options.names] or list(known.values())
     if options.first:
-        folder = _source_of(options.first)
+        folder = source_of(options.first)
         chosen = [replace(one, first_version=folder) for one in chosen]
     print(f"seed {options.seed}", flush=True)
     report = options.report or (None if options.names else REPORT)
@@ -52,15 +51,6 @@ def main() -> int:
         if report is not None:
             write_report(report, results, command)
     return int(any(result.wrong for result in results))
-
-
-def _source_of(revision: str) -> str:
-    """Return a new folder with the source of a git revision."""
-    folder = tempfile.mkdtemp(prefix="vinoqueue-first-")
-    archive = subprocess.run(["git", "archive", revision], capture_output=True, check=True)
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
-    return folder
 
 
 def _run(scenario: Scenario, seed: int) -> Result:

@@ -9,7 +9,7 @@ import redis
 from shared.redis import keys
 from tests.faults.history import Exchange, History
 from tests.faults.processes import Footprint
-from tests.faults.scenarios import Scenario
+from tests.faults.scenario import Scenario
 from tests.support.redis_types import at_once
 
 LASTING_KEYS = (

@@ -9,7 +9,7 @@ from contextlib import suppress
 import redis
 
 from tests.faults.lab import Lab, Member
-from tests.faults.scenarios import Fault
+from tests.faults.scenario import Fault
 from tests.support.redis_types import command
 
 ENGINE = "worker.engine.child"
@@ -53,18 +53,26 @@ async def freeze_engine(lab: Lab, fault: Fault) -> None:
 
 async def drain_worker(lab: Lab, fault: Fault) -> None:
     """End a worker in good order, after another one has taken its place."""
-    worker = _worker(lab, fault)
-    lab.workers.append(await lab.new_worker())
-    lab.workers.remove(worker)
-    await _end(worker)
+    async with lab.one_at_a_time:
+        worker = _worker(lab, fault)
+        lab.workers.append(await lab.new_worker())
+        lab.workers.remove(worker)
+        await _end(worker)
 
 
 async def drain_api(lab: Lab, fault: Fault) -> None:
     """End an API replica in good order, after another one has taken its place."""
-    api = lab.apis[fault.target % len(lab.apis)]
-    lab.apis.append(await lab.new_api())
-    lab.apis.remove(api)
-    await _end(api)
+    async with lab.one_at_a_time:
+        api = lab.apis[fault.target % len(lab.apis)]
+        lab.apis.append(await lab.new_api())
+        lab.apis.remove(api)
+        await _end(api)
+
+
+async def roll_back(lab: Lab, fault: Fault) -> None:
+    """Return to the first version after an upgrade."""
+    async with lab.one_at_a_time:
+        await asyncio.to_thread(lab.roll_back)
 
 
 async def restart_store(lab: Lab, fault: Fault) -> None:
@@ -141,7 +149,7 @@ FAULTS: dict[str, Callable[[Lab, Fault], Awaitable[None]]] = {
     one.__name__: one
     for one in (
         kill_worker, kill_engine, kill_prompt, kill_api, freeze_worker, freeze_engine, drain_worker, drain_api,
-        restart_store, freeze_store, kill_master, cut_worker, cut_all, slow_store, fill_store, demote_store,
+        roll_back, restart_store, freeze_store, kill_master, cut_worker, cut_all, slow_store, fill_store, demote_store,
         change_password,
     )
 }  # fmt: skip

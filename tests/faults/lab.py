@@ -10,10 +10,12 @@ from typing import Any
 
 import redis
 
+from shared.protocol.version import PROTOCOL
 from tests.faults import processes
 from tests.faults.links import Links
 from tests.faults.proxy import Proxy
-from tests.faults.scenarios import Scenario
+from tests.faults.scenario import Scenario
+from tests.faults.versions import next_version
 from tests.support.eventually import eventually, wait_until
 from tests.support.fleet import Fleet, Process, free_port
 from tests.support.pictures import SHAPES_MODEL
@@ -44,14 +46,15 @@ class Lab:
         self.workers: list[Member] = []
         self.apis: list[Member] = []
         """Those that take requests."""
+        self.one_at_a_time = asyncio.Lock()
+        """Held while a process is replaced in good order."""
         self.fleet = Fleet(folder, *scenario.store)
         self.links = Links(scenario.link, self.fleet.store, folder)
         self._environment = {"VINOQUEUE_NODE": f"lab-{free_port()}-{time.monotonic_ns()}"}
 
     async def start(self) -> None:
         """Start the workers and the API replicas, with the scenario's first version if it has one."""
-        if self.scenario.first_version:
-            self._environment["PYTHONPATH"] = self.scenario.first_version
+        self._run_version(self.scenario.first_version)
         if self.scenario.ballast:
             await asyncio.to_thread(self._load_ballast)
         if self.scenario.locked:
@@ -59,7 +62,13 @@ class Lab:
             return
         self.workers += await asyncio.gather(*(self.new_worker() for _ in range(self.scenario.workers)))
         self.apis += await asyncio.gather(*(self.new_api() for _ in range(self.scenario.apis)))
-        self._environment.pop("PYTHONPATH", None)
+        self._run_version(next_version(self.fleet.folder / "next") if self.scenario.upgrade else "")
+
+    def roll_back(self) -> None:
+        """Run the first version again in processes that start from now on. All others must run the next one."""
+        outdated = [one["id"] for one in self.adverts() if one.get("protocols", [PROTOCOL]) == [PROTOCOL]]
+        assert not outdated, f"workers of the first version are left: {outdated}"
+        self._run_version(self.scenario.first_version)
 
     async def stop(self) -> list[int]:
         """End everything. Returns the processes that are left all the same."""
@@ -148,6 +157,12 @@ class Lab:
             command(store, "DEBUG", "POPULATE", str(self.scenario.ballast), "ballast", "16")
             command(store, "BGREWRITEAOF")
             wait_until(lambda: _is_rewritten(store.info("persistence")), "the append-only file")
+
+    def _run_version(self, folder: str) -> None:
+        """Run the source in ``folder`` in processes that start from now on; the current one if it is empty."""
+        self._environment.pop("PYTHONPATH", None)
+        if folder:
+            self._environment["PYTHONPATH"] = folder
 
     def _engine(self) -> list[str]:
         match self.model:

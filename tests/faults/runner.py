@@ -14,7 +14,7 @@ from tests.faults.faults import FAULTS
 from tests.faults.history import History
 from tests.faults.lab import Lab
 from tests.faults.load import Clients, StuckClients
-from tests.faults.scenarios import Fault, Scenario
+from tests.faults.scenario import Fault, Scenario
 from tests.faults.witness import Witness
 from tests.support.redis_types import at_once
 

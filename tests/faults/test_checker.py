@@ -10,7 +10,8 @@ from shared.redis import keys
 from tests.faults.checker import check_footprints, check_history, check_stored
 from tests.faults.history import Exchange, History
 from tests.faults.processes import Footprint
-from tests.faults.scenarios import Scenario, soak
+from tests.faults.scenario import Scenario
+from tests.faults.scenarios import soak
 from tests.faults.witness import Attempts
 
 CALM = Scenario(name="calm", what="")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.runner import run
-from tests.faults.scenarios import SCENARIOS, Scenario
+from tests.faults.scenario import Scenario
+from tests.faults.scenarios import SCENARIOS
 
 
 @pytest.mark.parametrize("scenario", [one for one in SCENARIOS if one.ci], ids=lambda one: one.name)

@@ -1,6 +1,6 @@
 # One API replica. Holds no model and no OpenVINO. Build from the repository's root:
 #   docker build -f deploy/docker/api.Dockerfile -t vinoqueue-api .
-# --build-arg EXTRAS="otel s3" adds what tracing and files in S3 need.
+# --build-arg EXTRAS=otel,s3 adds what tracing and files in S3 need.
 ARG PYTHON=python:3.13-slim
 
 FROM ${PYTHON} AS build
@@ -10,7 +10,7 @@ RUN python -m venv --without-pip /opt/vinoqueue
 COPY requirements/build.txt requirements/api.txt requirements/otel.txt requirements/s3.txt requirements/
 RUN pip install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/build.txt \
  && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/api.txt
-RUN for extra in $EXTRAS; do pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes \
+RUN for extra in $(echo "$EXTRAS" | tr , ' '); do pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes \
     --only-binary=:all: -r requirements/$extra.txt || exit 1; done
 COPY pyproject.toml README.md ./
 COPY shared shared

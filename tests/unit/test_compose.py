@@ -1,6 +1,8 @@
 """compose.yaml hands every documented setting to the service that has it, and closes what containers don't need."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,26 @@ def test_a_worker_on_a_device_is_one_on_cpus_with_the_device(service: str, devic
     assert {name: part for name, part in special.items() if name not in own} == {
         name: part for name, part in plain.items() if name not in own
     }
+
+
+@pytest.mark.parametrize(
+    ("service", "variable"), [("api", "API_EXTRAS"), ("worker", "WORKER_EXTRAS"), ("worker-gpu", "WORKER_EXTRAS")]
+)
+def test_extras_reach_the_build(service: str, variable: str) -> None:
+    assert SERVICES[service]["build"]["args"]["EXTRAS"] == f"${{{variable}:-}}"
+
+
+@pytest.mark.parametrize("image", ["api", "worker"])
+@pytest.mark.parametrize("extras", ["", "otel", "otel,s3", "otel s3", "otel, s3"])
+def test_an_image_installs_each_of_its_extras(image: str, extras: str) -> None:
+    """The loop over extras, run with a pip that prints its last argument."""
+    dockerfile = (ROOT / f"deploy/docker/{image}.Dockerfile").read_text(encoding="utf-8")
+    (loop,) = re.findall(r"^RUN (for extra .*?; done)$", dockerfile, re.MULTILINE | re.DOTALL)
+    script = f'pip() {{ for last; do :; done; echo "$last"; }}; {loop}'
+    ran = subprocess.run(
+        ["sh", "-c", script], env={**os.environ, "EXTRAS": extras}, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == [f"requirements/{extra}.txt" for extra in re.findall(r"\w+", extras)]
 
 
 def test_grafana_and_prometheus_get_files_that_exist() -> None:

@@ -34,6 +34,17 @@ def test_a_containers_limit_counts_too(tmp_path: Path) -> None:
     assert free_memory(*machine(tmp_path, free=2 * GB, limit=str(GB), used=2 * GB)) == 0
 
 
+@pytest.mark.parametrize(("limit", "free"), [(4 * GB, 3), (2**63 - 4096, 10)])
+def test_a_containers_limit_counts_in_the_kernels_first_form_too(tmp_path: Path, limit: int, free: int) -> None:
+    meminfo, folder = machine(tmp_path, free=10 * GB)
+    for name in ("memory.max", "memory.current"):
+        (folder / name).unlink()
+    (folder / "memory").mkdir()
+    (folder / "memory" / "memory.limit_in_bytes").write_text(f"{limit}\n")
+    (folder / "memory" / "memory.usage_in_bytes").write_text(f"{GB}\n")
+    assert free_memory(meminfo, folder) == free * GB
+
+
 def test_a_system_without_information_has_none(tmp_path: Path) -> None:
     assert free_memory(tmp_path / "meminfo", tmp_path) == 0
 

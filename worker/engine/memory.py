@@ -17,6 +17,11 @@ _LEAST_BATCH, _MOST_BATCH, _MOST_GPU_BATCH = 4, 32, 64
 """Beyond 32 sequences, a CPU gains little throughput for a higher latency per token (docs/deployment.md). A GPU has
 more compute units to fill."""
 _CONTAINER = Path("/sys/fs/cgroup")
+_LIMIT_AND_USE = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+"""Files of cgroup v2, and of v1, whose limit is never "max" but greater than any memory."""
 
 
 def default_cache_size(device: str) -> int:
@@ -52,9 +57,10 @@ def _free(meminfo: Path, container: Path) -> Iterable[int]:
                 yield int(value.split()[0]) * 1024
     except OSError:
         pass  # not Linux
-    try:
-        limit, used = ((container / name).read_text().strip() for name in ("memory.max", "memory.current"))
+    for names in _LIMIT_AND_USE:
+        try:
+            limit, used = ((container / name).read_text().strip() for name in names)
+        except OSError:
+            continue  # no container, or one of the other version
         if limit != "max":
             yield max(0, int(limit) - int(used))
-    except OSError:
-        pass  # no cgroup v2 container

@@ -338,8 +338,9 @@ ANSWERS = (
     Answer(
         fields=_response(
             "background frequency_penalty instructions max_output_tokens max_tool_calls metadata metadata.a "
-            "parallel_tool_calls presence_penalty previous_response_id prompt_cache_key reasoning reasoning.effort "
-            "reasoning.summary safety_identifier service_tier store temperature text text.format text.format.type "
+            "parallel_tool_calls presence_penalty previous_response_id prompt_cache_key prompt_cache_retention "
+            "reasoning reasoning.effort reasoning.summary "
+            "safety_identifier service_tier store temperature text text.format text.format.type "
             "text.format.name text.format.description text.format.schema text.format.schema.type "
             "text.format.schema.properties text.format.schema.required text.format.schema.additionalProperties "
             "text.format.strict text.verbosity tool_choice tool_choice.type tool_choice.name tool_choice.mode "

@@ -15,6 +15,7 @@ ADDED = {
     "reasoning_content",
     # Fields of OpenAI's responses and of the Open Responses specification.
     "bytes",
+    "error",
     "frequency_penalty",
     "presence_penalty",
     "store",

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
+from api.dialects.openai.errors import error_object
 from api.dialects.responses.output import Kind, OutputItem, logprob_objects
 from shared.protocol.defaults import fill_in
 from shared.protocol.errors import Problem, ProblemKind
@@ -128,9 +129,14 @@ class ResponsesEncoder:
         return self._event(kind, response=msgspec.Raw(document))
 
     def error(self, problem: Problem) -> bytes:
-        """Encode an error that ends a stream although the response may go on."""
+        """Encode an error that ends a stream although the response may go on.
+
+        The SDK's type has its fields in the event, the service and some clients have them in ``error``.
+        """
         code = _ERROR_CODES.get(problem.kind, "server_error")
-        return self._event("error", code=code, message=problem.message, param=problem.param)
+        fields = error_object(problem) | {"code": code}
+        shown = {name: fields[name] for name in ("code", "message", "param")}
+        return self._event("error", **shown, error=fields)
 
     def unfinished(self, status: str) -> bytes:
         """Return the response so far."""
@@ -221,7 +227,8 @@ class ResponsesEncoder:
             case "summary":
                 place |= {"summary_index": 0}
                 ended = self._event("response.reasoning_summary_text.done", **place, text=item.text)
-                ended += self._event("response.reasoning_summary_part.done", **place, part=item.part())
+                cut = {"status": "incomplete"} if status == "incomplete" else {}
+                ended += self._event("response.reasoning_summary_part.done", **place, part=item.part(), **cut)
             case "reasoning":
                 place |= {"content_index": 0}
                 ended = self._event("response.reasoning_text.done", **place, text=item.text)

@@ -30,6 +30,7 @@ def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[
         "presence_penalty": request.presence_penalty or 0.0,
         "previous_response_id": request.previous_response_id,
         "prompt_cache_key": request.prompt_cache_key,
+        "prompt_cache_retention": request.prompt_cache_retention,
         "reasoning": {
             "effort": request.reasoning.effort if request.reasoning else None,
             "summary": None if summary == "none" else summary,

@@ -16,6 +16,12 @@ from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
+_WITH_STATUS = ("message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
+_PART_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "input_image": {"detail": "auto"},
+    "output_text": {"annotations": [], "logprobs": []},
+}
+"""Fields of parts that requests may omit and lists always have."""
 _FIRST_INPUT = 0x8000
 """Number of the first input item in ids; those of output items are lower."""
 
@@ -145,12 +151,14 @@ def _complete(record: StoredResponse, index: int, item: Mapping[str, Any]) -> di
         "id": item.get("id") or f"{_PREFIXES.get(kind, 'item')}_{record.answer_id}{_FIRST_INPUT + index:04x}",
         "type": kind,
     }
-    if kind in ("message", "function_call", "function_call_output"):
+    if kind in _WITH_STATUS:
         shown["status"] = item.get("status") or "completed"
     if kind == "message" and isinstance(item["content"], str):
-        shown["content"] = [{"type": "input_text", "text": item["content"]}]
-        if item["role"] == "assistant":
-            shown["content"] = [{"type": "output_text", "text": item["content"], "annotations": []}]
+        part = "output_text" if item["role"] == "assistant" else "input_text"
+        shown["content"] = [{"type": part, "text": item["content"]}]
+    for field in ("content", "output"):
+        if isinstance(shown.get(field), list):
+            shown[field] = [_PART_DEFAULTS.get(part["type"], {}) | part for part in shown[field]]
     return shown
 
 

@@ -1,0 +1,229 @@
+"""All that the Responses dialect sends, against the types of OpenAI's SDK: each field is there, none is unknown."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from openai.types.responses import (
+    CompactedResponse,
+    Response,
+    ResponseErrorEvent,
+    ResponseItemList,
+    ResponseStreamEvent,
+)
+from openai.types.responses.input_token_count_response import InputTokenCountResponse
+from openai.types.responses.response_error import ResponseError
+from pydantic import BaseModel, TypeAdapter
+
+from api.dialects.interface import Call, Choice, TokenLogprob, Usage
+from api.dialects.responses import Responses
+from api.dialects.responses.compaction import render_compaction
+from api.dialects.responses.input_tokens import render_input_tokens
+from api.dialects.responses.render import ResponsesEncoder
+from api.dialects.responses.stored import render_cancelled, render_input_items, render_response
+from api.responses.record import StoredResponse
+from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.events import TopToken
+from tests.support.sdk_types import complete
+
+ID = "0123456789abcdef0123456789abcdef"
+USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
+CALLS = (Call(id="c1", name="f", arguments='{"a":1}'), Call(id="c2", name="g", arguments=""))
+LOGPROBS = (TokenLogprob(b"H", -0.5, (TopToken(b"H", -0.5), TopToken(b"h", -1.5))), TokenLogprob(b"\xc3", -0.1))
+CHOICES = [
+    Choice(index=0, text="", reason="stop"),
+    Choice(index=0, text="Hi", reason="stop"),
+    Choice(index=0, text="Hi", reason="length", logprobs=LOGPROBS),
+    Choice(index=0, text="", reasoning="Hm.", reason="length"),
+    Choice(index=0, text="Hi", reasoning="Hm.", reason="tool_calls", calls=CALLS),
+    Choice(index=0, text="", reason="length", calls=CALLS[:1]),
+]
+TOOL: dict[str, Any] = {"type": "function", "name": "f"}
+SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+REQUESTS: Sequence[dict[str, Any]] = [
+    {},
+    {"reasoning": {"effort": "low", "summary": "auto"}, "background": True},
+    {"text": {"format": {"type": "json_schema", "name": "s", "schema": SCHEMA}, "verbosity": "low"}},
+    {"text": {"format": {"type": "json_object"}}, "input": "as JSON"},
+    {"tools": [TOOL, {"type": "web_search"}], "tool_choice": {"type": "function", "name": "f"}},
+    {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [TOOL]}},
+    {
+        "instructions": "Be kind.",
+        "metadata": {"a": "b"},
+        "user": "u",
+        "safety_identifier": "s",
+        "prompt_cache_key": "k",
+        "prompt_cache_retention": "in_memory",
+        "service_tier": "fast",
+        "max_output_tokens": 16,
+        "max_tool_calls": 2,
+        "parallel_tool_calls": False,
+        "temperature": 0.5,
+        "top_p": 0.5,
+        "top_logprobs": 2,
+        "include": ["message.output_text.logprobs", "reasoning.encrypted_content"],
+        "truncation": "disabled",
+        "store": False,
+    },
+]
+ITEMS = (
+    "ResponseInputMessageItem",
+    "ResponseFunctionToolCallItem",
+    "ResponseFunctionToolCallOutputItem",
+    "ResponseCustomToolCallItem",
+    "ResponseCustomToolCallOutputItem",
+)
+OMITTED = {
+    "Response": {
+        "access_programs",
+        "conversation",
+        "image",
+        "input_transformations",
+        "moderation",
+        "prompt",
+        "prompt_cache_diagnostics",
+        "prompt_cache_options",
+        "tool_usage",
+    },
+    "CompactedResponse": {"image"},
+    "ResponseCompactionItem": {"created_by"},
+    "FunctionTool": {"allowed_callers", "async_", "defer_loading", "output_schema"},
+    "ResponseError": {"misalignment", "param", "type"},
+    "ResponseOutputMessage": {"phase"},
+    "Reasoning": {"context", "generate_summary", "mode"},
+    "ResponseReasoningSummaryPartDoneEvent": {"status"},
+    "ResponseReasoningItem": {"content", "encrypted_content", "status"},
+    "ResponseFunctionToolCall": {"async_", "caller", "namespace"},
+    "InputTokensDetails": {"cache_write_tokens_details"},
+    "ResponseInputText": {"prompt_cache_breakpoint"},
+    "ResponseInputImage": {"file_id", "prompt_cache_breakpoint"},
+    **{key: {"async_", "caller", "created_by", "name", "namespace", "phase"} for key in ITEMS},
+}
+"""Fields that the reference sends only where they apply."""
+_event = TypeAdapter[ResponseStreamEvent](ResponseStreamEvent)
+
+
+def encoder(**fields: Any) -> ResponsesEncoder:
+    dialect = Responses()
+    request = dialect.parse(json.dumps({"model": "m", "input": "Hello"} | fields).encode())
+    return dialect.render(request, answer_id=ID, created=7, fingerprint="fp")
+
+
+def check_stream(stream: bytes, first: int = 0) -> Sequence[str]:
+    """Check each event, and return the types of all."""
+    types = []
+    for number, event in enumerate(stream.split(b"\n\n")[:-1], first):
+        name, data = event.split(b"\ndata: ")
+        document = json.loads(data)
+        kind = type(_event.validate_python(document))
+        assert issubclass(kind, BaseModel)
+        complete(kind, data, OMITTED)
+        assert (name, document["sequence_number"]) == (f"event: {document['type']}".encode(), number)
+        types.append(document["type"])
+    return types
+
+
+def said(by: ResponsesEncoder, choice: Choice) -> bytes:
+    """The events of a choice, from the first item's to the last one's."""
+    stream = by.reasoning(0, choice.reasoning) if choice.reasoning else b""
+    stream += by.content(0, choice.text, choice.logprobs or ()) if choice.text else b""
+    for index, call in enumerate(choice.calls):
+        stream += by.call(0, index, call.id, call.name) + by.arguments(0, index, call.arguments)
+    return stream + by.closing(0, choice.reason)
+
+
+@pytest.mark.parametrize("fields", REQUESTS)
+@pytest.mark.parametrize("choice", CHOICES)
+def test_responses_and_events_have_every_field(choice: Choice, fields: dict[str, Any]) -> None:
+    complete(Response, encoder(**fields).completion([choice], USAGE), OMITTED)
+    by = encoder(**fields)
+    stream = by.queued() if fields.get("background") else b""
+    types = check_stream(stream + by.opening(0, 9) + said(by, choice) + by.usage(USAGE) + by.done)
+    ending = "response.incomplete" if choice.reason == "length" else "response.completed"
+    assert (types[0], types[-1]) == ("response.created", ending)
+    complete(Response, by.document, OMITTED)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_items_that_are_cut_off_have_every_field(choice: Choice) -> None:
+    by = encoder()
+    stream = by.opening(0) + by.reasoning(0, "Hm.") + by.content(0, "a") + by.call(0, 0, "c", "f")
+    check_stream(stream + by.arguments(0, 0, "{") + by.failure(Problem(kind=ProblemKind.LOST, message="why")))
+    assert [item.type for item in complete(Response, by.document, OMITTED).output][-1] == "function_call"
+
+
+@pytest.mark.parametrize("kind", list(ProblemKind))
+def test_failures_and_errors_have_every_field(kind: ProblemKind) -> None:
+    problem = Problem(kind=kind, message="why")
+    by = encoder()
+    assert check_stream(by.opening(0) + by.content(0, "a") + by.failure(problem))[-1] == "response.failed"
+    complete(ResponseError, json.dumps(json.loads(by.document)["error"]), OMITTED)
+    assert check_stream(encoder().error(problem)) == ["error"]
+    event = encoder().error(problem).split(b"data: ")[1]
+    complete(ResponseErrorEvent, event)
+    inner = json.loads(event)["error"]
+    assert (inner.keys(), inner["message"]) == ({"message", "type", "param", "code"}, "why")
+    assert json.loads(Responses().error(problem).body)["error"].keys() == {"message", "type", "param", "code"}
+
+
+def stored(document: bytes = b"", **fields: Any) -> StoredResponse:
+    body = {"model": "m", "input": "Hello", "background": True} | fields
+    request = Responses().parse(json.dumps(body).encode())
+    items = body["input"] if isinstance(body["input"], list) else [{"role": "user", "content": body["input"]}]
+    return StoredResponse(
+        id=f"resp_{ID}",
+        document=document,
+        input=json.dumps(items).encode(),
+        job="" if document else "j",
+        request=request,
+        created=7,
+    )
+
+
+@pytest.mark.parametrize("state", [{}, {"started": True}, {"lost": True}])
+def test_background_responses_have_every_field(state: dict[str, bool]) -> None:
+    complete(Response, render_response(stored(), **state), OMITTED)
+
+
+def test_a_cancelled_response_has_every_field() -> None:
+    document = render_cancelled(stored())
+    assert complete(Response, document, OMITTED).status == "cancelled"
+    by = encoder(background=True)
+    types = check_stream(by.queued() + by.opening(0) + by.content(0, "a") + by.ending(document))
+    assert types[-1] == "response.incomplete"
+
+
+def test_a_compacted_conversation_has_every_field() -> None:
+    complete(CompactedResponse, render_compaction(CHOICES[1], USAGE, answer_id=ID, created=7), OMITTED)
+    complete(InputTokenCountResponse, render_input_tokens(5))
+
+
+def test_input_items_have_every_field() -> None:
+    output = json.loads(encoder().completion([CHOICES[4]], USAGE))["output"]
+    items = [
+        {"role": "user", "content": "Hello"},
+        {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,AA=="}]},
+        {"role": "assistant", "content": "Hi"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]},
+        {"role": "developer", "content": [{"type": "input_text", "text": "Be kind."}]},
+        *output,
+        {"type": "function_call_output", "call_id": output[2]["call_id"], "output": "1"},
+        {
+            "type": "function_call_output",
+            "call_id": output[3]["call_id"],
+            "output": [{"type": "input_text", "text": ""}],
+        },
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
+        {"type": "custom_tool_call", "call_id": "c9", "name": "patch", "input": "x"},
+        {"type": "custom_tool_call_output", "call_id": "c9", "output": "done"},
+    ]
+    page = complete(ResponseItemList, render_input_items(stored(input=items), {"limit": "100"}), OMITTED)
+    assert len(page.data) == len(items)
+
+
+def test_a_summary_that_is_cut_off_is_marked() -> None:
+    by = encoder(reasoning={"summary": "auto"})
+    stream = by.opening(0) + by.reasoning(0, "Hm.") + by.closing(0, "length")
+    (done,) = (event for event in stream.split(b"\n\n") if b"event: response.reasoning_summary_part.done" in event)
+    assert json.loads(done.split(b"data: ")[1])["status"] == "incomplete"

@@ -70,16 +70,16 @@ class ActiveJob:
     move: MoveCause | None = None
     """Why it was returned to the queue, if this worker has done that."""
 
-    def opened(self) -> bytes:
-        """Return its encoded started event, at its first output."""
+    def opened(self, cached_tokens: int) -> bytes:
+        """Return its encoded started event, at its first output; its prompt had ``cached_tokens`` cached tokens."""
         self.first_output = time.monotonic()
-        return encode_event(
-            msgspec.structs.replace(
-                self.opening,
-                prompt_seconds=round(self.added - self.claimed, 6),
-                prefill_seconds=round(self.first_output - self.added, 6),
-            )
+        self.opening = msgspec.structs.replace(
+            self.opening,
+            cached_tokens=cached_tokens,
+            prompt_seconds=round(self.added - self.claimed, 6),
+            prefill_seconds=round(self.first_output - self.added, 6),
         )
+        return encode_event(self.opening)
 
     def failure(self, problem: Problem) -> Failed | Rejected:
         """Return the job's terminal event if it ends with ``problem``."""

@@ -51,7 +51,7 @@ class OutputProcessor:
                 active.started = True
                 self._prefix_gate.release(active.number, computed=True)
                 self._preemption.on_first_token(active)
-                publisher.add(active.lease, active.opened())
+                publisher.add(active.lease, active.opened(output.cached))
             if len(output.delta) > EMPTY_DELTA_BYTES:
                 publisher.add(active.lease, bytes(output.delta))
             if output.reason is not None:

@@ -127,8 +127,8 @@ PROMPT_TOKENS = Description(
 CACHED_TOKENS = Description(
     "vinoqueue_cached_prompt_tokens",
     "counter",
-    "Prompt tokens that the prefix cache supplied, as far as the engine reports them. OpenVINO GenAI 2026.4 does not, "
-    "so it stays 0.",
+    "Prompt tokens that the prefix cache supplied, as in the responses' usage. Workers without access to their "
+    "model's logits count none.",
     _MODEL,
 )
 COMPLETION_TOKENS = Description(

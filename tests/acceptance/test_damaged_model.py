@@ -10,7 +10,7 @@ from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import text_of
 from tests.support.gguf_files import tiny_llama
 from worker.engine.interface import EngineLoadError, Sequence, StepOutput
-from worker.engine.logits.operation import Ids, Logits, LogitsTap
+from worker.engine.logits.operation import Logits, LogitsTap, StepInput
 from worker.engine.logits.rows import RowAssigner
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
@@ -82,8 +82,8 @@ def test_a_tap_whose_biases_do_not_arrive_is_left_out(
 ) -> None:
     on_logits = RowAssigner.on_logits
 
-    def on_a_copy(self: RowAssigner, logits: Logits, tokens: Ids, positions: Ids) -> None:
-        on_logits(self, logits.copy(), tokens, positions)
+    def on_a_copy(self: RowAssigner, logits: Logits, step: StepInput) -> None:
+        on_logits(self, logits.copy(), step)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(RowAssigner, "on_logits", on_a_copy)

@@ -1,7 +1,7 @@
 """Anthropic's Messages."""
 
 from api.dialects.anthropic import Anthropic
-from tests.compatibility.common import NO_CACHED_TOKENS, USER
+from tests.compatibility.common import CACHED_TOKENS, USER
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _UNIT = "tests/unit/dialects/test_anthropic.py::"
@@ -207,7 +207,7 @@ _ANSWERS = (
         "usage.output_tokens_details usage.output_tokens_details.thinking_tokens message.usage "
         "message.usage.input_tokens message.usage.output_tokens message.usage.cache_read_input_tokens "
         "message.usage.output_tokens_details message.usage.output_tokens_details.thinking_tokens",
-        how=f"At the start of a stream, of the prompt only. {NO_CACHED_TOKENS}",
+        how=f"At the start of a stream, of the prompt only. {CACHED_TOKENS}",
         test=_STREAM,
     ),
     Answer(

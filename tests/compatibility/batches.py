@@ -16,7 +16,7 @@ from api.files import FileRecord
 from api.files.upload import Upload
 from shared.protocol.errors import ProblemKind, refuse
 from tests.compatibility.adapter import Adapter
-from tests.compatibility.common import NO_CACHED_TOKENS
+from tests.compatibility.common import CACHED_TOKENS
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
@@ -232,7 +232,7 @@ BATCHES = Interface(
             fields="usage usage.input_tokens usage.input_tokens_details usage.input_tokens_details.cached_tokens "
             "usage.output_tokens usage.output_tokens_details usage.output_tokens_details.reasoning_tokens "
             "usage.total_tokens",
-            how=f"Of the results so far. {NO_CACHED_TOKENS}",
+            how=f"Of the results so far. {CACHED_TOKENS}",
             test=_WHOLE,
         ),
         ERROR,

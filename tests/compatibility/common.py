@@ -150,7 +150,10 @@ TOKEN_IDS = partial(
     test="tests/acceptance/test_scoring.py::test_token_ids_are_returned_whole_and_streamed",
 )
 USAGE = partial(Answer, fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens")
-NO_CACHED_TOKENS = "Tokens from the prefix cache are counted as 0: OpenVINO GenAI does not report them."
+CACHED_TOKENS = (
+    "Cached tokens are those that were not computed for this prompt, 0 where the worker can't tell "
+    "([tokens.md](tokens.md#cached-tokens))."
+)
 DETAILED_USAGE = partial(
     Answer,
     fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens usage.prompt_tokens_details "

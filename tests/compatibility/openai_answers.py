@@ -1,9 +1,9 @@
 """The answers of OpenAI's chat completions: every field of the newest official SDK's types."""
 
 from tests.compatibility.common import (
+    CACHED_TOKENS,
     DETAILED_USAGE,
     ERROR,
-    NO_CACHED_TOKENS,
     OPTIONAL_USAGE,
     PROMPT_LOGPROBS,
     REASONING,
@@ -93,7 +93,7 @@ CHAT_ANSWERS = (
     PROMPT_LOGPROBS(fields="prompt_logprobs"),
     TOKEN_IDS(fields="choices[].token_ids prompt_token_ids"),
     DETAILED_USAGE(
-        how=f"The prompt counts once, however many choices there are. {NO_CACHED_TOKENS}",
+        how=f"The prompt counts once, however many choices there are. {CACHED_TOKENS}",
         test="tests/unit/test_answers.py::test_choices_of_one_request_share_its_prompt",
     ),
     USAGE_OF_OTHER_KINDS(how="Audio and predictions are refused."),

@@ -2,12 +2,12 @@
 
 from api.dialects.openai.completions import OpenAICompletions
 from tests.compatibility.common import (
+    CACHED_TOKENS,
     DETAILED_USAGE,
     ECHO,
     ERROR,
     LOGIT_BIAS,
     MAX_TOKENS,
-    NO_CACHED_TOKENS,
     OPTIONAL_USAGE,
     PLAIN_LOGPROBS,
     PLAIN_TOP_LOGPROBS,
@@ -83,7 +83,7 @@ _ANSWERS = (
     PROMPT_LOGPROBS(fields="choices[].prompt_logprobs"),
     TOKEN_IDS(fields="choices[].token_ids choices[].prompt_token_ids"),
     DETAILED_USAGE(
-        how=f"Every prompt counts once. {NO_CACHED_TOKENS}",
+        how=f"Every prompt counts once. {CACHED_TOKENS}",
         test="tests/unit/test_answers.py::test_every_prompt_counts_once",
     ),
     USAGE_OF_OTHER_KINDS(how="There is only text."),

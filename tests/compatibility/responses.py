@@ -5,7 +5,7 @@ from typing import Any
 from api.dialects.responses import History, Responses
 from api.dialects.responses.summary import encode_summary
 from shared.protocol.request import ChatRequest
-from tests.compatibility.common import MODEL, NO_CACHED_TOKENS, SCHEMA, USER
+from tests.compatibility.common import CACHED_TOKENS, MODEL, SCHEMA, USER
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _UNIT = "tests/unit/dialects/test_responses.py::"
@@ -332,7 +332,7 @@ ANSWERS = (
             "usage.input_tokens_details.cache_write_tokens usage.output_tokens usage.output_tokens_details "
             "usage.output_tokens_details.reasoning_tokens usage.total_tokens"
         ),
-        how=f"At the end. {NO_CACHED_TOKENS}",
+        how=f"At the end. {CACHED_TOKENS}",
         test=_STREAM,
     ),
     Answer(

@@ -201,14 +201,14 @@ async def test_a_job_publishes_its_events_and_ends(rig: Rig) -> None:
     await settle()
     (sequence,) = rig.engine.added
     assert (sequence.prompt, sequence.sampling.max_tokens) == (PROMPT, 4096 - len(PROMPT))
-    rig.step(Output(sequence.number, 1, Delta(0, (7,), "x")))
-    rig.step(Output(sequence.number, 2, Delta(1, (8,), "y"), "stop", Ending(stop="END")))
+    rig.step(Output(sequence.number, 1, Delta(0, (7,), "x"), cached=2))
+    rig.step(Output(sequence.number, 2, Delta(1, (8,), "y"), "stop", Ending(stop="END"), cached=2))
     assert not await over(task)
     started = rig.published.record["a"][0]
     assert started.prompt_seconds > 0
     assert started.prefill_seconds > 0
     assert msgspec.structs.replace(started, prompt_seconds=0.0, prefill_seconds=0.0) == Started(
-        "w1", len(PROMPT), "fp", attempt=1
+        "w1", len(PROMPT), "fp", cached_tokens=2, attempt=1
     )
     assert rig.published.record["a"][1:] == [
         Delta(0, (7,), "x"),

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
-import msgspec
+import openvino_genai
+from openvino_genai.py_openvino_genai import GenerationOutput
 
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Alternative, Delta, FinishReason
@@ -12,25 +13,28 @@ from worker.engine.interface import Ending, EngineRefusal, Output, Sequence, Ste
 MOST_BEAMS = 64
 
 
-class Beam(msgspec.Struct, frozen=True):
-    """A finished beam. ``score`` comes from the pipeline and includes the length penalty; higher is better."""
-
-    tokens: list[int]
-    logprobs: list[float]
-    cut_by_length: bool
-    score: float
+_LENGTH = openvino_genai.GenerationFinishReason.LENGTH
 
 
-def rank(sequence: Sequence, beams: Iterable[Beam], make: Callable[[Sequence], Generation]) -> StepOutput:
-    """Return the output of a beam search: the best ``sequence.alternatives`` of ``beams``, best first."""
-    best = sorted(beams, key=lambda beam: beam.score, reverse=True)[: sequence.alternatives]
+def rank(
+    generation: Generation,
+    beams: Iterable[GenerationOutput],
+    make: Callable[[Sequence], Generation],
+) -> StepOutput:
+    """Return the output of a beam search: the best texts of ``beams``, best first.
+
+    Scores come from the pipeline and include the length penalty; higher is better.
+    """
+    sequence = generation.sequence
+    best = sorted(beams, key=lambda beam: float(beam.score), reverse=True)[: sequence.alternatives]
     alternatives = []
     for beam in best:
-        output = make(sequence).take(beam.tokens, beam.logprobs, "length" if beam.cut_by_length else "stop")
+        cut = beam.finish_reason == _LENGTH
+        output = make(sequence).take(beam.generated_ids, beam.generated_log_probs, "length" if cut else "stop")
         delta = output.delta or Delta(0, (), "")
         reason: FinishReason = "length" if output.reason == "length" else "stop"
         alternatives.append(Alternative(delta.tokens, delta.text, reason, beam.score, delta.logprobs, delta.pieces))
-    return Output(sequence.number, 0, None, "stop", Ending(tuple(alternatives)))
+    return Output(sequence.number, 0, None, "stop", Ending(tuple(alternatives)), generation.cached or 0)
 
 
 def check_beams(sequence: Sequence) -> None:

@@ -28,6 +28,8 @@ class Generation:
         """Why the sequence has ended, or None. A resumed sequence may be complete from the start."""
         self.scoring = sampling.prompt_scoring
         """What is still to be found out about the prompt's log probabilities, or None."""
+        self.cached: int | None = None if self.scoring is None else 0
+        """Number of prompt tokens from the prefix cache, None until it is known. A scored prompt has none."""
         self._limit = limit
         self._min_tokens = sampling.min_tokens or 0
         self._stop_tokens = frozenset(sampling.stop_token_ids)
@@ -96,7 +98,7 @@ class Generation:
         elif taken or text:
             delta = Delta(position, taken, text)
         ending = Ending(stop=self._stream.stop) if self._stream.stop else None
-        return Output(self.sequence.number, len(self.tokens), delta, self.complete, ending)
+        return Output(self.sequence.number, len(self.tokens), delta, self.complete, ending, self.cached or 0)
 
     def _push(self, tokens: Iterable[int]) -> str:
         text = ""

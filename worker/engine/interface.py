@@ -79,6 +79,7 @@ class Output(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True):
 
     ``end`` is the number of tokens generated so far. The text in ``delta`` is final: complete characters, and no
     prefix of a possible stop string. ``reason`` is set in the last output, and ``ending`` if there is more to it.
+    ``cached`` is the number of prompt tokens from the prefix cache, 0 if it is not known.
     """
 
     number: int
@@ -86,6 +87,7 @@ class Output(msgspec.Struct, Generic[DeltaT], frozen=True, array_like=True):
     delta: DeltaT
     reason: StopReason | None = None
     ending: Ending | None = None
+    cached: int = 0
 
 
 StepOutput = Output[Delta | None]

@@ -15,7 +15,7 @@ from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken
 from worker.defaults import stated_fields
 from worker.devices import device_kind, is_missing
-from worker.engine.beams import Beam, rank
+from worker.engine.beams import rank
 from worker.engine.fingerprint import fingerprint_of
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
@@ -37,9 +37,11 @@ from worker.engine.loading import WARM_UP_ID, load, served_path
 from worker.engine.logits.checks import check_logits
 from worker.engine.logits.matching import RowLost
 from worker.engine.logits.operation import LogitsTap
+from worker.engine.logits.prefill import Prefills
 from worker.engine.logits.readers import new_request_id, readers_of
 from worker.engine.logits.rows import RowAssigner, read_rows
 from worker.engine.options import EngineOptions
+from worker.engine.pipeline import scheduler_config
 from worker.engine.preempted import Preempted
 from worker.engine.prompts import add_prompt, refusal_of
 from worker.engine.recovery import Recovery, last_line
@@ -83,12 +85,8 @@ class OpenVINOEngine:
         self._refused: list[Refused] = []
         self._prompts: list[PromptOutput] = []
         self._request_ids = itertools.count(WARM_UP_ID + 1)
-        self._clearing = 0
-        self._steps = 0
-        self._tokens = 0
-        self._lost_rows = 0
-        self._computing = 0.0
-        self._between = 0.0
+        self._clearing = self._steps = self._tokens = self._lost_rows = 0
+        self._computing = self._between = 0.0
         self._computed_at: float | None = None
         """End of the last step (``time.perf_counter``), or None if the engine has been idle since."""
         self._speculation = speculation_of(options)
@@ -97,7 +95,9 @@ class OpenVINOEngine:
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
         self._sees_images = loaded.sees_images
         self._arrivals, self._prompt_counts = ImageArrivals(self._running), PromptCounts()
-        LogitsTap.listener = RowAssigner(self._running)
+        counted = options.prefix_caching and self._logits_width
+        self._prefills = Prefills(self._running, scheduler_config(options).max_num_batched_tokens if counted else 0)
+        LogitsTap.listener = RowAssigner(self._running, self._prefills)
         self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
         self._preempted = Preempted(
             self._running,
@@ -187,6 +187,7 @@ class OpenVINOEngine:
         self._steps += 1
         if self._clearing:
             self._clearing -= 1
+        self._prefills.settle()
         outputs += self._prompt_counts.counted() + self._read()
         self._recovery.judge()
         self._computed_at = ended if self.busy() else None
@@ -264,6 +265,7 @@ class OpenVINOEngine:
             raise refusal_of(last_line(error), self._context_length) from error
         running = Running(generation, handle, number, readers, repeated)
         self._running[sequence.number] = running
+        self._prefills.add(running)
         return running
 
     def _restart(self, generation: Generation, *, repeat: bool = True) -> Running | None:
@@ -358,12 +360,9 @@ class OpenVINOEngine:
         """Read the result of a beam search, which is available only at its end."""
         handle = running.handle
         if handle.can_read():
-            beams = [
-                Beam(chunk.generated_ids, chunk.generated_log_probs, chunk.finish_reason == _LENGTH, chunk.score)
-                for chunk in handle.read().values()
-            ]
-            output = rank(running.generation.sequence, beams, self._generation)
-            self._tokens += sum(len(beam.tokens) for beam in beams)
+            beams = handle.read().values()
+            output = rank(running.generation, beams, self._generation)
+            self._tokens += sum(len(beam.generated_ids) for beam in beams)
         elif handle.get_status() == _RUNNING:
             return []
         else:

@@ -20,6 +20,7 @@ class Running:
     __slots__ = (
         "_echoes",
         "beams",
+        "expected",
         "generation",
         "given",
         "handle",
@@ -51,7 +52,33 @@ class Running:
         """Whether it has generated a token. Until then it is a suspect when a step throws."""
         self.repeated = repeated
         """Number of known tokens that the pipeline still has to generate again."""
+        self.expected: int | None = None
+        """The position at which its prefill goes on; None until it has begun."""
         self._echoes = self.prompt is not None
+
+    @property
+    def number(self) -> int:
+        """Number of the sequence."""
+        return self.generation.sequence.number
+
+    @property
+    def searching(self) -> bool:
+        """Whether it is a beam search, which has output only at its end."""
+        return self.beams > 1
+
+    @property
+    def cached(self) -> int | None:
+        """Number of prompt tokens from the prefix cache, as far as it is known."""
+        return self.generation.cached
+
+    @cached.setter
+    def cached(self, tokens: int | None) -> None:
+        prompt = len(self.generation.sequence.prompt)
+        self.generation.cached = tokens if tokens is None else min(tokens, prompt)
+
+    def has_output(self) -> bool:
+        """Return whether there is something to read."""
+        return bool(self.handle.can_read())
 
     def token_at(self, position: int) -> int:
         """Return the token at ``position``, as the pipeline was given it."""

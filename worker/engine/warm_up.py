@@ -6,7 +6,8 @@ import openvino_genai
 from shared.protocol.request import Sampling
 from worker.engine.interface import EngineLoadError, PlacedImage
 from worker.engine.logits.matching import RowLost
-from worker.engine.logits.operation import Ids, Logits, LogitsTap, TapFailed
+from worker.engine.logits.operation import Logits, LogitsTap, StepInput, TapFailed
+from worker.engine.logits.prefill import Prefills
 from worker.engine.logits.rows import RowAssigner, RowReader
 from worker.engine.prompts import add_prompt
 from worker.engine.recovery import last_line
@@ -53,9 +54,9 @@ class _FirstRows:
     def wants_rows(self) -> bool:
         return True
 
-    def on_logits(self, logits: Logits, tokens: Ids, positions: Ids) -> None:
+    def on_logits(self, logits: Logits, step: StepInput) -> None:
         self.finite = self.finite and bool(numpy.isfinite(logits).all())
-        self._assigner.on_logits(logits, tokens, positions)
+        self._assigner.on_logits(logits, step)
 
 
 def warm_up(
@@ -85,7 +86,7 @@ def warm_up(
     ordinary = [token for token in range(len(vocabulary)) if token not in vocabulary.special]
     prompt = [ordinary[index % len(ordinary)] for index in range(_TOKENS - 1)]
     sequence = _FirstSequence(prompt)
-    assigner = RowAssigner({request_id: sequence})
+    assigner = RowAssigner({request_id: sequence}, Prefills({}, 0))
     LogitsTap.listener = rows = _FirstRows(assigner)
     handle = add_prompt(pipeline, request_id, prompt, config, spelled=sees_images)
     try:

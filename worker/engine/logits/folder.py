@@ -15,7 +15,7 @@ from worker.model.local import LocalModel
 from worker.weights.cache import cached_folder
 from worker.weights.original import MODEL_FILES, bring
 
-_VERSION = "2"
+_VERSION = "3"
 """Change it when the tap is put into graphs in another way."""
 
 

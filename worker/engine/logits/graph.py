@@ -39,18 +39,16 @@ def add_tap(model: openvino.Model) -> None:
     indices.output(0).set_names({_SAMPLED})
     axis = opset.constant(numpy.array(0, numpy.int64))
 
-    def sampled(values: openvino.Output) -> openvino.Output:
-        return opset.gather(values, indices.output(0), axis).output(0)
-
     projection = _projection(logits)
-    projection.input(0).replace_source_output(sampled(projection.input(0).get_source_output()))
-    tokens, positions = (sampled(parameters[name].output(0)) for name in ("input_ids", "position_ids"))
+    hidden = projection.input(0)
+    hidden.replace_source_output(opset.gather(hidden.get_source_output(), indices.output(0), axis).output(0))
     # The conversion keeps the pipeline from finding the projection, to which it would add indices of its own. Of f32
     # logits it does nothing, and is removed when the model is compiled.
     converted = opset.convert(logits, openvino.Type.f32)
     result.input(0).replace_source_output(converted.output(0))
     converted.output(0).set_names({"logits"})
-    tap = LogitsTap([converted.output(0), tokens, positions])
+    inputs = (parameters["input_ids"], parameters["position_ids"], indices)
+    tap = LogitsTap([converted.output(0), *(one.output(0) for one in inputs)])
     tap.output(0).set_names({"logits_tap"})
     model.add_results([opset.result(tap.output(0))])
     model.add_parameters([indices])

@@ -9,7 +9,7 @@ caches, so each Python object that it touches costs about a microsecond.
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy
 import openvino
@@ -23,17 +23,29 @@ Logits = NDArray[numpy.float32]
 Ids = NDArray[numpy.int64]
 
 
+class StepInput(NamedTuple):
+    """What a step computes: all ``tokens`` and their ``positions`` [tokens], and the indices of the ``sampled`` ones,
+    which have a row of logits [rows]."""
+
+    tokens: Ids
+    positions: Ids
+    sampled: Ids
+
+    def copy(self) -> "StepInput":
+        """Return a copy that stays valid."""
+        return StepInput(*(array.copy() for array in self))
+
+
 class Listener(Protocol):
     """Reads and changes the logits of each step."""
 
     def wants_rows(self) -> bool:
         """Return whether :meth:`on_logits` is to be called in this step."""
 
-    def on_logits(self, logits: Logits, tokens: Ids, positions: Ids) -> None:
+    def on_logits(self, logits: Logits, step: StepInput) -> None:
         """Read a step's logits [rows, vocabulary]. Biases are added in place, before tokens are sampled.
 
-        ``tokens`` and ``positions`` are those that each row was computed from [rows]. The arrays are valid only during
-        the call.
+        The arrays are valid only during the call.
         """
 
 
@@ -42,7 +54,7 @@ class TapFailed(Exception):
 
 
 class LogitsTap(openvino.Op):  # type: ignore[misc]
-    """The operation. Inputs: logits [rows, 1, vocabulary], tokens [rows], positions [rows].
+    """The operation. Inputs: logits [rows, 1, vocabulary], and the arrays of a :class:`StepInput`.
 
     The output has no meaning: operations without one are removed from graphs. OpenVINO creates instances itself, so the
     listener is an attribute of the class: one tapped model per process. It calls :meth:`evaluate` in the thread that
@@ -93,8 +105,9 @@ class LogitsTap(openvino.Op):  # type: ignore[misc]
         listener = LogitsTap.listener
         try:
             if listener is not None and listener.wants_rows():
-                logits, tokens, positions = (tensor.data for tensor in inputs)
-                listener.on_logits(logits.reshape(-1, logits.shape[-1]), tokens.reshape(-1), positions.reshape(-1))
+                logits, *step = (tensor.data for tensor in inputs)
+                step_input = StepInput(*(array.reshape(-1) for array in step))
+                listener.on_logits(logits.reshape(-1, logits.shape[-1]), step_input)
         except Exception:
             LogitsTap.failures += 1
             logger.exception("the logits of a step can't be read")

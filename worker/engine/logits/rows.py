@@ -15,7 +15,8 @@ from shared.protocol.events import TopToken
 from shared.protocol.request import Sampling
 from worker.engine.logits.bias import Bias
 from worker.engine.logits.matching import Known, RowLost, StepRows
-from worker.engine.logits.operation import Ids, Logits
+from worker.engine.logits.operation import Logits, StepInput
+from worker.engine.logits.prefill import Prefills
 from worker.engine.logits.prompt import PromptReader
 from worker.engine.logits.topk import Row, log_normalizer, top
 
@@ -93,20 +94,24 @@ class InPipeline(Known, Protocol):
 class RowAssigner:
     """Listens to the tap, and hands rows to the readers of their sequences."""
 
-    def __init__(self, sequences: Mapping[int, InPipeline]) -> None:
+    def __init__(self, sequences: Mapping[int, InPipeline], prefills: Prefills) -> None:
         """``sequences`` are those in the pipeline, in the order in which they were added."""
         self._sequences = sequences
+        self._prefills = prefills
         self.width = 0
         """Number of logits in a row, at least the size of the vocabulary; 0 until the first one."""
 
     def wants_rows(self) -> bool:
-        """Return whether a sequence needs its row."""
-        return any(sequence.reader is not None for sequence in self._sequences.values())
+        """Return whether a sequence needs its row, or has no output yet."""
+        return self._prefills.waiting or self._wanted
 
-    def on_logits(self, logits: Logits, tokens: Ids, positions: Ids) -> None:
+    def on_logits(self, logits: Logits, step: StepInput) -> None:
         """Hand out the rows of a step, and add biases to them."""
         self.width = logits.shape[1]
-        rows = StepRows(tokens, positions)
+        self._prefills.see(step)
+        if not self._wanted:
+            return
+        rows = StepRows(step.tokens[step.sampled], step.positions[step.sampled])
         for sequence in self._sequences.values():
             reader = sequence.reader
             if reader is not None:
@@ -118,6 +123,10 @@ class RowAssigner:
             if reader.bias:
                 reader.bias.prepare(sequence.generated(reader.bias.longest))
                 reader.bias.add_to(logits[row])
+
+    @property
+    def _wanted(self) -> bool:
+        return any(sequence.reader is not None for sequence in self._sequences.values())
 
 
 def _take_row(sequence: InPipeline, rows: StepRows, logits: Logits) -> int | None:

@@ -1,0 +1,223 @@
+"""Cached prompt tokens on the real model, compared with the positions that the model's graph has computed.
+
+In the reference, token ids name their conversation: multiples of the number of logits are added, which the graph
+removes. So it needs to know nothing about the pipeline's schedule. Run these tests at each upgrade of OpenVINO.
+"""
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openvino_genai
+import pytest
+
+from shared.protocol.request import PromptScoring, Sampling
+from tests.support.engine_driver import TOPICS, Bench
+from tests.support.engine_outputs import tokens_of
+from worker.engine.interface import Sequence, StepOutput
+from worker.engine.logits.operation import LogitsTap
+
+TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
+TEXT = "The keeper of the lighthouse counts ships and birds, and writes to the town when the fog has gone. "
+PREFILL = 192
+"""Maximum number of tokens in a step. Longer prompts are computed in several."""
+
+
+class Spy:
+    """Counts what the graph computes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.total = 0
+        self.computed: Counter[int] = Counter()
+        """Number of positions by conversation; 0 for tokens without a name."""
+        self.lowest: dict[int, int] = {}
+        self.width = 0
+        evaluate = LogitsTap.evaluate
+
+        def spy(tap: LogitsTap, outputs: Any, inputs: Any) -> bool:
+            logits, tokens, positions, _ = (tensor.data for tensor in inputs)
+            self.width = logits.shape[-1]
+            self.total += tokens.size
+            for token, position in zip(tokens.reshape(-1).tolist(), positions.reshape(-1).tolist(), strict=True):
+                name = token // self.width
+                self.computed[name] += 1
+                self.lowest[name] = min(self.lowest.get(name, position), position)
+            return evaluate(tap, outputs, inputs)
+
+        monkeypatch.setattr(LogitsTap, "evaluate", spy)
+        # Which refuses ids with a name.
+        monkeypatch.setattr("worker.engine.openvino.room_for", lambda *_, **__: 1000)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    bench = Bench(prefill_tokens=PREFILL)
+    yield bench
+    assert LogitsTap.failures == 0
+    LogitsTap.listener = None
+
+
+@pytest.fixture
+def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
+    return Spy(monkeypatch)
+
+
+def ids(bench: Bench, text: str) -> tuple[int, ...]:
+    return tuple(int(token) for token in bench.tokenizer.encode(text, add_special_tokens=False).input_ids.data[0])
+
+
+def request(number: int, prompt: tuple[int, ...], **fields: Any) -> Sequence:
+    sampling = Sampling(**({"temperature": 0.0, "seed": 1, "max_tokens": 4, "ignore_eos": True} | fields))
+    return Sequence(number=number, prompt=prompt, sampling=sampling)
+
+
+def first(outputs: list[StepOutput]) -> dict[int, int]:
+    """Cached tokens by sequence, as its first output tells."""
+    return {output.number: output.cached for output in reversed(outputs)}
+
+
+def test_conversations_in_a_busy_batch(bench: Bench, spy: Spy) -> None:
+    """Ten conversations of five turns, each with one turn at a time, some of them longer than a step."""
+    kind = random.Random(5)
+    width = bench.engine._logits_width
+    texts = {
+        name: tuple(token + name * width for token in ids(bench, f"{TOPICS[name]}. " + TEXT * 60))
+        for name in range(1, 11)
+    }
+    turns, lengths = dict.fromkeys(texts, 0), dict.fromkeys(texts, 0)
+    active: dict[int, Sequence] = {}
+    numbers = itertools.count(1)
+    reported: list[tuple[int, int]] = []
+    computed: list[tuple[int, int]] = []
+    while min(turns.values()) < 5 or active:
+        for name in texts:
+            if name in active or turns[name] == 5 or kind.random() > 0.3:
+                continue
+            turns[name] += 1
+            if turns[name] != 3:  # the third turn asks for another answer to the second
+                lengths[name] += kind.choice([1, 7, 31, 32, 33, 64, 120, 300])
+            fields = kind.choice([{}, {}, {"logprobs": True, "top_logprobs": 2}, {"beams": 2}])
+            active[name] = request(
+                next(numbers), texts[name][: lengths[name]], max_tokens=kind.randrange(1, 12), **fields
+            )
+            bench.engine.add(active[name])
+            spy.computed[name] = 0
+        begun = first(bench.engine.step())
+        for name, sequence in tuple(active.items()):
+            if sequence.number in begun:
+                del active[name]
+                length = len(sequence.prompt)
+                reported.append((length, begun[sequence.number]))
+                # The last token of a request for log probabilities has a name of its own.
+                computed.append((length, length - spy.computed[name] - bool(sequence.sampling.top_logprobs)))
+    bench.finish()
+    assert reported == computed
+    assert len(reported) == 50
+    assert sum(cached > 0 for _, cached in reported) > 25
+    assert max(length - cached for length, cached in reported) > PREFILL
+
+
+def test_shared_prefixes_add_up(bench: Bench, spy: Spy) -> None:
+    """Requests of one prefix, some with the same prompt, arrive while others run, and a few are resumed ones.
+
+    No position is computed but those of uncached prompt tokens, and of all generated tokens but the last.
+    """
+    kind = random.Random(6)
+    shared = ids(bench, "Shared. " + TEXT * 20)
+    own = [
+        shared[:length] + ids(bench, topic) * 3 for length, topic in zip([20, 70, 160, 300] * 4, TOPICS, strict=True)
+    ]
+    added: list[Sequence] = []
+    cached: dict[int, int] = {}
+    while len(added) < 60 or bench.engine.busy():
+        for _ in range(kind.choice([0, 0, 1, 2, 4]) if len(added) < 60 else 0):
+            added.append(request(len(added) + 1, kind.choice(own), max_tokens=kind.randrange(1, 8)))
+            bench.engine.add(added[-1])
+        cached = first(bench.engine.step()) | cached
+    assert spy.total == sum(len(one.prompt) - cached[one.number] + (one.sampling.max_tokens or 0) - 1 for one in added)
+    assert sum(cached.values()) > 1000
+
+
+def test_equal_prompts_at_once(bench: Bench, spy: Spy) -> None:
+    """As the choices of one request, of which one is scored: it is never cached."""
+    prompt = ids(bench, "At once. " + TEXT * 6)
+    scored = request(4, prompt, max_tokens=1, prompt_scoring=PromptScoring())
+    for turn in range(2):
+        spy.total = 0
+        cached: dict[int, int] = {}
+        for sequence in (*(request(number, prompt, max_tokens=1) for number in range(1, 4)), scored):
+            bench.engine.add(sequence)
+        while bench.engine.busy():
+            cached = first(bench.engine.step()) | cached
+        assert sum(len(prompt) - tokens for tokens in cached.values()) == spy.total
+        assert [bool(cached[number]) for number in range(1, 5)] == [turn > 0] * 3 + [False]
+
+
+def test_a_resumed_request_reports_no_more_than_its_prompt(bench: Bench, spy: Spy) -> None:
+    text = "Tell me about a lighthouse. " + TEXT * 3
+    whole = tokens_of(bench.one(text, max_tokens=80, ignore_eos=True))
+    sequence = bench.sequence(text, generated=whole, max_tokens=90, ignore_eos=True)
+    before = spy.total
+    (outputs,) = bench.run([sequence])
+    assert spy.total - before < len(whole)  # some of the generated tokens were cached, too
+    assert outputs[0].cached == len(sequence.prompt)
+
+
+def test_a_prompt_that_is_preempted_is_not_cached_by_its_own_beginning(bench: Bench, spy: Spy) -> None:
+    sequence = request(1, ids(bench, "Preempted. " + TEXT * 30))
+    bench.engine.add(sequence)
+    assert bench.engine.step() == []
+    bench.engine.preempt([1])
+    bench.engine.step()
+    bench.engine.preempt([])
+    assert first(bench.finish()) == {1: 0}
+    assert spy.total < len(sequence.prompt) + 32
+
+
+def test_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipeline interrupts prompts and answers: what is reported is never more than what was not computed."""
+
+    class SmallCache(openvino_genai.SchedulerConfig):  # type: ignore[misc]
+        cache_size = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.num_kv_blocks = 24
+
+    monkeypatch.setattr("worker.engine.pipeline.openvino_genai.SchedulerConfig", SmallCache)
+    listener = LogitsTap.listener
+    bench = Bench(TINY, logits="on", prefill_tokens=48, max_batch=8)
+    LogitsTap.listener, own = listener, LogitsTap.listener
+    spy, kind = Spy(monkeypatch), random.Random(8)
+    monkeypatch.setattr(LogitsTap, "listener", own)
+    width = bench.engine._logits_width
+    results = []
+    for turn in range(3):
+        spy.lowest.clear()
+        prompts = {
+            name: tuple(token + name * width for token in ids(bench, f"{TOPICS[name]} " + TEXT))[: 60 + 20 * turn]
+            for name in range(1, 7)
+        }
+        lowest: dict[int, int] = {}
+        cached: dict[int, int] = {}
+        for name, prompt in prompts.items():
+            bench.engine.add(request(name, prompt, max_tokens=kind.randrange(5, 60)))
+        while bench.engine.busy():
+            begun = first(bench.engine.step())
+            lowest = {name: spy.lowest[name] for name in begun} | lowest
+            cached = begun | cached
+        results += [(cached[name], lowest[name]) for name in prompts]
+    assert all(cached in (0, lowest) for cached, lowest in results)
+    assert sum(cached == lowest > 0 for cached, lowest in results) > 5
+
+
+@pytest.mark.parametrize("settings", [{"logits": "off"}, {"prefix_caching": False}])
+def test_without_a_tap_or_a_cache_there_are_none(settings: dict[str, Any]) -> None:
+    listener = LogitsTap.listener
+    bench = Bench(TINY, **({"logits": "on"} | settings))
+    for _ in range(2):
+        assert {output.cached for output in bench.one(TEXT * 3)} == {0}
+    LogitsTap.listener = listener

@@ -163,11 +163,16 @@ _REQUESTS = (
     *(
         Request(fields=field, body={field: value}, test=_REFUSED)
         for field, value in (
+            ("billing_policy", {"type": "billing_policy", "bill_to": "user_profile"}),
+            ("compaction", {}),
             ("container", "c"),
             ("diagnostics", {}),
+            ("fallback_credit_token", "t"),
+            ("fallbacks", [{"model": "n"}]),
             ("inference_geo", "us"),
             ("mcp_servers", [{}]),
             ("speed", "fast"),
+            ("thread", {"type": "create"}),
             ("user_profile_id", "u"),
             ("workspace_id", "w"),
         )

@@ -26,6 +26,7 @@ from api.dialects.anthropic.schema import (
     ToolUseBlock,
     URLSource,
     UserBlock,
+    UserMessage,
 )
 from api.dialects.anthropic.unserved import check_served
 from api.dialects.image_urls import check_scheme
@@ -151,8 +152,11 @@ def _system(system: SystemContent | None) -> Iterator[internal.Message]:
 
 def _messages(messages: Sequence[Message]) -> Iterator[internal.Message]:
     names: dict[str, str] = {}
+    last_of_user = max((at for at, one in enumerate(messages) if isinstance(one, UserMessage)), default=-1)
     for index, message in enumerate(messages):
         match message:
+            case SystemMessage(clear_at="next_user_message") if index < last_of_user:
+                continue
             case SystemMessage():
                 yield from _system(message.content)
             case AssistantMessage():

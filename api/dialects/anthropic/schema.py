@@ -167,6 +167,9 @@ class SystemMessage(Strict):
 
     role: Literal["system"]
     content: SystemContent
+    clear_at: Literal["next_user_message", "never"] | None = None
+    """Whether the model sees the message only until the user says something else."""
+    output_config: dict[str, Any] | None = None
 
 
 Message = Annotated[
@@ -246,19 +249,24 @@ ToolChoice = Annotated[
 ]
 
 
+ThinkingDisplay = Literal["summarized", "omitted", "updates"]
+
+
 class EnabledThinking(Strict):
     """Reasoning. The budget is a target that models here do not know; ``max_tokens`` bounds reasoning and text."""
 
     type: Literal["enabled"]
     budget_tokens: Annotated[int, Field(ge=1024, le=MAX_COUNT)]
-    display: Literal["summarized", "omitted"] | None = None
+    block_binding: dict[str, Any] | None = None
+    display: ThinkingDisplay | None = None
 
 
 class AdaptiveThinking(Strict):
     """Reasoning where the model finds it useful."""
 
     type: Literal["adaptive"]
-    display: Literal["summarized", "omitted"] | None = None
+    block_binding: dict[str, Any] | None = None
+    display: ThinkingDisplay | None = None
 
 
 class DisabledThinking(Strict):
@@ -287,6 +295,7 @@ class OutputConfig(Strict):
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: OutputFormat | None = None
+    task_budget: dict[str, Any] | None = None
 
 
 class Metadata(Strict):
@@ -305,10 +314,13 @@ class CountTokensRequest(Strict):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    billing_policy: dict[str, Any] | None = None
     cache_control: CacheControl | None = None
+    compaction: dict[str, Any] | None = None
     context_management: dict[str, Any] | None = None
     mcp_servers: Items[dict[str, Any]] | None = None
     speed: Literal["standard", "fast"] | None = None
+    thread: dict[str, Any] | None = None
     user_profile_id: str | None = None
     workspace_id: str | None = None
 
@@ -332,4 +344,12 @@ class MessagesRequest(CountTokensRequest):
     service_tier: Literal["auto", "standard_only"] | None = None
     container: str | dict[str, Any] | None = None
     diagnostics: dict[str, Any] | None = None
+    fallback_credit_token: str | dict[str, Any] | None = None
+    fallbacks: (
+        Annotated[
+            Annotated[str, Tag(STRING)] | Annotated[Items[dict[str, Any]], Tag(ARRAY)],
+            by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+        ]
+        | None
+    ) = None
     inference_geo: str | None = None

@@ -9,6 +9,8 @@ from api.dialects.anthropic.schema import (
     CountTokensRequest,
     FileSource,
     ImageBlock,
+    MessagesRequest,
+    SystemMessage,
     TextBlock,
     Tool,
     ToolResultBlock,
@@ -19,11 +21,16 @@ from shared.protocol.errors import ProblemKind, refuse
 _NO_SERVER_TOOLS = "Tools that run on Anthropic's servers, or that only its models know, are not available."
 
 NOT_SERVED: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "billing_policy": ("Nothing is billed.", ({"type": "billing_policy", "bill_to": "self"},)),
+    "compaction": ("Ask for a summary in a message.", ()),
     "container": ("Code execution is not available.", ()),
     "diagnostics": ("Cache diagnostics are not available.", ()),
+    "fallback_credit_token": ("Nothing is billed.", ()),
+    "fallbacks": ("Requests run on the model that they name.", ("default", [])),
     "inference_geo": ("Requests run on this service's own workers.", ("global",)),
     "mcp_servers": ("The service does not connect to MCP servers.", ([],)),
     "speed": ("There is one inference speed.", ("standard",)),
+    "thread": ("Conversations are not stored; send all messages.", ()),
     "user_profile_id": ("User profiles are not available.", ()),
     "workspace_id": ("Workspaces are not available.", ()),
 }
@@ -42,8 +49,14 @@ def check_served(request: CountTokensRequest) -> None:
 def _unserved(request: CountTokensRequest) -> Iterator[tuple[str, str]]:
     for field, (reason, neutral) in NOT_SERVED.items():
         value = getattr(request, field, None)
-        if value is not None and value not in neutral:
+        # By the reference, counts ignore compaction.
+        ignored = field == "compaction" and not isinstance(request, MessagesRequest)
+        if value is not None and value not in neutral and not ignored:
             yield field, reason
+    if request.output_config is not None and request.output_config.task_budget is not None:
+        yield "output_config.task_budget", "Models here know no budget."
+    if getattr(request.thinking, "display", None) == "updates":
+        yield "thinking.display", "Models here write no updates."
     edits = (request.context_management or {}).get("edits", [])
     if request.context_management and (
         request.context_management.keys() != {"edits"} or edits not in ([], [_KEEP_ALL])
@@ -52,6 +65,8 @@ def _unserved(request: CountTokensRequest) -> Iterator[tuple[str, str]]:
     for index, tool in enumerate(request.tools or ()):
         yield from _in_tool(f"tools[{index}]", tool)
     for at, message in enumerate(request.messages):
+        if isinstance(message, SystemMessage) and message.output_config:
+            yield f"messages[{at}].output_config", "The form of the output is that of the request."
         for place, block in enumerate(message.content if isinstance(message.content, list) else ()):
             yield from _in_block(f"messages[{at}].content[{place}]", block)
     if isinstance(request.messages[-1], AssistantMessage):

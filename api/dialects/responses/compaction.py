@@ -7,12 +7,11 @@ import msgspec
 from api.dialects.interface import Choice, Usage
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.fields import NonEmptyText, Strict
-from api.dialects.openai.schema import PromptCacheOptions
 from api.dialects.openai.validation import check_names
 from api.dialects.responses.items import Input
 from api.dialects.responses.parse import Draft, draft_of, with_input
 from api.dialects.responses.render import usage_object
-from api.dialects.responses.schema import ResponsesRequest, ServiceTier
+from api.dialects.responses.schema import PromptCacheOptions, ResponsesRequest, ServiceTier
 from api.dialects.responses.summary import encode_summary
 from shared.protocol.errors import ProblemKind, refuse
 

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.fields import Items, NonEmptyText, Strict
+from api.dialects.openai.unserved import unsupported
 from api.dialects.openai.validation import check_names
 from api.dialects.responses.items import Input
 from api.dialects.responses.parse import Draft, draft_of, with_input
@@ -22,6 +23,7 @@ class InputTokensRequest(Strict):
     input: Input | None = None
     instructions: str | None = None
     parallel_tool_calls: bool | None = None
+    personality: str | None = None
     previous_response_id: NonEmptyText | None = None
     reasoning: ReasoningConfig | None = None
     text: TextConfig | None = None
@@ -37,6 +39,8 @@ def draft_input_tokens(body: bytes) -> Draft[ResponsesRequest]:
     """
     value = decode_object(body)
     check_names(InputTokensRequest, value)
+    if value.pop("personality", None) is not None:
+        raise unsupported("personality", "Models have no style presets; use instructions.")
     return draft_of(ResponsesRequest, with_input(value))
 
 

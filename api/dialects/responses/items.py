@@ -23,6 +23,7 @@ from api.dialects.openai.fields import (
 from api.dialects.responses.tools import AnyTool
 
 Status = Literal["in_progress", "completed", "incomplete"] | None
+Async = Annotated[bool | None, Field(alias="async")]
 Extra = dict[str, Any] | None
 """Fields of OpenAI's own items that mean nothing here, such as who has called a tool."""
 
@@ -124,6 +125,7 @@ class FunctionCall(Strict):
     name: NonEmptyText
     arguments: str
     id: str | None = None
+    async_: Async = None
     caller: Extra = None
     created_by: str | None = None
     namespace: str | None = None
@@ -138,6 +140,7 @@ class CustomCall(Strict):
     name: NonEmptyText
     input: str
     id: str | None = None
+    async_: Async = None
     caller: Extra = None
     namespace: str | None = None
     status: Status = None

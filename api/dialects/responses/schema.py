@@ -13,7 +13,6 @@ from api.dialects.openai.schema import (
     JsonObjectResponse,
     Metadata,
     Penalty,
-    PromptCacheOptions,
     TextResponse,
     TokenLimit,
 )
@@ -70,6 +69,15 @@ class ReasoningConfig(Strict):
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     mode: str | None = None
     summary: Literal["auto", "concise", "detailed", "none"] | None = None
+
+
+class PromptCacheOptions(Strict):
+    """Prompt caching options, of which chat completions have fewer."""
+
+    comparison_response_id: str | None = None
+    mode: Literal["implicit", "explicit"] | None = None
+    prewarm: bool | None = None
+    ttl: Literal["30m", "12h"] | None = None
 
 
 class ResponseStreamOptions(Strict):

@@ -1,8 +1,8 @@
 """Features of the Responses API that are refused, with the reasons."""
 
 from collections.abc import Iterator
+from typing import Literal
 
-from api.dialects.openai.schema import PromptCacheOptions
 from api.dialects.openai.unserved import NotServed, PartlyServed, check_fields, unsupported, unsupported_value
 from api.dialects.responses.items import (
     InputFile,
@@ -10,11 +10,12 @@ from api.dialects.responses.items import (
     InputText,
     Message,
 )
-from api.dialects.responses.schema import ResponsesRequest
+from api.dialects.responses.schema import PromptCacheOptions, ResponsesRequest
 from api.dialects.responses.tools import FunctionDefinition
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
 
 _CACHED_ALWAYS = "Prompt prefixes are always cached automatically."
+_IMPLICIT: tuple[Literal["implicit"] | None, ...] = (None, "implicit")
 
 NOT_SERVED: dict[str, NotServed] = {
     "access_programs": NotServed("Access programs are not available."),
@@ -27,7 +28,10 @@ NOT_SERVED: dict[str, NotServed] = {
     "moderation": NotServed("No moderation model is available."),
     "prompt": NotServed("Prompt templates are not stored; send instructions and input."),
     "prompt_cache_options": NotServed(
-        _CACHED_ALWAYS, neutral=(PromptCacheOptions(), PromptCacheOptions(mode="implicit"))
+        _CACHED_ALWAYS,
+        neutral=tuple(
+            PromptCacheOptions(mode=mode, prewarm=prewarm) for mode in _IMPLICIT for prewarm in (None, False)
+        ),
     ),
 }
 """Unsupported fields."""

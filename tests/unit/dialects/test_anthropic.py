@@ -76,7 +76,9 @@ def test_a_plain_request_has_the_references_defaults() -> None:
         ({"thinking": {"type": "adaptive"}}, {"template": {"enable_thinking": True}}),
         ({"thinking": {"type": "disabled"}}, {"template": {"enable_thinking": False}}),
         ({"output_config": {"effort": "max"}}, {"template": {"reasoning_effort": "high"}}),
-        ({"cache_control": {"type": "ephemeral", "ttl": "1h"}, "speed": "standard"}, {}),
+        ({"cache_control": {"type": "ephemeral", "ttl": "1h"}, "speed": "standard", "fallbacks": "default"}, {}),
+        ({"billing_policy": {"type": "billing_policy", "bill_to": "self"}}, {}),
+        ({"thinking": {"type": "adaptive", "block_binding": {}}}, {"template": {"enable_thinking": True}}),
         ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, {}),
     ],
 )
@@ -216,6 +218,13 @@ def test_tool_choice(choice: Any, mode: str, named: str | None, parallel: bool) 
         ({"mcp_servers": [{"type": "url", "url": "https://host"}]}, "mcp_servers"),
         ({"speed": "fast"}, "speed"),
         ({"container": "c"}, "container"),
+        ({"output_config": {"task_budget": {"type": "tokens", "total": 5}}}, "output_config.task_budget"),
+        ({"thinking": {"type": "adaptive", "display": "updates"}}, "thinking.display"),
+        ({"thinking": {"type": "between_tools"}}, "thinking.type"),
+        (
+            {"messages": [{"role": "system", "content": "", "output_config": {"effort": "low"}}, USER]},
+            "messages.0.output_config",
+        ),
     ],
 )
 def test_what_is_refused_is_named(fields: dict[str, Any], path: str) -> None:
@@ -434,3 +443,16 @@ def test_a_wrong_query_of_models_is_named(query: dict[str, str]) -> None:
     with pytest.raises(RequestRefused) as refusal:
         models_page(query)
     assert refusal.value.problem.param == next(iter(query))
+
+
+def test_a_system_message_may_be_for_one_turn() -> None:
+    note = {"role": "system", "content": "Be brief.", "clear_at": "next_user_message"}
+    assert [message.role for message in parse(messages=[USER, note]).messages] == ["user", "system"]
+    later = parse(messages=[USER, note, {"role": "assistant", "content": "Yes."}, USER])
+    assert [message.role for message in later.messages] == ["user", "assistant", "user"]
+
+
+def test_counts_ignore_compaction() -> None:
+    fields: dict[str, Any] = {"model": "m", "messages": [USER], "compaction": {"type": "enabled"}}
+    assert DIALECT.parse_count(json.dumps(fields).encode()).messages
+    assert error_of(**fields)[2].startswith("compaction: Not supported")

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from api.dialects.interface import Call, Choice, MessagesMissing, TokenLogprob, Usage
 from api.dialects.responses import Draft, Responses
+from api.dialects.responses.input_tokens import draft_input_tokens
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
@@ -290,6 +291,8 @@ def test_text_format_is_a_constraint() -> None:
         ({"text": {"format": FORMAT | {"schema": {"type": "object"}}}}, "text.format.schema", "invalid_json_schema"),
         ({"model": ""}, None, None),
         ({"max_output_tokens": 0}, "max_output_tokens", "integer_below_min_value"),
+        ({"prompt_cache_options": {"prewarm": True}}, "prompt_cache_options", "unsupported_parameter"),
+        ({"prompt_cache_options": {"comparison_response_id": "r"}}, "prompt_cache_options", "unsupported_parameter"),
     ],
 )
 def test_what_is_refused_names_its_field(fields: dict[str, Any], param: str | None, code: str | None) -> None:
@@ -483,3 +486,15 @@ def test_a_response_shows_the_sampling_that_was_used(
     encoding = Responses().render(request, answer_id=ID, created=7, fingerprint="")
     document = json.loads(encoding.completion([Choice(index=0, text="Hi!", reason="stop")], USAGE))
     assert (document["temperature"], document["top_p"]) == shown
+
+
+def test_items_and_options_that_mean_nothing_here() -> None:
+    call = CALL | {"async": False, "namespace": None, "caller": {"type": "direct"}}
+    request = parse(input=[call, OUTPUT], prompt_cache_options={"mode": "implicit", "prewarm": False})
+    assert [message.role for message in request.messages] == ["assistant", "tool"]
+
+
+def test_counts_refuse_a_personality_by_name() -> None:
+    with pytest.raises(RequestRefused, match="'personality' is not supported") as refused:
+        draft_input_tokens(b'{"model": "m", "input": "Hello", "personality": "friendly"}')
+    assert refused.value.problem.param == "personality"

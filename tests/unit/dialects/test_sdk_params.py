@@ -1,0 +1,134 @@
+"""The requests of the SDKs against this service's schemas: a field of a newer SDK is noticed when the SDK is updated.
+
+A field is served, or the schema has it and ``unserved.py`` refuses it with a reason. What is listed here is refused
+while the body is validated, with the name of the field and the values that it may have.
+"""
+
+import re
+from typing import Any
+
+import pytest
+from anthropic.types import message_count_tokens_params, message_create_params
+from anthropic.types.beta import message_count_tokens_params as beta_count_tokens_params
+from anthropic.types.beta import message_create_params as beta_create_params
+from openai.types import batch_create_params, completion_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+from openai.types.responses import input_token_count_params, response_compact_params, response_create_params
+from pydantic import BaseModel
+
+from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
+from api.dialects.openai.batches import CreateBatchRequest
+from api.dialects.openai.completions_schema import CompletionRequest
+from api.dialects.openai.schema import ChatCompletionRequest
+from api.dialects.responses.compaction import CompactRequest
+from api.dialects.responses.input_tokens import InputTokensRequest
+from api.dialects.responses.schema import ResponsesRequest
+from tests.support.param_types import unknown
+
+_CONTENT = ".messages[]<role>.content[]"
+_RESULT = f"{_CONTENT}<tool_result>.content[]"
+_BLOCKS = {
+    # Each is refused under one role and served under the other.
+    f"{_CONTENT}<{kind}>"
+    for kind in ("image", "redacted_thinking", "thinking", "tool_result", "tool_use")
+} | {
+    f"{_CONTENT}<{kind}>"
+    for kind in (
+        "bash_code_execution_tool_result",
+        "code_execution_tool_result",
+        "container_upload",
+        "document",
+        "search_result",
+        "server_tool_use",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+        "web_fetch_tool_result",
+        "web_search_tool_result",
+    )
+}
+_RESULTS = {f"{_RESULT}<{kind}>" for kind in ("browser_state", "document", "search_result", "tool_reference")}
+MESSAGES = _BLOCKS | _RESULTS | {".thinking<between_tools>"}
+BETA_MESSAGES = (
+    MESSAGES
+    | {
+        f"{_CONTENT}<{kind}>"
+        for kind in (
+            "advisor_tool_result",
+            "compaction",
+            "fallback",
+            "mcp_tool_listing",
+            "mcp_tool_result",
+            "mcp_tool_use",
+            "tool_addition",
+            "tool_removal",
+        )
+    }
+    # A header.
+    | {".betas"}
+)
+ITEMS = {
+    f".input[]<{kind}>"
+    for kind in (
+        "apply_patch_call",
+        "apply_patch_call_output",
+        "code_interpreter_call",
+        "compaction_trigger",
+        "computer_call",
+        "computer_call_output",
+        "configuration_update",
+        "file_search_call",
+        "image_generation_call",
+        "local_shell_call",
+        "local_shell_call_output",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "program",
+        "program_output",
+        "shell_call",
+        "shell_call_output",
+        "tool_search_call",
+        "tool_search_output",
+        "web_search_call",
+    )
+}
+CHOICES = {
+    f".tool_choice<{kind}>"
+    for kind in (
+        "apply_patch",
+        "code_interpreter",
+        "computer",
+        "computer_use",
+        "computer_use_preview",
+        "custom",
+        "file_search",
+        "image_generation",
+        "mcp",
+        "programmatic_tool_calling",
+        "shell",
+        "web_search_preview",
+        "web_search_preview_2025_03_11",
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("params", "schema", "refused"),
+    [
+        (message_create_params.MessageCreateParamsStreaming, MessagesRequest, MESSAGES),
+        (message_count_tokens_params.MessageCountTokensParams, CountTokensRequest, MESSAGES),
+        (beta_create_params.MessageCreateParamsStreaming, MessagesRequest, BETA_MESSAGES),
+        (beta_count_tokens_params.MessageCountTokensParams, CountTokensRequest, BETA_MESSAGES),
+        (chat_create_params.CompletionCreateParamsStreaming, ChatCompletionRequest, set()),
+        (completion_create_params.CompletionCreateParamsStreaming, CompletionRequest, set()),
+        (batch_create_params.BatchCreateParams, CreateBatchRequest, set()),
+        (response_create_params.ResponseCreateParamsStreaming, ResponsesRequest, ITEMS | CHOICES),
+        (response_compact_params.ResponseCompactParams, CompactRequest, ITEMS),
+        (input_token_count_params.InputTokenCountParams, InputTokensRequest, ITEMS | CHOICES),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_each_field_of_the_sdk_is_known(params: Any, schema: type[BaseModel], refused: set[str]) -> None:
+    found = {re.sub(r"^(\.messages\[\])<\w+>", r"\1<role>", path) for path in unknown(params, schema)}
+    assert found == refused

@@ -84,8 +84,8 @@ def test_conversations_in_a_busy_batch(bench: Bench, spy: Spy) -> None:
     kind = random.Random(5)
     width = bench.engine._logits_width
     texts = {
-        name: tuple(token + name * width for token in ids(bench, f"{TOPICS[name]}. " + TEXT * 60))
-        for name in range(1, 11)
+        name: tuple(token + name * width for token in ids(bench, f"{TOPICS[name % 100]}. " + TEXT * 60))
+        for name in range(1000, 1010)  # the engine's own marks are below
     }
     turns, lengths = dict.fromkeys(texts, 0), dict.fromkeys(texts, 0)
     active: dict[int, Sequence] = {}
@@ -111,7 +111,7 @@ def test_conversations_in_a_busy_batch(bench: Bench, spy: Spy) -> None:
                 del active[name]
                 length = len(sequence.prompt)
                 reported.append((length, begun[sequence.number]))
-                # The last token of a request for log probabilities has a name of its own.
+                # The last token of a request for log probabilities has the engine's mark instead.
                 computed.append((length, length - spy.computed[name] - bool(sequence.sampling.top_logprobs)))
     bench.finish()
     assert reported == computed
@@ -175,6 +175,23 @@ def test_a_prompt_that_is_preempted_is_not_cached_by_its_own_beginning(bench: Be
     bench.engine.preempt([])
     assert first(bench.finish()) == {1: 0}
     assert spy.total < len(sequence.prompt) + 32
+
+
+@pytest.mark.parametrize("fields", [{}, {"logprobs": True, "top_logprobs": 2}, {"logit_bias": ((5, -100.0),)}])
+def test_little_of_a_preempted_sequence_is_computed_again(bench: Bench, spy: Spy, fields: dict[str, Any]) -> None:
+    sequence = request(1, ids(bench, f"Resumed with {len(fields)}. " + TEXT * 3), max_tokens=130, **fields)
+    bench.engine.add(sequence)
+    outputs = []
+    for step in range(120):
+        if step % 40 == 39:
+            bench.engine.preempt([1])
+            assert bench.engine.step() == []
+            bench.engine.preempt([])
+        outputs += bench.engine.step()
+    outputs += bench.finish()
+    assert len(outputs) == 130
+    # Three times, the last block: its tokens, and the one that has not been computed yet.
+    assert spy.total <= len(sequence.prompt) - outputs[0].cached + 129 + 3 * 32
 
 
 def test_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:

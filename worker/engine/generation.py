@@ -28,6 +28,8 @@ class Generation:
         """Why the sequence has ended, or None. A resumed sequence may be complete from the start."""
         self.scoring = sampling.prompt_scoring
         """What is still to be found out about the prompt's log probabilities, or None."""
+        self.given: tuple[int, ...] = ()
+        """The tokens that the pipeline was last given: some may be salted (:mod:`worker.engine.logits.readers`)."""
         self.cached: int | None = None if self.scoring is None else 0
         """Number of prompt tokens from the prefix cache, None until it is known. A scored prompt has none."""
         self._limit = limit
@@ -50,6 +52,10 @@ class Generation:
     def remaining(self) -> int:
         """Maximum number of tokens still to be generated."""
         return self._limit - len(self.tokens)
+
+    def as_given(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """Return ``tokens`` with the salts of those that were given before, to find them in the prefix cache."""
+        return self.given[: len(tokens)] + tokens[len(self.given) :]
 
     @property
     def held(self) -> bool:

@@ -255,7 +255,7 @@ class OpenVINOEngine:
             # Only the pipeline knows how many tokens an image has, so it limits the length to the context.
             config.max_length, config.max_new_tokens = self._context_length, _UNLIMITED
         width, used = self._logits_width, (running.request_id for running in self._running.values())
-        number, given = new_request_id(self._request_ids, used, width), sequence.prompt + done
+        number, given = new_request_id(self._request_ids, used, width), generation.as_given(sequence.prompt + done)
         readers = readers_of(sequence, generation.scoring, given, config, number=number, width=width)
         try:
             handle = add_prompt(

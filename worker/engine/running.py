@@ -47,6 +47,8 @@ class Running:
         self.request_id = request_id
         self.beams = sampling.beams
         self.given, self.reader, self.prompt, self.usable = readers
+        if self.prompt is None:
+            generation.given = self.given
         self.logprobs = sampling.logprobs or self.reader is not None
         self.proven = False
         """Whether it has generated a token. Until then it is a suspect when a step throws."""

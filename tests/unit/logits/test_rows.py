@@ -143,6 +143,7 @@ def test_a_salt_marks_the_last_token_and_vanishes_modulo_the_width() -> None:
     salted = [with_salt((1, 2, 3), number, WIDTH, WISH) for number in range(1000)]
     assert all(tokens[:-1] == (1, 2) and tokens[-1] % WIDTH == 3 and WIDTH < tokens[-1] < 2**31 for tokens in salted)
     assert len(set(salted)) == 1000
+    assert with_salt(salted[7], 8, WIDTH, WISH) == salted[8]
     assert with_salt((1, 2), 7, WIDTH, Sampling(repetition_penalty=1.1)) == (1, 2)
     assert with_salt((1, 2), 7, WIDTH, WISH, scored=True) == (1 + 8 * WIDTH, 2)
 

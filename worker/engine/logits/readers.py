@@ -69,12 +69,12 @@ def with_salt(
 ) -> tuple[int, ...]:
     """Return ``tokens`` with the last one salted, or the first one if the prompt is ``scored``.
 
-    The salt depends on ``number``; a row has ``width`` logits.
+    The salt depends on ``number`` and replaces an earlier one; a row has ``width`` logits.
     With a repetition penalty, the last one can't be salted: the pipeline looks up the logits of all prompt tokens.
     """
     salt = (1 + number % salts(width)) * width
     if scored:
-        return (tokens[0] + salt, *tokens[1:])
+        return (tokens[0] % width + salt, *tokens[1:])
     if sampling.repetition_penalty not in (None, 1.0):
         return tokens
-    return (*tokens[:-1], tokens[-1] + salt)
+    return (*tokens[:-1], tokens[-1] % width + salt)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import anthropic
 import pytest
-from anthropic.types import MessageParam
+from anthropic.types import MessageParam, ToolUseBlockParam
 
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
@@ -35,3 +35,38 @@ def test_a_prompt_that_is_too_long_is_refused_in_words_that_clients_recognise(
     with pytest.raises(anthropic.BadRequestError) as refusal:
         client.messages.create(model="sim", max_tokens=5, messages=[longer], stream=stream)
     assert f"prompt is too long: {counted + limit} tokens > {limit} maximum" in str(refusal.value)
+
+
+def test_odd_but_legal_conversations_are_served(client: anthropic.Anthropic) -> None:
+    call: ToolUseBlockParam = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
+    other: ToolUseBlockParam = {"type": "tool_use", "id": "t2", "name": "f", "input": {}}
+    messages: list[MessageParam] = [
+        HELLO,
+        {"role": "assistant", "content": [call, other]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t2", "content": []}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1"}, {"type": "text", "text": "Go on."}]},
+        {"role": "assistant", "content": []},
+        {"role": "system", "content": "Be brief."},
+        HELLO,
+    ]
+    answer = client.messages.create(model="sim", max_tokens=5, messages=messages)
+    assert (answer.stop_reason, answer.usage.output_tokens) == ("max_tokens", 5)
+    again: list[MessageParam] = [*messages, {"role": "assistant", "content": answer.content}, HELLO]
+    with client.messages.stream(model="sim", max_tokens=5, messages=again) as stream:
+        assert stream.get_final_message().usage.output_tokens == 5
+
+
+def test_many_turns_are_one_request(client: anthropic.Anthropic) -> None:
+    turns: list[MessageParam] = [HELLO, {"role": "assistant", "content": ""}] * 200
+    answer = client.messages.create(model="sim", max_tokens=5, messages=[*turns, HELLO])
+    counted = client.messages.count_tokens(model="sim", messages=[*turns, HELLO])
+    assert answer.usage.input_tokens == counted.input_tokens
+
+
+def test_a_client_that_leaves_a_stream_leaves_nothing_behind(client: anthropic.Anthropic, session_fleet: Fleet) -> None:
+    said: MessageParam = {"role": "user", "content": "[[tokens 3000]]"}
+    with client.messages.create(model="sim", max_tokens=3000, messages=[said], stream=True) as stream:
+        assert next(iter(stream)).type == "message_start"
+    session_fleet.until(
+        lambda: all(worker.get("used", 0) == 0 for worker in session_fleet.workers()), "the slot to be free"
+    )

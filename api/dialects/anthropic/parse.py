@@ -1,6 +1,6 @@
 """Parser of Anthropic's Messages requests."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -83,7 +83,7 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
     form = request.output_config.format if request.output_config else None
     return ChatRequest(
         model=request.model,
-        messages=(*_system(request.system), *_messages(request.messages)),
+        messages=(*_system(request.system), *_combined(_messages(request.messages))),
         defaults=DEFAULTS,
         tools=tuple(_tools(request)),
         tool_choice=mode,
@@ -167,6 +167,35 @@ def _messages(messages: Sequence[Message]) -> Iterator[internal.Message]:
                 yield internal.Message(role="user", content=message.content)
             case _:
                 yield from _user(index, message.content, names)
+
+
+def _combined(messages: Iterable[internal.Message]) -> Iterator[internal.Message]:
+    """Yield ``messages`` with consecutive turns of the user or the assistant as one, as the reference has them.
+
+    Some chat templates take only turns that alternate.
+    """
+    last: internal.Message | None = None
+    for message in messages:
+        if last is not None and last.role == message.role and last.role in ("user", "assistant"):
+            last = _joined(last, message)
+            continue
+        if last is not None:
+            yield last
+        last = message
+    if last is not None:
+        yield last
+
+
+def _joined(first: internal.Message, second: internal.Message) -> internal.Message:
+    head = f"{first.content}\n" if first.content and second.content else first.content
+    moved = (msgspec.structs.replace(image, at=image.at + len(head)) for image in second.images)
+    return msgspec.structs.replace(
+        first,
+        content=head + second.content,
+        images=(*first.images, *moved),
+        reasoning="\n".join(filter(None, (first.reasoning, second.reasoning))) or None,
+        tool_calls=first.tool_calls + second.tool_calls,
+    )
 
 
 def _assistant(message: AssistantMessage) -> internal.Message:

@@ -456,3 +456,21 @@ def test_counts_ignore_compaction() -> None:
     fields: dict[str, Any] = {"model": "m", "messages": [USER], "compaction": {"type": "enabled"}}
     assert DIALECT.parse_count(json.dumps(fields).encode()).messages
     assert error_of(**fields)[2].startswith("compaction: Not supported")
+
+
+def test_consecutive_turns_of_one_role_are_one() -> None:
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": ""}
+    messages = [
+        user({"type": "text", "text": "One"}, PICTURE),
+        USER,
+        user(PICTURE),
+        {"role": "assistant", "content": [thought, {"type": "text", "text": "I look."}]},
+        CALLED,
+        user(RESULT | {"content": [PICTURE]}),
+        USER,
+    ]
+    said, assistant, result, last = parse(messages=messages).messages
+    assert (said.content, [image.at for image in said.images]) == ("One\nHello", [3, 9])
+    assert [image.param for image in said.images] == ["messages[0].content[1]", "messages[2].content[0]"]
+    assert (assistant.content, assistant.reasoning, len(assistant.tool_calls)) == ("I look.", "Hm.", 1)
+    assert (result.role, last.content, [image.at for image in last.images]) == ("tool", "Hello", [0])

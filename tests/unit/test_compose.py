@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml  # type: ignore[import-untyped]
 
 from cli.settings_table import inserted_into_compose
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
+from shared.tracing.setup import ENDPOINTS
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
@@ -32,6 +34,17 @@ def test_every_setting_reaches_its_service(service: str) -> None:
     assert variables(KINDS[service]) <= environment.keys()
     fixed = {name for name, value in environment.items() if value is not None and "${" not in str(value)}
     assert fixed == (INSIDE if service == "api" else set())
+
+
+@pytest.mark.parametrize(("page", "prefix", "services"), [("tracing", "OTEL", KINDS), ("batches", "AWS", ["api"])])
+def test_variables_of_libraries_reach_their_services(page: str, prefix: str, services: Iterable[str]) -> None:
+    """Without the endpoints of OpenTelemetry, which shells may have for other programs."""
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    documented = set(re.findall(rf"`({prefix}_\w+)(?:=\w+)?`", text))
+    documented -= {*ENDPOINTS, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"}
+    for service in services:
+        environment = SERVICES[service]["environment"]
+        assert {name for name in environment if name.startswith(prefix)} == documented
 
 
 def test_a_worker_gets_no_api_keys() -> None:

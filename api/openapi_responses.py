@@ -6,6 +6,8 @@ from api.openapi_parts import ERRORS, JSON, STORE_ERRORS, in_path, operation, qu
 
 _STREAMED = {JSON: {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}}
 
+_INCLUDE = query("include[]", {"type": "array", "items": {"type": "string"}})
+
 
 def paths() -> dict[str, Any]:
     """Return the operations on responses, by path."""
@@ -38,6 +40,8 @@ def paths() -> dict[str, Any]:
             )
             | {
                 "parameters": [
+                    _INCLUDE,
+                    query("include_obfuscation", {"type": "boolean", "enum": [False]}),
                     query("stream", {"type": "boolean"}),
                     query("starting_after", {"type": "integer", "minimum": 0}),
                 ]
@@ -67,6 +71,7 @@ def paths() -> dict[str, Any]:
             "parameters": [
                 in_path("response"),
                 query("after", {"type": "string"}),
+                _INCLUDE,
                 query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
                 query("order", {"type": "string", "enum": ["asc", "desc"]}),
             ],

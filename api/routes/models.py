@@ -21,8 +21,7 @@ async def list_models() -> Response:
     await current_replica().models.refresh_if_empty()
     models = list(visible_models().values())
     if isinstance(current_exchange().dialect, Anthropic):
-        lifecycles = request.args.getlist("lifecycle") + request.args.getlist("lifecycle[]")
-        body = anthropic.render_models(models, request.args, lifecycles)
+        body = anthropic.render_models(models, request.args)
     else:
         body = openai.render_models(models)
     return json_response(body)

@@ -14,6 +14,11 @@ __all__ = ["VERSION_HEADER", "VERSION_PATTERN", "Anthropic"]
 VERSION_HEADER = "anthropic-version"
 VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 """The form of versions. All are equivalent: streams and errors have the same form since 2023-06-01."""
+_NOT_SERVED = {
+    "anthropic-user-profile-id": "User profiles are not available.",
+    "anthropic-workspace-id": "Workspaces are not available.",
+}
+"""Refused headers, with the reasons. The SDKs send the fields ``user_profile_id`` and ``workspace_id`` in them."""
 _SHOWN = 64
 
 
@@ -27,20 +32,23 @@ class Anthropic:
 
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
-        self.check_version()
+        self.check_headers()
         return parse_messages(body)
 
     def parse_count(self, body: bytes) -> ChatRequest:
         """Parse the body of a request that counts tokens. Raises :class:`RequestRefused` and no other exception."""
-        self.check_version()
+        self.check_headers()
         return parse_count(body)
 
-    def check_version(self) -> None:
-        """Raise :class:`RequestRefused` unless the request names a version of the API."""
+    def check_headers(self) -> None:
+        """Raise :class:`RequestRefused` unless the request names a version of the API, and nothing that is not here."""
         version = self._headers.get(VERSION_HEADER)
         if version is None or not re.match(VERSION_PATTERN, version):
             reason = "header is required" if version is None else f"'{version[:_SHOWN]}' is not a valid version"
             raise refuse(ProblemKind.INVALID, f"{reason}: send a date such as 2023-06-01.", param=VERSION_HEADER)
+        for header, reason in _NOT_SERVED.items():
+            if self._headers.get(header) is not None:
+                raise refuse(ProblemKind.INVALID, f"Not supported: {reason}", param=header)
 
     def render(
         self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str

@@ -1,25 +1,27 @@
 """Response bodies of ``/v1/models`` and ``/v1/models/{id}`` for Anthropic's clients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from pydantic import Field
+from werkzeug.datastructures import MultiDict
 
 from api.dialects.anthropic.parse import EFFORTS
-from api.dialects.openai.fields import Strict
-from api.dialects.openai.query import query_values
+from api.dialects.openai.fields import Items, Strict
+from api.dialects.openai.query import list_values, query_values
 from api.dialects.openai.validation import validate
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.registry import IMAGE, ModelInfo
 
 
-class _Query(Strict):
+class ModelsQuery(Strict):
     """Query of a list of models."""
 
     after_id: str | None = None
     before_id: str | None = None
+    lifecycle: Annotated[Items[Literal["active", "deprecated", "retired"]], Field(max_length=3)] | None = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 20
 
 
@@ -28,14 +30,14 @@ def render_model(model: ModelInfo) -> bytes:
     return msgspec.json.encode(_model_object(model))
 
 
-def render_models(models: Sequence[ModelInfo], query: Mapping[str, str], lifecycles: Sequence[str]) -> bytes:
+def render_models(models: Sequence[ModelInfo], query: MultiDict[str, str]) -> bytes:
     """Encode a page of ``models`` as JSON, in the given order. All models are active.
 
-    ``lifecycles`` are those that the client wants to see; empty for the usual ones. Raises :class:`RequestRefused`
-    for an invalid query, and if there is no model that it names as a cursor.
+    Raises :class:`RequestRefused` for an invalid query, and if there is no model that it names as a cursor.
     """
-    wanted = validate(_Query, query_values(query, ("after_id", "before_id"), number="limit"))
-    if lifecycles and "active" not in lifecycles:
+    values = query_values(query, ("after_id", "before_id"), number="limit")
+    wanted = validate(ModelsQuery, values | list_values(query, "lifecycle"))
+    if wanted.lifecycle and "active" not in wanted.lifecycle:
         models = ()
     names = [model.name for model in models]
     start, end = 0, len(names)

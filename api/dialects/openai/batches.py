@@ -28,7 +28,7 @@ class CreateBatchRequest(Strict):
     output_expires_after: Annotated[ExpiresAfter | None, NotNull("an object")] = None
 
 
-class _Query(Strict):
+class BatchesQuery(Strict):
     """Query parameters of a list."""
 
     after: str | None = None
@@ -61,7 +61,7 @@ def parse_batch(body: bytes, *, owner: str, now: float) -> Batch:
 
 def parse_page(query: Mapping[str, str]) -> tuple[str | None, int]:
     """Return ``after`` and ``limit`` of a list. Raises :class:`RequestRefused` for invalid values."""
-    wanted = validate(_Query, query_values(query, ("after",), number="limit"))
+    wanted = validate(BatchesQuery, query_values(query, ("after",), number="limit"))
     return wanted.after, wanted.limit
 
 

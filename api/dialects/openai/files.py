@@ -28,14 +28,14 @@ class ExpiresAfter(Strict):
     seconds: Annotated[int, Field(ge=SHORTEST_RETENTION, le=LONGEST_RETENTION)]
 
 
-class _Form(Strict):
+class UploadForm(Strict):
     """The fields of an upload besides the file."""
 
     purpose: Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
     expires_after: ExpiresAfter | None = None
 
 
-class _Query(Strict):
+class FilesQuery(Strict):
     """Query parameters of a list."""
 
     after: str | None = None
@@ -62,7 +62,7 @@ def parse_upload(upload: Upload) -> NewFile:
             value.setdefault("expires_after", {})[found[1]] = integer(text) if number else text
         else:
             raise unknown_field(name)
-    form = validate(_Form, value)
+    form = validate(UploadForm, value)
     if form.purpose != "batch":
         raise refuse(
             ProblemKind.INVALID,
@@ -79,7 +79,7 @@ def parse_upload(upload: Upload) -> NewFile:
 
 def parse_selection(query: Mapping[str, str]) -> FileSelection:
     """Parse the query of a list. Raises :class:`RequestRefused` for invalid values."""
-    wanted = validate(_Query, query_values(query, ("after", "order", "purpose"), number="limit"))
+    wanted = validate(FilesQuery, query_values(query, ("after", "order", "purpose"), number="limit"))
     if wanted.purpose is not None and wanted.purpose not in (*_PURPOSES, "batch_output"):
         raise wrong_value("purpose", wanted.purpose, (*_PURPOSES, "batch_output"))
     return FileSelection(

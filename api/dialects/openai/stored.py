@@ -20,7 +20,7 @@ from shared.protocol.request import ChatRequest
 _METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 
 
-class _Query(Strict):
+class StoredQuery(Strict):
     """Query parameters of a list."""
 
     after: str | None = None
@@ -30,7 +30,7 @@ class _Query(Strict):
     metadata: Metadata
 
 
-class _Update(Strict):
+class UpdateRequest(Strict):
     """Request body of an update."""
 
     metadata: Metadata | None
@@ -64,7 +64,7 @@ def parse_selection(query: Mapping[str, str]) -> Selection:
     value["metadata"] = {
         match[1]: text for name, text in query.items() if (match := _METADATA.fullmatch(name)) is not None
     }
-    wanted = validate(_Query, value)
+    wanted = validate(StoredQuery, value)
     return Selection(
         after=wanted.after,
         limit=wanted.limit,
@@ -76,7 +76,7 @@ def parse_selection(query: Mapping[str, str]) -> Selection:
 
 def parse_update(body: bytes) -> dict[str, str]:
     """Return the new metadata. Raises :class:`RequestRefused` for an invalid body."""
-    return validate(_Update, decode_object(body)).metadata or {}
+    return validate(UpdateRequest, decode_object(body)).metadata or {}
 
 
 def not_found(completion_id: str) -> RequestRefused:

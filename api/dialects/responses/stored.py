@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
+from werkzeug.datastructures import MultiDict
 
-from api.dialects.openai.fields import Strict
-from api.dialects.openai.query import query_values
+from api.dialects.openai.fields import Items, Strict
+from api.dialects.openai.query import flag_values, list_values, query_values
 from api.dialects.openai.stored import unknown_cursor
+from api.dialects.openai.unserved import unsupported
 from api.dialects.openai.validation import validate
 from api.dialects.responses.render import ResponsesEncoder
+from api.dialects.responses.schema import Includable
 from api.responses.record import StoredResponse
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
@@ -28,18 +31,21 @@ _FIRST_INPUT = 0x8000
 _LOST = Problem(kind=ProblemKind.LOST, message="The response was lost. Please send the request again.")
 
 
-class _ItemsQuery(Strict):
-    """Query of a list of input items."""
+class ItemsQuery(Strict):
+    """Query of a list of input items. What can be included always is."""
 
     after: str | None = None
+    include: Items[Includable] | None = None
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     order: Literal["asc", "desc"] = "desc"
 
 
-class _StreamQuery(Strict):
-    """Query of a response that may be streamed."""
+class RetrieveQuery(Strict):
+    """Query of a response that may be streamed. What can be included is, if the request asked for it."""
 
-    stream: Literal["true", "false"] = "false"
+    include: Items[Includable] | None = None
+    include_obfuscation: bool = False
+    stream: bool = False
     starting_after: Annotated[int, Field(ge=0)] | None = None
 
 
@@ -72,12 +78,13 @@ def render_deleted(response_id: str) -> bytes:
     return _dump({"id": response_id, "object": "response", "deleted": True})
 
 
-def render_input_items(record: StoredResponse, query: Mapping[str, str]) -> bytes:
+def render_input_items(record: StoredResponse, query: MultiDict[str, str]) -> bytes:
     """Return a page of a response's input items.
 
     Raises :class:`RequestRefused` for an invalid query, and if there is no item with the id ``after``.
     """
-    wanted = validate(_ItemsQuery, query_values(query, ("after", "order"), number="limit"))
+    values = query_values(query, ("after", "order"), number="limit")
+    wanted = validate(ItemsQuery, values | list_values(query, "include"))
     items = input_items(record)
     if wanted.order == "desc":
         items.reverse()
@@ -115,16 +122,19 @@ def is_background(record: StoredResponse) -> bool:
     return record.request is not None
 
 
-def parse_stream_query(query: Mapping[str, str]) -> tuple[bool, int]:
+def parse_stream_query(query: MultiDict[str, str]) -> tuple[bool, int]:
     """Return whether a stream is wanted, and the number of the event that it starts after; -1 for the beginning.
 
     Raises :class:`RequestRefused` for an invalid query.
     """
-    wanted = validate(_StreamQuery, query_values(query, ("stream",), number="starting_after"))
-    if wanted.starting_after is not None and wanted.stream != "true":
+    values = query_values(query, (), number="starting_after") | flag_values(query, "include_obfuscation", "stream")
+    wanted = validate(RetrieveQuery, values | list_values(query, "include"))
+    if wanted.include_obfuscation:
+        raise unsupported("include_obfuscation", "It is supported for chat completions only.")
+    if wanted.starting_after is not None and not wanted.stream:
         message = "The 'starting_after' parameter is only allowed when 'stream' is enabled."
         raise refuse(ProblemKind.INVALID, message, param="starting_after")
-    return wanted.stream == "true", -1 if wanted.starting_after is None else wanted.starting_after
+    return wanted.stream, -1 if wanted.starting_after is None else wanted.starting_after
 
 
 def not_found(response_id: str) -> RequestRefused:

@@ -8,6 +8,7 @@ import pytest
 from anthropic.types import Message as SDKMessage
 from anthropic.types import MessageCreateParams, RawMessageStreamEvent
 from pydantic import TypeAdapter
+from werkzeug.datastructures import MultiDict
 
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.models import render_models
@@ -243,6 +244,11 @@ def test_the_anthropic_version_is_required(version: str | None) -> None:
     assert error_of(Anthropic(headers))[2].startswith("anthropic-version: ")
 
 
+@pytest.mark.parametrize("header", ["anthropic-user-profile-id", "anthropic-workspace-id"])
+def test_headers_that_are_not_served_are_refused(header: str) -> None:
+    assert error_of(Anthropic({"anthropic-version": "2023-06-01", header: "x"}))[2].startswith(f"{header}: Not supp")
+
+
 def test_every_field_of_the_sdk_is_served_or_listed() -> None:
     known = set(MessageCreateParams.__args__[1].__annotations__)  # type: ignore[attr-defined]
     for base in MessageCreateParams.__args__[1].__mro__:  # type: ignore[attr-defined]
@@ -411,7 +417,8 @@ def test_a_whole_message() -> None:
 def models_page(query: dict[str, str], *lifecycles: str) -> tuple[list[str], bool]:
     """The names and ``has_more`` of a page of five models."""
     known = [ModelInfo(name=name, created=1_700_000_000, context_length=8192) for name in "abcde"]
-    page = json.loads(render_models(known, query, lifecycles))
+    wanted = MultiDict([*query.items(), *(("lifecycle[]", value) for value in lifecycles)])
+    page = json.loads(render_models(known, wanted))
     names = [model["id"] for model in page["data"]]
     assert (page["first_id"], page["last_id"]) == ((names[0], names[-1]) if names else (None, None))
     return names, page["has_more"]
@@ -438,11 +445,13 @@ def test_all_models_are_active() -> None:
     assert models_page({}, "retired") == ([], False)
 
 
-@pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "many"}, {"after_id": "f"}, {"before_id": "f"}])
+@pytest.mark.parametrize(
+    "query", [{"limit": "0"}, {"limit": "many"}, {"after_id": "f"}, {"before_id": "f"}, {"lifecycle": "new"}]
+)
 def test_a_wrong_query_of_models_is_named(query: dict[str, str]) -> None:
     with pytest.raises(RequestRefused) as refusal:
         models_page(query)
-    assert refusal.value.problem.param == next(iter(query))
+    assert (refusal.value.problem.param or "").partition("[")[0] == next(iter(query))
 
 
 def test_a_system_message_may_be_for_one_turn() -> None:

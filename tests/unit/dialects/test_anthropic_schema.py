@@ -8,6 +8,7 @@ from anthropic.types import Message, RawMessageStreamEvent
 from anthropic.types import ModelInfo as SDKModel
 from anthropic.types.shared import ErrorResponse
 from pydantic import BaseModel, TypeAdapter
+from werkzeug.datastructures import MultiDict
 
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.models import render_model, render_models
@@ -101,6 +102,6 @@ def test_models_have_every_field(modalities: tuple[str, ...]) -> None:
     shown = complete(SDKModel, render_model(model))
     assert shown.capabilities is not None
     assert shown.capabilities.image_input.supported is (IMAGE in modalities)
-    page = json.loads(render_models([model], {}, ()))
+    page = json.loads(render_models([model], MultiDict()))
     assert page.keys() == {"data", "first_id", "last_id", "has_more"}
     assert page["data"] == [json.loads(render_model(model))]

@@ -8,12 +8,15 @@ import msgspec
 import pytest
 from openai.types.responses import Response, ResponseFunctionToolCall, ResponseStreamEvent
 from pydantic import TypeAdapter
+from werkzeug.datastructures import MultiDict
 
 from api.dialects.interface import Call, Choice, MessagesMissing, TokenLogprob, Usage
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses.input_tokens import draft_input_tokens
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
+from api.dialects.responses.stored import parse_stream_query, render_input_items
+from api.responses.record import StoredResponse
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tool, ToolCall
 from tests.support.sdk_types import check_known, checked
@@ -498,3 +501,38 @@ def test_counts_refuse_a_personality_by_name() -> None:
     with pytest.raises(RequestRefused, match="'personality' is not supported") as refused:
         draft_input_tokens(b'{"model": "m", "input": "Hello", "personality": "friendly"}')
     assert refused.value.problem.param == "personality"
+
+
+RECORD = StoredResponse(id="resp_" + "0" * 32, document=b"{}", input=b"[]")
+INCLUDED = [("include[]", "reasoning.encrypted_content"), ("include[]", "message.output_text.logprobs")]
+
+
+def test_queries_may_name_what_to_include() -> None:
+    query = MultiDict([*INCLUDED, ("stream", "true"), ("include_obfuscation", "false"), ("starting_after", "7")])
+    assert parse_stream_query(query) == (True, 7)
+    assert json.loads(render_input_items(RECORD, MultiDict([*INCLUDED, ("include", INCLUDED[0][1])])))["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "param"),
+    [
+        ("include[]", "all", "include[0]"),
+        ("include", "all", "include[0]"),
+        ("include_obfuscation", "true", "include_obfuscation"),
+        ("include_obfuscation", "1", "include_obfuscation"),
+        ("stream", "yes", "stream"),
+        ("starting_after", "-1", "starting_after"),
+        ("starting_after", "1", "starting_after"),
+    ],
+)
+def test_a_wrong_query_of_a_response_is_named(name: str, value: str, param: str) -> None:
+    with pytest.raises(RequestRefused) as refusal:
+        parse_stream_query(MultiDict([(name, value)]))
+    assert refusal.value.problem.param == param
+
+
+@pytest.mark.parametrize("name", ["include", "limit", "order", "after"])
+def test_a_wrong_query_of_input_items_is_named(name: str) -> None:
+    with pytest.raises(RequestRefused) as refusal:
+        render_input_items(RECORD, MultiDict([(name, "none")]))
+    assert (refusal.value.problem.param or "").partition("[")[0] == name

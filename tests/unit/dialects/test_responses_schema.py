@@ -15,6 +15,7 @@ from openai.types.responses import (
 from openai.types.responses.input_token_count_response import InputTokenCountResponse
 from openai.types.responses.response_error import ResponseError
 from pydantic import BaseModel, TypeAdapter
+from werkzeug.datastructures import MultiDict
 
 from api.dialects.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.responses import Responses
@@ -218,7 +219,7 @@ def test_input_items_have_every_field() -> None:
         {"type": "custom_tool_call", "call_id": "c9", "name": "patch", "input": "x"},
         {"type": "custom_tool_call_output", "call_id": "c9", "output": "done"},
     ]
-    page = complete(ResponseItemList, render_input_items(stored(input=items), {"limit": "100"}), OMITTED)
+    page = complete(ResponseItemList, render_input_items(stored(input=items), MultiDict({"limit": "100"})), OMITTED)
     assert len(page.data) == len(items)
 
 

@@ -1,4 +1,4 @@
-"""The requests of the SDKs against this service's schemas: a field of a newer SDK is noticed when the SDK is updated.
+"""What the SDKs send, in bodies, queries and forms, against this service's schemas: a new field of an SDK is noticed.
 
 A field is served, or the schema has it and ``unserved.py`` refuses it with a reason. What is listed here is refused
 while the body is validated, with the name of the field and the values that it may have.
@@ -8,21 +8,39 @@ import re
 from typing import Any
 
 import pytest
-from anthropic.types import message_count_tokens_params, message_create_params
+from anthropic.types import message_count_tokens_params, message_create_params, model_list_params
 from anthropic.types.beta import message_count_tokens_params as beta_count_tokens_params
 from anthropic.types.beta import message_create_params as beta_create_params
-from openai.types import batch_create_params, completion_create_params
+from openai.types import (
+    batch_create_params,
+    batch_list_params,
+    completion_create_params,
+    file_create_params,
+    file_list_params,
+)
 from openai.types.chat import completion_create_params as chat_create_params
-from openai.types.responses import input_token_count_params, response_compact_params, response_create_params
+from openai.types.chat import completion_list_params, completion_update_params
+from openai.types.chat.completions import message_list_params
+from openai.types.responses import (
+    input_item_list_params,
+    input_token_count_params,
+    response_compact_params,
+    response_create_params,
+    response_retrieve_params,
+)
 from pydantic import BaseModel
 
+from api.dialects.anthropic.models import ModelsQuery
 from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
-from api.dialects.openai.batches import CreateBatchRequest
+from api.dialects.openai.batches import BatchesQuery, CreateBatchRequest
 from api.dialects.openai.completions_schema import CompletionRequest
+from api.dialects.openai.files import FilesQuery, UploadForm
 from api.dialects.openai.schema import ChatCompletionRequest
+from api.dialects.openai.stored import StoredQuery, UpdateRequest
 from api.dialects.responses.compaction import CompactRequest
 from api.dialects.responses.input_tokens import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
+from api.dialects.responses.stored import ItemsQuery, RetrieveQuery
 from tests.support.param_types import unknown
 
 _CONTENT = ".messages[]<role>.content[]"
@@ -126,6 +144,15 @@ CHOICES = {
         (response_create_params.ResponseCreateParamsStreaming, ResponsesRequest, ITEMS | CHOICES),
         (response_compact_params.ResponseCompactParams, CompactRequest, ITEMS),
         (input_token_count_params.InputTokenCountParams, InputTokensRequest, ITEMS | CHOICES),
+        (response_retrieve_params.ResponseRetrieveParamsStreaming, RetrieveQuery, set()),
+        (input_item_list_params.InputItemListParams, ItemsQuery, set()),
+        (completion_list_params.CompletionListParams, StoredQuery, set()),
+        (message_list_params.MessageListParams, StoredQuery, set()),
+        (completion_update_params.CompletionUpdateParams, UpdateRequest, set()),
+        (file_create_params.FileCreateParams, UploadForm, {".file"}),
+        (file_list_params.FileListParams, FilesQuery, set()),
+        (batch_list_params.BatchListParams, BatchesQuery, set()),
+        (model_list_params.ModelListParams, ModelsQuery, {".workspace_id"}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -29,6 +29,7 @@ class Metrics:
         vllm_names: bool = False,
     ) -> None:
         """``vllm_names`` adds the metrics that endpoint pickers of Kubernetes' Gateway API read from vLLM."""
+        self._directory = directory
         self._registry = CollectorRegistry()
         self._registry.register(FleetCollector(directory))
         if vllm_names:
@@ -48,5 +49,6 @@ class Metrics:
     def page(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics and their content type: OpenMetrics if the header ``accept`` asks for it, else
         Prometheus' text format."""
+        self._requests.begin(self._directory.fleet.models)
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type

@@ -1,7 +1,7 @@
 """What this replica counts itself."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import get_args
 
 from prometheus_client import CollectorRegistry
@@ -21,6 +21,18 @@ from shared.protocol.errors import ProblemKind
 from shared.protocol.events import MoveCause
 
 _CAUSES = frozenset(get_args(MoveCause))
+
+FAILURES = (
+    ProblemKind.LOST,
+    ProblemKind.POISON,
+    ProblemKind.ENGINE_FAILED,
+    ProblemKind.INTERNAL,
+    ProblemKind.CACHE_EXHAUSTED,
+    ProblemKind.NO_WORKER,
+    ProblemKind.QUEUE_TIMEOUT,
+    ProblemKind.TIMEOUT,
+)
+"""Outcomes of accepted requests that are failures of the service. The alert VinoqueueRequestsFail counts them."""
 
 
 class RequestMetrics:
@@ -44,12 +56,19 @@ class RequestMetrics:
         for kind in ProblemKind:
             self._refused.labels(kind)
 
-    def record(self, model: str, usage: UsageRecorder, *, timed: bool) -> None:
-        """Count a request that has ended, and if it is ``timed``, its times."""
-        if model not in self._models:
+    def begin(self, models: Iterable[str]) -> None:
+        """Begin the counters that alerts watch at 0, for models that are new."""
+        for model in models:
+            if model in self._models:
+                continue
             self._models.add(model)
             for cause in _CAUSES:
                 self._migrations.labels(model, cause)
+            for kind in FAILURES:
+                self._requests.labels(model, kind)
+
+    def record(self, model: str, usage: UsageRecorder, *, timed: bool) -> None:
+        """Count a request that has ended, and if it is ``timed``, its times."""
         self._requests.labels(model, usage.outcome).inc()
         self._prompt_tokens.labels(model).inc(usage.prompt_tokens)
         self._cached_tokens.labels(model).inc(usage.cached_tokens)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 
 from shared.runtime.processes import die_with_parent
 from tests.support.eventually import PATIENCE, wait_until
-from tests.support.fleet import Fleet, free_port
+from tests.support.fleet import SIMULATED, Fleet, free_port
 
 pytestmark = pytest.mark.skipif(
     shutil.which("prometheus") is None, reason="needs Prometheus: apt install --no-install-recommends prometheus"
@@ -50,13 +51,22 @@ class Prometheus:
         data = self.get("query", query=expression)
         return [] if data is None else list(data["result"])
 
+    def alerts(self) -> dict[str, dict[str, str]]:
+        """Return the labels of the alerts that fire, by name."""
+        data = self.get("alerts")
+        return {one["labels"]["alertname"]: one["labels"] for one in data["alerts"]} if data is not None else {}
+
 
 @pytest.fixture
 def prometheus(small_fleet: Fleet, tmp_path: Path) -> Iterator[Prometheus]:
-    """A Prometheus with this project's configuration that scrapes the fleet's replica."""
+    """A Prometheus with this project's configuration that scrapes the fleet's replica. Alerts fire at once."""
     configuration = yaml.safe_load((RULES.parent / "prometheus.yaml").read_text(encoding="utf-8"))
     configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    configuration["rule_files"] = [str(RULES)]
+    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    for rule in rules["groups"][0]["rules"]:
+        rule.pop("for", None)
+    (tmp_path / "alerts.yaml").write_text(yaml.safe_dump(rules), encoding="utf-8")
+    configuration["rule_files"] = [str(tmp_path / "alerts.yaml")]
     (job,) = configuration["scrape_configs"]
     del job["dns_sd_configs"]
     job["static_configs"] = [{"targets": [f"127.0.0.1:{small_fleet.port}"]}]
@@ -101,3 +111,26 @@ def test_prometheus_scrapes_a_replica_and_evaluates_all_queries(small_fleet: Fle
     )
     assert len(prometheus.query('vinoqueue_workers{status="serving"} > 0')) == 1
     assert prometheus.query("vinoqueue_queue_wait_seconds_count == 1")
+
+
+def test_alerts_fire_when_a_worker_and_then_everything_dies(small_fleet: Fleet, prometheus: Prometheus) -> None:
+    fleet = small_fleet
+    wait_until(
+        lambda: prometheus.query("vinoqueue_workers == 1") and not prometheus.alerts(), "the worker, and no alert"
+    )
+    (first,) = (process for process in fleet.processes if process.arguments[0] == "worker")
+    body = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "[[tokens 1000]]"}]})
+    answers: list[int] = []
+    asking = threading.Thread(target=lambda: answers.append(fleet.request("POST", "/v1/chat/completions", body)[0]))
+    asking.start()
+    fleet.until(lambda: any(worker.get("used") for worker in fleet.workers()), "the request to run")
+    first.kill()
+    second = fleet.worker(*SIMULATED)
+    asking.join()
+    assert answers == [200]
+    wait_until(lambda: "VinoqueueWorkersLost" in prometheus.alerts(), "the alert on the lost worker")
+    second.kill()
+    wait_until(lambda: prometheus.alerts().get("VinoqueueNoWorker", {}).get("model") == "sim", "the alert on the model")
+    assert "VinoqueueNoReplica" not in prometheus.alerts()
+    fleet.processes[1].kill()
+    wait_until(lambda: {"VinoqueueNoReplica", "VinoqueueReplicaDown"} <= prometheus.alerts().keys(), "the last alerts")

@@ -106,6 +106,15 @@ async def test_the_wait_is_unknown_if_the_worker_is_older_or_the_replica_did_not
     assert value(replica, "vinoqueue_queue_wait_seconds_count", model="tiny") is None
 
 
+async def test_counters_of_alerts_begin_at_zero(replica: Replica) -> None:
+    """Prometheus sees no increase in a series that begins at 1."""
+    assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="worker_lost") == 0
+    assert value(replica, "vinoqueue_requests_total", model="tiny", outcome="engine_failed") == 0
+    assert value(replica, "vinoqueue_requests_total", model="tiny", outcome="stop") is None
+    replica.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=2, cause="worker_lost"), queued=None))
+    assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="worker_lost") == 1
+
+
 async def test_each_migration_is_counted_once_with_its_reason(replica: Replica) -> None:
     second = Started("w2", 3, "fp", attempt=2, cause="worker_lost")
     third = Started("w3", 3, "fp", attempt=3, cause="<odd>")

@@ -12,6 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from api.metrics.catalogue import CATALOGUE
+from api.metrics.replica import FAILURES
 from shared.protocol.errors import ProblemKind
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,17 @@ def test_a_query_names_series_and_labels_that_exist(query: str) -> None:
     assert used <= known
     for kinds in re.findall(r"(?:kind|outcome)=~\"([^\"]*)\"", query):
         assert set(kinds.split("|")) <= set(ProblemKind)
+
+
+def test_the_runbook_explains_each_failure_that_has_an_alert() -> None:
+    (rule,) = (rule for rule in ALERTS if rule["alert"] == "VinoqueueRequestsFail")
+    assert set(re.findall(r"[a-z_]+(?=\||\")", rule["expr"].partition("outcome=~")[2].partition("}")[0])) == set(
+        FAILURES
+    )
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    section = page.partition("### VinoqueueRequestsFail\n")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == set(FAILURES)
 
 
 def test_every_metric_of_the_service_is_on_the_dashboard() -> None:

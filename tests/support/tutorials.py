@@ -13,12 +13,15 @@ from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
-_BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```(python|sh|toml)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+STORE = "redis://:PASSWORD@first-host:6379/0"
+"""The store's URL in tutorials."""
 _COMMANDS = (
     "curl ",
     ".venv/bin/vinoqueue chat ",
     ".venv/bin/vinoqueue batch ",
     ".venv/bin/vinoqueue bench load ",
+    ".venv/bin/vinoqueue status ",
 )
 """Beginnings of the shell commands that need nothing but the service."""
 
@@ -36,16 +39,21 @@ class Block(NamedTuple):
         return self.language == "python" or all(line.startswith(_COMMANDS) for line in lines)
 
 
+def all_blocks(name: str) -> Iterator[Block]:
+    """Yield the code blocks of the tutorial ``name``."""
+    text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    yield from (Block(*found) for found in _BLOCK.findall(text))
+
+
 def blocks(name: str) -> Iterator[Block]:
     """Yield the code blocks of the tutorial ``name`` that can be run."""
-    text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    yield from (block for block in (Block(*found) for found in _BLOCK.findall(text)) if block.runnable)
+    yield from (block for block in all_blocks(name) if block.runnable)
 
 
 def run(block: Block, fleet: Fleet, folder: Path) -> str:
     """Run a block in ``folder``; return what it prints. Fails if it fails."""
     url = f"http://127.0.0.1:{fleet.port}"
-    code = block.code.replace("http://127.0.0.1:8000", url)
+    code = block.code.replace("http://127.0.0.1:8000", url).replace(STORE, fleet.url)
     vinoqueue = " ".join(module_command("cli.main"))
     code = code.replace(".venv/bin/vinoqueue", vinoqueue)
     command = [sys.executable, "-c", code] if block.language == "python" else ["sh", "-ec", code]

@@ -21,6 +21,7 @@ PARTS = {
     "prefill": "stalls of running streams while a long prompt is prefilled",
     "prefix": "gain from prefix routing for prompts with a shared prefix",
     "batch": "throughput of a batch, and time to first token of other requests while it runs",
+    "grammars": "streams of others while requests bring new grammars",
     "images": "requests with images compared with OpenVINO GenAI's own pipeline, and gaps of other streams",
     "logits": "speed of the engine with its logits tap, unused and used by all requests; only when named",
     "regressions": "machine-independent counts compared with their budgets",

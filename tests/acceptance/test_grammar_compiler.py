@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from shared.runtime.settings import WorkerSettings
+from worker.engine.grammar_compiler import GrammarError
 from worker.grammar.ebnf import literal
 from worker.grammar.formats import FORMATS
 from worker.grammar.planner import make_plan
 from worker.grammar.process import MOST_SLOWDOWN
-from worker.grammar.scratch import GrammarError, ScratchPipeline
+from worker.grammar.scratch import ScratchPipeline
 from worker.model.local import default_model
 
 TOOLS = (

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import openvino
 import openvino_genai
 
+from worker.engine.grammar_compiler import GrammarCompiler
 from worker.engine.interface import EngineLoadError
 from worker.engine.logits.availability import tapped_model
 from worker.engine.logits.operation import TapFailed
@@ -18,7 +20,7 @@ from worker.engine.text import Vocabulary
 from worker.engine.warm_up import warm_up
 from worker.model.files import model_bytes
 from worker.model.local import ModelError
-from worker.model.vision import sees_images
+from worker.model.vision import LANGUAGE_MODEL, sees_images
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +38,15 @@ def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path
 
 class Loaded(NamedTuple):
     """A pipeline that is ready. ``cache_tokens`` is the KV cache's capacity, ``logits_width`` the number of logits
-    per token; 0 if they can't be read. ``sees_images`` is set for a vision-language model."""
+    per token; 0 if they can't be read. ``sees_images`` is set for a vision-language model. Without ``grammars``, the
+    pipeline compiles them in its steps."""
 
     pipeline: openvino_genai.ContinuousBatchingPipeline
     vocabulary: Vocabulary
     cache_tokens: int
     logits_width: int
     sees_images: bool
+    grammars: GrammarCompiler | None
 
 
 def load(options: EngineOptions, served: Path, progress: Callable[[str], None]) -> Loaded:
@@ -76,4 +80,16 @@ def _load(options: EngineOptions, served: Path, tapped: Path | None, progress: C
     cache_tokens, width = warm_up(
         pipeline, WARM_UP_ID, vocabulary, speculation, tapped=tapped is not None, sees_images=with_images
     )
-    return Loaded(pipeline, vocabulary, cache_tokens, width, with_images)
+    # Without a tap, only an IR says how many logits there are.
+    logits = width or _stated_width(served)
+    grammars = GrammarCompiler(pipeline.get_tokenizer(), logits) if logits else None
+    return Loaded(pipeline, vocabulary, cache_tokens, width, with_images, grammars)
+
+
+def _stated_width(served: Path) -> int:
+    """Return the number of logits per token that an IR states; 0 if it does not."""
+    file = served / (LANGUAGE_MODEL if sees_images(served) else "openvino_model.xml")
+    if not file.is_file():
+        return 0
+    shape = openvino.Core().read_model(file).output(0).get_partial_shape()
+    return int(shape[-1].get_length()) if shape[-1].is_static else 0

@@ -19,6 +19,8 @@ from worker.engine.beams import rank
 from worker.engine.fingerprint import fingerprint_of
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
+from worker.engine.grammar_arrivals import GrammarArrivals
+from worker.engine.grammar_compiler import GrammarError
 from worker.engine.huge_pages import use_huge_pages
 from worker.engine.images import ImageArrivals, PromptCounts
 from worker.engine.interface import (
@@ -94,7 +96,8 @@ class OpenVINOEngine:
         loaded = load(options, served, progress)
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
         self._sees_images = loaded.sees_images
-        self._arrivals, self._prompt_counts = ImageArrivals(self._running), PromptCounts()
+        self._grammar_arrivals = GrammarArrivals(self._running, loaded.grammars)
+        self._image_arrivals, self._prompt_counts = ImageArrivals(self._running), PromptCounts()
         counted = options.prefix_caching and self._logits_width
         self._prefills = Prefills(self._running, scheduler_config(options).max_num_batched_tokens if counted else 0)
         LogitsTap.listener = RowAssigner(self._running, self._prefills)
@@ -141,8 +144,10 @@ class OpenVINOEngine:
             self._complete.append(generation)
         elif self._recovery.under_way:
             self._recovery.suspect(generation)
+        elif sequence.constraint is not None:
+            self._grammar_arrivals.add(generation)
         elif sequence.images:
-            self._arrivals.add(generation)
+            self._image_arrivals.add(generation)
         else:
             self._start(generation)
 
@@ -152,7 +157,8 @@ class OpenVINOEngine:
         if running is not None:
             self._drop(running)
         self._recovery.cancel(number)
-        self._arrivals.cancel(number)
+        self._grammar_arrivals.cancel(number)
+        self._image_arrivals.cancel(number)
         self._preempted.cancel(number)
         self._complete = [complete for complete in self._complete if complete.sequence.number != number]
 
@@ -169,7 +175,8 @@ class OpenVINOEngine:
         self._complete.clear()
         self._recovery.try_next()
         if not self._recovery.under_way:
-            self._arrivals.start(self._restart)
+            self._grammar_arrivals.start(self._start_compiled, self._refuse_grammar)
+            self._image_arrivals.start(self._restart)
         began = time.perf_counter()
         if self._computed_at is not None:
             self._between += began - self._computed_at
@@ -205,8 +212,9 @@ class OpenVINOEngine:
 
     def busy(self) -> bool:
         """Whether a step has work to do."""
-        images = self._arrivals.waiting or self._prompt_counts.waiting
-        return bool(self._running or self._complete or self._clearing or self._recovery.under_way or images)
+        arrivals = self._grammar_arrivals.waiting or self._image_arrivals.waiting
+        unfinished = self._running or self._complete or self._clearing or self._prompt_counts.waiting
+        return bool(unfinished or arrivals or self._recovery.under_way)
 
     def gauges(self) -> Gauges:
         """Return the pipeline's metrics, with the steps and tokens counted here."""
@@ -275,6 +283,16 @@ class OpenVINOEngine:
         except EngineRefusal as refusal:
             self._refused.append(Refused(generation.sequence.number, refusal.problem))
             return None
+
+    def _start_compiled(self, generation: Generation) -> None:
+        """Start a sequence whose grammar is compiled; one with images has to wait for its turn."""
+        if generation.sequence.images:
+            self._image_arrivals.add(generation)
+        else:
+            self._restart(generation)
+
+    def _refuse_grammar(self, generation: Generation, error: GrammarError) -> None:
+        self._refuse(generation, ProblemKind.INVALID, f"The engine can't compile the grammar of this request: {error}")
 
     def _resume(self, generation: Generation) -> None:
         """Start a preempted generation again."""

@@ -3,19 +3,25 @@
 It handles one grammar at a time. The supervisor replaces it when a grammar takes too long or crashes the compiler.
 """
 
+import os
 import sys
 from functools import partial
 
 import msgspec
 
+from worker.engine.grammar_compiler import GrammarError
 from worker.grammar.interface import Compile, Compiled, GrammarOptions, GrammarReply, GrammarsReady, InvalidGrammar
-from worker.grammar.scratch import GrammarError, ScratchPipeline
+from worker.grammar.scratch import ScratchPipeline
 from worker.subprocess.channel import ChildChannel
 from worker.subprocess.messages import LoadFailed
+
+_NICENESS = 10
+"""On busy CPUs it gets a tenth of one: an engine on the same CPUs must not feel a flood of new grammars."""
 
 
 def main() -> int:
     """Serve requests until the parent closes the channel; return the exit code."""
+    os.nice(_NICENESS)
     options = msgspec.json.decode(sys.argv[1], type=GrammarOptions)
     channel: ChildChannel[Compile, GrammarReply] = ChildChannel.inherited(msgspec.msgpack.Decoder(Compile))
     try:

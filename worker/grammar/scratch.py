@@ -1,24 +1,17 @@
 """A pipeline with a stub model, which compiles grammars for a tokenizer's vocabulary and measures their cost."""
 
-import re
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-import numpy
-import openvino
 import openvino_genai
-from openvino import opset13 as opset
 
 from shared.protocol.request import Constraint
 from worker.engine.detokenizer import open_tokenizer
-from worker.engine.structure import structure
+from worker.engine.grammar_compiler import GrammarCompiler
 
-_NATIVE_PLACE = re.compile(r"^\[[0-9:]+\] \S+:\d+: ")
-_WARM_UP = Constraint(kind="grammar", value='root ::= "a"')
 _WALK = 48
 """Maximum number of tokens of a random text."""
 _WALKS = 10
@@ -30,10 +23,6 @@ _REPETITIONS = 3
 """How often a text that is too slow is generated again before the grammar counts as slow."""
 _BUDGET = 0.3
 """Seconds after which a text is known to be expensive, and its generation stops."""
-
-
-class GrammarError(ValueError):
-    """A grammar can't be compiled; the human-readable message gives the reason."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -49,8 +38,7 @@ class ScratchPipeline:
     def __init__(self, path: str) -> None:
         """Load the tokenizer of the GGUF file or IR folder at ``path``. Raises :class:`RuntimeError` on failure."""
         tokenizer, vocabulary = open_tokenizer(Path(path))
-        self._pipeline = _pipeline(len(vocabulary), tokenizer)
-        self.compile(_WARM_UP)
+        self._compiler = GrammarCompiler(tokenizer, len(vocabulary))
 
     def measure(self, constraint: Constraint, most_slowdown: float) -> Cost:
         """Compile a constraint and generate random texts under it. Raises :class:`GrammarError`.
@@ -76,13 +64,13 @@ class ScratchPipeline:
     def compile(self, constraint: Constraint) -> float:
         """Compile a constraint and return the time in seconds. Raises :class:`GrammarError`."""
         wall, cpu = time.perf_counter(), time.process_time()
-        self._generate(constraint, 1)
+        self._compiler.compile(constraint)
         # Wall time includes other processes on a busy machine; CPU time adds up the threads.
         return min(time.perf_counter() - wall, time.process_time() - cpu)
 
     def text(self, constraint: Constraint, most_tokens: int, seed: int = 0) -> str:
         """Return a random text under ``constraint``. Raises :class:`GrammarError`."""
-        return self._generate(constraint, most_tokens, seed)
+        return self._compiler.generate(constraint, most_tokens, seed)
 
     def length(self, constraint: Constraint) -> int:
         """Return the number of tokens of the longest text that :meth:`slowdown` would measure."""
@@ -103,28 +91,14 @@ class ScratchPipeline:
     def _compared(self, seconds: Sequence[float]) -> float:
         """Return the cost of the tokens of a text as a multiple of the current cost without a grammar."""
         plain = _Steps(_BUDGET)
-        self._generate(None, _WINDOW, 0, plain)
+        self._compiler.generate(None, _WINDOW, 0, plain)
         return _highest_average(seconds) / statistics.median(plain.seconds)
 
     def _walk(self, constraint: Constraint, seed: int, most_tokens: int) -> list[float]:
         """Return the seconds that each token of a random text takes."""
         steps = _Steps(_BUDGET)
-        self._generate(constraint, most_tokens, seed, steps)
+        self._compiler.generate(constraint, most_tokens, seed, steps)
         return steps.seconds
-
-    def _generate(
-        self, constraint: Constraint | None, most_tokens: int, seed: int = 0, steps: "_Steps | None" = None
-    ) -> str:
-        config = openvino_genai.GenerationConfig(max_new_tokens=most_tokens, do_sample=True, rng_seed=seed)
-        config.apply_chat_template = False
-        if constraint is None:
-            config.ignore_eos = True
-        else:
-            config.structured_output_config = structure(constraint)
-        try:
-            return str(self._pipeline.generate("a", config, steps))
-        except RuntimeError as error:
-            raise GrammarError(_reason(error)) from error
 
 
 class _Steps(openvino_genai.StreamerBase):  # type: ignore[misc]
@@ -154,34 +128,3 @@ def _highest_average(seconds: Sequence[float]) -> float:
     """Return the maximum of the moving average over ``_WINDOW`` tokens."""
     starts = range(max(len(seconds) - _WINDOW, 0) + 1)
     return max(sum(seconds[start : start + _WINDOW]) for start in starts) / _WINDOW
-
-
-def _pipeline(vocabulary_size: int, tokenizer: openvino_genai.Tokenizer) -> openvino_genai.LLMPipeline:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "model.xml"
-        openvino.save_model(_model(vocabulary_size), file)
-        weights = openvino.Tensor(numpy.fromfile(file.with_suffix(".bin"), numpy.uint8))
-        return openvino_genai.LLMPipeline(file.read_text(), weights, tokenizer, "CPU")
-
-
-def _model(vocabulary_size: int) -> openvino.Model:
-    """Build a stub language model whose logits [batch, tokens, vocabulary] are all 0."""
-    ids = _input("input_ids", [-1, -1], openvino.Type.i64)
-    mask = _input("attention_mask", [-1, -1], openvino.Type.i64)
-    beams = _input("beam_idx", [-1], openvino.Type.i32)
-    shape = opset.concat([opset.shape_of(ids), opset.constant(numpy.array([vocabulary_size], numpy.int64))], 0)
-    logits = opset.broadcast(opset.constant(numpy.zeros((1, 1, 1), numpy.float32)), shape)
-    logits.output(0).set_names({"logits"})
-    return openvino.Model([opset.result(logits)], [ids, mask, beams], "scratch")
-
-
-def _input(name: str, shape: list[int], kind: openvino.Type) -> openvino.Node:
-    parameter = opset.parameter(shape, kind, name=name)
-    parameter.output(0).set_names({name})
-    return parameter
-
-
-def _reason(error: RuntimeError) -> str:
-    """Return the message of a native error without its source locations."""
-    lines = [line for line in str(error).strip().splitlines() if not line.startswith("Exception from ")]
-    return _NATIVE_PLACE.sub("", " ".join(lines)).strip() or type(error).__name__

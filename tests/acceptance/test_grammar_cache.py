@@ -1,0 +1,102 @@
+"""The cache of compiled grammars that the engine's pipeline shares with its grammar compiler.
+
+What OpenVINO GenAI does here is not documented: run this at each upgrade. Memory is that which malloc has handed out.
+"""
+
+import ctypes
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from shared.protocol.errors import ProblemKind
+from shared.protocol.request import Constraint
+from tests.support.engine_driver import Bench
+from tests.support.engine_outputs import text_of
+from worker.engine.grammar_compiler import GrammarCompiler
+from worker.grammar.schema import schema_grammar
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "k")
+    ]
+
+
+def used_bytes() -> int:
+    """Return the number of bytes that malloc has handed out."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = _Mallinfo
+    info = mallinfo()
+    return int(info.uordblks + info.hblkhd)
+
+
+def grammar(number: int) -> Constraint:
+    """Return a grammar that takes some 4 MB when it is compiled."""
+    values = [{"enum": [f"{number} {index} {value}" for value in range(10)]} for index in range(30)]
+    items = {f"p{number}_{index}": {"type": "array", "items": one, "minItems": 3} for index, one in enumerate(values)}
+    schema = {"type": "array", "items": {"type": "object", "properties": items}}
+    return Constraint(kind="grammar", value=schema_grammar(json.dumps(schema)))
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[tuple[Bench, GrammarCompiler]]:
+    """An engine, and the compiler of its grammars."""
+    compilers: list[GrammarCompiler] = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def compiler(*args: object) -> GrammarCompiler:
+            compilers.append(GrammarCompiler(*args))  # type: ignore[arg-type]
+            return compilers[-1]
+
+        patch.setattr("worker.engine.loading.GrammarCompiler", compiler)
+        yield Bench(), compilers[-1]
+
+
+def test_clearing_the_cache_frees_its_memory(bench: tuple[Bench, GrammarCompiler]) -> None:
+    _, compiler = bench
+    compiler.clear()
+    before = used_bytes()
+    for number in range(8):
+        compiler.compile(grammar(number))
+    full = used_bytes() - before
+    assert full > 8_000_000
+    compiler.clear()
+    assert not compiler.is_compiled(grammar(0))
+    assert used_bytes() - before < full / 4
+
+
+def test_the_pipeline_does_not_compile_again(bench: tuple[Bench, GrammarCompiler]) -> None:
+    engine, compiler = bench
+    engine.one("Say hi.", constraint=Constraint(kind="grammar", value='root ::= "hi"'))
+    compiler.clear()
+    before = used_bytes()
+    engine.one("Write JSON.", constraint=grammar(100), max_tokens=2)
+    compiled = used_bytes() - before
+    assert compiler.is_compiled(grammar(100))
+    assert compiled > 1_000_000
+    again = used_bytes()
+    compiler.compile(grammar(101))
+    engine.one("Write JSON.", constraint=grammar(101), max_tokens=2)
+    assert used_bytes() - again < 1.5 * compiled
+
+
+def test_a_sequence_outlives_its_grammars_place_in_the_cache(bench: tuple[Bench, GrammarCompiler]) -> None:
+    engine, compiler = bench
+    constraint = Constraint(kind="grammar", value='root ::= ("yes" | "no") (", " ("yes" | "no")){9} "."')
+    alone = text_of(engine.one("Yes or no?", constraint=constraint))
+    sequence = engine.sequence("Yes or no?", constraint=constraint)
+    engine.engine.add(sequence)
+    outputs = [output for _ in range(4) for output in engine.engine.step()]
+    compiler.clear()
+    assert text_of(outputs + engine.finish()) == alone
+
+
+def test_a_broken_grammar_is_refused_before_it_reaches_the_pipeline(bench: tuple[Bench, GrammarCompiler]) -> None:
+    engine, _ = bench
+    broken = engine.sequence("Say hi.", constraint=Constraint(kind="structural_tag", value='{"type": "nonsense"}'))
+    engine.engine.add(broken)
+    assert engine.finish() == []
+    (refused,) = engine.engine.refused()
+    assert (refused.number, refused.problem.kind) == (broken.number, ProblemKind.INVALID)

@@ -1,0 +1,142 @@
+"""When sequences with a constraint start in the engine."""
+
+from collections.abc import Iterable
+from typing import cast
+
+import pytest
+from openvino_genai.py_openvino_genai import GenerationHandle
+
+from shared.protocol.request import Constraint, Sampling
+from worker.engine.generation import Generation
+from worker.engine.grammar_arrivals import GrammarArrivals
+from worker.engine.grammar_compiler import GrammarCompiler, GrammarError
+from worker.engine.interface import Sequence
+from worker.engine.logits.readers import Readers
+from worker.engine.running import Running
+from worker.engine.text import Vocabulary
+
+SECONDS = 0.2
+"""What it takes to compile a grammar."""
+
+
+class Compiler:
+    """Stands for the :class:`GrammarCompiler`; time passes only when it compiles."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.compiled: list[str] = []
+
+    def is_compiled(self, constraint: Constraint) -> bool:
+        return constraint.value in self.compiled
+
+    def compile(self, constraint: Constraint) -> None:
+        self.now += SECONDS
+        if constraint.value == "invalid":
+            raise GrammarError("it has no root")
+        self.compiled.append(constraint.value)
+
+
+class Engine:
+    """Sequences that start, and those that run."""
+
+    def __init__(self, *, compiles: bool = True) -> None:
+        self.compiler = Compiler()
+        self.started: list[int] = []
+        self.refused: list[int] = []
+        self.running: dict[int, Running] = {}
+        compiler = cast(GrammarCompiler, self.compiler) if compiles else None
+        self.arrivals = GrammarArrivals(self.running, compiler, clock=lambda: self.compiler.now)
+
+    def run(self, number: int, tokens: int) -> None:
+        """Let a sequence without a constraint run."""
+        sequence = Sequence(number=number, prompt=(1,), sampling=Sampling(), generated=(0,) * tokens)
+        self._run(_generation(sequence))
+
+    def add(self, grammars: Iterable[tuple[int, str]]) -> None:
+        """Let sequences with these grammars arrive."""
+        for number, grammar in grammars:
+            constraint = Constraint(kind="grammar", value=grammar)
+            sequence = Sequence(number=number, prompt=(1,), sampling=Sampling(), constraint=constraint)
+            self.arrivals.add(_generation(sequence))
+
+    def step(self) -> None:
+        """Start what may start before a step."""
+
+        def start(generation: Generation) -> None:
+            self.started.append(generation.sequence.number)
+            self._run(generation)
+
+        self.arrivals.start(start, lambda generation, _: self.refused.append(generation.sequence.number))
+
+    def _run(self, generation: Generation) -> None:
+        self.running[generation.sequence.number] = Running(generation, cast(GenerationHandle, None), 0, Readers((1,)))
+
+
+def _generation(sequence: Sequence) -> Generation:
+    return Generation(sequence, Vocabulary([b"a"]), end_tokens=(), limit=8)
+
+
+def test_running_sequences_get_nine_times_as_long_as_the_last_compilation() -> None:
+    engine = Engine()
+    engine.run(0, tokens=1)
+    engine.add([(1, "a"), (2, "b"), (3, "c")])
+    engine.step()
+    assert engine.started == [1]
+    engine.compiler.now += 8.9 * SECONDS
+    engine.step()
+    assert engine.started == [1]
+    engine.compiler.now += 0.2 * SECONDS
+    engine.step()
+    assert engine.started == [1, 2]
+    del engine.running[0]
+    engine.step()
+    assert engine.started == [1, 2, 3], "nothing that ran before is left"
+
+
+@pytest.mark.parametrize("tokens", [None, 0])
+def test_grammars_that_arrive_together_do_not_wait_for_each_others_answers(tokens: int | None) -> None:
+    engine = Engine()
+    if tokens is not None:
+        engine.run(0, tokens)
+    engine.add([(1, "a"), (2, "b")])
+    engine.step()
+    assert engine.started == [1, 2]
+
+
+def test_a_compiled_grammar_does_not_wait() -> None:
+    engine = Engine()
+    engine.run(0, tokens=1)
+    engine.add([(1, "a"), (2, "b"), (3, "a")])
+    engine.step()
+    assert engine.started == [1, 3]
+    assert engine.compiler.compiled == ["a"]
+
+
+def test_an_invalid_grammar_is_refused_and_costs_its_time() -> None:
+    engine = Engine()
+    engine.run(0, tokens=1)
+    engine.add([(1, "invalid"), (2, "b")])
+    engine.step()
+    assert (engine.refused, engine.started) == ([1], [])
+    assert engine.arrivals.waiting
+    engine.compiler.now += 9.1 * SECONDS
+    engine.step()
+    assert engine.started == [2]
+    assert not engine.arrivals.waiting
+
+
+def test_a_cancelled_sequence_is_not_compiled() -> None:
+    engine = Engine()
+    engine.add([(1, "a")])
+    engine.arrivals.cancel(1)
+    assert not engine.arrivals.waiting
+    engine.step()
+    assert (engine.started, engine.compiler.compiled) == ([], [])
+
+
+def test_without_a_compiler_sequences_start_at_once() -> None:
+    engine = Engine(compiles=False)
+    engine.run(0, tokens=1)
+    engine.add([(1, "a"), (2, "b")])
+    engine.step()
+    assert engine.started == [1, 2]

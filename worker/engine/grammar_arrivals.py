@@ -1,0 +1,70 @@
+"""Sequences with a constraint in the engine: when their grammars are compiled."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from worker.engine.generation import Generation
+from worker.engine.grammar_compiler import GrammarCompiler, GrammarError
+from worker.engine.running import Running
+
+_SHARE = 0.1
+"""Share of the time that compilations may take from running sequences."""
+
+
+class GrammarArrivals:
+    """New sequences with a constraint, which start between steps, once their grammars are compiled.
+
+    A compilation stops the pipeline. Sequences whose output had begun when a new grammar arrived are protected from it:
+    after a compilation, they get nine times as long for steps before the next one. Grammars that have arrived together
+    do not wait for each other's answers, and those that are in the cache do not wait at all.
+    """
+
+    def __init__(
+        self,
+        running: Mapping[int, Running],
+        compiler: GrammarCompiler | None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``running`` is the engine's table of sequences. Without a ``compiler``, none is compiled before its start."""
+        self._running = running
+        self._compiler = compiler
+        self._clock = clock
+        self._waiting: dict[int, tuple[Generation, frozenset[int]]] = {}
+        """By number, with the numbers of the sequences whose output had begun before."""
+        self._next_at = 0.0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are sequences to start."""
+        return bool(self._waiting)
+
+    def add(self, generation: Generation) -> None:
+        """Queue a sequence with a constraint."""
+        begun = frozenset(number for number, running in self._running.items() if running.generation.tokens)
+        self._waiting[generation.sequence.number] = generation, begun
+
+    def cancel(self, number: int) -> None:
+        """Remove a sequence."""
+        self._waiting.pop(number, None)
+
+    def start(self, start: Callable[[Generation], object], refuse: Callable[[Generation, GrammarError], None]) -> None:
+        """Before a step: call ``start`` with each sequence for which it is time, or ``refuse`` if its grammar is
+        invalid."""
+        for number, (generation, begun) in tuple(self._waiting.items()):
+            constraint = generation.sequence.constraint
+            if self._compiler is not None and constraint is not None and not self._compiler.is_compiled(constraint):
+                began = self._clock()
+                if began < self._next_at and not begun.isdisjoint(self._running):
+                    continue
+                try:
+                    self._compiler.compile(constraint)
+                except GrammarError as error:
+                    del self._waiting[number]
+                    refuse(generation, error)
+                    continue
+                finally:
+                    ended = self._clock()
+                    self._next_at = ended + (ended - began) * (1 / _SHARE - 1)
+            del self._waiting[number]
+            start(generation)

@@ -1,0 +1,116 @@
+"""Compiles grammars with OpenVINO GenAI, apart from the steps of the pipeline that is to enforce them."""
+
+import re
+import tempfile
+import time
+from pathlib import Path
+
+import numpy
+import openvino
+import openvino_genai
+from openvino import opset13 as opset
+
+from shared.protocol.request import Constraint
+from worker.engine.structure import structure
+
+_NATIVE_PLACE = re.compile(r"^\[[0-9:]+\] \S+:\d+: ")
+_WARM_UP = Constraint(kind="grammar", value='root ::= "a"')
+_MOST_CACHED = 2.0
+"""Seconds of CPU time for compilations after which the cache is cleared. Grammars that were tried take up to 130 MB for
+each second."""
+
+
+class GrammarError(ValueError):
+    """A grammar can't be compiled; the human-readable message gives the reason."""
+
+
+class GrammarCompiler:
+    """Compiles constraints into the cache that all pipelines with the same tokenizer and number of logits share.
+
+    A pipeline compiles a new grammar in the middle of a step, and never forgets one. The compiler does it between
+    steps instead, and clears the cache from time to time. It has pipelines of its own, with stub models that assign all
+    tokens the same probability. All calls must come from the thread that steps the other pipelines of the tokenizer.
+    """
+
+    def __init__(self, tokenizer: openvino_genai.Tokenizer, width: int) -> None:
+        """``width`` is the number of logits per token."""
+        self._pipeline = _pipeline(width, tokenizer)
+        self._other_width = _pipeline(width + 1, tokenizer)
+        self._compiled: set[Constraint] = set()
+        self._seconds = 0.0
+        self.generate(_WARM_UP, 1)
+
+    def is_compiled(self, constraint: Constraint) -> bool:
+        """Return whether the cache has ``constraint``."""
+        return constraint in self._compiled
+
+    def compile(self, constraint: Constraint) -> None:
+        """Put ``constraint`` into the cache. Raises :class:`GrammarError`."""
+        if constraint in self._compiled:
+            return
+        if self._seconds > _MOST_CACHED:
+            self.clear()
+        began = time.process_time()
+        try:
+            self.generate(constraint, 1)
+        finally:
+            self._seconds += time.process_time() - began
+        self._compiled.add(constraint)
+
+    def clear(self) -> None:
+        """Empty the cache. Grammars of running sequences stay as long as those do."""
+        # The tokenizer has one compiler, and replaces it when a pipeline with another number of logits asks for it.
+        for pipeline in (self._other_width, self._pipeline):
+            pipeline.generate("a", openvino_genai.GenerationConfig(max_new_tokens=1, apply_chat_template=False))
+        self._compiled.clear()
+        self._seconds = 0.0
+
+    def generate(
+        self,
+        constraint: Constraint | None,
+        most_tokens: int,
+        seed: int = 0,
+        streamer: openvino_genai.StreamerBase | None = None,
+    ) -> str:
+        """Return a random text, under ``constraint`` if there is one. Raises :class:`GrammarError`."""
+        config = openvino_genai.GenerationConfig(max_new_tokens=most_tokens, do_sample=True, rng_seed=seed)
+        config.apply_chat_template = False
+        if constraint is None:
+            config.ignore_eos = True
+        else:
+            config.structured_output_config = structure(constraint)
+        try:
+            return str(self._pipeline.generate("a", config, streamer))
+        except RuntimeError as error:
+            raise GrammarError(_reason(error)) from error
+
+
+def _pipeline(width: int, tokenizer: openvino_genai.Tokenizer) -> openvino_genai.LLMPipeline:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.xml"
+        openvino.save_model(_model(width), file)
+        weights = openvino.Tensor(numpy.fromfile(file.with_suffix(".bin"), numpy.uint8))
+        return openvino_genai.LLMPipeline(file.read_text(), weights, tokenizer, "CPU")
+
+
+def _model(width: int) -> openvino.Model:
+    """Build a stub language model whose logits [batch, tokens, width] are all 0."""
+    ids = _input("input_ids", [-1, -1], openvino.Type.i64)
+    mask = _input("attention_mask", [-1, -1], openvino.Type.i64)
+    beams = _input("beam_idx", [-1], openvino.Type.i32)
+    shape = opset.concat([opset.shape_of(ids), opset.constant(numpy.array([width], numpy.int64))], 0)
+    logits = opset.broadcast(opset.constant(numpy.zeros((1, 1, 1), numpy.float32)), shape)
+    logits.output(0).set_names({"logits"})
+    return openvino.Model([opset.result(logits)], [ids, mask, beams], "stub")
+
+
+def _input(name: str, shape: list[int], kind: openvino.Type) -> openvino.Node:
+    parameter = opset.parameter(shape, kind, name=name)
+    parameter.output(0).set_names({name})
+    return parameter
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return the message of a native error without its source locations."""
+    lines = [line for line in str(error).strip().splitlines() if not line.startswith("Exception from ")]
+    return _NATIVE_PLACE.sub("", " ".join(lines)).strip() or type(error).__name__

@@ -17,6 +17,7 @@ from api.keys import ApiKey, Keyring
 from api.keys.secret import masked
 from api.limits import Limiter, LimitName, Refusal, Reservation
 from api.limits.headers import rate_headers
+from api.response_stream import ResponseStream
 from shared.protocol.cost import answer_cost, prompt_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.protocol.request import ChatRequest, Tier
@@ -114,9 +115,14 @@ class Admission:
             raise LimitReached(reservation, refusal, headers_)
         return Ticket(request, key.id, wait, headers_, reservation)
 
-    def settle(self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder) -> None:
-        """Replace the reserved tokens by the request's usage and free its concurrency place, in the background."""
-        self._background_tasks.run(self._settle_charged(reservation, request, recorder), "settle")
+    def settle(
+        self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder, stream: ResponseStream | None
+    ) -> None:
+        """Replace the reserved tokens by the request's usage and free its concurrency place, in the background.
+
+        ``stream`` is the request's closed response stream, or None if its jobs were not queued.
+        """
+        self._background_tasks.run(self._settle_charged(reservation, request, recorder, stream), "settle")
 
     async def adopt(self, key_id: str, name: str, tokens: int) -> Reservation | None:
         """Take over a reservation of a replica that has gone; None if the key is unknown."""
@@ -164,8 +170,10 @@ class Admission:
             raise
         return rate_headers(counts), refusal
 
-    async def _settle_charged(self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder) -> None:
-        await self._settle(reservation, await tokens_to_charge(request, recorder))
+    async def _settle_charged(
+        self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder, stream: ResponseStream | None
+    ) -> None:
+        await self._settle(reservation, await tokens_to_charge(request, recorder, stream))
 
     async def _settle(self, reservation: Reservation, used: int) -> None:
         try:

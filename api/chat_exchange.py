@@ -32,12 +32,12 @@ class ChatExchange:
 
     # One instance per open stream.
     __slots__ = (
-        "_has_images",
         "_headers",
         "_key",
         "_messages",
         "_pending",
         "_replica",
+        "_stream",
         "_ticket",
         "accepted",
         "headers",
@@ -45,12 +45,9 @@ class ChatExchange:
         "recorder",
         "request",
         "span",
-        "stream",
     )
 
     _ticket: Ticket
-    stream: ResponseStream
-    """The events of the accepted request."""
 
     def __init__(
         self,
@@ -71,7 +68,7 @@ class ChatExchange:
         self._headers = headers
         self._messages = messages
         self._pending: PendingCompletion | None = None
-        self._has_images = bool(request.images)
+        self._stream: ResponseStream | None = None
         self.id = uuid.uuid4().hex
         """The id of the response, without the dialect's prefix."""
         self.request = request
@@ -88,8 +85,7 @@ class ChatExchange:
         chat_span.describe_request(self.span, self.request)
         await self._admit()
         try:
-            if self._has_images:
-                await self._hold_media()
+            await self._hold_media()
             await self._submit()
         except BaseException:
             self._release_media()
@@ -112,6 +108,12 @@ class ChatExchange:
         Failures are only logged.
         """
         return self._pending is not None and await self._replica.completion_recovery.store(self._pending, document)
+
+    @property
+    def stream(self) -> ResponseStream:
+        """The events of an accepted request."""
+        assert self._stream is not None
+        return self._stream
 
     @property
     def pending(self) -> PendingCompletion | None:
@@ -141,25 +143,24 @@ class ChatExchange:
         self.headers = self._ticket.headers
 
     async def _hold_media(self) -> None:
-        """Read the images and hold them in the media store, where workers find them."""
-        self._replica.models.check_modalities(self.request)
-        self.request = await self._replica.media.hold(self.id, self.request)
+        """Read the images, if there are any, and hold them in the media store, where workers find them."""
+        if self.request.images:
+            self._replica.models.check_modalities(self.request)
+            self.request = await self._replica.media.hold(self.id, self.request)
 
     async def _submit(self) -> None:
         """Queue the jobs."""
-        ticket = self._ticket
+        ticket, replica = self._ticket, self._replica
         if self.request.background and ticket.queue_timeout is None:
             # Nobody waits for the beginning of the response.
-            ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=self._replica.settings.request_timeout)
+            ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=replica.settings.request_timeout)
+        jobs = replica.submission.split(self.request, tenant=ticket.tenant, trace=self.span.context)
         # Before the reply, because a worker may have claimed the jobs by then.
         self.recorder.queued = time.monotonic()
-        self.stream = await self._replica.submission.submit(
-            self.request,
-            self.recorder,
-            tenant=ticket.tenant,
-            queue_timeout=ticket.queue_timeout,
-            trace=self.span.context,
+        self._stream = replica.streams.open(
+            [job.id for job in jobs], self.request.model, queue_timeout=ticket.queue_timeout
         )
+        await replica.submission.enqueue(self.request, jobs, self._stream)
         self.accepted = time.time()
 
     async def _register(self) -> None:
@@ -213,12 +214,11 @@ class ChatExchange:
 
     def _release_media(self) -> None:
         """Release the images."""
-        if self._has_images:
-            self._replica.media.release(self.id, self.request)
+        self._replica.media.release(self.id, self.request)
 
     def _record(self) -> None:
         """Count the request in the metrics."""
-        self._replica.metrics.record(self.request.model, self.recorder, timed=self.request.tier != "batch")
+        self._replica.metrics.record(self.stream, self.recorder, timed=self.request.tier != "batch")
 
     def _trace(self) -> None:
         """Describe the response in the request's span, and record the spans of its jobs."""
@@ -229,9 +229,9 @@ class ChatExchange:
     def _charge(self) -> None:
         """Correct the tenant's tokens in fair queueing."""
         if self._ticket.tenant:
-            self._replica.charges.charge(self.request, self._ticket.tenant, self.recorder)
+            self._replica.charges.charge(self.request, self._ticket.tenant, self.recorder, self.stream)
 
     def _settle(self) -> None:
         """Correct the key's tokens in its rate limit, and free its concurrency place."""
         if self._ticket.reservation is not None:
-            self._replica.admission.settle(self._ticket.reservation, self.request, self.recorder)
+            self._replica.admission.settle(self._ticket.reservation, self.request, self.recorder, self._stream)

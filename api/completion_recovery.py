@@ -152,7 +152,6 @@ class CompletionRecovery:
             age=age,
             queue_timeout=pending.queue_timeout,
         )
-        recorder.stream = stream
         reservation = await self._admission.adopt(pending.tenant, *pending.reserved) if pending.reserved else None
         try:
             await self._follow(pending, stream, recorder)
@@ -166,9 +165,9 @@ class CompletionRecovery:
             await self._remove(pending.answer_id)
             self._media.release(pending.answer_id, pending.request)
             if pending.tenant:
-                self._charges.charge(pending.request, pending.tenant, recorder)
+                self._charges.charge(pending.request, pending.tenant, recorder, stream)
             if reservation is not None:
-                self._admission.settle(reservation, pending.request, recorder)
+                self._admission.settle(reservation, pending.request, recorder, stream)
 
     async def _follow(self, pending: PendingCompletion, stream: ResponseStream, recorder: UsageRecorder) -> None:
         """Read ``stream`` to its end and store the response. Raises :class:`RequestRefused` when the request fails.

@@ -6,20 +6,20 @@ import msgspec
 
 from api.answers.selection import jobs_per_prompt
 from api.answers.usage_recorder import UsageRecorder
+from api.response_stream import ResponseStream
 from shared.protocol.cost import prompt_cost
 from shared.protocol.errors import ProblemKind
 from shared.protocol.request import ChatRequest
 
 
-async def tokens_to_charge(request: ChatRequest, recorder: UsageRecorder) -> int:
-    """Return the tokens to charge for ``request``.
+async def tokens_to_charge(request: ChatRequest, recorder: UsageRecorder, stream: ResponseStream | None) -> int:
+    """Return the tokens to charge for ``request``, whose ``stream`` is closed; it has none if it was not queued.
 
     A worker reports the prompt tokens with the first event. If the client disconnects or the request times out before
     that, the estimate is charged for each prompt that a worker has claimed; otherwise computed prompts would be free.
     Waits for the cancellation of the jobs, which returns the claimed ones.
     """
     used = recorder.prompt_tokens + recorder.completion_tokens
-    stream = recorder.stream
     if stream is None or stream.cancellation is None:
         return used
     if stream.problem is not None and stream.problem.kind is not ProblemKind.TIMEOUT:

@@ -3,7 +3,6 @@
 import time
 
 from api.dialects.interface import Usage
-from api.response_stream import ResponseStream
 from shared.protocol.events import Alternatives, Delta, Finished, Started
 
 
@@ -30,8 +29,6 @@ class UsageRecorder:
         self.reasoning_tokens = 0
         self.outcome = "aborted"
         """How the request ended: a finish reason, a problem kind, or ``aborted`` when the client disconnected."""
-        self.stream: ResponseStream | None = None
-        """The response stream, set when the jobs are submitted."""
         self.prompts: tuple[int, ...] = ()
         """Indexes of the prompts whose tokens are counted."""
         self._without_images: dict[int, int] = {}

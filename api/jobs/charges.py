@@ -8,6 +8,7 @@ from api.answers.charging import tokens_to_charge
 from api.answers.selection import jobs_per_prompt
 from api.answers.usage_recorder import UsageRecorder
 from api.jobs.queues import JobQueues
+from api.response_stream import ResponseStream
 from shared.protocol.cost import answer_cost, prompt_cost
 from shared.protocol.request import ChatRequest
 from shared.redis import outage
@@ -23,12 +24,12 @@ class TenantCharges:
         self._queues = queues
         self._tasks = tasks
 
-    def charge(self, request: ChatRequest, tenant: str, recorder: UsageRecorder) -> None:
+    def charge(self, request: ChatRequest, tenant: str, recorder: UsageRecorder, stream: ResponseStream) -> None:
         """Replace the queue's estimate of the request's tokens by its usage, in the background."""
-        self._tasks.run(self._charge(request, tenant, recorder), "charge")
+        self._tasks.run(self._charge(request, tenant, recorder, stream), "charge")
 
-    async def _charge(self, request: ChatRequest, tenant: str, recorder: UsageRecorder) -> None:
-        used = await tokens_to_charge(request, recorder)
+    async def _charge(self, request: ChatRequest, tenant: str, recorder: UsageRecorder, stream: ResponseStream) -> None:
+        used = await tokens_to_charge(request, recorder, stream)
         choices = jobs_per_prompt(request)
         estimate = choices * (prompt_cost(request) + answer_cost(request) * max(1, len(request.prompts)))
         try:

@@ -7,7 +7,6 @@ import msgspec
 from redis.exceptions import RedisError
 
 from api.answers.selection import jobs_per_prompt, needs_logprobs
-from api.answers.usage_recorder import UsageRecorder
 from api.directory import Directory
 from api.draining import Draining
 from api.jobs.queues import JobQueues
@@ -54,21 +53,11 @@ class Submission:
         self._max_wait = max_wait
         self._max_choice_bytes = max_choice_bytes
 
-    async def submit(
-        self,
-        request: ChatRequest,
-        recorder: UsageRecorder,
-        *,
-        tenant: str = "",
-        queue_timeout: float | None = None,
-        trace: TraceContext | None = None,
-    ) -> ResponseStream:
-        """Queue the jobs of ``request`` and return its response stream, which the caller must close.
+    def split(self, request: ChatRequest, *, tenant: str = "", trace: TraceContext | None = None) -> list[Job]:
+        """Return the jobs of ``request``: one per prompt and choice, each with its own prompt only.
 
-        ``request.model`` must be the model's own name. ``recorder`` records the request's usage. ``tenant`` is the
-        tenant for fair queueing. ``queue_timeout`` is the maximum wait in seconds; by default it is the setting's.
-        ``trace`` is the parent of the jobs' spans.
-        Raises :class:`RequestRefused` when the request cannot be accepted.
+        ``request.model`` must be the model's own name. ``tenant`` is the tenant for fair queueing, ``trace`` the
+        parent of the jobs' spans. Raises :class:`RequestRefused` when the request cannot be served at present.
         """
         if self._draining.draining:
             raise refuse(
@@ -77,10 +66,15 @@ class Submission:
         self._models.check(request.model)
         self._models.check_protocol(request.model)
         self._models.check_logits(request)
-        jobs = _split(request, tenant, trace, reply_to=self._replica)
+        return _split(request, tenant, trace, reply_to=self._replica)
+
+    async def enqueue(self, request: ChatRequest, jobs: list[Job], stream: ResponseStream) -> None:
+        """Queue the ``jobs`` of ``request``. Their events arrive in ``stream``, which is open.
+
+        Raises :class:`RequestRefused` when the queue does not take them. Then, and when it is cancelled, the stream is
+        closed; otherwise the caller must close it.
+        """
         limit = self._max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
-        stream = self._streams.open([job.id for job in jobs], request.model, queue_timeout=queue_timeout)
-        recorder.stream = stream
         try:
             await self._queues.of(request.model).enqueue(jobs, limit=limit, most_bytes=self._max_choice_bytes)
         except JobsTooLarge:
@@ -91,14 +85,14 @@ class Submission:
             raise self._full(request.model, full.ahead, full.ahead + len(jobs) - limit) from None
         except (RedisError, OSError) as error:
             # The script may have run although its reply is lost.
-            recorder.stream = None
+            unavailable = store_unavailable()
+            stream.fail(unavailable.problem)
             self._streams.close(stream)
-            raise store_unavailable() from error
+            raise unavailable from error
         except asyncio.CancelledError:
             self._streams.close(stream)
             raise
         stream.arriving = False
-        return stream
 
     def _queue_limit(self, model: str, jobs: int) -> int:
         """Return the queue bound for a request of ``jobs`` jobs: the lower of ``max_queue`` and ``max_wait`` at the
@@ -126,7 +120,7 @@ class Submission:
 
 
 def _split(request: ChatRequest, tenant: str, trace: TraceContext | None, *, reply_to: str) -> list[Job]:
-    """Return one job per prompt and choice, each with its own prompt only.
+    """Return the jobs of ``request``.
 
     The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``).
     """

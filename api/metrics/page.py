@@ -12,6 +12,7 @@ from api.metrics.batches import BatchMetrics
 from api.metrics.fleet import FleetCollector, VllmCollector
 from api.metrics.replica import ReplicaCollector, RequestMetrics
 from api.relay import Relay
+from api.response_stream import ResponseStream
 from shared.protocol.errors import ProblemKind
 
 
@@ -38,9 +39,9 @@ class Metrics:
         self._requests = RequestMetrics(self._registry, first_token_times)
         self.batches = BatchMetrics(self._registry)
 
-    def record(self, model: str, usage: UsageRecorder, *, timed: bool = True) -> None:
+    def record(self, stream: ResponseStream, usage: UsageRecorder, *, timed: bool = True) -> None:
         """Count a request that has ended. Its times count only if it is ``timed``, as lines of batches are not."""
-        self._requests.record(model, usage, timed=timed)
+        self._requests.record(stream, usage, timed=timed)
 
     def refused(self, kind: ProblemKind) -> None:
         """Count an error response."""

@@ -17,6 +17,7 @@ from api.media.loader import MediaLoader
 from api.metrics import catalogue
 from api.metrics.catalogue import Description
 from api.relay import Relay
+from api.response_stream import ResponseStream
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import MoveCause
 
@@ -67,18 +68,19 @@ class RequestMetrics:
             for kind in FAILURES:
                 self._requests.labels(model, kind)
 
-    def record(self, model: str, usage: UsageRecorder, *, timed: bool) -> None:
+    def record(self, stream: ResponseStream, usage: UsageRecorder, *, timed: bool) -> None:
         """Count a request that has ended, and if it is ``timed``, its times."""
+        model = stream.model
         self._requests.labels(model, usage.outcome).inc()
         self._prompt_tokens.labels(model).inc(usage.prompt_tokens)
         self._cached_tokens.labels(model).inc(usage.cached_tokens)
         self._completion_tokens.labels(model).inc(usage.completion_tokens)
-        for cause in usage.stream.moves if usage.stream is not None else ():
+        for cause in stream.moves:
             self._migrations.labels(model, cause if cause in _CAUSES else "unknown").inc()
         if not timed:
             return
         # By this name, logs and the fleet view know the request.
-        exemplar = {"job": usage.stream.jobs[0].partition(":")[0][:64]} if usage.stream is not None else {}
+        exemplar = {"job": stream.jobs[0].partition(":")[0][:64]}
         if usage.trace_id:
             exemplar["trace_id"] = usage.trace_id
         self._duration.labels(model).observe(time.monotonic() - usage.began, exemplar)

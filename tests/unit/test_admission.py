@@ -184,7 +184,7 @@ async def test_settling_frees_the_place_and_returns_what_was_not_used(
     assert (await refused(admission, of, chat())).problem.kind is ProblemKind.RATE_LIMITED
     tally = UsageRecorder()
     tally.started(0, Started("w", 100, "f"))
-    admission.settle(ticket.reservation, ticket.request, tally)
+    admission.settle(ticket.reservation, ticket.request, tally, None)
     await admission.aclose()
     assert await redis.zcard(keys.admitted("key-1")) == 0
     again = await admission.admit(of, chat(max_tokens=1), {})

@@ -11,7 +11,7 @@ from api.build import build
 from api.chat_exchange import ChatExchange
 from api.keys import ApiKey
 from api.limits import Limiter, Reservation
-from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Rejected, Started
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import announce_worker
@@ -165,3 +165,19 @@ async def test_leaving_while_the_request_is_queued(harness: Harness, monkeypatch
     submitting.cancel()
     await asyncio.gather(submitting, return_exceptions=True)
     assert await harness.charged() == tokens(PROMPT)
+
+
+async def test_a_request_that_was_queued_although_the_reply_was_lost_costs_nothing(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue = JobQueue.enqueue
+
+    async def enqueue_and_lose_the_reply(*arguments: object, **options: object) -> None:
+        await enqueue(*arguments, **options)  # type: ignore[arg-type]
+        await harness.queue.claim("w1", used=0, slots=1)
+        raise ConnectionError("the reply was lost")
+
+    monkeypatch.setattr(JobQueue, "enqueue", enqueue_and_lose_the_reply)
+    with pytest.raises(RequestRefused):
+        await harness.accept(chat())
+    assert await harness.charged() == 0

@@ -45,15 +45,15 @@ def value(replica: Replica, name: str, **labels: str) -> float | None:
     return samples(replica).get((name, frozenset(labels.items())))
 
 
-def ended(*started: Started, queued: float | None) -> UsageRecorder:
-    """The record of a request with these started events."""
+def ended(*started: Started, queued: float | None) -> tuple[ResponseStream, UsageRecorder]:
+    """A request with these started events, and its record."""
     usage = UsageRecorder()
     usage.queued = queued
-    usage.stream = stream = ResponseStream(["a"], WORKER.model)
+    stream = ResponseStream(["a"], WORKER.model)
     for event in started:
         stream.choices[0].take(event.attempt, event)
         usage.started(0, event)
-    return usage
+    return stream, usage
 
 
 def test_the_documentation_is_current() -> None:
@@ -62,7 +62,7 @@ def test_the_documentation_is_current() -> None:
 
 
 async def test_the_page_has_what_the_catalogue_declares_and_no_more(replica: Replica) -> None:
-    replica.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=1), queued=0.0))
+    replica.metrics.record(*ended(Started("w", 3, "fp", attempt=1), queued=0.0))
     replica.metrics.refused(ProblemKind.QUEUE_FULL)
     described = {f"{one.name}": one for one in CATALOGUE}
     found = {family.name: family for family in text_string_to_metric_families(replica.metrics.page()[0].decode())}
@@ -76,7 +76,7 @@ async def test_the_page_has_what_the_catalogue_declares_and_no_more(replica: Rep
 
 
 async def test_clients_that_accept_openmetrics_get_it_with_the_jobs_of_recent_requests(replica: Replica) -> None:
-    replica.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=1), queued=0.0), timed=True)
+    replica.metrics.record(*ended(Started("w", 3, "fp", attempt=1), queued=0.0), timed=True)
     page, content_type = replica.metrics.page("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert content_type.startswith("application/openmetrics-text")
     families = openmetrics.text_string_to_metric_families(page.decode())  # type: ignore[no-untyped-call]
@@ -92,7 +92,7 @@ async def test_the_wait_in_the_queue_is_what_the_worker_did_not_need(
 ) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 100.0)
     first = Started("w", 3, "fp", cached_tokens=2, attempt=1, prompt_seconds=0.5, prefill_seconds=1.5)
-    replica.metrics.record("tiny", ended(first, queued=90.0))
+    replica.metrics.record(*ended(first, queued=90.0))
     for phase, seconds in (("queue_wait", 8.0), ("prompt", 0.5), ("prefill", 1.5)):
         assert value(replica, f"vinoqueue_{phase}_seconds_sum", model="tiny") == seconds
     assert value(replica, "vinoqueue_cached_prompt_tokens_total", model="tiny") == 2
@@ -101,8 +101,8 @@ async def test_the_wait_in_the_queue_is_what_the_worker_did_not_need(
 async def test_the_wait_is_unknown_if_the_worker_is_older_or_the_replica_did_not_queue_the_request(
     replica: Replica,
 ) -> None:
-    replica.metrics.record("tiny", ended(Started("w", 3, "fp"), queued=1.0))
-    replica.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=1), queued=None))
+    replica.metrics.record(*ended(Started("w", 3, "fp"), queued=1.0))
+    replica.metrics.record(*ended(Started("w", 3, "fp", attempt=1), queued=None))
     assert value(replica, "vinoqueue_queue_wait_seconds_count", model="tiny") is None
 
 
@@ -111,19 +111,18 @@ async def test_counters_of_alerts_begin_at_zero(replica: Replica) -> None:
     assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="worker_lost") == 0
     assert value(replica, "vinoqueue_requests_total", model="tiny", outcome="engine_failed") == 0
     assert value(replica, "vinoqueue_requests_total", model="tiny", outcome="stop") is None
-    replica.metrics.record("tiny", ended(Started("w", 3, "fp", attempt=2, cause="worker_lost"), queued=None))
+    replica.metrics.record(*ended(Started("w", 3, "fp", attempt=2, cause="worker_lost"), queued=None))
     assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="worker_lost") == 1
 
 
 async def test_each_migration_is_counted_once_with_its_reason(replica: Replica) -> None:
     second = Started("w2", 3, "fp", attempt=2, cause="worker_lost")
     third = Started("w3", 3, "fp", attempt=3, cause="<odd>")
-    usage = ended(Started("w1", 3, "fp", attempt=1), second, queued=None)
-    assert usage.stream is not None
+    stream, usage = ended(Started("w1", 3, "fp", attempt=1), second, queued=None)
     # The journal repeats the events, and has one that was lost on its way.
-    usage.stream.choices[0].hold()
-    usage.stream.choices[0].fill([Started("w1", 3, "fp", attempt=1), second, third])
-    replica.metrics.record("tiny", usage)
+    stream.choices[0].hold()
+    stream.choices[0].fill([Started("w1", 3, "fp", attempt=1), second, third])
+    replica.metrics.record(stream, usage)
     assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="worker_lost") == 1
     assert value(replica, "vinoqueue_migrations_total", model="tiny", reason="unknown") == 1
 

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.answers.usage_recorder import UsageRecorder
 from api.build import build
 from api.directory import Directory, Fleet
 from api.fleet.document import worker_entry
@@ -80,7 +79,7 @@ async def test_a_request_that_workers_cannot_read_is_refused_with_a_time_to_come
     replica = await replica_with(redis, worker("a", PROTOCOL), worker("b", NEXT))
     asked = job("j").request
     with pytest.raises(RequestRefused, match=f"1 of its workers cannot read .* protocol version {PROTOCOL}") as refused:
-        await replica.submission.submit(asked, UsageRecorder())
+        replica.submission.split(asked)
     assert refused.value.problem.kind == ProblemKind.NO_WORKER
     assert refused.value.problem.retry_after
     assert await JobQueue(redis, "tiny").depth() == (0, 0)

@@ -5,9 +5,8 @@ import asyncio
 import pytest
 from arq.connections import ArqRedis
 
-from api.answers.usage_recorder import UsageRecorder
 from api.build import build
-from api.jobs.submission import Submission
+from api.replica import Replica
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
@@ -50,41 +49,48 @@ async def stored_bytes(redis: ArqRedis) -> int:
     return total
 
 
-async def submission_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> Submission:
+async def replica_of(redis: ArqRedis, max_choice_bytes: int = 2**25) -> Replica:
     await announce_worker(redis, WORKER, lease=60)
     replica = build(redis, ApiSettings(max_choice_bytes=max_choice_bytes), "r")
     await replica.directory.refresh()
-    return replica.submission
+    return replica
+
+
+async def submit(replica: Replica, request: ChatRequest) -> list[Job]:
+    submitted = replica.submission.split(request)
+    stream = replica.streams.open([job.id for job in submitted], request.model)
+    await replica.submission.enqueue(request, submitted, stream)
+    return submitted
 
 
 async def test_choices_do_not_multiply_what_is_stored(redis: ArqRedis) -> None:
-    submission = await submission_of(redis)
-    answer = await submission.submit(asked(), UsageRecorder())
-    assert len(answer.jobs) == CHOICES
+    replica = await replica_of(redis)
+    assert len(await submit(replica, asked())) == CHOICES
     assert len(LONG) < await stored_bytes(redis) < 1.1 * len(LONG)
 
 
 async def test_prompts_of_a_batch_are_stored_once_each(redis: ArqRedis) -> None:
-    submission = await submission_of(redis)
+    replica = await replica_of(redis)
     prompts = tuple(letter * 50_000 for letter in "abc")
-    await submission.submit(ChatRequest(model=WORKER.model, prompts=prompts, n=4), UsageRecorder())
+    await submit(replica, ChatRequest(model=WORKER.model, prompts=prompts, n=4))
     size = sum(map(len, prompts))
     assert size < await stored_bytes(redis) < 1.1 * size
 
 
 async def test_small_requests_stay_in_their_jobs(redis: ArqRedis) -> None:
-    submission = await submission_of(redis)
-    answer = await submission.submit(asked("hello"), UsageRecorder())
-    assert {key.decode() for key in await redis.keys(f"{keys.PAYLOAD_PREFIX}*")} == set(map(keys.payload, answer.jobs))
+    replica = await replica_of(redis)
+    submitted = await submit(replica, asked("hello"))
+    payloads = {key.decode() for key in await redis.keys(f"{keys.PAYLOAD_PREFIX}*")}
+    assert payloads == {keys.payload(job.id) for job in submitted}
 
 
 async def test_a_request_that_is_too_large_for_its_choices_is_refused(redis: ArqRedis) -> None:
-    submission = await submission_of(redis, max_choice_bytes=CHOICES * len(LONG))
+    replica = await replica_of(redis, max_choice_bytes=CHOICES * len(LONG))
     with pytest.raises(RequestRefused) as refused:
-        await submission.submit(asked(), UsageRecorder())
+        await submit(replica, asked())
     assert (refused.value.problem.kind, refused.value.problem.param) == (ProblemKind.TOO_LARGE, "n")
     assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
-    assert await submission.submit(asked(n=CHOICES - 1), UsageRecorder())
+    assert await submit(replica, asked(n=CHOICES - 1))
 
 
 async def finish(queue: JobQueue, *claims: Claim) -> None:

@@ -1,17 +1,13 @@
 """Compaction, at ``/v1/responses/compact``: a conversation becomes one item, the model's summary of it."""
 
-from typing import Any, Literal
-
 import msgspec
 
 from api.dialects.interface import Choice, Usage
 from api.dialects.openai.body import decode_object
-from api.dialects.openai.fields import NonEmptyText, Strict
 from api.dialects.openai.validation import check_names
-from api.dialects.responses.items import Input
 from api.dialects.responses.parse import Draft, draft_of, with_input
 from api.dialects.responses.render import usage_object
-from api.dialects.responses.schema import PromptCacheOptions, ResponsesRequest, ServiceTier
+from api.dialects.responses.schema import ProcessingFields, ResponsesRequest
 from api.dialects.responses.summary import encode_summary
 from shared.protocol.errors import ProblemKind, refuse
 
@@ -25,18 +21,8 @@ MAX_TOKENS = 2048
 """Maximum length of a summary. Small models may not end by themselves."""
 
 
-class CompactRequest(Strict):
-    """The body of ``POST /v1/responses/compact``. Its fields are those of a :class:`ResponsesRequest`."""
-
-    model: NonEmptyText
-    image: dict[str, Any] | None = None
-    input: Input | None = None
-    instructions: str | None = None
-    previous_response_id: NonEmptyText | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_options: PromptCacheOptions | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
-    service_tier: ServiceTier | None = None
+class CompactRequest(ProcessingFields):
+    """The body of ``POST /v1/responses/compact``."""
 
 
 def draft_compaction(body: bytes) -> Draft[ResponsesRequest]:

@@ -86,43 +86,59 @@ class ResponseStreamOptions(Strict):
     include_obfuscation: bool | None = None
 
 
-class ResponsesRequest(Strict):
-    """The body of ``POST /v1/responses``."""
+class InputFields(Strict):
+    """The input of a model: a conversation, and what precedes it."""
 
     model: NonEmptyText
+    input: Input | None = None
+    instructions: str | None = None
+    previous_response_id: NonEmptyText | None = None
+
+
+class PromptFields(InputFields):
+    """All that becomes a prompt."""
+
+    conversation: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningConfig | None = None
+    text: TextConfig | None = None
+    tool_choice: ToolChoice | None = None
+    tools: Annotated[Items[AnyTool], Field(max_length=MAX_TOOLS)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+
+
+class ProcessingFields(InputFields):
+    """An input, and how the service processes it."""
+
+    image: dict[str, Any] | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    service_tier: ServiceTier | None = None
+
+
+class ResponsesRequest(PromptFields, ProcessingFields):
+    """The body of ``POST /v1/responses``."""
+
     input: Input
     access_programs: dict[str, Any] | None = None
     background: bool | None = None
     background_options: dict[str, Any] | None = None
     client_metadata: dict[str, str] | None = None
     context_management: Items[dict[str, Any]] | None = None
-    conversation: str | dict[str, Any] | None = None
     frequency_penalty: Penalty | None = None
-    image: dict[str, Any] | None = None
     include: Items[Includable] | None = None
-    instructions: str | None = None
     max_output_tokens: TokenLimit | None = None
     max_tool_calls: TokenLimit | None = None
     metadata: Metadata | None = None
     moderation: dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
     presence_penalty: Penalty | None = None
-    previous_response_id: NonEmptyText | None = None
     prompt: dict[str, Any] | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_options: PromptCacheOptions | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
-    reasoning: ReasoningConfig | None = None
     safety_identifier: Annotated[str, Field(max_length=128)] | None = None
-    service_tier: ServiceTier | None = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] | None = None
-    text: TextConfig | None = None
-    tool_choice: ToolChoice | None = None
-    tools: Annotated[Items[AnyTool], Field(max_length=MAX_TOOLS)] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     top_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    truncation: Literal["auto", "disabled"] | None = None
     user: str | None = None

@@ -125,7 +125,7 @@ def _split(request: ChatRequest, tenant: str, trace: TraceContext | None, *, rep
     The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``).
     """
     sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
-    request = msgspec.structs.replace(request, sampling=sampling, response_fields=None)
+    request = msgspec.structs.replace(request, sampling=sampling, hidden=None, response_fields=None)
     parts = [msgspec.structs.replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
     choices = jobs_per_prompt(request)
     jobs = []

@@ -16,6 +16,7 @@ ToolChoice = Literal["none", "auto", "required"]
 ConstraintKind = Literal["json_object", "json_schema", "regex", "grammar", "structural_tag"]
 Tier = Literal["auto", "default", "flex", "priority", "batch"]
 """A service tier. Clients cannot name ``batch``: it is that of a batch's lines."""
+Hidden = Literal["reasoning", "all"]
 Prompt = str | tuple[int, ...]
 """A plain completion's prompt: text, or token ids."""
 
@@ -189,6 +190,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     background: bool = False
     """Whether the request goes on without its client."""
     metadata: tuple[tuple[str, str], ...] = ()
+    cut_at_context: bool = False
+    """Whether a ``max_tokens`` for which the context has no room is lowered instead of refused."""
+    hidden: Hidden | None = None
+    """What its response leaves out. Not in jobs."""
     response_fields: str | None = None
     """The fields of the request that its response repeats, as a JSON object. Not in jobs."""
 

@@ -7,6 +7,7 @@ from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 _UNIT = "tests/unit/dialects/test_anthropic.py::"
 _FIELDS = _UNIT + "test_fields_of_a_request"
 _TALK = _UNIT + "test_a_conversation_with_tool_use_and_images"
+_DOCUMENTS = _UNIT + "test_documents_and_search_results_are_text"
 _CHOICE = _UNIT + "test_tool_choice"
 _REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
 _STREAM = _UNIT + "test_a_stream_of_blocks"
@@ -27,8 +28,26 @@ _REQUESTS = (
         how="Required, as YYYY-MM-DD; all versions are equivalent.",
         test=_UNIT + "test_the_anthropic_version_is_required",
     ),
+    Request(
+        fields="anthropic-beta:",
+        headers={"anthropic-beta": "context-1m-2025-08-07"},
+        how="Not needed: features are served, or refused, by their fields.",
+        test="tests/integration/test_messages.py::test_beta_clients_are_served",
+    ),
     Request(fields="model", how="A name that a worker serves; else 404.", test=_FIELDS),
-    Request(fields="max_tokens", how="Required, at least 1.", test=_UNIT + "test_fields_of_a_request"),
+    Request(
+        fields="max_tokens",
+        how="Required. More than the context has room for is lowered; the output then ends with "
+        "`model_context_window_exceeded`.",
+        test="tests/integration/test_messages.py::test_an_output_may_fill_the_context",
+    ),
+    Request(
+        fields="max_tokens",
+        when="0",
+        body={"max_tokens": 0},
+        how="Fills the prefix cache, and returns no content.",
+        test=_UNIT + "test_no_tokens_fill_the_prefix_cache_only",
+    ),
     Request(
         fields="messages messages[].role messages[].content messages[].content[].type messages[].content[].text",
         body=_content({"type": "text", "text": "Hello"}),
@@ -88,9 +107,62 @@ _REQUESTS = (
         test=_TALK,
     ),
     Request(
+        fields="messages[].content[].source messages[].content[].source.type messages[].content[].source.media_type "
+        "messages[].content[].source.data messages[].content[].source.content messages[].content[].title "
+        "messages[].content[].context",
+        when="document",
+        body=_content(
+            {
+                "type": "document",
+                "source": {"type": "text", "media_type": "text/plain", "data": "Hello"},
+                "title": "T",
+                "context": "C",
+            },
+            {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "Hello"}]}},
+        ),
+        how="As text in `<document>`, after title and context. Also in tool results.",
+        test=_DOCUMENTS,
+    ),
+    Request(
+        fields="messages[].content[].source messages[].content[].source.type messages[].content[].source.media_type "
+        "messages[].content[].source.data",
+        when="PDF",
+        body=_content(
+            {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}}
+        ),
+        test=_REFUSED,
+    ),
+    Request(
+        fields="messages[].content[].source messages[].content[].title messages[].content[].content",
+        when="search_result",
+        body=_content(
+            {
+                "type": "search_result",
+                "source": "https://example.com",
+                "title": "T",
+                "content": [{"type": "text", "text": "Hello"}],
+            }
+        ),
+        how="As text in `<search_result>`, after source and title. Also in tool results.",
+        test=_DOCUMENTS,
+    ),
+    Request(
+        fields="messages[].content[].citations messages[].content[].citations.enabled",
+        body=_content(
+            {
+                "type": "search_result",
+                "source": "",
+                "title": "T",
+                "content": [],
+                "citations": {"enabled": True},
+            }
+        ),
+        test=_REFUSED,
+    ),
+    Request(
         fields="messages[].content[].type",
-        when="document and others",
-        body=_content({"type": "document"}),
+        when="container_upload and others",
+        body=_content({"type": "container_upload", "file_id": "f"}),
         test=_REFUSED,
     ),
     Request(
@@ -130,6 +202,12 @@ _REQUESTS = (
         how="Switches the reasoning of models whose chat template has a switch. Models here know no budget: "
         "`max_tokens` bounds reasoning and text.",
         test=_FIELDS,
+    ),
+    Request(
+        fields="thinking.display",
+        body={"thinking": {"type": "adaptive", "display": "omitted"}},
+        how="`omitted` reasoning is in the signature only, which contains it for the next turn.",
+        test=_UNIT + "test_reasoning_that_is_omitted_is_in_its_signature",
     ),
     Request(
         fields="output_config output_config.effort output_config.format output_config.format.schema",
@@ -204,7 +282,7 @@ _ANSWERS = (
     Answer(
         fields="stop_reason stop_sequence message.stop_reason message.stop_sequence delta.stop_reason "
         "delta.stop_sequence",
-        how="`end_turn`, `max_tokens`, `stop_sequence` or `tool_use`.",
+        how="`end_turn`, `max_tokens`, `stop_sequence`, `tool_use` or `model_context_window_exceeded`.",
         test=_UNIT + "test_stop_reason_and_stop_sequence",
     ),
     Answer(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import anthropic
 import pytest
 from anthropic.types import MessageParam, ToolUseBlockParam
+from anthropic.types.beta import BetaMessageParam
 
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
@@ -28,13 +29,41 @@ def test_a_prompt_that_is_too_long_is_refused_in_words_that_clients_recognise(
     limit = model.max_input_tokens
     assert limit is not None
     counted = client.messages.count_tokens(model="sim", messages=[HELLO]).input_tokens
-    with pytest.raises(anthropic.BadRequestError) as refusal:
-        client.messages.create(model="sim", max_tokens=limit, messages=[HELLO], stream=stream)
-    assert f"input length and `max_tokens` exceed context limit: {counted} + {limit} > {limit}," in str(refusal.value)
     longer: MessageParam = {"role": "user", "content": "hello" + "x" * limit}
     with pytest.raises(anthropic.BadRequestError) as refusal:
         client.messages.create(model="sim", max_tokens=5, messages=[longer], stream=stream)
     assert f"prompt is too long: {counted + limit} tokens > {limit} maximum" in str(refusal.value)
+
+
+def test_an_output_may_fill_the_context(client: anthropic.Anthropic) -> None:
+    (model,) = client.models.list()
+    limit = model.max_input_tokens
+    assert limit is not None
+    long: MessageParam = {"role": "user", "content": "[[tokens 30]]" + "x" * (limit - 100)}
+    prompt = client.messages.count_tokens(model="sim", messages=[long]).input_tokens
+    answer = client.messages.create(model="sim", max_tokens=limit, messages=[long])
+    assert (answer.stop_reason, answer.usage.output_tokens) == ("end_turn", 30)
+    longest: MessageParam = {"role": "user", "content": "x" * (limit - prompt - 10) + str(long["content"])}
+    with client.messages.stream(model="sim", max_tokens=limit, messages=[longest]) as streamed:
+        full = streamed.get_final_message()
+    assert (full.stop_reason, full.usage.output_tokens) == ("model_context_window_exceeded", 10)
+
+
+def test_no_tokens_are_generated_for_a_prompt_that_is_cached_only(client: anthropic.Anthropic) -> None:
+    warm = client.messages.create(model="sim", max_tokens=0, messages=[HELLO])
+    assert (warm.content, warm.stop_reason, warm.usage.output_tokens) == ([], "max_tokens", 0)
+    with client.messages.stream(model="sim", max_tokens=0, messages=[HELLO]) as stream:
+        assert stream.get_final_message().content == []
+
+
+def test_beta_clients_are_served(client: anthropic.Anthropic) -> None:
+    """The header anthropic-beta changes nothing."""
+    said: list[BetaMessageParam] = [{"role": "user", "content": "hello"}]
+    betas = ["context-1m-2025-08-07", "interleaved-thinking-2025-05-14"]
+    answer = client.beta.messages.create(model="sim", max_tokens=5, messages=said, betas=betas)
+    assert answer.stop_reason == "max_tokens"
+    with client.beta.messages.stream(model="sim", max_tokens=5, messages=said, betas=betas) as stream:
+        assert stream.get_final_message().usage.output_tokens == 5
 
 
 def test_odd_but_legal_conversations_are_served(client: anthropic.Anthropic) -> None:

@@ -251,7 +251,7 @@ def check_length(request: ChatRequest, length: int, *, whole: bool, context_leng
     if length == 0:
         raise refuse(ProblemKind.INVALID, f"'{param}' is empty: the prompt has no tokens.", param=param)
     limit = f"This model's maximum context length is {context_length} tokens"
-    completion = request.sampling.max_tokens or 1
+    completion = 1 if request.cut_at_context else request.sampling.max_tokens or 1
     total = length + completion
     if total <= context_length:
         return

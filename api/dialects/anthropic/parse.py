@@ -4,30 +4,36 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from api.dialects.anthropic.blocks import (
+    AssistantBlock,
+    Base64Source,
+    ImageBlock,
+    ResultContent,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    URLSource,
+    UserBlock,
+)
+from api.dialects.anthropic.documents import parts_of
 from api.dialects.anthropic.schema import (
     AnthropicTool,
     AnyChoice,
     AssistantMessage,
     AutoChoice,
-    Base64Source,
     CountTokensRequest,
     DisabledThinking,
-    ImageBlock,
     Message,
     MessagesRequest,
     NamedChoice,
     NoChoice,
     SystemContent,
     SystemMessage,
-    TextBlock,
-    ThinkingBlock,
     Tool,
-    ToolResultBlock,
-    ToolUseBlock,
-    URLSource,
-    UserBlock,
     UserMessage,
 )
+from api.dialects.anthropic.signature import signed_reasoning
 from api.dialects.anthropic.unserved import check_served
 from api.dialects.image_urls import check_scheme
 from api.dialects.message_content import MessageContent
@@ -59,12 +65,15 @@ def parse_messages(body: bytes) -> ChatRequest:
     return msgspec.structs.replace(
         _prompt(request),
         sampling=Sampling(
-            max_tokens=request.max_tokens,
+            # No tokens fill the prefix cache only, as one does that is not shown.
+            max_tokens=request.max_tokens or 1,
             temperature=0.0 if greedy else request.temperature,
             top_p=None if greedy else request.top_p,
             top_k=request.top_k,
             stop=tuple(request.stop_sequences or ()),
         ),
+        cut_at_context=True,
+        hidden=_hidden(request),
         stream=bool(request.stream),
         user=request.metadata.user_id if request.metadata else None,
         tier="default" if request.service_tier == "standard_only" else request.service_tier,
@@ -94,6 +103,12 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
         else None,
         template_kwargs=_template_kwargs(request),
     )
+
+
+def _hidden(request: MessagesRequest) -> internal.Hidden | None:
+    if request.max_tokens == 0:
+        return "all"
+    return "reasoning" if getattr(request.thinking, "display", None) == "omitted" else None
 
 
 def _tools(request: CountTokensRequest) -> Iterator[internal.Tool]:
@@ -203,13 +218,18 @@ def _assistant(message: AssistantMessage) -> internal.Message:
     return internal.Message(
         role="assistant",
         content="\n".join(block.text for block in blocks if isinstance(block, TextBlock)),
-        reasoning="\n".join(block.thinking for block in blocks if isinstance(block, ThinkingBlock)) or None,
+        reasoning="\n".join(filter(None, map(_reasoning, blocks))) or None,
         tool_calls=tuple(
             internal.ToolCall(id=block.id, name=block.name, arguments=json_text(block.input))
             for block in blocks
             if isinstance(block, ToolUseBlock)
         ),
     )
+
+
+def _reasoning(block: AssistantBlock) -> str:
+    """Return the reasoning in a block, which is in the signature if the client did not want to see it."""
+    return (block.thinking or signed_reasoning(block.signature)) if isinstance(block, ThinkingBlock) else ""
 
 
 def _user(index: int, blocks: Sequence[UserBlock], names: dict[str, str]) -> Iterator[internal.Message]:
@@ -229,12 +249,13 @@ def _user(index: int, blocks: Sequence[UserBlock], names: dict[str, str]) -> Ite
                     param=param,
                 )
             yield _result(block, names[block.tool_use_id])
-            for part in block.content if isinstance(block.content, list) else ():
+            for part in _parts(block.content if isinstance(block.content, list) else ()):
                 if isinstance(part, ImageBlock):
                     _add(said, part, param)
     for place, block in enumerate(blocks):
         if not isinstance(block, ToolResultBlock):
-            _add(said, block, f"messages[{index}].content[{place}]")
+            for part in parts_of(block):
+                _add(said, part, f"messages[{index}].content[{place}]")
     if not said.empty:
         yield internal.Message(role="user", content=said.text, images=said.images)
 
@@ -243,10 +264,15 @@ def _result(block: ToolResultBlock, name: str) -> internal.Message:
     if isinstance(block.content, str):
         text = block.content
     else:
-        text = "\n".join(part.text for part in block.content if isinstance(part, TextBlock))
+        text = "\n".join(part.text for part in _parts(block.content) if isinstance(part, TextBlock))
     if block.is_error:
         text = f"Error: {text}"
     return internal.Message(role="tool", content=text, name=name, tool_call_id=block.tool_use_id)
+
+
+def _parts(blocks: Iterable[ResultContent]) -> Iterator[TextBlock | ImageBlock]:
+    for block in blocks:
+        yield from parts_of(block)
 
 
 def _add(content: MessageContent, block: TextBlock | ImageBlock, param: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from api.dialects.anthropic.errors import error_object
+from api.dialects.anthropic.signature import sign
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from shared.protocol.errors import Problem
 from shared.protocol.events import FinishReason, PromptLogprobs
@@ -47,7 +48,11 @@ class MessagesResponseEncoder:
         """Type of the open content block; empty before the first one."""
         self._index = -1
         self._text_head = b""
-        self._ending: dict[str, object] = {}
+        self._hidden = request.hidden
+        self._reasoning = ""
+        """Reasoning of the open block that is not shown."""
+        self._reason: FinishReason = "stop"
+        self._stop = ""
 
     def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
         """Encode the start of the message, and a ping as the reference has it."""
@@ -64,32 +69,44 @@ class MessagesResponseEncoder:
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a text delta. Hot path: once per token."""
+        if self._hidden == "all":
+            return b""
         opened = b"" if self._block == "text" else self._open(_text(""))
         return opened + self._text_head + _encode(text) + b"}}\n\n"
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """Encode a reasoning delta."""
+        if self._hidden == "all":
+            return b""
         opened = b""
         if self._block != "thinking":
             opened = self._open(_thinking("", ""))
+        if self._hidden == "reasoning":
+            self._reasoning += text
+            return opened
         return opened + self._delta({"type": "thinking_delta", "thinking": text})
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
-        """Encode the start of a tool call."""
-        return self._open(_tool_use(call_id, name, {}))
+        """Encode the start of a tool call, with the empty delta that the reference has first."""
+        if self._hidden == "all":
+            return b""
+        return self._open(_tool_use(call_id, name, {})) + self.arguments(choice, index, "")
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
         """Encode a delta of the JSON text of a call's arguments."""
+        if self._hidden == "all":
+            return b""
         return self._delta({"type": "input_json_delta", "partial_json": text})
 
     def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:
         """Encode the end of the last block. The reason follows with the usage."""
-        self._ending = _ending(_stop_reason(reason, stop), stop)
+        self._reason, self._stop = reason, stop
         return self._close()
 
     def usage(self, usage: Usage) -> bytes:
         """Encode the end of the message: stop reason and token counts."""
-        return _event("message_delta", {"delta": self._ending, "usage": _usage(usage)})
+        ending = self._ending(self._reason, self._stop, usage)
+        return _event("message_delta", {"delta": ending, "usage": self._usage(usage)})
 
     def failure(self, problem: Problem) -> bytes:
         """Encode an error event, which ends the stream."""
@@ -98,7 +115,7 @@ class MessagesResponseEncoder:
     def completion(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """Encode the message."""
         (choice,) = choices
-        ending = _ending(_stop_reason(choice.reason, choice.stop), choice.stop)
+        ending = self._ending(choice.reason, choice.stop, usage)
         return _encode(self._message(self._blocks(choice), usage, ending))
 
     def _message(self, content: list[dict[str, object]], usage: Usage, ending: dict[str, object]) -> dict[str, object]:
@@ -110,12 +127,35 @@ class MessagesResponseEncoder:
             "content": content,
             **ending,
             "diagnostics": None,
-            "usage": _usage(usage) | _TERMS,
+            "usage": self._usage(usage) | _TERMS,
+        }
+
+    def _ending(self, reason: FinishReason, stop: str, usage: Usage) -> dict[str, object]:
+        wanted = self._request.sampling.max_tokens
+        if self._hidden == "all":
+            return _ending("max_tokens")
+        if reason == "length" and wanted is not None and usage.completion_tokens < wanted:
+            return _ending("model_context_window_exceeded")
+        return _ending(_stop_reason(reason, stop), stop)
+
+    def _usage(self, usage: Usage) -> dict[str, object]:
+        output, reasoning = (0, 0) if self._hidden == "all" else (usage.completion_tokens, usage.reasoning_tokens)
+        return {
+            "input_tokens": usage.prompt_tokens - usage.cached_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": usage.cached_tokens,
+            "output_tokens": output,
+            "output_tokens_details": {"thinking_tokens": reasoning},
+            "server_tool_use": None,
         }
 
     def _blocks(self, choice: Choice) -> list[dict[str, object]]:
         blocks: list[dict[str, object]] = []
-        if choice.reasoning:
+        if self._hidden == "all":
+            return blocks
+        if choice.reasoning and self._hidden == "reasoning":
+            blocks.append(_thinking("", sign(choice.reasoning)))
+        elif choice.reasoning:
             blocks.append(_thinking(choice.reasoning, self._id))
         if choice.text:
             blocks.append(_text(choice.text))
@@ -140,8 +180,11 @@ class MessagesResponseEncoder:
         if not self._block:
             return b""
         # The reference's signatures prove who has made the reasoning. Some clients send only signed reasoning back.
-        signed = self._delta({"type": "signature_delta", "signature": self._id}) if self._block == "thinking" else b""
-        self._block = ""
+        signed = b""
+        if self._block == "thinking":
+            signature = sign(self._reasoning) if self._hidden == "reasoning" else self._id
+            signed = self._delta({"type": "signature_delta", "signature": signature})
+        self._block, self._reasoning = "", ""
         return signed + _event("content_block_stop", {"index": self._index})
 
 
@@ -177,14 +220,3 @@ def _input(arguments: str) -> object:
 
 def _stop_reason(reason: FinishReason, stop: str) -> str:
     return "stop_sequence" if stop and reason == "stop" else _STOP_REASONS[reason]
-
-
-def _usage(usage: Usage) -> dict[str, object]:
-    return {
-        "input_tokens": usage.prompt_tokens - usage.cached_tokens,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": usage.cached_tokens,
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
-        "server_tool_use": None,
-    }

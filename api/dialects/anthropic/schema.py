@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from api.dialects.anthropic.blocks import AssistantBlock, CacheControl, TextBlock, UserBlock
 from api.dialects.openai.fields import (
     ARRAY,
     STRING,
@@ -24,118 +25,6 @@ MAX_STOP_SEQUENCES = 16
 MAX_STOP_LENGTH = 1024
 
 
-class CacheControl(Strict):
-    """A hint for the end of a cached prefix. Prefixes are always cached."""
-
-    type: Literal["ephemeral"]
-    ttl: Literal["5m", "1h"] | None = None
-
-
-class TextBlock(Strict):
-    """Text."""
-
-    type: Literal["text"]
-    text: str
-    cache_control: CacheControl | None = None
-    citations: Items[dict[str, Any]] | None = None
-
-
-class Base64Source(Strict):
-    """An image in the request."""
-
-    type: Literal["base64"]
-    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
-    data: NonEmptyText
-
-
-class URLSource(Strict):
-    """An image by URL."""
-
-    type: Literal["url"]
-    url: NonEmptyText
-
-
-class FileSource(Strict):
-    """An uploaded file."""
-
-    type: Literal["file"]
-    file_id: str
-
-
-class ImageBlock(Strict):
-    """An image."""
-
-    type: Literal["image"]
-    source: Annotated[
-        Annotated[Base64Source, Tag(tag("base64"))]
-        | Annotated[URLSource, Tag(tag("url"))]
-        | Annotated[FileSource, Tag(tag("file"))],
-        by_key("type", "base64", "url", "file"),
-    ]
-    cache_control: CacheControl | None = None
-    transformations: dict[str, Any] | None = None
-
-
-class ThinkingBlock(Strict):
-    """Earlier reasoning of the assistant."""
-
-    type: Literal["thinking"]
-    thinking: str
-    signature: str
-
-
-class RedactedThinkingBlock(Strict):
-    """Earlier reasoning that only Anthropic's service can read."""
-
-    type: Literal["redacted_thinking"]
-    data: str
-
-
-class ToolUseBlock(Strict):
-    """A tool call of the assistant."""
-
-    type: Literal["tool_use"]
-    id: NonEmptyText
-    name: NonEmptyText
-    input: dict[str, Any]
-    cache_control: CacheControl | None = None
-    caller: dict[str, Any] | None = None
-    toolset_name: str | None = None
-
-
-ResultContent = Annotated[
-    Annotated[TextBlock, Tag(tag("text"))] | Annotated[ImageBlock, Tag(tag("image"))],
-    by_key("type", "text", "image"),
-]
-
-
-class ToolResultBlock(Strict):
-    """The result of a tool call."""
-
-    type: Literal["tool_result"]
-    tool_use_id: NonEmptyText
-    content: Annotated[
-        Annotated[str, Tag(STRING)] | Annotated[Items[ResultContent], Tag(ARRAY)],
-        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
-    ] = ""
-    is_error: bool | None = None
-    cache_control: CacheControl | None = None
-    toolset_name: str | None = None
-
-
-UserBlock = Annotated[
-    Annotated[TextBlock, Tag(tag("text"))]
-    | Annotated[ImageBlock, Tag(tag("image"))]
-    | Annotated[ToolResultBlock, Tag(tag("tool_result"))],
-    by_key("type", "text", "image", "tool_result"),
-]
-AssistantBlock = Annotated[
-    Annotated[TextBlock, Tag(tag("text"))]
-    | Annotated[ThinkingBlock, Tag(tag("thinking"))]
-    | Annotated[RedactedThinkingBlock, Tag(tag("redacted_thinking"))]
-    | Annotated[ToolUseBlock, Tag(tag("tool_use"))],
-    by_key("type", "text", "thinking", "redacted_thinking", "tool_use"),
-]
 SystemContent = Annotated[
     Annotated[str, Tag(STRING)] | Annotated[Items[TextBlock], Tag(ARRAY)],
     by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
@@ -328,7 +217,7 @@ class CountTokensRequest(Strict):
 class MessagesRequest(CountTokensRequest):
     """The body of ``POST /v1/messages``."""
 
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_COUNT)]
+    max_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT)]
     metadata: Metadata | None = None
     stop_sequences: (
         Annotated[

@@ -1,23 +1,31 @@
 """Features of Anthropic's reference that are refused, with the reasons."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from api.dialects.anthropic.blocks import (
+    ContentSource,
+    DocumentBlock,
+    FileSource,
+    ImageBlock,
+    PDFSource,
+    SearchResultBlock,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    URLSource,
+)
 from api.dialects.anthropic.schema import (
     AnthropicTool,
     AssistantMessage,
     CountTokensRequest,
-    FileSource,
-    ImageBlock,
     MessagesRequest,
     SystemMessage,
-    TextBlock,
     Tool,
-    ToolResultBlock,
-    ToolUseBlock,
 )
 from shared.protocol.errors import ProblemKind, refuse
 
+_NO_CITATIONS = "Citations are not available."
 _NO_SERVER_TOOLS = "Tools that run on Anthropic's servers, or that only its models know, are not available."
 
 NOT_SERVED: dict[str, tuple[str, tuple[Any, ...]]] = {
@@ -67,13 +75,11 @@ def _unserved(request: CountTokensRequest) -> Iterator[tuple[str, str]]:
     for at, message in enumerate(request.messages):
         if isinstance(message, SystemMessage) and message.output_config:
             yield f"messages[{at}].output_config", "The form of the output is that of the request."
-        for place, block in enumerate(message.content if isinstance(message.content, list) else ()):
-            yield from _in_block(f"messages[{at}].content[{place}]", block)
+        yield from _in_blocks(f"messages[{at}].content", message.content if isinstance(message.content, list) else ())
     if isinstance(request.messages[-1], AssistantMessage):
         last = f"messages[{len(request.messages) - 1}]"
         yield last, "assistant message prefill. The conversation must end with a user message."
-    for place, block in enumerate(request.system if isinstance(request.system, list) else ()):
-        yield from _in_block(f"system[{place}]", block)
+    yield from _in_blocks("system", request.system if isinstance(request.system, list) else ())
 
 
 def _in_tool(path: str, tool: Tool | AnthropicTool) -> Iterator[tuple[str, str]]:
@@ -91,13 +97,27 @@ def _in_tool(path: str, tool: Tool | AnthropicTool) -> Iterator[tuple[str, str]]
 def _in_block(path: str, block: object) -> Iterator[tuple[str, str]]:
     match block:
         case TextBlock() if block.citations:
-            yield f"{path}.citations", "Citations are not available."
+            yield f"{path}.citations", _NO_CITATIONS
         case ImageBlock() if isinstance(block.source, FileSource):
             yield f"{path}.source", "Send the image as base64 or by URL."
         case ImageBlock() if block.transformations:
             yield f"{path}.transformations", "Send the image as the model should see it."
+        case DocumentBlock() | SearchResultBlock() if block.citations is not None and block.citations.enabled:
+            yield f"{path}.citations", _NO_CITATIONS
+        case DocumentBlock(source=PDFSource() | URLSource() | FileSource()):
+            yield f"{path}.source", "PDFs and files are not read; send the document's text."
+        case DocumentBlock(source=ContentSource(content=list(parts))):
+            yield from _in_blocks(f"{path}.source.content", parts)
+        case SearchResultBlock(content=parts):
+            yield from _in_blocks(f"{path}.content", parts)
+        case ToolUseBlock() | ToolResultBlock() if block.toolset_name is not None:
+            yield f"{path}.toolset_name", _NO_SERVER_TOOLS
         case ToolUseBlock() if block.caller not in (None, {"type": "direct"}):
             yield f"{path}.caller", "Code execution is not available."
         case ToolResultBlock() if isinstance(block.content, list):
-            for place, part in enumerate(block.content):
-                yield from _in_block(f"{path}.content[{place}]", part)
+            yield from _in_blocks(f"{path}.content", block.content)
+
+
+def _in_blocks(path: str, blocks: Sequence[object]) -> Iterator[tuple[str, str]]:
+    for place, block in enumerate(blocks):
+        yield from _in_block(f"{path}[{place}]", block)

@@ -29,6 +29,18 @@ CALLED = {"role": "assistant", "content": [CALL]}
 CLIENT_CALL: dict[str, Any] = {"type": "tool_use", "caller": {"type": "direct"}, "toolset_name": None}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "42"}
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+FILE_PICTURE = PICTURE | {"source": {"type": "file", "file_id": "f"}}
+DOCUMENT: dict[str, Any] = {
+    "type": "document",
+    "source": {"type": "text", "media_type": "text/plain", "data": "The grass is green."},
+}
+FOUND = {
+    "type": "search_result",
+    "source": "https://example.com/grass",
+    "title": "Grass",
+    "content": [{"type": "text", "text": "It is green."}, {"type": "text", "text": "It grows."}],
+    "citations": {"enabled": False},
+}
 PICTURE_URL = "data:image/png;base64,AAAA"
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
 DIALECT = Anthropic({"anthropic-version": "2023-06-01"}, "req_1")
@@ -60,6 +72,7 @@ def test_a_plain_request_has_the_references_defaults() -> None:
         messages=(Message(role="user", content="Hello"),),
         sampling=Sampling(max_tokens=5),
         defaults=Sampling(temperature=1.0, top_p=1.0, top_k=0),
+        cut_at_context=True,
     )
 
 
@@ -169,6 +182,32 @@ def test_results_of_tool_use_come_before_what_the_user_says() -> None:
     )
 
 
+def test_documents_and_search_results_are_text() -> None:
+    about = {"title": "Lawn", "context": "From a book.", "citations": {"enabled": False}}
+    parts = [{"type": "text", "text": "See:"}, PICTURE]
+    pictured = {"type": "document", "source": {"type": "content", "content": parts}}
+    plain = {"type": "document", "source": {"type": "content", "content": "Short."}}
+    request = parse(
+        messages=[
+            user({"type": "text", "text": "Read this."}, DOCUMENT | about, pictured, plain),
+            CALLED,
+            user(RESULT | {"content": [FOUND, pictured]}),
+        ]
+    )
+    lawn = "<title>Lawn</title>\n<context>From a book.</context>\nThe grass is green."
+    first, _, result, rest = request.messages
+    assert first.content == (
+        f"Read this.\n<document>\n{lawn}\n</document>\n<document>\nSee:</document>\n<document>\nShort.\n</document>"
+    )
+    (image,) = first.images
+    assert (first.content[image.at :][:11], image.param) == ("</document>", "messages[0].content[2]")
+    assert result.content == (
+        "<search_result>\n<source>https://example.com/grass</source>\n<title>Grass</title>\nIt is green.\nIt grows.\n"
+        "</search_result>\n<document>\nSee:\n</document>"
+    )
+    assert (rest.content, len(rest.images)) == ("", 1)
+
+
 @pytest.mark.parametrize(
     ("choice", "mode", "named", "parallel"),
     [
@@ -193,11 +232,29 @@ def test_tool_choice(choice: Any, mode: str, named: str | None, parallel: bool) 
     [
         ({"model": ...}, "model"),
         ({"max_tokens": ...}, "max_tokens"),
-        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
         ({"messages": []}, "messages"),
         ({"messages": [USER, {"role": "assistant", "content": "The best answer is ("}]}, "messages.1"),
         ({"messages": [{"role": "tool", "content": ""}]}, "messages.0.role"),
-        ({"messages": [user({"type": "document", "source": {}})]}, "messages.0.content.0.type"),
+        ({"messages": [user({"type": "container_upload", "file_id": "f"})]}, "messages.0.content.0.type"),
+        *(
+            ({"messages": [user({"type": "document", "source": source})]}, "messages.0.content.0.source")
+            for source in (
+                {"type": "base64", "media_type": "application/pdf", "data": "AAAA"},
+                {"type": "url", "url": "https://example.com/a.pdf"},
+                {"type": "file", "file_id": "f"},
+            )
+        ),
+        (
+            {"messages": [CALLED, user(RESULT | {"content": [DOCUMENT | {"citations": {"enabled": True}}]})]},
+            "messages.1.content.0.content.0.citations",
+        ),
+        ({"messages": [user(FOUND | {"citations": {"enabled": True}})]}, "messages.0.content.0.citations"),
+        (
+            {"messages": [user({"type": "document", "source": {"type": "content", "content": [FILE_PICTURE]}})]},
+            "messages.0.content.0.source.content.0.source",
+        ),
+        ({"messages": [CALLED, user(RESULT | {"toolset_name": "browser"})]}, "messages.1.content.0.toolset_name"),
         ({"messages": [user(RESULT)]}, "messages.0.content.0"),
         ({"messages": [user(PICTURE | {"source": {"type": "file", "file_id": "f"}})]}, "messages.0.content.0.source"),
         (
@@ -354,7 +411,7 @@ def test_a_stream_of_blocks() -> None:
     assert (ping["type"], stop["type"]) == ("ping", "message_stop")
     assert [(block["type"], block["index"]) for block in blocks] == [
         (f"content_block_{part}", index)
-        for index, deltas in enumerate((3, 2, 2, 0))
+        for index, deltas in enumerate((3, 2, 3, 1))
         for part in ("start", *["delta"] * deltas, "stop")
     ]
     assert [block["content_block"] for block in blocks if "content_block" in block] == [
@@ -369,8 +426,10 @@ def test_a_stream_of_blocks() -> None:
         {"type": "signature_delta", "signature": "msg_a"},
         {"type": "text_delta", "text": "Hé"},
         {"type": "text_delta", "text": "y"},
+        {"type": "input_json_delta", "partial_json": ""},
         {"type": "input_json_delta", "partial_json": '{"a":'},
         {"type": "input_json_delta", "partial_json": "1}"},
+        {"type": "input_json_delta", "partial_json": ""},
     ]
     assert (delta["delta"]["stop_reason"], delta["delta"]["stop_sequence"]) == ("tool_use", None)
     assert (delta["usage"]["input_tokens"], delta["usage"]["cache_read_input_tokens"]) == (6, 3)
@@ -399,6 +458,45 @@ def test_stop_reason_and_stop_sequence(reason: FinishReason, stop: str, expected
     assert (whole.stop_reason, whole.stop_sequence) == (expected, stop or None)
     (delta,) = events(by.closing(0, reason, stop) + by.usage(USAGE))
     assert (delta["delta"]["stop_reason"], delta["delta"]["stop_sequence"]) == (expected, stop or None)
+
+
+def test_an_output_that_the_context_ends_is_marked() -> None:
+    by = encoder(max_tokens=6)
+    reason = "model_context_window_exceeded"
+    whole = checked(SDKMessage, by.completion([Choice(index=0, text="Hi", reason="length")], USAGE))
+    assert whole.stop_reason == reason
+    (delta,) = events(by.closing(0, "length") + by.usage(USAGE))
+    assert delta["delta"]["stop_reason"] == reason
+
+
+def test_reasoning_that_is_omitted_is_in_its_signature() -> None:
+    request = parse(thinking={"type": "adaptive", "display": "omitted"}, stream=True)
+    by = DIALECT.render(request, answer_id="a", created=1, fingerprint="")
+    stream = by.opening(0) + by.reasoning(0, "Hm") + by.reasoning(0, ".") + by.content(0, "Hey")
+    stream += by.closing(0, "stop") + by.usage(USAGE) + by.done
+    found = events(stream)
+    assert found[2]["content_block"] == {"type": "thinking", "thinking": "", "signature": ""}
+    assert [event["delta"]["type"] for event in found if event["type"] == "content_block_delta"] == [
+        "signature_delta",
+        "text_delta",
+    ]
+    whole = checked(SDKMessage, by.completion([Choice(index=0, text="Hey", reason="stop", reasoning="Hm.")], USAGE))
+    block = whole.content[0].model_dump(exclude_unset=True)
+    assert block == {"type": "thinking", "thinking": "", "signature": found[3]["delta"]["signature"]}
+    foreign = {"type": "thinking", "thinking": "", "signature": "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pkiMOYds"}
+    assert parse(messages=[{"role": "assistant", "content": [block, foreign]}, USER]).messages[0].reasoning == "Hm."
+
+
+def test_no_tokens_fill_the_prefix_cache_only() -> None:
+    request = parse(max_tokens=0)
+    assert request.sampling.max_tokens == 1
+    by = DIALECT.render(request, answer_id="a", created=1, fingerprint="")
+    choice = Choice(index=0, text="H", reason="stop", reasoning="m", calls=(Call(id="c", name="f", arguments="{}"),))
+    whole = checked(SDKMessage, by.completion([choice], USAGE))
+    assert (whole.content, whole.stop_reason, whole.usage.output_tokens) == ([], "max_tokens", 0)
+    stream = by.opening(0, 9) + by.reasoning(0, "m") + by.content(0, "H") + by.call(0, 0, "c", "f")
+    stream += by.arguments(0, 0, "{}") + by.closing(0, "stop") + by.usage(USAGE) + by.done
+    assert [event["type"] for event in events(stream)] == ["message_start", "ping", "message_delta", "message_stop"]
 
 
 def test_a_whole_message() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from anthropic.types import ModelInfo as SDKModel
+from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
 from anthropic.types.shared import ErrorResponse
 from pydantic import BaseModel, TypeAdapter
 from werkzeug.datastructures import MultiDict
@@ -17,7 +18,7 @@ from api.dialects.interface import Call, Choice, Usage
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.registry import IMAGE, TEXT, ModelInfo
 from shared.protocol.request import ChatRequest
-from tests.support.sdk_types import complete
+from tests.support.sdk_types import checked, complete
 
 DIALECT = Anthropic({"anthropic-version": "2023-06-01"}, "req_1")
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
@@ -33,6 +34,7 @@ CHOICES = [
 ONLY_IN_THE_DOCUMENTATION = {ProblemKind.TOO_LARGE}
 """Kinds with an error type that the SDK's types lack."""
 _event = TypeAdapter[RawMessageStreamEvent](RawMessageStreamEvent)
+_beta_event = TypeAdapter[BetaRawMessageStreamEvent](BetaRawMessageStreamEvent)
 
 
 def encoder() -> MessagesResponseEncoder:
@@ -56,12 +58,17 @@ def check_stream(stream: bytes) -> Sequence[str]:
             kind = type(_event.validate_python(document))
             assert issubclass(kind, BaseModel)
             complete(kind, data)
+            beta = type(_beta_event.validate_python(document))
+            assert issubclass(beta, BaseModel)
+            checked(beta, data)
     return types
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_a_message_has_every_field(choice: Choice) -> None:
-    complete(Message, encoder().completion([choice], USAGE))
+    message = encoder().completion([choice], USAGE)
+    complete(Message, message)
+    checked(BetaMessage, message)
 
 
 @pytest.mark.parametrize("choice", CHOICES)

@@ -48,15 +48,13 @@ _RESULT = f"{_CONTENT}<tool_result>.content[]"
 _BLOCKS = {
     # Each is refused under one role and served under the other.
     f"{_CONTENT}<{kind}>"
-    for kind in ("image", "redacted_thinking", "thinking", "tool_result", "tool_use")
+    for kind in ("document", "image", "redacted_thinking", "search_result", "thinking", "tool_result", "tool_use")
 } | {
     f"{_CONTENT}<{kind}>"
     for kind in (
         "bash_code_execution_tool_result",
         "code_execution_tool_result",
         "container_upload",
-        "document",
-        "search_result",
         "server_tool_use",
         "text_editor_code_execution_tool_result",
         "tool_search_tool_result",
@@ -64,7 +62,7 @@ _BLOCKS = {
         "web_search_tool_result",
     )
 }
-_RESULTS = {f"{_RESULT}<{kind}>" for kind in ("browser_state", "document", "search_result", "tool_reference")}
+_RESULTS = {f"{_RESULT}<{kind}>" for kind in ("browser_state", "tool_reference")}
 MESSAGES = _BLOCKS | _RESULTS | {".thinking<between_tools>"}
 BETA_MESSAGES = (
     MESSAGES

@@ -1,0 +1,196 @@
+"""Schema of the content blocks in Anthropic's Messages requests."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Tag
+
+from api.dialects.openai.fields import ARRAY, STRING, Items, NonEmptyText, Strict, by_key, by_type, tag
+
+
+class CacheControl(Strict):
+    """A hint for the end of a cached prefix. Prefixes are always cached."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] | None = None
+
+
+class TextBlock(Strict):
+    """Text."""
+
+    type: Literal["text"]
+    text: str
+    cache_control: CacheControl | None = None
+    citations: Items[dict[str, Any]] | None = None
+
+
+class Base64Source(Strict):
+    """An image in the request."""
+
+    type: Literal["base64"]
+    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    data: NonEmptyText
+
+
+class URLSource(Strict):
+    """An image by URL."""
+
+    type: Literal["url"]
+    url: NonEmptyText
+
+
+class FileSource(Strict):
+    """An uploaded file."""
+
+    type: Literal["file"]
+    file_id: str
+
+
+class ImageBlock(Strict):
+    """An image."""
+
+    type: Literal["image"]
+    source: Annotated[
+        Annotated[Base64Source, Tag(tag("base64"))]
+        | Annotated[URLSource, Tag(tag("url"))]
+        | Annotated[FileSource, Tag(tag("file"))],
+        by_key("type", "base64", "url", "file"),
+    ]
+    cache_control: CacheControl | None = None
+    transformations: dict[str, Any] | None = None
+
+
+class ThinkingBlock(Strict):
+    """Earlier reasoning of the assistant."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str
+
+
+class RedactedThinkingBlock(Strict):
+    """Earlier reasoning that only Anthropic's service can read."""
+
+    type: Literal["redacted_thinking"]
+    data: str
+
+
+class ToolUseBlock(Strict):
+    """A tool call of the assistant."""
+
+    type: Literal["tool_use"]
+    id: NonEmptyText
+    name: NonEmptyText
+    input: dict[str, Any]
+    cache_control: CacheControl | None = None
+    caller: dict[str, Any] | None = None
+    toolset_name: str | None = None
+
+
+class CitationsConfig(Strict):
+    """Whether the answer cites a document."""
+
+    enabled: bool | None = None
+
+
+class PlainTextSource(Strict):
+    """The text of a document."""
+
+    type: Literal["text"]
+    media_type: Literal["text/plain"]
+    data: str
+
+
+class ContentSource(Strict):
+    """The text and the images of a document."""
+
+    type: Literal["content"]
+    content: Annotated[
+        Annotated[str, Tag(STRING)]
+        | Annotated[
+            Items[
+                Annotated[
+                    Annotated[TextBlock, Tag(tag("text"))] | Annotated[ImageBlock, Tag(tag("image"))],
+                    by_key("type", "text", "image"),
+                ]
+            ],
+            Tag(ARRAY),
+        ],
+        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+    ]
+
+
+class PDFSource(Strict):
+    """A PDF in the request."""
+
+    type: Literal["base64"]
+    media_type: Literal["application/pdf"]
+    data: str
+
+
+class DocumentBlock(Strict):
+    """A document."""
+
+    type: Literal["document"]
+    source: Annotated[
+        Annotated[PlainTextSource, Tag(tag("text"))]
+        | Annotated[ContentSource, Tag(tag("content"))]
+        | Annotated[PDFSource, Tag(tag("base64"))]
+        | Annotated[URLSource, Tag(tag("url"))]
+        | Annotated[FileSource, Tag(tag("file"))],
+        by_key("type", "text", "content", "base64", "url", "file"),
+    ]
+    cache_control: CacheControl | None = None
+    citations: CitationsConfig | None = None
+    context: str | None = None
+    title: str | None = None
+
+
+class SearchResultBlock(Strict):
+    """A result of the client's own search."""
+
+    type: Literal["search_result"]
+    source: str
+    title: str
+    content: Items[TextBlock]
+    cache_control: CacheControl | None = None
+    citations: CitationsConfig | None = None
+
+
+ResultContent = Annotated[
+    Annotated[TextBlock, Tag(tag("text"))]
+    | Annotated[ImageBlock, Tag(tag("image"))]
+    | Annotated[DocumentBlock, Tag(tag("document"))]
+    | Annotated[SearchResultBlock, Tag(tag("search_result"))],
+    by_key("type", "text", "image", "document", "search_result"),
+]
+
+
+class ToolResultBlock(Strict):
+    """The result of a tool call."""
+
+    type: Literal["tool_result"]
+    tool_use_id: NonEmptyText
+    content: Annotated[
+        Annotated[str, Tag(STRING)] | Annotated[Items[ResultContent], Tag(ARRAY)],
+        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+    ] = ""
+    is_error: bool | None = None
+    cache_control: CacheControl | None = None
+    toolset_name: str | None = None
+
+
+UserBlock = Annotated[
+    Annotated[TextBlock, Tag(tag("text"))]
+    | Annotated[ImageBlock, Tag(tag("image"))]
+    | Annotated[DocumentBlock, Tag(tag("document"))]
+    | Annotated[SearchResultBlock, Tag(tag("search_result"))]
+    | Annotated[ToolResultBlock, Tag(tag("tool_result"))],
+    by_key("type", "text", "image", "document", "search_result", "tool_result"),
+]
+AssistantBlock = Annotated[
+    Annotated[TextBlock, Tag(tag("text"))]
+    | Annotated[ThinkingBlock, Tag(tag("thinking"))]
+    | Annotated[RedactedThinkingBlock, Tag(tag("redacted_thinking"))]
+    | Annotated[ToolUseBlock, Tag(tag("tool_use"))],
+    by_key("type", "text", "thinking", "redacted_thinking", "tool_use"),
+]

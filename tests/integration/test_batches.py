@@ -15,6 +15,12 @@ from tests.support.batches import chat_line, ended, results, submit
 from tests.support.fleet import Fleet, fleet
 
 CHAT: Final = "/v1/chat/completions"
+PROMPTS: Final[dict[str, dict[str, Any]]] = {
+    CHAT: {"messages": [{"role": "user", "content": "hello"}]},
+    "/v1/completions": {"prompt": "hello"},
+    "/v1/responses": {"input": "hello"},
+}
+"""The endpoints that are served, with what a request needs besides its model."""
 
 
 @pytest.fixture(scope="module")
@@ -110,19 +116,29 @@ def test_responses(client: openai.OpenAI) -> None:
     ]
 
 
-def test_a_file_with_errors_fails_with_their_lines(client: openai.OpenAI) -> None:
+def line_to(url: str, custom_id: str, **fields: Any) -> dict[str, Any]:
+    """A line with a request that ``url`` serves, but for ``fields``."""
+    return {"custom_id": custom_id, "method": "POST", "url": url, "body": {"model": "sim", **PROMPTS[url], **fields}}
+
+
+@pytest.mark.parametrize("url", PROMPTS)
+def test_a_file_with_errors_fails_with_their_lines(client: openai.OpenAI, url: str) -> None:
+    whole = line_to(url, "e")
     lines = [
-        chat_line("a"),
+        line_to(url, "a"),
         "{",
-        chat_line("a"),
-        chat_line("c", url="/v1/completions"),
-        chat_line("d") | {"method": "GET"},
-        {"custom_id": "e", "method": "POST", "url": CHAT},
-        chat_line("f") | {"custom_id": 7},
-        chat_line("g") | {"body": []},
+        line_to(url, "a"),
+        line_to(url, "c") | {"url": next(other for other in PROMPTS if other != url)},
+        line_to(url, "d") | {"method": "GET"},
+        *({name: value for name, value in whole.items() if name != left_out} for left_out in whole),
+        line_to(url, "f") | {"custom_id": 7},
+        line_to(url, "g") | {"body": []},
+        line_to(url, "h") | {"url": "/v1/embeddings"},
+        "[]",
+        line_to(url, ""),
     ]
     content = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
-    batch = ended(client, submit(client, content.encode()))
+    batch = ended(client, submit(client, content.encode(), endpoint=url))
     assert batch.status == "failed"
     assert batch.failed_at is not None
     assert batch.errors is not None
@@ -132,12 +148,41 @@ def test_a_file_with_errors_fails_with_their_lines(client: openai.OpenAI) -> Non
         (3, "duplicate_custom_id", "custom_id"),
         (4, "mismatched_url", "url"),
         (5, "invalid_method", "method"),
-        (6, "missing_required_parameter", "body"),
-        (7, "invalid_type", "custom_id"),
-        (8, "invalid_type", "body"),
+        *((6 + place, "missing_required_parameter", name) for place, name in enumerate(whole)),
+        (10, "invalid_type", "custom_id"),
+        (11, "invalid_type", "body"),
+        (12, "mismatched_url", "url"),
+        (13, "invalid_json_line", None),
+        (14, "invalid_value", "custom_id"),
     ]
+    assert (batch.output_file_id, batch.error_file_id) == (None, None)
     empty = ended(client, submit(client, b"\n"))
     assert [error.code for error in (empty.errors and empty.errors.data) or []] == ["empty_file"]
+
+
+@pytest.mark.parametrize("url", PROMPTS)
+def test_requests_that_are_refused_are_in_the_error_file(client: openai.OpenAI, url: str) -> None:
+    refused: dict[str, tuple[dict[str, Any], int, str | None, str | None]] = {
+        "stream": ({"stream": True}, 400, "stream", "unsupported_value"),
+        "model": ({"model": "nobody"}, 404, None, "model_not_found"),
+        "no model": ({"model": None}, 400, "model", None),
+        "type": ({"temperature": "hot"}, 400, "temperature", "invalid_type"),
+        "value": ({"temperature": 9}, 400, "temperature", "decimal_above_max_value"),
+        "unknown": ({"surprise": 1}, 400, None, None),
+        "prompt": ({next(iter(PROMPTS[url])): None}, 400, next(iter(PROMPTS[url])), None),
+    }
+    lines = [line_to(url, "good"), *(line_to(url, name, **case[0]) for name, case in refused.items())]
+    batch = ended(client, submit(client, lines, endpoint=url))
+    assert batch.status == "completed"
+    assert [line["custom_id"] for line in results(client, batch.output_file_id)] == ["good"]
+    errors = results(client, batch.error_file_id)
+    assert [line["custom_id"] for line in errors] == [*refused]
+    for line, (_, status, param, code) in zip(errors, refused.values(), strict=True):
+        assert (line["error"], line["response"]["status_code"]) == (None, status)
+        error = line["response"]["body"]["error"]
+        assert error.keys() == {"message", "type", "param", "code"}
+        assert (error["param"], error["type"]) == (param, "invalid_request_error"), error
+        assert code in (None, error["code"]), error
 
 
 def test_what_cannot_be_created(client: openai.OpenAI) -> None:

@@ -97,7 +97,8 @@ REQUESTS = (
                 "encrypted_content": "x",
             },
         ),
-        how="The content, or else the summary, is given to the chat template. Encrypted content is left out.",
+        how="The content is given to the chat template, or else the encrypted content, or the summary. Encrypted "
+        "content of other services is left out.",
         test=_UNIT + "test_reasoning_by_its_summary_and_calls_of_custom_tools",
     ),
     Request(
@@ -176,9 +177,16 @@ REQUESTS = (
     ),
     Request(
         fields="include",
+        when="reasoning.encrypted_content",
+        body={"include": ["reasoning.encrypted_content"]},
+        how="Reasoning in a form that clients send back without showing it. It is encoded, not encrypted.",
+        test=_UNIT + "test_encrypted_content_continues_reasoning_that_is_not_sent_back",
+    ),
+    Request(
+        fields="include",
         when="others",
-        body={"include": ["reasoning.encrypted_content", "web_search_call.action.sources"]},
-        how="Accepted: responses have nothing to encrypt, and no output of hosted tools.",
+        body={"include": ["web_search_call.action.sources"]},
+        how="Accepted: there is no output of hosted tools.",
         test=_FIELDS,
     ),
     Request(
@@ -310,6 +318,11 @@ ANSWERS = (
         fields=_item("summary summary[].type summary[].text") + " summary_index",
         how="Reasoning is in `content`, or in `summary` if the request wants one.",
         test=_UNIT + "test_reasoning_is_the_summary_if_one_is_wanted",
+    ),
+    Answer(
+        fields=_item("encrypted_content"),
+        how="Of reasoning, if the request includes it.",
+        test=_UNIT + "test_encrypted_content_continues_reasoning_that_is_not_sent_back",
     ),
     Answer(
         fields=_item("call_id name arguments") + " arguments",

@@ -33,7 +33,6 @@ from api.dialects.anthropic.schema import (
     Tool,
     UserMessage,
 )
-from api.dialects.anthropic.signature import signed_reasoning
 from api.dialects.anthropic.unserved import check_served
 from api.dialects.image_urls import check_scheme
 from api.dialects.message_content import MessageContent
@@ -41,6 +40,7 @@ from api.dialects.openai.body import decode_object
 from api.dialects.openai.strict_schema import root_fault
 from api.dialects.openai.toolset import json_text
 from api.dialects.openai.validation import validate
+from api.dialects.sealed_reasoning import unseal
 from api.dialects.token_count import counting
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, refuse
@@ -229,7 +229,7 @@ def _assistant(message: AssistantMessage) -> internal.Message:
 
 def _reasoning(block: AssistantBlock) -> str:
     """Return the reasoning in a block, which is in the signature if the client did not want to see it."""
-    return (block.thinking or signed_reasoning(block.signature)) if isinstance(block, ThinkingBlock) else ""
+    return (block.thinking or unseal(block.signature)) if isinstance(block, ThinkingBlock) else ""
 
 
 def _user(index: int, blocks: Sequence[UserBlock], names: dict[str, str]) -> Iterator[internal.Message]:

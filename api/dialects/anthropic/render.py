@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from api.dialects.anthropic.errors import error_object
-from api.dialects.anthropic.signature import sign
 from api.dialects.interface import Choice, TokenLogprob, Usage
+from api.dialects.sealed_reasoning import seal
 from shared.protocol.errors import Problem
 from shared.protocol.events import FinishReason, PromptLogprobs
 from shared.protocol.request import ChatRequest
@@ -154,7 +154,7 @@ class MessagesResponseEncoder:
         if self._hidden == "all":
             return blocks
         if choice.reasoning and self._hidden == "reasoning":
-            blocks.append(_thinking("", sign(choice.reasoning)))
+            blocks.append(_thinking("", seal(choice.reasoning)))
         elif choice.reasoning:
             blocks.append(_thinking(choice.reasoning, self._id))
         if choice.text:
@@ -182,7 +182,7 @@ class MessagesResponseEncoder:
         # The reference's signatures prove who has made the reasoning. Some clients send only signed reasoning back.
         signed = b""
         if self._block == "thinking":
-            signature = sign(self._reasoning) if self._hidden == "reasoning" else self._id
+            signature = seal(self._reasoning) if self._hidden == "reasoning" else self._id
             signed = self._delta({"type": "signature_delta", "signature": signature})
         self._block, self._reasoning = "", ""
         return signed + _event("content_block_stop", {"index": self._index})

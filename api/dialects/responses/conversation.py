@@ -27,6 +27,7 @@ from api.dialects.responses.items import (
     RefusalText,
 )
 from api.dialects.responses.summary import decode_summary
+from api.dialects.sealed_reasoning import unseal
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, refuse
 
@@ -94,7 +95,7 @@ class _Conversation:
                 self._speak().texts.append(_collected(path, item, MessageContent()).text)
             case Reasoning():
                 turn = self._speak()
-                turn.reasoning += [part.text for part in item.content or item.summary or ()]
+                turn.reasoning += _reasoning(item)
             case FunctionCall():
                 self._call(path, item.call_id, item.name, item.arguments)
             case CustomCall():
@@ -163,6 +164,12 @@ class _Conversation:
                 tool_call_id=item.call_id,
             )
         )
+
+
+def _reasoning(item: Reasoning) -> list[str]:
+    """Return earlier reasoning, from where there is most of it. Encrypted content of other services can't be read."""
+    sealed = "" if item.content or item.encrypted_content is None else unseal(item.encrypted_content)
+    return [sealed] if sealed else [part.text for part in item.content or item.summary or ()]
 
 
 def _collected(path: str, message: Message, content: MessageContent) -> MessageContent:

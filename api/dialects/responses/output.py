@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from api.dialects.interface import TokenLogprob
 from api.dialects.openai.render import logprobs_object
+from api.dialects.sealed_reasoning import seal
 
 Kind = Literal["reasoning", "summary", "message", "function_call"]
 """``summary`` is reasoning that is shown as a summary."""
@@ -18,15 +19,16 @@ class OutputItem:
     Ids depend on the response's id and on ``index`` only, so that a replayed stream has the same.
     """
 
-    __slots__ = ("_logprobs", "_name", "_texts", "call_id", "id", "index", "kind")
+    __slots__ = ("_logprobs", "_name", "_sealed", "_texts", "call_id", "id", "index", "kind")
 
-    def __init__(self, kind: Kind, answer_id: str, index: int, name: str = "") -> None:
-        """``name`` is that of the function."""
+    def __init__(self, kind: Kind, answer_id: str, index: int, name: str = "", *, sealed: bool = False) -> None:
+        """``name`` is that of the function. ``sealed`` is whether reasoning has encrypted content, too."""
         self.kind: Kind = kind
         self.index = index
         self.id = f"{_PREFIXES[kind]}_{answer_id}{index:04x}"
         self.call_id = f"call_{answer_id}{index:04x}"
         self._name = name
+        self._sealed = sealed
         self._texts: list[str] = []
         self._logprobs: list[dict[str, Any]] = []
 
@@ -63,11 +65,12 @@ class OutputItem:
     def object(self, status: str, *, started: bool = True) -> dict[str, Any]:
         """Return the item. Without ``started`` it has no content yet."""
         parts = [self.part()] if started else []
+        sealed = {"encrypted_content": seal(self.text)} if self._sealed and started else {}
         match self.kind:
             case "reasoning":
-                return {"id": self.id, "type": "reasoning", "summary": [], "content": parts}
+                return {"id": self.id, "type": "reasoning", "summary": [], "content": parts} | sealed
             case "summary":
-                return {"id": self.id, "type": "reasoning", "summary": parts}
+                return {"id": self.id, "type": "reasoning", "summary": parts} | sealed
             case "message":
                 return {"id": self.id, "type": "message", "status": status, "role": "assistant", "content": parts}
             case "function_call":

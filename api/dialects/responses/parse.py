@@ -211,6 +211,11 @@ def _choice(
             return "required", name, None
         case AllowedFunctions(mode=mode, tools=chosen):
             allowed = frozenset(tool["name"] for tool in chosen if isinstance(tool.get("name"), str))
+            functions = {str(tool.get("name"))[:64] for tool in chosen if tool.get("type") == "function"}
+            if unknown := sorted(functions - names):
+                raise _unknown_choice(
+                    f"Tool choice 'function' with name '{unknown[0]}' not found in 'tools' parameter."
+                )
             if mode == "required" and not allowed & names:
                 raise _unknown_choice("None of the allowed tools is a function in 'tools' parameter.")
             return mode, None, allowed

@@ -25,6 +25,9 @@ _ERROR_CODES: Mapping[ProblemKind, str] = {
 }
 """The reference's codes of failed responses; all other problems are ``server_error``."""
 
+SEALED = "reasoning.encrypted_content"
+"""The value of ``include`` that asks for reasoning that clients can send back without showing it."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -49,6 +52,7 @@ class ResponsesEncoder:
         self._background = request.background
         self._answer_id = answer_id
         echoed: dict[str, Any] = msgspec.json.decode(request.response_fields or "{}")
+        self._sealed = SEALED in echoed.pop("include", ())
         # An API key may have another priority than the client asked for.
         tier = "default" if request.tier in (None, "auto", "batch") else request.tier
         self._head = {"id": f"resp_{answer_id}", "object": "response", "created_at": created, "model": request.model}
@@ -181,7 +185,7 @@ class ResponsesEncoder:
 
     def _open(self, kind: Kind, name: str = "") -> bytes:
         closed = self._close("completed")
-        item = self._item = OutputItem(kind, self._answer_id, len(self._items), name)
+        item = self._item = OutputItem(kind, self._answer_id, len(self._items), name, sealed=self._sealed)
         added = self._event(
             "response.output_item.added", output_index=item.index, item=item.object("in_progress", started=False)
         )

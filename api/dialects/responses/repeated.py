@@ -1,4 +1,4 @@
-"""The fields of a request that its response repeats."""
+"""The fields of a request that its response repeats, and those that decide on its form."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,6 +22,8 @@ def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[
         form["strict"] = bool(form["strict"])
     return {
         "frequency_penalty": request.frequency_penalty or 0.0,
+        # Not repeated.
+        "include": request.include or [],
         "instructions": request.instructions,
         "max_output_tokens": request.max_output_tokens,
         "max_tool_calls": request.max_tool_calls,

@@ -250,6 +250,31 @@ def test_tool_choice(choice: Any, expected: tuple[str, str | None, list[str]]) -
     assert (request.tool_choice, request.named_tool, [tool.name for tool in request.tools]) == expected
 
 
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_an_allowed_function_that_is_not_offered_is_refused(mode: str) -> None:
+    """tool_choice.tools"""
+    allowed = {"type": "allowed_tools", "mode": mode, "tools": [TOOL, {"type": "function", "name": "g"}]}
+    status, error = refusal(tools=[TOOL], tool_choice=allowed)
+    assert (status, error["param"]) == (400, "tool_choice")
+    assert "'g'" in str(error["message"])
+    others = [TOOL, {"type": "mcp", "server_label": "s"}, {"type": "custom", "name": "c"}]
+    assert parse(tools=[TOOL], tool_choice=allowed | {"tools": others}).tools[0].name == "f"
+
+
+@pytest.mark.parametrize("reasoning", [{}, {"summary": "auto"}])
+def test_encrypted_content_continues_reasoning_that_is_not_sent_back(reasoning: dict[str, str]) -> None:
+    by = encoder(include=["reasoning.encrypted_content"], reasoning=reasoning)
+    stream = by.opening(0) + by.reasoning(0, "Hm") + by.reasoning(0, ".") + by.content(0, "Hi")
+    found = events(stream + by.closing(0, "stop") + by.usage(USAGE))
+    (item,) = (event.item for event in found if event.type == "response.output_item.done" and event.output_index == 0)
+    assert found[-1].response.output[0] == item
+    sent = {"type": "reasoning", "summary": [], "encrypted_content": item.encrypted_content}
+    assert parse(input=[sent, user("Hello")]).messages[0].reasoning == "Hm."
+    foreign = sent | {"encrypted_content": "gAAAAABo", "summary": [{"type": "summary_text", "text": "Well."}]}
+    assert parse(input=[foreign, user("Hello")]).messages[0].reasoning == "Well."
+    assert '"include"' not in by.document.decode()
+
+
 def test_text_format_is_a_constraint() -> None:
     assert parse(text={"format": {"type": "text"}}).constraint is None
     assert parse(text={"format": {"type": "json_object"}}).constraint == Constraint(

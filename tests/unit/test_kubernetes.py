@@ -1,4 +1,5 @@
-"""The Kubernetes manifests are valid, name settings that exist, and leave processes the time to drain."""
+"""The Kubernetes manifests are valid, name settings that exist, and leave processes the time to drain. The Helm chart
+makes the same ones."""
 
 import json
 import re
@@ -25,6 +26,7 @@ VERSION = "1.30"
 """The oldest version of Kubernetes that the manifests are checked for."""
 OURS = ("kustomize.config.k8s.io/", "keda.sh/", "monitoring.coreos.com/")
 """API groups without schemas in Kubernetes."""
+CHART = FOLDER.parent / "helm" / "vinoqueue"
 FILES = sorted(path.relative_to(FOLDER) for path in FOLDER.rglob("*.yaml"))
 PATHS = json.loads(document())["paths"]
 OVERLAYS = sorted(path.name for path in (FOLDER / "overlays").iterdir())
@@ -44,6 +46,7 @@ def patches() -> set[Path]:
         for path in FILES
         if path.name == "kustomization.yaml"
         for patch in manifests(path)[0].get("patches", ())
+        if "path" in patch
     }
 
 
@@ -100,7 +103,8 @@ def test_an_overlay_is_valid_as_a_whole(overlay: str) -> None:
     assert {one["metadata"]["namespace"] for one in found} == {"vinoqueue"}
     for one in found:
         if one["kind"] == "ScaledObject":
-            assert ("Deployment", one["spec"]["scaleTargetRef"]["name"]) in names
+            target = ("Deployment", one["spec"]["scaleTargetRef"]["name"])
+            assert "replicas" not in found[names.index(target)]["spec"]
     selectors = [str(workload["spec"]["selector"]) for workload, _, _ in pods(found)]
     assert len(set(selectors)) == len(selectors)
     for workload, specification, container in pods(found):
@@ -265,3 +269,93 @@ def test_autoscaling_asks_for_metrics_that_exist() -> None:
         "vinoqueue_queue_waiting",
         "vinoqueue_queue_claimed",
     ]
+
+
+def charted(values: dict[str, Any]) -> list[Manifest]:
+    """The manifests of the Helm chart, by Helm's own engine. Skips the test where there is none."""
+    helm = pytest.importorskip("helm_python", reason="needs helm-python-sdk, which is for Linux on x86-64")
+    with helm.Chart.load(CHART) as chart:
+        files = chart.render(values, name="vinoqueue", namespace="vinoqueue")
+    texts = [text for name, text in files.items() if name.endswith(".yaml")]
+    return [manifest for text in texts for manifest in yaml.safe_load_all(text) if manifest]
+
+
+def comparable(found: list[Manifest]) -> dict[tuple[str, str], Manifest]:
+    """Manifests by kind and name, without what kustomize alone or Helm alone adds."""
+    for manifest in found:
+        manifest["metadata"].pop("namespace", None)
+    for workload, _, container in pods(found):
+        workload["spec"]["template"]["metadata"].pop("annotations", None)
+        container.get("env", []).sort(key=lambda variable: variable["name"])
+    return {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in found}
+
+
+EXAMPLE = yaml.safe_load((CHART / "full.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("values", "overlay"), [({}, "minimal"), (EXAMPLE, "full")], ids=["minimal", "full"])
+def test_the_chart_makes_the_manifests_of_the_overlays(values: dict[str, Any], overlay: str) -> None:
+    found = charted(values)
+    check(found)
+    expected, made = comparable(rendered(overlay)), comparable(found)
+    assert made.keys() == expected.keys()
+    for name, manifest in made.items():
+        assert manifest == expected[name]
+
+
+def test_values_of_the_chart_reach_the_pods() -> None:
+    more = {"VINOQUEUE_LOG_FORMAT": "json"}
+    found = comparable(
+        charted(
+            {
+                "settings": {"VINOQUEUE_DRAIN": "120"},
+                "api": {"env": more, "files": {"accessMode": "ReadWriteOnce", "storageClassName": "fast"}},
+                "workers": {"default-cpu": None, "own": {**WORKER, "env": more, "replicas": 0}},
+            }
+        )
+    )
+    assert ("Deployment", "worker-default-cpu") not in found
+    assert found["Deployment", "worker-own"]["spec"]["replicas"] == 0
+    for name in ("api", "worker-own"):
+        pod = found["Deployment", name]["spec"]["template"]["spec"]
+        assert pod["terminationGracePeriodSeconds"] == 150
+        assert {"name": "VINOQUEUE_LOG_FORMAT", "value": "json"} in pod["containers"][0]["env"]
+    claim = found["PersistentVolumeClaim", "files"]["spec"]
+    assert (claim["accessModes"], claim["storageClassName"]) == (["ReadWriteOnce"], "fast")
+
+
+def test_a_change_of_settings_starts_pods_again() -> None:
+    def annotations(values: dict[str, Any]) -> list[Any]:
+        return [
+            workload["spec"]["template"]["metadata"].get("annotations")
+            for workload, _, _ in pods(charted(values))
+            if workload["kind"] == "Deployment"
+        ]
+
+    assert all(annotations({}))
+    assert annotations({}) == annotations({})
+    assert not any(new in annotations({}) for new in annotations({"settings": {"VINOQUEUE_LEASE": "3"}}))
+
+
+WORKER = {"image": "i", "model": "m", "device": "GPU.1", "resources": {"limits": {"memory": "1Gi"}}}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"worker": {}},
+        {"api": {"replicas": "2"}},
+        {"api": {"env": {"VINOQUEUE_MAX_QUEUE": 10}}},
+        {"settings": {"VINOQUEUE_DRAIN": "30s"}},
+        {"workers": {"Upper": WORKER}},
+        {"workers": {"own": {**WORKER, "device": "TPU"}}},
+        {"workers": {"own": {**WORKER, "resources": {}}}},
+        {"workers": {"own": {**WORKER, "autoscaling": {"maxReplicas": 3}}}},
+        {"store": {"maxmemory": "1Gi"}},
+    ],
+    ids=str,
+)
+def test_wrong_values_of_the_chart_are_refused(wrong: dict[str, Any]) -> None:
+    charted({"workers": {"own": WORKER}})
+    with pytest.raises(ValueError, match="values don't meet the specifications of the schema"):
+        charted(wrong)

@@ -192,6 +192,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     metadata: tuple[tuple[str, str], ...] = ()
     cut_at_context: bool = False
     """Whether a ``max_tokens`` for which the context has no room is lowered instead of refused."""
+    truncate: bool = False
+    """Whether the oldest turns of a conversation that is too long are left out of the prompt."""
     hidden: Hidden | None = None
     """What its response leaves out. Not in jobs."""
     response_fields: str | None = None

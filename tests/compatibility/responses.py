@@ -249,7 +249,13 @@ REQUESTS = (
         test=_FIELDS,
     ),
     Request(fields="truncation", when="disabled", body={"truncation": "disabled"}, how="The default.", test=_FIELDS),
-    Request(fields="truncation", when="auto", body={"truncation": "auto"}, test=_REFUSED),
+    Request(
+        fields="truncation",
+        when="auto",
+        body={"truncation": "auto"},
+        how="A conversation that is too long loses its oldest turns. The instructions and the last turn stay.",
+        test=_ROUTES + "test_a_truncated_conversation",
+    ),
     Request(
         fields="metadata user safety_identifier prompt_cache_key prompt_cache_retention max_tool_calls client_metadata",
         body={

@@ -89,6 +89,22 @@ def test_a_compacted_conversation_goes_on(client: openai.OpenAI) -> None:
         client.responses.compact(model="none", input="hello")
 
 
+def test_a_truncated_conversation(client: openai.OpenAI) -> None:
+    (model,) = client.models.list().data
+    limit = model.model_dump()["max_model_len"]
+    first = respond(client, input="x" * (limit - 200), max_output_tokens=5)
+    asked: Any = {"previous_response_id": first.id, "instructions": "Be brief.", "max_output_tokens": 100}
+    with pytest.raises(openai.BadRequestError, match="context length"):
+        respond(client, input="y" * 100, **asked)
+    second = respond(client, input="y" * 100, truncation="auto", **asked)
+    assert (second.truncation, second.status) == ("auto", "completed")
+    assert second.usage is not None
+    assert 100 < second.usage.input_tokens < 200
+    assert len(client.responses.input_items.list(second.id).data) == 1
+    with pytest.raises(openai.BadRequestError, match="context length"):
+        respond(client, input="z" * limit, truncation="auto", **asked)
+
+
 def test_the_tokens_of_an_input_are_counted(client: openai.OpenAI) -> None:
     first = respond(client, instructions="Be brief.", max_output_tokens=3)
     assert first.usage is not None

@@ -14,6 +14,7 @@ from worker.grammar.size import check_size
 from worker.prompt.interface import Prepare, Prepared, PromptOptions, PromptReady, PromptRefused, PromptReply
 from worker.prompt.maker import PromptMaker
 from worker.prompt.template import ChatTemplateError
+from worker.prompt.truncation import fit_prompt
 from worker.subprocess.channel import ChildChannel
 from worker.subprocess.messages import LoadFailed
 
@@ -65,7 +66,7 @@ class _Preparation:
                 return self._tokens(message, message.request.tokenization)
             plan = self._maker.plan(message.request)
             banned = self._maker.spellings(message.request.sampling.bad_words)
-            prompt = self._maker.prepare(message.request)
+            prompt = fit_prompt(message.request, self._maker.prepare)
             return Prepared(message.number, prompt.tokens, plan, prompt.images, banned=banned)
         except RequestRefused as refusal:
             return PromptRefused(message.number, refusal.problem)

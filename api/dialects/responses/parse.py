@@ -104,6 +104,7 @@ class Draft(Generic[_Body]):
             store=store,
             background=bool(request.background),
             metadata=tuple((request.metadata or {}).items()),
+            truncate=request.truncation == "auto",
             response_fields=json_text(repeated_fields(request, self._sent)),
         )
 

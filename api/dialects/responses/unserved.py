@@ -41,7 +41,6 @@ PARTLY_SERVED: dict[str, PartlyServed] = {
     "service_tier": PartlyServed(
         "No reserved capacity is available.", served=("auto", "default", "flex", "priority", "fast")
     ),
-    "truncation": PartlyServed("Inputs are never truncated.", served=("disabled",)),
 }
 """Fields with unsupported values."""
 

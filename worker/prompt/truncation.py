@@ -1,0 +1,59 @@
+"""Truncation: a conversation that is too long loses its oldest turns, if its client allows that."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.request import ChatRequest, Message
+from worker.prompt.maker import Prompt
+
+Prepare = Callable[[ChatRequest], Prompt]
+"""Returns the prompt of a request, or raises :class:`RequestRefused`."""
+
+_INSTRUCTIONS = ("system", "developer")
+
+
+def fit_prompt(request: ChatRequest, prepare: Prepare) -> Prompt:
+    """Return the prompt of ``request``, or of its instructions and as many of its last turns as fit the context.
+
+    A turn begins with a message of the user, so that calls and their results stay together. Raises
+    :class:`RequestRefused`, also if the last turn alone is too long.
+    """
+    try:
+        return prepare(request)
+    except RequestRefused as refusal:
+        if not request.truncate or refusal.problem.kind is not ProblemKind.CONTEXT_LENGTH:
+            raise
+        cuts = _cuts(request.messages)
+        found: Prompt | None = None
+        # An exponential search from the end, which tokenises little more than what fits.
+        kept, step, growing = 0, 1, True
+        while step:
+            wanted = kept + step
+            prompt = _from(request, cuts[-wanted], prepare) if wanted <= len(cuts) else None
+            growing = growing and prompt is not None
+            if prompt is not None:
+                found, kept = prompt, wanted
+            step = step * 2 if growing else step // 2
+        if found is None:
+            raise
+        return found
+
+
+def _cuts(messages: Sequence[Message]) -> list[int]:
+    """Return the places of the turns without the first one."""
+    return [place for place, message in enumerate(messages) if message.role == "user"][1:]
+
+
+def _from(request: ChatRequest, cut: int, prepare: Prepare) -> Prompt | None:
+    """Return the prompt of the instructions and of the messages from ``cut`` on; None if it is too long."""
+    head = tuple(message for message in request.messages[:cut] if message.role in _INSTRUCTIONS)
+    dropped = sum(len(message.images) for message in request.messages[:cut] if message.role not in _INSTRUCTIONS)
+    try:
+        prompt = prepare(msgspec.structs.replace(request, messages=(*head, *request.messages[cut:])))
+    except RequestRefused as refusal:
+        if refusal.problem.kind is not ProblemKind.CONTEXT_LENGTH:
+            raise
+        return None
+    return prompt._replace(images=tuple((number + dropped, place) for number, place in prompt.images))

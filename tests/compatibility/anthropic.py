@@ -216,6 +216,12 @@ _REQUESTS = (
         test=_UNIT + "test_output_config_format_is_a_constraint",
     ),
     Request(
+        fields="output_format output_format.type output_format.schema",
+        body={"output_format": {"type": "json_schema", "schema": {"type": "object"}}},
+        how="`output_config.format` by its name in SDKs of 2025.",
+        test=_UNIT + "test_output_config_format_is_a_constraint",
+    ),
+    Request(
         fields="tools tools[].name tools[].description tools[].input_schema tools[].strict tool_choice "
         "tool_choice.type tool_choice.disable_parallel_tool_use",
         body={

@@ -28,6 +28,7 @@ from api.dialects.anthropic.schema import (
     MessagesRequest,
     NamedChoice,
     NoChoice,
+    OutputFormat,
     SystemContent,
     SystemMessage,
     Tool,
@@ -89,7 +90,7 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
     """Return a request with the fields that decide on the prompt and on the output's form."""
     check_served(request)
     mode, named, parallel = _choice(request)
-    form = request.output_config.format if request.output_config else None
+    form, field = _format(request)
     return ChatRequest(
         model=request.model,
         messages=(*_system(request.system), *_combined(_messages(request.messages))),
@@ -98,11 +99,18 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
         tool_choice=mode,
         named_tool=named,
         parallel_tool_calls=parallel,
-        constraint=Constraint(kind="json_schema", value=json_text(form.schema_), param="output_config.format")
-        if form
-        else None,
+        constraint=Constraint(kind="json_schema", value=json_text(form.schema_), param=field) if form else None,
         template_kwargs=_template_kwargs(request),
     )
+
+
+def _format(request: CountTokensRequest) -> tuple[OutputFormat | None, str]:
+    """Return the form of the output, and the field that sets it."""
+    form = request.output_config.format if request.output_config else None
+    if form is not None and request.output_format is not None:
+        message = "It can't be combined with 'output_config.format', which replaces it."
+        raise refuse(ProblemKind.INVALID, message, param="output_format")
+    return (request.output_format, "output_format") if form is None else (form, "output_config.format")
 
 
 def _hidden(request: MessagesRequest) -> internal.Hidden | None:

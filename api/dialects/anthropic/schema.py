@@ -203,6 +203,8 @@ class CountTokensRequest(Strict):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    """``output_config.format`` by its name in SDKs of 2025."""
     billing_policy: dict[str, Any] | None = None
     cache_control: CacheControl | None = None
     compaction: dict[str, Any] | None = None

@@ -108,12 +108,16 @@ def test_fields_of_a_request(fields: dict[str, Any], internal: dict[str, Any]) -
 
 def test_output_config_format_is_a_constraint() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-    request = parse(output_config={"format": {"type": "json_schema", "schema": schema}})
-    assert request.constraint is not None
-    assert request.constraint == Constraint(
-        kind="json_schema", value=request.constraint.value, param="output_config.format"
-    )
-    assert json.loads(request.constraint.value) == schema
+    form = {"type": "json_schema", "schema": schema}
+    for fields, param in (
+        ({"output_config": {"format": form}}, "output_config.format"),
+        ({"output_config": {"effort": "low"}, "output_format": form}, "output_format"),
+    ):
+        request = parse(**fields)
+        assert request.constraint is not None
+        assert request.constraint == Constraint(kind="json_schema", value=request.constraint.value, param=param)
+        assert json.loads(request.constraint.value) == schema
+    assert error_of(output_config={"format": form}, output_format=form)[2].startswith("output_format: ")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Settings of all tests."""
 
+import gc
 import os
+from collections.abc import Generator
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -21,6 +23,17 @@ settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=FACTOR not in os.environ
 )
 settings.load_profile("any-machine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep modules and tests, which live as long as the process, out of garbage collections: a seventh of the unit
+    tests' CPU time."""
+    gc.disable()
+    collected = yield
+    gc.freeze()
+    gc.enable()
+    return collected
 
 
 @pytest.hookimpl(tryfirst=True)

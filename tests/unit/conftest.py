@@ -1,6 +1,6 @@
 """What holds for the unit tests."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
@@ -20,8 +20,8 @@ class _Scripts(dict[bytes, bytes]):
         super().__setitem__(digest, rest if flags.startswith(b"#!lua") else script)
 
 
-@pytest.fixture(autouse=True)
-def scripts_with_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def scripts_with_flags() -> Iterator[None]:
     """Let simulated servers run scripts that declare flags, as real ones do."""
     make = FakeServer.__init__
 
@@ -29,7 +29,9 @@ def scripts_with_flags(monkeypatch: pytest.MonkeyPatch) -> None:
         make(server, *arguments, **options)
         server.script_cache = _Scripts()
 
-    monkeypatch.setattr(FakeServer, "__init__", make_with_flags)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeServer, "__init__", make_with_flags)
+        yield
 
 
 @pytest.fixture

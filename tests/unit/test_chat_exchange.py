@@ -39,7 +39,7 @@ PHASES = [(Limiter, "reserve"), (MediaStore, "hold"), (JobQueue, "enqueue"), (Ou
 async def replica(redis: ArqRedis) -> AsyncIterator[Replica]:
     await announce_worker(redis, msgspec.structs.replace(WORKER, modalities=(TEXT, IMAGE)), lease=60)
     await put_key(redis, KEY)
-    replica = build(redis, ApiSettings(max_queue=2), "r")
+    replica = build(redis, ApiSettings(max_queue=2, max_media_bytes=1000), "r")
     await replica.directory.refresh()
     await replica.keyring.refresh()
     yield replica

@@ -28,7 +28,6 @@ OURS = ("kustomize.config.k8s.io/", "keda.sh/", "monitoring.coreos.com/")
 """API groups without schemas in Kubernetes."""
 CHART = FOLDER.parent / "helm" / "vinoqueue"
 FILES = sorted(path.relative_to(FOLDER) for path in FOLDER.rglob("*.yaml"))
-PATHS = json.loads(document())["paths"]
 OVERLAYS = sorted(path.name for path in (FOLDER / "overlays").iterdir())
 
 Manifest = dict[str, Any]
@@ -36,6 +35,12 @@ Manifest = dict[str, Any]
 
 def manifests(path: Path) -> list[Manifest]:
     return list(yaml.safe_load_all((FOLDER / path).read_text(encoding="utf-8")))
+
+
+@cache
+def paths() -> frozenset[str]:
+    """The paths that replicas serve."""
+    return frozenset(json.loads(document())["paths"])
 
 
 @cache
@@ -189,7 +194,7 @@ def test_probes_ask_for_what_exists(pod: tuple[Manifest, Manifest, Manifest]) ->
     assert probes
     for probe in probes:
         if "httpGet" in probe:
-            assert probe["httpGet"]["path"] in PATHS
+            assert probe["httpGet"]["path"] in paths()
             assert ports[probe["httpGet"]["port"]] == ApiSettings.model_fields["port"].default
         elif "exec" in probe:
             program, *arguments = probe["exec"]["command"]
@@ -209,7 +214,7 @@ def test_ports_and_paths_lead_to_containers() -> None:
     (monitor,) = (one for one in found if one["kind"] == "ServiceMonitor")
     for endpoint in monitor["spec"]["endpoints"]:
         assert endpoint["port"] in {port["name"] for port in services}
-        assert endpoint["path"] in PATHS
+        assert endpoint["path"] in paths()
     opened = {
         port["port"]
         for one in found

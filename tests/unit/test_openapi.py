@@ -2,9 +2,10 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from api.app import create_app
 from api.dialects.azure.parse import SERVED as AZURE
@@ -14,7 +15,10 @@ from api.replica import Replica
 from cli.http_table import inserted
 from shared.runtime.settings import ApiSettings
 
-DOCUMENT = json.loads(document())
+
+@cache
+def whole() -> Any:
+    return json.loads(document())
 
 
 def test_every_route_is_described() -> None:
@@ -27,7 +31,7 @@ def test_every_route_is_described() -> None:
     }
     described = {
         (method, re.sub(r"{[^}]*}", "{}", path))
-        for path, operations in DOCUMENT["paths"].items()
+        for path, operations in whole()["paths"].items()
         for method in operations
         if method != "parameters"
     }
@@ -35,15 +39,15 @@ def test_every_route_is_described() -> None:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    names = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(DOCUMENT)))
+    names = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(whole())))
     assert names
-    assert names <= DOCUMENT["components"]["schemas"].keys()
+    assert names <= whole()["components"]["schemas"].keys()
 
 
 def test_operations_have_names_of_their_own() -> None:
     names = [
         operation["operationId"]
-        for operations in DOCUMENT["paths"].values()
+        for operations in whole()["paths"].values()
         for method, operation in operations.items()
         if method != "parameters"
     ]
@@ -51,14 +55,14 @@ def test_operations_have_names_of_their_own() -> None:
 
 
 def test_each_interface_shows_its_own_fields() -> None:
-    schemas = DOCUMENT["components"]["schemas"]
+    schemas = whole()["components"]["schemas"]
     assert schemas["ModelServerChatRequest"]["properties"].keys() == MODEL_SERVER
     assert schemas["AzureChatRequest"]["properties"].keys() == AZURE
     assert schemas["AzureChatRequest"]["required"] == ["messages"]
 
 
 def test_schemas_of_the_same_name_are_kept_apart() -> None:
-    schemas = DOCUMENT["components"]["schemas"]
+    schemas = whole()["components"]["schemas"]
     for owner, model, _ in BODIES:
         inner = model.model_json_schema(ref_template="#/components/schemas/{model}").get("$defs", {})
         for name, schema in inner.items():

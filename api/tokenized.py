@@ -1,4 +1,4 @@
-"""Requests for tokens, which a worker computes like an answer."""
+"""Token requests (``/tokenize`` and its like), which run as jobs: a worker's prompt process has the tokenizer."""
 
 from quart import request
 

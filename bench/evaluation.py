@@ -16,7 +16,7 @@ import openvino_genai
 from tests.support.fleet import fleet
 from tests.support.logits_reference import Reference
 from worker.model.local import LocalModel, default_model
-from worker.weights.original import bring
+from worker.weights.original import copy_original
 
 QUESTIONS = (
     ("The capital of France is", ("Paris", "London", "Berlin", "Madrid"), 0),
@@ -80,7 +80,7 @@ def _expected(folder: Path) -> list[list[float]]:
     original = folder / "original"
     original.mkdir()
     model = LocalModel(name="default", path=path, kind="gguf", context_length=2048)
-    reference = Reference(bring(model, original).folder)
+    reference = Reference(copy_original(model, original).folder)
     tokenizer = openvino_genai.Tokenizer(str(path))
 
     def tokens(text: str) -> tuple[int, ...]:

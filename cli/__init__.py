@@ -1,0 +1,1 @@
+"""The ``vinoqueue`` command. The only package that imports all others."""

@@ -17,7 +17,7 @@ from shared.protocol.request import Constraint
 from shared.redis.client import connect, raw_connection
 from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
-from shared.runtime.placement import beside_engine, own_cpus, run_on
+from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
 from shared.tracing import Tracing, TracingUnavailable, start_tracing
@@ -250,7 +250,7 @@ async def _serve(settings: WorkerSettings) -> int:
         loop.add_signal_handler(number, stopping.set)
     cpus = own_cpus()
     if computes_on_cpus(settings):
-        run_on(beside_engine(cpus))
+        run_on(cpus_for_others(cpus))
     names = served_names(settings)
     name = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     redis = connect(settings.redis_url)

@@ -30,8 +30,8 @@ from api.exchange_end import end_exchange
 from api.http_exchange import HttpExchange, current_exchange
 from api.replica import Replica
 from api.responses.connection_memory import ConnectionMemory
+from api.responses.exchange import chat_exchange_of, is_stored
 from api.responses.history import history_of
-from api.responses.making import chat_exchange_of, is_stored
 from api.websocket.socket import CloseCode, WebSocket
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 

@@ -24,8 +24,8 @@ from api.json_response import json_response
 from api.outbox import LINGER
 from api.replica import Replica, current_replica
 from api.responses.background import run_in_background
+from api.responses.exchange import chat_exchange_of, is_stored
 from api.responses.history import history_of
-from api.responses.making import chat_exchange_of, is_stored
 from api.responses.record import StoredResponse, record_of
 from api.responses.replay import follow
 from api.routes.chat import STREAM_HEADERS, respond

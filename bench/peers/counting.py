@@ -1,4 +1,4 @@
-"""Counting the tokens of a streamed answer whose server does not tell them."""
+"""Counting the tokens of a streamed answer whose server does not report them."""
 
 import json
 import re

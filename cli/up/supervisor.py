@@ -17,7 +17,7 @@ from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
 from shared.protocol.registry import Survey, WorkerInfo, survey
 from shared.redis.client import connect
-from shared.runtime.placement import beside_engine, own_cpus
+from shared.runtime.placement import cpus_for_others, own_cpus
 from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
 from worker.devices import computes_on_cpus
@@ -58,7 +58,7 @@ class _Supervisor:
             )
         port = free_port(settings.host, settings.port)
         self._progress = progress
-        cpus = beside_engine(own_cpus()) if computes_on_cpus(settings) else frozenset[int]()
+        cpus = cpus_for_others(own_cpus()) if computes_on_cpus(settings) else frozenset[int]()
         self._store = None if settings.redis_url else EmbeddedValkey(port, cpus)
         url = self._store.url if self._store else settings.redis_url
         # Files are useless without the store that has their records.

@@ -16,7 +16,7 @@ def own_cpus() -> frozenset[int]:
     return frozenset(os.sched_getaffinity(0)) if sys.platform == "linux" else frozenset()
 
 
-def beside_engine(cpus: Set[int]) -> frozenset[int]:
+def cpus_for_others(cpus: Set[int]) -> frozenset[int]:
     """Return the CPUs for other processes on the host of an engine that may use ``cpus``: all but the first, if
     there are more."""
     return frozenset(cpus - {min(cpus)}) if len(cpus) > 1 else frozenset(cpus)

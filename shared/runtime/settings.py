@@ -55,8 +55,8 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = Field("text", description="Format of log lines: text, or a JSON object each.")
     otlp_traces_endpoint: str = Field(
         "",
-        description="URL to which traces are sent by OTLP over HTTP, such as http://collector:4318/v1/traces; empty is "
-        "that of OpenTelemetry's own variables, and without one there are no traces (docs/tracing.md).",
+        description="OTLP over HTTP endpoint for traces, such as http://collector:4318/v1/traces; empty uses "
+        "OpenTelemetry's own variables, and without those there are no traces (docs/tracing.md).",
     )
     lease: PositiveFloat = Field(
         2.0,
@@ -116,7 +116,7 @@ class ApiSettings(Settings):
         "'*' for any; empty disables downloads.",
     )
     media_private_addresses: bool = Field(
-        False, description="Download images from addresses that are not public, too, such as those of a local network."
+        False, description="Also download images from non-public addresses, such as those of a local network."
     )
     media_redirects: NonNegativeInt = Field(
         0, description="Maximum number of redirects to follow for an image; each must lead to an allowed host."
@@ -198,8 +198,8 @@ class ApiSettings(Settings):
     open_metrics: bool = Field(True, description="Serve /metrics without an API key, even where requests need one.")
     vllm_metric_names: bool = Field(
         False,
-        description="Serve the five metrics that endpoint pickers of Kubernetes' Gateway API read, under vLLM's names, "
-        "in /metrics, too.",
+        description="Add the five metrics that endpoint pickers of Kubernetes' Gateway API read to /metrics, under "
+        "vLLM's names.",
     )
 
     @property
@@ -264,8 +264,8 @@ class EngineSettings(Settings):
     logits: Literal["auto", "on", "off"] = Field(
         "auto",
         description="Serve top_logprobs, logit_bias, allowed_token_ids, bad_words and log probabilities of prompts, "
-        "which need the model's logits; "
-        "'auto' does on CPUs, but not with speculative decoding or a GGUF file above 256 MB.",
+        "which need the model's logits; 'auto' is on for CPUs, except with speculative decoding or a GGUF file above "
+        "256 MB.",
     )
     sim_step: NonNegativeFloat = Field(0.02, description="Simulated engine: duration of a step in seconds.")
     sim_tokens: PositiveInt = Field(
@@ -307,8 +307,8 @@ class WorkerSettings(EngineSettings):
     node: str = Field(default_factory=socket.gethostname, description="Host name to advertise in the registry.")
     image_pixels: PositiveInt = Field(
         2**18,
-        description="Maximum number of pixels that the model gets for all images of a request; larger images are made "
-        "smaller, because running requests wait while images are encoded; raise it on fast devices.",
+        description="Maximum number of pixels of all images of a request together; larger images are scaled down, "
+        "because running requests wait while images are encoded.",
     )
     max_image_pixels: PositiveInt = Field(
         64 * 2**20, description="Maximum number of pixels in an image file; larger ones get 400."
@@ -327,8 +327,8 @@ class WorkerSettings(EngineSettings):
     )
     batch_pause: NonNegativeFloat = Field(
         0.0,
-        description="Time in seconds after the last other request in which no line of a batch is claimed; lines that "
-        "run are preempted until other requests have ended.",
+        description="Number of seconds without other requests after which lines of batches are claimed; above 0, "
+        "running lines are preempted until other requests have ended.",
     )
     poll: PositiveFloat = Field(
         1.0, description="Polling interval of the queue in seconds, used when no wake-up arrives."
@@ -363,7 +363,7 @@ class UpSettings(ApiSettings, WorkerSettings):
     """
 
     redis_url: str = Field("", description="URL of the Redis or Valkey store to use; empty starts an embedded Valkey.")
-    log_level: LogLevel = Field("warning", description="Minimum level of log lines to print, besides the progress.")
+    log_level: LogLevel = Field("warning", description="Minimum level of log lines to print; progress is always shown.")
     drain: NonNegativeFloat = Field(
         5.0, description="Time for running requests to finish after SIGTERM or Ctrl-C, in seconds."
     )

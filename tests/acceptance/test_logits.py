@@ -25,7 +25,7 @@ from worker.engine.interface import EngineRefusal, Sequence
 from worker.engine.logits.operation import LogitsTap
 from worker.engine.openvino import OpenVINOEngine
 from worker.model.local import LocalModel, default_model
-from worker.weights.original import bring
+from worker.weights.original import copy_original
 
 TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 TOP = 20
@@ -47,7 +47,7 @@ def resident_bytes() -> int:
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
     model = LocalModel(name="default", path=default_model(), kind="gguf", context_length=CONTEXT)
-    return Reference(bring(model, tmp_path_factory.mktemp("reference")).folder)
+    return Reference(copy_original(model, tmp_path_factory.mktemp("reference")).folder)
 
 
 def check(bench: Bench, reference: Reference, sequence: Sequence, deltas: list[Delta]) -> None:

@@ -11,7 +11,7 @@ import openai
 import openvino_genai
 import pytest
 
-from shared.runtime.placement import beside_engine, own_cpus
+from shared.runtime.placement import cpus_for_others, own_cpus
 from tests.acceptance.conftest import MODEL
 from tests.faults.faults import ENGINE
 from tests.faults.processes import child
@@ -188,11 +188,11 @@ def test_a_client_that_goes_away_in_prefill_frees_the_engine(real_fleet: Fleet) 
     assert real_fleet.workers()[0]["steps"] - steps < 500
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no process's CPUs")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the CPUs of a process")
 def test_other_processes_leave_the_first_cpu_to_the_engine(real_fleet: Fleet) -> None:
     supervisor = real_fleet.workers()[0]["pid"]
     engine = child(supervisor, ENGINE)
     assert engine is not None
     others = set(family(supervisor)).difference({engine})
     assert cpus_of(engine) == own_cpus()
-    assert {cpus_of(pid) for pid in others} == {beside_engine(own_cpus())}
+    assert {cpus_of(pid) for pid in others} == {cpus_for_others(own_cpus())}

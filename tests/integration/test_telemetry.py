@@ -1,4 +1,4 @@
-"""Workers tell nobody that they run."""
+"""Workers send no telemetry."""
 
 import subprocess
 import sys

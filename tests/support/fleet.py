@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from shared.runtime.placement import beside_engine, own_cpus, run_on
+from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.processes import die_with_parent, module_command
 from tests.support.eventually import PATIENCE, wait_until
 from tests.support.store import Store
@@ -73,7 +73,7 @@ class Fleet:
         """``store_options`` are Valkey's own. With ``local``, all connect to its Unix socket, and store and
         replicas leave the first CPU to the engine, as under ``up``."""
         self.folder = folder
-        self._cpus = beside_engine(own_cpus()) if local else frozenset[int]()
+        self._cpus = cpus_for_others(own_cpus()) if local else frozenset[int]()
         self.store = Store(folder / "store", free_port(), *store_options)
         self.store.start()
         if self.store.pid is not None:

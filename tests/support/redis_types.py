@@ -1,4 +1,4 @@
-"""What redis-py's commands return, as its stubs serve both kinds of clients and tell of neither in particular."""
+"""Types for redis-py's commands, whose stubs do not distinguish synchronous from asynchronous clients."""
 
 from collections.abc import Awaitable
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Limits of keys, counted in a simulated Redis, and the headers that tell of them."""
+"""Limits of keys, counted in a simulated Redis, and their response headers."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from cli.up.children import Child
-from shared.runtime.placement import beside_engine, own_cpus, run_on
+from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_reports import ReportingEngine
 from worker.devices import computes_on_cpus
 from worker.engine.options import EngineOptions
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no process's CPUs")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports the CPUs of a process")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def here() -> Iterator[frozenset[int]]:
 
 @pytest.mark.parametrize(("cpus", "left"), [({0, 1}, {1}), ({5, 3, 4}, {4, 5}), ({7}, {7}), (set(), set())])
 def test_all_but_the_first_are_left_to_others(cpus: set[int], left: set[int]) -> None:
-    assert beside_engine(cpus) == left
+    assert cpus_for_others(cpus) == left
 
 
 def test_a_process_stays_on_its_cpus(here: frozenset[int]) -> None:

@@ -30,10 +30,10 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
         made.append(original)
         return scratch / "result"
 
-    class Brought:
+    class Original:
         folder = Path("original")
 
-    monkeypatch.setattr(cache, "bring", lambda model, scratch: Brought)
+    monkeypatch.setattr(cache, "copy_original", lambda model, scratch: Original)
     monkeypatch.setattr(cache, "remake", remake)
     return made
 

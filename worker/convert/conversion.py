@@ -18,7 +18,7 @@ from worker.model.local import ModelError, resolve
 from worker.model.vision import sees_images
 from worker.weights.compression import Weights, check_tools
 from worker.weights.folder import remake
-from worker.weights.original import MODEL_FILES, bring
+from worker.weights.original import MODEL_FILES, copy_original
 
 MAKING_WEIGHTS = "making weights"
 """Beginning of the stage whose work shows its own progress."""
@@ -75,7 +75,7 @@ def convert(
     # On the same file system as the destination, so that the result can be renamed.
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         progress(f"reading {model.path} ({model_bytes(model.path) / 1e6:.0f} MB)")
-        original = bring(model, Path(scratch))
+        original = copy_original(model, Path(scratch))
         tokens = sample_tokens(original.folder, model.context_length)
         progress(f"measuring the original on {len(tokens)} tokens of text")
         before = _measure(original.folder, original.served, tokens)

@@ -1,0 +1,1 @@
+"""The engine process: continuous batching with OpenVINO GenAI, or its simulation."""

@@ -1,0 +1,1 @@
+"""Reading of JSON Schemas: supported keywords, merging, and length limits."""

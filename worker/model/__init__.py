@@ -1,0 +1,1 @@
+"""Finding, downloading and identifying models."""

@@ -1,0 +1,1 @@
+"""The prompt process: chat templates, tokenisation and output plans."""

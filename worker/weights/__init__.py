@@ -1,0 +1,1 @@
+"""Weights in faster formats, and the cache of their converted forms."""

@@ -23,7 +23,7 @@ from worker.model.local import LocalModel, ModelError
 from worker.model.user_cache import user_cache
 from worker.weights.compression import Weights
 from worker.weights.folder import remake
-from worker.weights.original import bring
+from worker.weights.original import copy_original
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]
 
     def make(scratch: Path) -> Path:
         model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
-        original = bring(model, scratch)
+        original = copy_original(model, scratch)
         made = remake(original.folder, Weights(format="int8"), scratch)
         if model_identity(path) != identity:
             raise ModelError(f"{path} was changed while it was converted.")

@@ -28,7 +28,7 @@ class Original(msgspec.Struct, frozen=True, kw_only=True):
     served: Path
 
 
-def bring(model: LocalModel, scratch: Path) -> Original:
+def copy_original(model: LocalModel, scratch: Path) -> Original:
     """Copy ``model`` to ``scratch`` unchanged: weights, tokenizer, chat template and context length.
 
     Raises :class:`ModelError` if OpenVINO can't read the model, and :class:`OSError` if files can't be written.

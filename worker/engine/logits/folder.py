@@ -13,7 +13,7 @@ from worker.engine.logits.graph import add_tap
 from worker.model.identity import model_identity
 from worker.model.local import LocalModel
 from worker.weights.cache import cached_folder
-from worker.weights.original import MODEL_FILES, bring
+from worker.weights.original import MODEL_FILES, copy_original
 
 _VERSION = "3"
 """Change it when the tap is put into graphs in another way."""
@@ -37,7 +37,7 @@ def tapped_folder(path: Path, context_length: int) -> Path:
             _make(path, made, _link)
         else:
             model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
-            _make(bring(model, scratch).folder, made, shutil.move)
+            _make(copy_original(model, scratch).folder, made, shutil.move)
         return made
 
     return cached_folder(name, make)

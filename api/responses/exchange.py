@@ -1,4 +1,4 @@
-"""Making a response: from a validated body to a chat exchange."""
+"""The chat exchange of a response: how a validated body becomes one."""
 
 import msgspec
 

@@ -18,6 +18,8 @@ _WARM_UP = Constraint(kind="grammar", value='root ::= "a"')
 _MOST_CACHED = 2.0
 """Seconds of CPU time for compilations after which the cache is cleared. Grammars that were tried take up to 130 MB for
 each second."""
+_UNLIKELY = -20.0
+"""Logit of the token that ends a text."""
 
 
 class GrammarError(ValueError):
@@ -28,8 +30,8 @@ class GrammarCompiler:
     """Compiles constraints into the cache that all pipelines with the same tokenizer and number of logits share.
 
     A pipeline compiles a new grammar in the middle of a step, and never forgets one. The compiler does it between
-    steps instead, and clears the cache from time to time. It has pipelines of its own, with stub models that assign all
-    tokens the same probability. All calls must come from the thread that steps the other pipelines of the tokenizer.
+    steps instead, and clears the cache from time to time. It has pipelines of its own, with stub models. All calls must
+    come from the thread that steps the other pipelines of the tokenizer.
     """
 
     def __init__(self, tokenizer: openvino_genai.Tokenizer, width: int) -> None:
@@ -88,18 +90,23 @@ class GrammarCompiler:
 def _pipeline(width: int, tokenizer: openvino_genai.Tokenizer) -> openvino_genai.LLMPipeline:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.xml"
-        openvino.save_model(_model(width), file)
+        openvino.save_model(_model(width, tokenizer.get_eos_token_id()), file)
         weights = openvino.Tensor(numpy.fromfile(file.with_suffix(".bin"), numpy.uint8))
         return openvino_genai.LLMPipeline(file.read_text(), weights, tokenizer, "CPU")
 
 
-def _model(width: int) -> openvino.Model:
-    """Build a stub language model whose logits [batch, tokens, width] are all 0."""
+def _model(width: int, end: int) -> openvino.Model:
+    """Build a stub language model with logits [batch, tokens, width].
+
+    All tokens are equally probable, but for ``end``: texts under a grammar end only where it allows nothing else.
+    """
     ids = _input("input_ids", [-1, -1], openvino.Type.i64)
     mask = _input("attention_mask", [-1, -1], openvino.Type.i64)
     beams = _input("beam_idx", [-1], openvino.Type.i32)
     shape = opset.concat([opset.shape_of(ids), opset.constant(numpy.array([width], numpy.int64))], 0)
-    logits = opset.broadcast(opset.constant(numpy.zeros((1, 1, 1), numpy.float32)), shape)
+    row = numpy.zeros((1, 1, width), numpy.float32)
+    row[..., end] = _UNLIKELY
+    logits = opset.broadcast(opset.constant(row), shape)
     logits.output(0).set_names({"logits"})
     return openvino.Model([opset.result(logits)], [ids, mask, beams], "stub")
 

@@ -17,16 +17,18 @@ from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from PIL import Image
 
+from tests.support.batches import chat_line, ended, results, submit
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
-from tests.support.pictures import HELD_OUT, SHAPES_MODEL, data_url, easy_question, png
+from tests.support.pictures import HELD_OUT, SHAPES_MODEL, data_url, png, question
 from tests.support.sdk_types import conversation
 from tests.support.tutorials import Block, blocks, run
 
 COUNTED = ", ".join(map(str, range(1, 21))) + "."
 PATHS = ("/v1/chat/completions", "/v3/chat/completions", "/chat/completions?api-version=2024-05-01-preview")
 """Of OpenAI, OpenVINO Model Server and Azure."""
-PICTURE, ASKED = easy_question(HELD_OUT + 2)
+PICTURE, ASKED = question(HELD_OUT + 18)
+"""Asks to describe four things."""
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 
 
@@ -38,17 +40,21 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield running
 
 
+def body_of(content: object) -> dict[str, object]:
+    return {"model": "shapes", "messages": [{"role": "user", "content": content}], "max_tokens": 80, "temperature": 0}
+
+
 def answer(running: Fleet, path: str, content: object) -> str:
-    body = {"model": "shapes", "messages": [{"role": "user", "content": content}], "max_tokens": 80, "temperature": 0}
-    status, _, raw = running.request("POST", path, json.dumps(body))
+    status, _, raw = running.request("POST", path, json.dumps(body_of(content)))
     assert status == 200, raw
     text: str = json.loads(raw)["choices"][0]["message"]["content"]
     return text
 
 
-def about(seed: int, form: str) -> tuple[list[object], str]:
-    """A message about a picture in a file of ``form``, and the right answer."""
-    drawn, asked = easy_question(seed)
+def about(seed: int) -> tuple[list[object], str]:
+    """A message about a picture, in a file of one of the formats, and the right answer."""
+    drawn, asked = question(HELD_OUT + seed)
+    form = FORMATS[seed % len(FORMATS)]
     file = io.BytesIO()
     Image.fromarray(drawn.pixels(224, 224)).save(file, form)
     url = data_url(file.getvalue(), form.lower())
@@ -57,12 +63,26 @@ def about(seed: int, form: str) -> tuple[list[object], str]:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_answers_show_that_the_model_saw_the_picture(path: str, shapes: Fleet) -> None:
-    asked = [about(seed, FORMATS[seed % 4]) for seed in range(1000, 1040)]
+    asked = [about(seed) for seed in range(1000, 1080)]
     with ThreadPoolExecutor(12) as pool:
         counting = [pool.submit(answer, shapes, path, "Count to 20.") for _ in range(4)]
         answers = list(pool.map(lambda one: answer(shapes, path, one[0]), asked))
         assert [one.result() for one in counting] == [COUNTED] * 4
-    assert sum(text == right for text, (_, right) in zip(answers, asked, strict=True)) >= 38
+    assert sum(text == right for text, (_, right) in zip(answers, asked, strict=True)) >= 0.95 * len(asked)
+
+
+def test_a_batch_of_texts_and_pictures(shapes: Fleet) -> None:
+    asked = [about(seed) if seed % 3 else ("Count to 20.", COUNTED) for seed in range(2000, 2060)]
+    lines = [{**chat_line(str(number)), "body": body_of(content)} for number, (content, _) in enumerate(asked)]
+    client = shapes.client()
+    batch = ended(client, submit(client, lines))
+    answers = {
+        int(line["custom_id"]): line["response"]["body"]["choices"][0]["message"]["content"]
+        for line in results(client, batch.output_file_id)
+    }
+    wrong = [content for number, (content, right) in enumerate(asked) if answers[number] != right]
+    assert "Count to 20." not in wrong
+    assert len(wrong) <= 0.05 * len(asked)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +111,23 @@ def test_openai(shapes: Fleet, file: Path) -> None:
         temperature=0,
     )
     assert answer.choices[0].message.content == ASKED.answer
+
+
+def test_responses(shapes: Fleet, file: Path) -> None:
+    answer = shapes.client().responses.create(
+        model="shapes",
+        input=[
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_image", "image_url": data_url(file.read_bytes()), "detail": "auto"},
+                    {"type": "input_text", "text": ASKED.text},
+                ],
+            }
+        ],
+        temperature=0,
+    )
+    assert answer.output_text == ASKED.answer
 
 
 def test_azure(shapes: Fleet, file: Path) -> None:

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Literal
 
-from tests.support.pictures import HELD_OUT, data_url, easy_question, png
+from tests.support.pictures import HELD_OUT, data_url, png, question
 
 Model = Literal["simulated", "default", "pictures"]
 """What generates: the simulated engine, the default model, or a vision-language model that is asked about pictures."""
@@ -28,7 +28,7 @@ def request_fields(model: Model, prompt: str, tokens: int) -> dict[str, object]:
 
 @cache
 def _question(number: int) -> list[dict[str, object]]:
-    drawn, asked = easy_question(HELD_OUT + number)
+    drawn, asked = question(HELD_OUT + number)
     return [
         {"type": "image_url", "image_url": {"url": data_url(png(drawn.pixels(112, 112)))}},
         {"type": "text", "text": asked.text},

@@ -5,7 +5,12 @@ README.md; the project's own environment does not have them::
 
     python tests/models/train_shapes_model.py [FOLDER]
 
-It has not been run to its end yet; the model's README.md says where the committed weights come from.
+It trains in two phases, in one thread and from one seed. First the vision tower learns what each cell of a picture
+shows, in the embeddings of the words for it. Then the language model learns to answer, and its first layer to tell
+which corner each cell is: the tower's rotary positions are relative, so only the language model can know that. A
+picture is encoded once for one question of each kind: the questions are branches that don't attend to each other.
+
+A model that answers less than 95 % of held-out questions is not exported.
 
 It runs the vision tower on a batch of pictures of one size: transformers' own forward pass goes through the attention
 of one picture after the other, and its convolution over patches that do not overlap is a matrix product, which is
@@ -44,18 +49,20 @@ from tests.support.pictures import (
     SIDE,
     Picture,
     Question,
-    pair_questions,
     picture,
     question,
 )
 
 SEED = 19
 SIGHT_STEPS, SIGHT_BATCH = 600, 64
-STEPS, BATCH = 2000, 12
+STEPS, BATCH = 2500, 12
+GOAL = 0.95
+"""Share of held-out questions that must be answered right."""
+PLACE = 0.3
+"""Weight of the loss of telling which corner a cell is."""
 SORTED = 8
 """Batches whose samples are sorted by length, to save padding."""
-WIDTH = 128
-TURNS = 4
+WIDTH = 192
 RATE = 2.5e-3
 CONTEXT = 4096
 PATCH, MERGE = 14, 2
@@ -93,8 +100,7 @@ def trained_tokenizer() -> PreTrainedTokenizerFast:
     """Return a byte-level BPE that has a token for each word of the questions and answers."""
     texts = ["system\nYou are a helpful assistant.", "user\n", "assistant\n", "Hello! Say hello. Count from to. "]
     for seed in range(3000):
-        shown, other = picture(seed), picture(seed + 1)
-        for asked in [*shown.questions(), *pair_questions(shown, other)]:
+        for asked in picture(seed).questions():
             texts += [asked.text, asked.answer]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -115,18 +121,18 @@ def trained_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2VLForConditionalGeneration:
-    """Return a model with random weights, 1.5 million in all."""
+    """Return a model with random weights, 2.6 million in all."""
     token = tokenizer.convert_tokens_to_ids
     config = Qwen2VLConfig(
         text_config={
             "vocab_size": len(tokenizer),
             "hidden_size": WIDTH,
-            "intermediate_size": 384,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 4,
+            "intermediate_size": 512,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 6,
             "num_key_value_heads": 2,
             "max_position_embeddings": CONTEXT,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 2, 13]},
+            "rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "mrope_section": [2, 4, 10]},
             "bos_token_id": None,
             "eos_token_id": token("<|im_end|>"),
             "pad_token_id": token("<|endoftext|>"),
@@ -152,29 +158,44 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2VLForConditionalGenera
 
 @dataclass(kw_only=True)
 class Sample:
-    """Token ids, what to learn of them, their positions, and the pictures."""
+    """Conversations that begin with the same tokens: ids, what to learn of them, positions, branches, and pictures.
+
+    A token attends to earlier ones of its own branch and of branch 0, which is the common beginning.
+    """
 
     ids: list[int] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
     positions: list[tuple[int, int, int]] = field(default_factory=list)
+    branches: list[int] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
-    next_position: int = 0
+    _next_position: int = 0
+    _branch: int = 0
+    _common_end: int = 0
 
     def add(self, ids: list[int], *, learn: bool = False) -> None:
         """Append text."""
         self.ids += ids
         self.labels += ids if learn else [IGNORED] * len(ids)
-        self.positions += [(position,) * 3 for position in range(self.next_position, self.next_position + len(ids))]
-        self.next_position += len(ids)
+        self.positions += [(position,) * 3 for position in range(self._next_position, self._next_position + len(ids))]
+        self.branches += [self._branch] * len(ids)
+        self._next_position += len(ids)
 
     def show(self, shown: Picture, pad: int) -> None:
         """Append a picture."""
         self.pictures.append(shown)
         self.ids += [pad] * CELLS**2
         self.labels += [IGNORED] * CELLS**2
-        start = self.next_position
+        start = self._next_position
         self.positions += [(start, start + row, start + column) for row in range(CELLS) for column in range(CELLS)]
-        self.next_position += CELLS
+        self.branches += [self._branch] * CELLS**2
+        self._next_position += CELLS
+
+    def branch(self) -> None:
+        """Go back to the end of the common beginning."""
+        if self._branch == 0:
+            self._common_end = self._next_position
+        self._branch += 1
+        self._next_position = self._common_end
 
 
 class Samples:
@@ -186,34 +207,40 @@ class Samples:
         self._cached: dict[str, list[int]] = {}
 
     def training(self, seed: int) -> Sample:
-        """Return a conversation of several turns."""
+        """Return conversations about the picture that belongs to ``seed``, or a few without one."""
         chosen = random.Random(f"sample {seed}")
-        sample = self._begun(system=chosen.random() < 0.15)
+        sample = Sample()
+        if chosen.random() < 0.1:
+            self._text(sample, "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n")
         kind = chosen.random()
-        if kind < 0.05:
-            for _ in range(2):
-                self._turn(sample, _counting(chosen), [], chosen)
-        elif kind < 0.12:
-            first, second = picture(2 * seed), picture(2 * seed + 1)
-            shown = [first, second]
-            for asked in chosen.sample(pair_questions(first, second), 3):
-                self._turn(sample, asked, shown, chosen)
-                shown = []
-        elif kind < 0.17:
-            for turn in range(2):
-                drawn, asked = question(2 * seed + turn)
-                self._turn(sample, asked, [drawn], chosen)
-        else:
-            drawn, asked = question(2 * seed)
-            self._turn(sample, asked, [drawn], chosen)
-            for other in chosen.sample(drawn.questions(), TURNS - 1):
-                self._turn(sample, other, [], chosen)
+        drawn = picture(seed)
+        questions = drawn.one_of_each_kind(chosen)
+        if kind < 0.04:
+            for _ in range(4):
+                sample.branch()
+                self._turn(sample, _counting(chosen))
+            return sample
+        if kind < 0.16:
+            for asked in chosen.sample(questions, 5):
+                sample.branch()
+                self._turn(sample, asked, drawn, last=True)
+            return sample
+        if kind < 0.24:
+            before, asked = question(seed + HELD_OUT // 2)
+            self._turn(sample, asked, before)
+        self._text(sample, "<|im_start|>user\n")
+        self._picture(sample, drawn)
+        for asked in questions:
+            sample.branch()
+            self._answer(sample, asked)
+            if chosen.random() < 0.1:
+                self._turn(sample, chosen.choice(drawn.questions()))
         return sample
 
-    def single(self, drawn: list[Picture], asked: Question) -> Sample:
+    def single(self, drawn: Picture, asked: Question) -> Sample:
         """Return one question and its answer."""
-        sample = self._begun(system=False)
-        self._turn(sample, asked, drawn, random.Random(0))
+        sample = Sample()
+        self._turn(sample, asked, drawn)
         return sample
 
     def ids(self, text: str) -> list[int]:
@@ -222,25 +249,25 @@ class Samples:
             self._cached[text] = self._tokenizer(text).input_ids
         return self._cached[text]
 
-    def _begun(self, *, system: bool) -> Sample:
-        sample = Sample()
-        if system:
-            self._text(sample, "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n")
-        return sample
-
-    def _turn(self, sample: Sample, asked: Question, shown: list[Picture], chosen: random.Random) -> None:
+    def _turn(self, sample: Sample, asked: Question, shown: Picture | None = None, *, last: bool = False) -> None:
+        """Ask and answer. A picture comes before the question, or after it as the ``last`` part."""
         self._text(sample, "<|im_start|>user\n")
-        after = bool(shown) and chosen.random() < 0.15
-        if after:
+        if shown and last:
             self._text(sample, asked.text)
-        for drawn in shown:
-            self._text(sample, "<|vision_start|>")
-            sample.show(drawn, self._pad)
-            self._text(sample, "<|vision_end|>")
-            if chosen.random() < 0.1:
-                self._text(sample, "\n")
-        if not after:
-            self._text(sample, asked.text)
+            self._picture(sample, shown)
+            self._answer(sample, Question(text="", answer=asked.answer))
+            return
+        if shown:
+            self._picture(sample, shown)
+        self._answer(sample, asked)
+
+    def _picture(self, sample: Sample, shown: Picture) -> None:
+        self._text(sample, "<|vision_start|>")
+        sample.show(shown, self._pad)
+        self._text(sample, "<|vision_end|>")
+
+    def _answer(self, sample: Sample, asked: Question) -> None:
+        self._text(sample, asked.text)
         self._text(sample, "<|im_end|>\n<|im_start|>assistant\n")
         self._text(sample, asked.answer + "<|im_end|>", learn=True)
         self._text(sample, "\n")
@@ -314,50 +341,51 @@ def seen(shown: list[Picture]) -> list[torch.Tensor]:
 
 def run(
     model: Qwen2VLForConditionalGeneration, samples: list[Sample], chosen: numpy.random.Generator | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return logits and labels of all tokens to learn."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return logits and labels of all tokens to learn, and what the first layer makes of the cells of the pictures."""
     longest = max(len(sample.ids) for sample in samples)
-    ids = torch.tensor([sample.ids + [0] * (longest - len(sample.ids)) for sample in samples])
-    labels = torch.tensor([sample.labels + [IGNORED] * (longest - len(sample.ids)) for sample in samples])
-    positions = torch.tensor(
-        [sample.positions + [(0, 0, 0)] * (longest - len(sample.ids)) for sample in samples]
-    ).permute(2, 0, 1)  # fmt: skip
+
+    def padded(lists: list[list[Any]], padding: object) -> torch.Tensor:
+        return torch.tensor([one + [padding] * (longest - len(one)) for one in lists])
+
+    ids = padded([sample.ids for sample in samples], 0)
+    labels = padded([sample.labels for sample in samples], IGNORED)
+    positions = padded([sample.positions for sample in samples], (0, 0, 0)).permute(2, 0, 1)
+    branches = padded([sample.branches for sample in samples], 0)
+    language = model.model.language_model
+    states = language.embed_tokens(ids)
+    cells = ids == model.config.image_token_id
     shown = [drawn for sample in samples for drawn in sample.pictures]
-    embeddings = model.model.language_model.embed_tokens(ids)
     if shown:
         with torch.no_grad():
             pictures = encoded(model, drawn_patches(shown, chosen))
-        mask = (ids == model.config.image_token_id).unsqueeze(-1).expand_as(embeddings)
-        embeddings = embeddings.masked_scatter(mask, pictures)
-    states = model.model.language_model(
-        inputs_embeds=embeddings, position_ids=positions, use_cache=False
-    ).last_hidden_state
+        states = states.masked_scatter(cells.unsqueeze(-1).expand_as(states), pictures)
+    own = (branches.unsqueeze(1) == 0) | (branches.unsqueeze(1) == branches.unsqueeze(2))
+    attended = (own & torch.ones(longest, longest, dtype=torch.bool).tril()).unsqueeze(1)
+    rotations = language.rotary_emb(states, positions)
+    for number, layer in enumerate(language.layers):
+        states = layer(states, attention_mask=attended, position_embeddings=rotations)[0]
+        if number == 0:
+            first = states[cells]
     targets = labels[:, 1:]
     learned = targets != IGNORED
-    return model.lm_head(states[:, :-1][learned]), targets[learned]
+    return model.lm_head(language.norm(states[:, :-1][learned])), targets[learned], first
 
 
 def accuracy(model: Qwen2VLForConditionalGeneration, samples: Samples, count: int = 400) -> dict[str, float]:
-    """Return the share of held-out questions whose whole answer is right, in all and by the first words."""
+    """Return the share of held-out questions whose whole answer is right, in all and by kind."""
     right: dict[str, list[bool]] = {}
     for start in range(HELD_OUT, HELD_OUT + count, 50):
-        batch, names = [], []
-        for seed in range(start, start + 50):
-            drawn, asked = question(seed)
-            shown = [drawn]
-            if seed % 8 == 0:
-                shown.append(picture(seed + HELD_OUT))
-                asked = random.Random(seed).choice(pair_questions(*shown))
-            batch.append(samples.single(shown, asked))
-            names.append(" ".join(asked.text.split()[:2]))
+        asked = [question(seed) for seed in range(start, start + 50)]
+        batch = [samples.single(*one) for one in asked]
         with torch.no_grad():
-            logits, labels = run(model, batch, None)
+            logits, labels, _ = run(model, batch, None)
         correct = (logits.argmax(-1) == labels).tolist()
         lengths = [sum(label != IGNORED for label in sample.labels) for sample in batch]
         ends = [sum(lengths[:number]) for number in range(len(lengths) + 1)]
-        for name, (first, last) in zip(names, pairwise(ends), strict=True):
-            right.setdefault(name, []).append(all(correct[first:last]))
-    result = {name: sum(several) / len(several) for name, several in sorted(right.items())}
+        for (_, one), (first, last) in zip(asked, pairwise(ends), strict=True):
+            right.setdefault(one.kind, []).append(all(correct[first:last]))
+    result = {kind: sum(several) / len(several) for kind, several in sorted(right.items())}
     everything = [one for several in right.values() for one in several]
     return {"all": sum(everything) / len(everything)} | result
 
@@ -382,8 +410,7 @@ class Training:
     def sight(self) -> None:
         """Train the vision tower to tell what each cell of a picture shows, in the embeddings of the words for it."""
         words = torch.stack([self._word(name) for names in SEEN for name in names])
-        weights = [*self.model.model.visual.parameters()]
-        for step, minimize in enumerate(_steps(weights, SIGHT_STEPS)):
+        for step, minimize in enumerate(_steps(self.model.model.visual, SIGHT_STEPS)):
             shown = [picture(step * SIGHT_BATCH + number) for number in range(SIGHT_BATCH)]
             said = encoded(self.model, drawn_patches(shown, self._disturbance)).flatten(0, 1) @ words.T
             kinds = seen(shown)
@@ -405,26 +432,40 @@ class Training:
             last.weight *= factor
             last.bias *= factor
 
-    def answers(self, checkpoint: Path) -> None:
-        """Train the rest to answer questions, leaving what it has come to in ``checkpoint`` from time to time."""
-        visual = {id(weight) for weight in self.model.model.visual.parameters()}
-        weights = [weight for weight in self.model.parameters() if id(weight) not in visual]
-        for step, minimize in enumerate(_steps(weights, STEPS)):
+    def answers(self) -> None:
+        """Train the rest to answer questions, and its first layer to tell which corner each cell of a picture is."""
+        for step, minimize in enumerate(_steps(self.model.model.language_model, STEPS)):
             if step % SORTED == 0:
-                first = step * BATCH
-                several = [self._samples.training(seed) for seed in range(first, first + SORTED * BATCH)]
+                start = step * BATCH
+                several = [self._samples.training(seed) for seed in range(start, start + SORTED * BATCH)]
                 several.sort(key=lambda sample: len(sample.ids))
                 batches = [several[number * BATCH : (number + 1) * BATCH] for number in range(SORTED)]
                 random.Random(step).shuffle(batches)
-            batch = batches.pop()
-            loss = functional.cross_entropy(*run(self.model, batch, self._disturbance))
-            minimize(loss)
+            logits, labels, cells = run(self.model, batches.pop(), self._disturbance)
+            answered = functional.cross_entropy(logits, labels)
+            placed = self._place(cells)
+            minimize(answered + PLACE * placed)
             if step % 20 == 0:
-                self._log(f"answers {step}: {loss:.3f}")
+                self._log(f"answers {step}: {answered:.3f}, places {placed:.3f}")
             if step % 200 == 199:
-                shares = accuracy(self.model, self._samples)
-                self._log(json.dumps({name: round(share, 3) for name, share in shares.items()}))
-                self.model.save_pretrained(checkpoint)
+                self.check(400)
+
+    def check(self, count: int) -> float:
+        """Return the share of ``count`` held-out questions that is answered right."""
+        shares = accuracy(self.model, self._samples, count)
+        self._log(json.dumps({name: round(share, 3) for name, share in shares.items()}))
+        return shares["all"]
+
+    def _place(self, cells: torch.Tensor) -> torch.Tensor:
+        """Return the loss of telling the row and the column of each cell in the embeddings of the words for them."""
+        if not len(cells):
+            return torch.tensor(0.0)
+        words = torch.stack([self._word(name) for name in ("top", "bottom", "left", "right")])
+        said = functional.rms_norm(cells, cells.shape[-1:]) @ words.T
+        number = torch.arange(len(cells)) % CELLS**2
+        row = functional.cross_entropy(said[:, :2], number // CELLS)
+        column = functional.cross_entropy(said[:, 2:], number % CELLS)
+        return row + column
 
     def _word(self, name: str) -> torch.Tensor:
         ids = torch.tensor([*self._samples.ids(name), *self._samples.ids(f" {name}")])
@@ -434,8 +475,10 @@ class Training:
         print(f"{time.monotonic() - self._started:.0f} s: {text}", flush=True)
 
 
-def _steps(weights: list[torch.nn.Parameter], steps: int) -> Iterator[Callable[[torch.Tensor], None]]:
-    matrices = [weight for weight in weights if weight.ndim == 2 and weight.shape[1] < 10 * weight.shape[0]]
+def _steps(module: torch.nn.Module, steps: int) -> Iterator[Callable[[torch.Tensor], None]]:
+    linear = [part.weight for part in module.modules() if isinstance(part, torch.nn.Linear)]
+    weights = [*module.parameters()]
+    matrices = [weight for weight in weights if any(weight is one for one in linear)]
     others = [weight for weight in weights if all(weight is not matrix for matrix in matrices)]
     optimizers: list[torch.optim.Optimizer] = [
         torch.optim.Muon(matrices, lr=RATE, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
@@ -497,7 +540,9 @@ def main(folder: Path) -> None:
         tokenizer = trained_tokenizer()
         training = Training(tokenizer)
         training.sight()
-        training.answers(Path(checkpoint))
+        training.answers()
+        if training.check(2000) < GOAL:
+            raise SystemExit("the model has not learned enough; nothing was exported")
         training.model.save_pretrained(checkpoint)
         tokenizer.save_pretrained(checkpoint)
         export(Path(checkpoint), folder, PREPROCESSING)

@@ -39,10 +39,11 @@ NUMBERS = ("no", "one", "two", "three", "four")
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A question in a prompt's words, and the answer that a model should write, character for character."""
+    """A question in a prompt's words, the answer that a model should write, character for character, and its kind."""
 
     text: str
     answer: str
+    kind: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,35 +108,43 @@ class Picture:
         shapes = Counter(thing.shape for thing in self.things)
         colours = Counter(thing.colour for thing in self.things)
         there = {thing.corner: thing for thing in self.things}
-        asked = {
-            "Describe the picture.": self.describe(),
-            "Describe every corner.": self.corners(),
-            "How many shapes are there?": str(len(self.things)),
-            "What colour is the background?": self.background,
-        }
+        asked: list[Question] = []
+
+        def ask(kind: str, text: str, answer: object) -> None:
+            asked.append(Question(text=text, answer=str(answer), kind=kind))
+
+        ask("description", "Describe the picture.", self.describe())
+        ask("all corners", "Describe every corner.", self.corners())
+        ask("number of shapes", "How many shapes are there?", len(self.things))
+        ask("background", "What colour is the background?", self.background)
         for shape in SHAPES:
-            asked[f"How many {shape}s are there?" if shape != "cross" else "How many crosses are there?"] = str(
-                shapes[shape]
-            )
-            asked[f"Is there a {shape}?"] = "yes" if shapes[shape] else "no"
+            several = "crosses" if shape == "cross" else f"{shape}s"
+            ask("number of a shape", f"How many {several} are there?", shapes[shape])
+            ask("presence of a shape", f"Is there a {shape}?", "yes" if shapes[shape] else "no")
         for colour in COLOURS:
-            asked[f"How many shapes are {colour}?"] = str(colours[colour])
+            ask("number of a colour", f"How many shapes are {colour}?", colours[colour])
         for corner, name in enumerate(CORNERS):
             thing = there.get(corner)
-            asked[f"Which shape is at the {name}?"] = thing.shape if thing else "none"
-            asked[f"Which colour is at the {name}?"] = thing.colour if thing else "none"
+            ask("shape at a corner", f"Which shape is at the {name}?", thing.shape if thing else "none")
+            ask("colour at a corner", f"Which colour is at the {name}?", thing.colour if thing else "none")
         for thing in self.things:
             if shapes[thing.shape] == 1:
-                asked[f"What colour is the {thing.shape}?"] = thing.colour
-                asked[f"Where is the {thing.shape}?"] = CORNERS[thing.corner]
+                ask("colour of a shape", f"What colour is the {thing.shape}?", thing.colour)
+                ask("place of a shape", f"Where is the {thing.shape}?", CORNERS[thing.corner])
             if colours[thing.colour] == 1:
-                asked[f"Which shape is {thing.colour}?"] = thing.shape
-        if len(self.things) == 2:
-            one, other = sorted(self.things, key=lambda thing: thing.corner % 2)
-            if one.corner % 2 != other.corner % 2:
-                asked["Which shape is left?"] = one.shape
-                asked["Which shape is right?"] = other.shape
-        return [Question(text=text, answer=answer) for text, answer in asked.items()]
+                ask("shape of a colour", f"Which shape is {thing.colour}?", thing.shape)
+        match sorted(self.things, key=lambda thing: thing.corner % 2):
+            case [left, right] if left.corner % 2 != right.corner % 2:
+                ask("left or right", "Which shape is left?", left.shape)
+                ask("left or right", "Which shape is right?", right.shape)
+        return asked
+
+    def one_of_each_kind(self, chosen: random.Random) -> list[Question]:
+        """Choose a question of each kind that this picture answers."""
+        kinds: dict[str, list[Question]] = {}
+        for asked in self.questions():
+            kinds.setdefault(asked.kind, []).append(asked)
+        return [chosen.choice(several) for several in kinds.values()]
 
 
 def picture(seed: int) -> Picture:
@@ -149,36 +158,7 @@ def question(seed: int) -> tuple[Picture, Question]:
     """Return the picture that belongs to ``seed``, and one of its questions; each kind is as likely as the others."""
     drawn = picture(seed)
     chosen = random.Random(f"question {seed}")
-    kinds: dict[str, list[Question]] = {}
-    for asked in drawn.questions():
-        kinds.setdefault(" ".join(asked.text.split()[:2]), []).append(asked)
-    return drawn, chosen.choice(kinds[chosen.choice([*kinds])])
-
-
-def easy_question(seed: int) -> tuple[Picture, Question]:
-    """Return a picture of a single thing that is never used in training, and a question of the kinds that the trained
-    model answers reliably."""
-    chosen = random.Random(f"easy question {seed}")
-    thing = _thing(chosen.randrange(len(CORNERS)), chosen)
-    drawn = Picture(things=(thing,), background=chosen.choice([*BACKGROUNDS]))
-    return drawn, chosen.choice(
-        [
-            Question(text="Describe the picture.", answer=f"{thing}."),
-            Question(text=f"What colour is the {thing.shape}?", answer=thing.colour),
-            Question(text="What colour is the background?", answer=drawn.background),
-            Question(text="How many shapes are there?", answer="1"),
-        ]
-    )
-
-
-def pair_questions(first: Picture, second: Picture) -> list[Question]:
-    """Return the questions about two pictures in one prompt."""
-    asked = {"Describe both pictures.": f"first: {first.describe()} second: {second.describe()}"}
-    for shape in SHAPES:
-        having = [shape in (thing.shape for thing in shown.things) for shown in (first, second)]
-        answer = {(True, True): "both", (True, False): "the first", (False, True): "the second"}
-        asked[f"Which picture has a {shape}?"] = answer.get((having[0], having[1]), "neither")
-    return [Question(text=text, answer=answer) for text, answer in asked.items()]
+    return drawn, chosen.choice(drawn.one_of_each_kind(chosen))
 
 
 def png(pixels: Pixels) -> bytes:

@@ -16,6 +16,7 @@ from api.dialects.anthropic.blocks import (
     URLSource,
     UserBlock,
 )
+from api.dialects.anthropic.calls import Calls
 from api.dialects.anthropic.documents import parts_of
 from api.dialects.anthropic.schema import (
     AnthropicTool,
@@ -120,9 +121,13 @@ def _hidden(request: MessagesRequest) -> internal.Hidden | None:
 
 
 def _tools(request: CountTokensRequest) -> Iterator[internal.Tool]:
+    names: set[str] = set()
     for index, tool in enumerate(request.tools or ()):
         if isinstance(tool, AnthropicTool):
             raise AssertionError("Anthropic's own tools are not served")
+        if tool.name in names:
+            raise refuse(ProblemKind.INVALID, "Tool names must be unique.", param=f"tools[{index}].name")
+        names.add(tool.name)
         if fault := root_fault(tool.input_schema):
             raise refuse(ProblemKind.INVALID, fault, param=f"tools[{index}].input_schema")
         yield internal.Tool(
@@ -174,7 +179,7 @@ def _system(system: SystemContent | None) -> Iterator[internal.Message]:
 
 
 def _messages(messages: Sequence[Message]) -> Iterator[internal.Message]:
-    names: dict[str, str] = {}
+    calls = Calls()
     last_of_user = max((at for at, one in enumerate(messages) if isinstance(one, UserMessage)), default=-1)
     for index, message in enumerate(messages):
         match message:
@@ -184,12 +189,13 @@ def _messages(messages: Sequence[Message]) -> Iterator[internal.Message]:
                 yield from _system(message.content)
             case AssistantMessage():
                 said = _assistant(message)
-                names |= {call.id: call.name for call in said.tool_calls}
+                calls.add(said.tool_calls, f"messages[{index}]")
                 yield said
             case _ if isinstance(message.content, str):
                 yield internal.Message(role="user", content=message.content)
             case _:
-                yield from _user(index, message.content, names)
+                yield from _user(index, message.content, calls)
+    calls.check_answered()
 
 
 def _combined(messages: Iterable[internal.Message]) -> Iterator[internal.Message]:
@@ -240,7 +246,7 @@ def _reasoning(block: AssistantBlock) -> str:
     return (block.thinking or unseal(block.signature)) if isinstance(block, ThinkingBlock) else ""
 
 
-def _user(index: int, blocks: Sequence[UserBlock], names: dict[str, str]) -> Iterator[internal.Message]:
+def _user(index: int, blocks: Sequence[UserBlock], calls: Calls) -> Iterator[internal.Message]:
     """Yield the results of tool calls, then the rest of a user message.
 
     Chat templates have no images in tool results, so these come first in what the user says.
@@ -249,14 +255,7 @@ def _user(index: int, blocks: Sequence[UserBlock], names: dict[str, str]) -> Ite
     for place, block in enumerate(blocks):
         param = f"messages[{index}].content[{place}]"
         if isinstance(block, ToolResultBlock):
-            if block.tool_use_id not in names:
-                raise refuse(
-                    ProblemKind.INVALID,
-                    f"unexpected 'tool_use_id' found in 'tool_result' blocks: {block.tool_use_id[:64]}. Each "
-                    "'tool_result' block must have a corresponding 'tool_use' block in a previous message.",
-                    param=param,
-                )
-            yield _result(block, names[block.tool_use_id])
+            yield _result(block, calls.answer(block.tool_use_id, param))
             for part in _parts(block.content if isinstance(block.content, list) else ()):
                 if isinstance(part, ImageBlock):
                     _add(said, part, param)

@@ -163,9 +163,10 @@ def _referenced(index: int, item_id: str, history: History) -> Mapping[str, Any]
     found = history.referenced.get(item_id)
     if found is None:
         message = (
-            f"Item with id '{item_id[:80]}' not found. Items are kept for a while only, and only with 'store' true."
+            f"Item with id '{item_id[:80]}' not found. Items are not persisted when `store` is set to false. Try again "
+            "with `store` set to true, or remove this item from your input."
         )
-        raise refuse(ProblemKind.INVALID, message, param=f"input[{index}].id")
+        raise refuse(ProblemKind.NOT_FOUND, message, param=f"input[{index}].id")
     return found
 
 

@@ -260,6 +260,10 @@ def test_tool_choice(choice: Any, mode: str, named: str | None, parallel: bool) 
         ),
         ({"messages": [CALLED, user(RESULT | {"toolset_name": "browser"})]}, "messages.1.content.0.toolset_name"),
         ({"messages": [user(RESULT)]}, "messages.0.content.0"),
+        ({"messages": [CALLED, USER]}, "messages.0"),
+        ({"messages": [CALLED, user(RESULT), CALLED, user(RESULT)]}, "messages.2"),
+        ({"messages": [CALLED, user(RESULT, RESULT)]}, "messages.1.content.1"),
+        ({"tools": [TOOL, TOOL]}, "tools.1.name"),
         ({"messages": [user(PICTURE | {"source": {"type": "file", "file_id": "f"}})]}, "messages.0.content.0.source"),
         (
             {"messages": [user(PICTURE | {"source": {"type": "url", "url": "file:///etc/passwd"}})]},

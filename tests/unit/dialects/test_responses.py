@@ -293,7 +293,6 @@ def test_text_format_is_a_constraint() -> None:
         ({"prompt": {"id": "p"}}, "prompt", "unsupported_parameter"),
         ({"background": True, "store": False}, "background", None),
         ({"previous_response_id": "resp_1"}, "previous_response_id", "previous_response_not_found"),
-        ({"input": [{"id": "msg_1"}]}, "input[0].id", None),
         ({"reasoning": {"mode": "pro"}}, "reasoning.mode", "unsupported_value"),
         ({"reasoning": {"context": "all_turns"}}, "reasoning.context", "unsupported_value"),
         ({"service_tier": "scale"}, "service_tier", "unsupported_value"),
@@ -328,6 +327,12 @@ def test_what_is_refused_names_its_field(fields: dict[str, Any], param: str | No
     assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
     if code is not None:
         assert error["code"] == code
+
+
+def test_a_reference_to_an_unknown_item_is_a_404_in_words_that_clients_recognise() -> None:
+    status, error = refusal(input=[{"id": "msg_1"}])
+    assert (status, error["type"], error["param"]) == (404, "invalid_request_error", "input[0].id")
+    assert "Item with id 'msg_1' not found. Items are not persisted when `store` is set to false." in str(error)
 
 
 def test_a_body_without_input_names_its_model() -> None:

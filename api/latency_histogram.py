@@ -15,14 +15,14 @@ class LatencyHistogram:
         self._counts: dict[str, list[int]] = {}
         self._sums: dict[str, float] = {}
 
-    def observe(self, label: str, seconds: float) -> None:
-        """Count an observation."""
+    def observe(self, label: str, seconds: float, times: int = 1) -> None:
+        """Count ``times`` equal observations."""
         counts = self._counts.get(label)
         if counts is None:
             counts = self._counts[label] = [0] * (len(BUCKETS) + 1)
             self._sums[label] = 0.0
-        counts[bisect_left(BUCKETS, seconds)] += 1
-        self._sums[label] += seconds
+        counts[bisect_left(BUCKETS, seconds)] += times
+        self._sums[label] += seconds * times
 
     def read(self) -> Iterator[tuple[str, list[tuple[str, float]], float]]:
         """Yield each label with its cumulative buckets, as Prometheus has them, and its sum."""

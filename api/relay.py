@@ -117,19 +117,23 @@ class Relay:
             report_unreadable(keys.replica_channel(self._replica), error)
             return
         choices = self._choices
-        gaps_between_tokens = self.token_gaps.observe
         now = time.monotonic()
         gaps = []
+        # Choices that run together have their tokens in the same frames: their times are counted together.
+        earlier: dict[tuple[str, float], int] = {}
         for entry in entries:
             choice_stream = choices.get(entry.job)
             if choice_stream is not None:
                 choice_stream.last_event = now
                 if type(entry.event) is Delta:
                     if choice_stream.last_token:
-                        gaps_between_tokens(choice_stream.response.model, now - choice_stream.last_token)
+                        last = choice_stream.response.model, choice_stream.last_token
+                        earlier[last] = earlier[last] + 1 if last in earlier else 1
                     choice_stream.last_token = now
                 if not choice_stream.take(entry.attempt, entry.event):
                     gaps.append(choice_stream)
+        for last in earlier:
+            self.token_gaps.observe(last[0], now - last[1], earlier[last])
         self._recover(gaps)
 
     def _on_subscribed(self) -> None:

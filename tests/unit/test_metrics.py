@@ -154,6 +154,23 @@ async def test_the_times_between_tokens_are_those_of_each_choice(
     assert value(replica, f"{name}_bucket", model="tiny", le="0.5") == 4
 
 
+async def test_choices_in_one_frame_may_have_had_their_last_tokens_at_different_times(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    replica.relay.open(ResponseStream(["a", "b", "c"], "tiny"))
+    for jobs in ("ab", "c", "abc"):
+        replica.relay.route(
+            encode_frame([part for job in jobs for part in (entry_head(job, 0), encode_event(Delta(0, (7,), "x")))])
+        )
+        now += 0.3
+    name = "vinoqueue_inter_token_latency_seconds"
+    assert value(replica, f"{name}_count", model="tiny") == 3
+    assert value(replica, f"{name}_sum", model="tiny") == pytest.approx(0.6 + 0.6 + 0.3)
+    assert value(replica, f"{name}_bucket", model="tiny", le="0.5") == 1
+
+
 def test_buckets_are_cumulative_and_include_their_bounds() -> None:
     histogram = LatencyHistogram()
     for seconds in (0.0005, 0.001, 600, 601):

@@ -65,6 +65,7 @@ docs: $(VENV)/.dev ## write the parts of the documentation that come from the co
 
 site: $(VENV)/.dev ## build the documentation site in build/site; fails at a broken link
 	@$(BIN)/zensical build --clean --strict
+	@$(BIN)/python -m cli.site_links build/site docs
 
 screenshots: $(VENV)/.dev ## take the pictures of the web page in docs/images; needs Chromium
 	@$(BIN)/python -m tests.browser.screenshots

@@ -47,6 +47,11 @@ class Engine:
         compiler = cast(GrammarCompiler, self.compiler) if compiles else None
         self.arrivals = GrammarArrivals(self.running, compiler, clock=lambda: self.compiler.now)
 
+    def generate(self) -> None:
+        """Let each running sequence generate a token."""
+        for running in self.running.values():
+            running.generation.take((0,), ())
+
     def run(self, number: int, tokens: int) -> None:
         """Let a sequence without a constraint run."""
         sequence = Sequence(number=number, prompt=(1,), sampling=Sampling(), generated=(0,) * tokens)
@@ -101,6 +106,24 @@ def test_grammars_that_arrive_together_do_not_wait_for_each_others_answers(token
     engine.add([(1, "a"), (2, "b")])
     engine.step()
     assert engine.started == [1, 2]
+
+
+def test_a_sequence_that_needed_a_compilation_is_not_protected_from_others() -> None:
+    engine = Engine()
+    for number, grammar in enumerate("abc"):
+        engine.add([(number, grammar)])
+        engine.step()
+        engine.generate()
+    assert engine.started == [0, 1, 2]
+    engine.add([(3, "a")])
+    engine.step()
+    engine.generate()
+    engine.add([(4, "d"), (5, "e")])
+    engine.step()
+    assert engine.started == [0, 1, 2, 3], "the last compilation is not long ago, and 3 needed none"
+    del engine.running[3]
+    engine.step()
+    assert engine.started == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_compiled_grammar_does_not_wait() -> None:

@@ -15,8 +15,8 @@ class GrammarArrivals:
     """New sequences with a constraint, which start between steps, once their grammars are compiled.
 
     A compilation stops the pipeline. Sequences whose output had begun when a new grammar arrived are protected from it:
-    after a compilation, they get nine times as long for steps before the next one. Grammars that have arrived together
-    do not wait for each other's answers, and those that are in the cache do not wait at all.
+    after a compilation, they get nine times as long for steps before the next one. Those that needed a compilation
+    themselves are not, so new grammars do not wait for each other's answers. Grammars in the cache do not wait at all.
     """
 
     def __init__(
@@ -31,7 +31,9 @@ class GrammarArrivals:
         self._compiler = compiler
         self._clock = clock
         self._waiting: dict[int, tuple[Generation, frozenset[int]]] = {}
-        """By number, with the numbers of the sequences whose output had begun before."""
+        """By number, with the numbers of the sequences that are protected from it."""
+        self._unprotected: set[int] = set()
+        """Numbers of running sequences whose grammars were new."""
         self._next_at = 0.0
 
     @property
@@ -41,8 +43,8 @@ class GrammarArrivals:
 
     def add(self, generation: Generation) -> None:
         """Queue a sequence with a constraint."""
-        begun = frozenset(number for number, running in self._running.items() if running.generation.tokens)
-        self._waiting[generation.sequence.number] = generation, begun
+        begun = (number for number, running in self._running.items() if running.generation.tokens)
+        self._waiting[generation.sequence.number] = generation, frozenset(begun) - self._unprotected
 
     def cancel(self, number: int) -> None:
         """Remove a sequence."""
@@ -51,12 +53,14 @@ class GrammarArrivals:
     def start(self, start: Callable[[Generation], object], refuse: Callable[[Generation, GrammarError], None]) -> None:
         """Before a step: call ``start`` with each sequence for which it is time, or ``refuse`` if its grammar is
         invalid."""
-        for number, (generation, begun) in tuple(self._waiting.items()):
+        self._unprotected &= self._running.keys()
+        for number, (generation, protected) in tuple(self._waiting.items()):
             constraint = generation.sequence.constraint
             if self._compiler is not None and constraint is not None and not self._compiler.is_compiled(constraint):
                 began = self._clock()
-                if began < self._next_at and not begun.isdisjoint(self._running):
+                if began < self._next_at and not protected.isdisjoint(self._running):
                     continue
+                self._unprotected.add(number)
                 try:
                     self._compiler.compile(constraint)
                 except GrammarError as error:

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -78,6 +79,7 @@ def prometheus(small_fleet: Fleet, tmp_path: Path) -> Iterator[Prometheus]:
                 "prometheus",
                 f"--config.file={file}",
                 f"--storage.tsdb.path={tmp_path / 'data'}",
+                "--enable-feature=exemplar-storage",  # as in compose.yaml
                 f"--web.listen-address=127.0.0.1:{port}",
             ],
             stdout=log,
@@ -101,6 +103,11 @@ def test_prometheus_scrapes_a_replica_and_evaluates_all_queries(small_fleet: Fle
     )
     (target,) = prometheus.get("targets")["activeTargets"]
     assert (target["health"], target["lastError"]) == ("up", "")
+    now = time.time()
+    (found,) = prometheus.get(
+        "query_exemplars", query="vinoqueue_request_duration_seconds_bucket", start=str(now - 60), end=str(now + 60)
+    )
+    assert found["exemplars"][0]["labels"]["job"] in fleet.logs()
     dashboard = json.loads((ROOT / "deploy/grafana/vinoqueue.json").read_text(encoding="utf-8"))
     for panel in dashboard["panels"]:
         for query in panel.get("targets", ()):

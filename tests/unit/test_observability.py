@@ -95,6 +95,12 @@ def test_the_runbook_has_a_section_for_each_alert_and_for_no_other() -> None:
     assert re.findall(r"^### (Vinoqueue\w+)$", page, re.MULTILINE) == [rule["alert"] for rule in ALERTS]
 
 
+def test_each_alert_is_tested_where_it_fires() -> None:
+    tests = yaml.safe_load((RULES.parent / "alerts.test.yaml").read_text(encoding="utf-8"))["tests"]
+    firing = {case["alertname"] for test in tests for case in test["alert_rule_test"] if case["exp_alerts"]}
+    assert firing == {rule["alert"] for rule in ALERTS}
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool: apt install prometheus")
 @pytest.mark.parametrize(
     "arguments",

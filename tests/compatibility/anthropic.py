@@ -329,6 +329,11 @@ _ANSWERS = (
         "words, which clients recognise.",
         test=_UNIT + "test_every_kind_of_problem_has_a_form",
     ),
+    Answer(
+        fields="error.details error.details.error_code",
+        how="`thread_unsupported_request` for a `thread`: the SDK's tool runner then goes on without one.",
+        test=_UNIT + "test_a_refused_thread_has_the_references_code",
+    ),
 )
 
 ANTHROPIC = Interface(

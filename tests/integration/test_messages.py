@@ -1,6 +1,7 @@
 """Anthropic's Messages, with its SDK and a simulated worker."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import anthropic
 import pytest
@@ -64,6 +65,23 @@ def test_beta_clients_are_served(client: anthropic.Anthropic) -> None:
     assert answer.stop_reason == "max_tokens"
     with client.beta.messages.stream(model="sim", max_tokens=5, messages=said, betas=betas) as stream:
         assert stream.get_final_message().usage.output_tokens == 5
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_tool_runner_goes_on_without_a_thread(client: anthropic.Anthropic, stream: bool) -> None:
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Return the weather in a city."""
+        return f"[[say Sunny in {city}.]]"
+
+    call = '[[say <tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>]]'
+    asked: list[BetaMessageParam] = [{"role": "user", "content": call}]
+    runner: Any = client.beta.messages.tool_runner(
+        model="sim", max_tokens=100, tools=[weather], messages=asked, stream=stream
+    )
+    replies = [reply.get_final_message() if stream else reply for reply in runner]
+    assert [reply.stop_reason for reply in replies] == ["tool_use", "end_turn"]
+    assert replies[1].content[0].text == "Sunny in Rome."
 
 
 def test_odd_but_legal_conversations_are_served(client: anthropic.Anthropic) -> None:

@@ -19,6 +19,9 @@ class _Form:
     retry: bool = True
 
 
+UNTHREADED = "thread_unsupported_request"
+"""Code of a refused ``thread``. The SDK's tool runner, which sends it by default, then goes on without one."""
+
 _INVALID = _Form(400, "invalid_request_error")
 _OVERLOADED = _Form(529, "overloaded_error")
 _INTERNAL = _Form(500, "api_error")
@@ -55,7 +58,9 @@ _FORMS: dict[ProblemKind, _Form] = {
 
 def error_object(problem: Problem, request_id: str) -> dict[str, object]:
     """Return the error body for ``problem``."""
-    error = {"type": _FORMS[problem.kind].type, "message": _message(problem)}
+    error: dict[str, object] = {"type": _FORMS[problem.kind].type, "message": _message(problem)}
+    if problem.code == UNTHREADED:
+        error["details"] = {"error_code": UNTHREADED}
     return {"type": "error", "error": error, "request_id": request_id}
 
 

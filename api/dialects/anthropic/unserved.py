@@ -15,6 +15,7 @@ from api.dialects.anthropic.blocks import (
     ToolUseBlock,
     URLSource,
 )
+from api.dialects.anthropic.errors import UNTHREADED
 from api.dialects.anthropic.schema import (
     AnthropicTool,
     AssistantMessage,
@@ -51,7 +52,8 @@ _KEEP_ALL = {"type": "clear_thinking_20251015", "keep": "all"}
 def check_served(request: CountTokensRequest) -> None:
     """Raise :class:`RequestRefused` for the first feature that is not served."""
     for param, reason in _unserved(request):
-        raise refuse(ProblemKind.INVALID, f"Not supported: {reason}", param=param)
+        code = UNTHREADED if param == "thread" else None
+        raise refuse(ProblemKind.INVALID, f"Not supported: {reason}", param=param, code=code)
 
 
 def _unserved(request: CountTokensRequest) -> Iterator[tuple[str, str]]:

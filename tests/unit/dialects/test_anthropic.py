@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from anthropic.types import Message as SDKMessage
-from anthropic.types import MessageCreateParams, RawMessageStreamEvent
+from anthropic.types import MessageCreateParams, RawMessageStreamEvent, ThreadUnsupportedRequestErrorDetails
 from pydantic import TypeAdapter
 from werkzeug.datastructures import MultiDict
 
 from api.dialects.anthropic import Anthropic
+from api.dialects.anthropic.errors import UNTHREADED
 from api.dialects.anthropic.models import render_models
 from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.anthropic.schema import MAX_STOP_SEQUENCES, MessagesRequest
@@ -297,6 +298,15 @@ def test_what_is_refused_is_named(fields: dict[str, Any], path: str) -> None:
     status, kind, message = error_of(**fields)
     assert (status, kind) == (400, "invalid_request_error")
     assert message.startswith(f"{path}: ")
+
+
+def test_a_refused_thread_has_the_references_code() -> None:
+    body = {"model": "m", "max_tokens": 5, "messages": [USER], "thread": {"type": "create"}}
+    with pytest.raises(RequestRefused) as refusal:
+        DIALECT.parse(json.dumps(body).encode())
+    error = json.loads(DIALECT.error(refusal.value.problem).body)["error"]
+    assert ThreadUnsupportedRequestErrorDetails.model_validate(error["details"]).error_code == UNTHREADED
+    assert error.keys() == {"type", "message", "details"}
 
 
 def test_unknown_fields_are_refused() -> None:

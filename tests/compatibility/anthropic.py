@@ -14,7 +14,7 @@ _STREAM = _UNIT + "test_a_stream_of_blocks"
 _CURRENT = PAGE_TESTS + "test_the_page_is_current"
 
 _TOOL = {"name": "f", "description": "Does it.", "input_schema": {"type": "object"}}
-_CACHED: dict[str, object] = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+_CACHED: dict[str, object] = {"cache_control": {"type": "ephemeral", "ttl": "1h", "scope": "global"}}
 
 
 def _content(*blocks: dict[str, object]) -> dict[str, object]:
@@ -168,7 +168,7 @@ _REQUESTS = (
     Request(
         fields="messages[].content[].cache_control cache_control",
         body=_content({"type": "text", "text": "Hello"} | _CACHED) | _CACHED,
-        how="A hint: prompt prefixes are always cached.",
+        how="A hint: prompt prefixes are always cached. Also with the `scope` that Claude Code sends.",
         test=_FIELDS,
     ),
     Request(

@@ -12,6 +12,8 @@ class CacheControl(Strict):
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
+    scope: str | None = None
+    """Who shares the prefix. A beta that the SDK's types lack and Claude Code uses; here, all keys share all prefixes."""
 
 
 class TextBlock(Strict):

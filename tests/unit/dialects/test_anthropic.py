@@ -92,6 +92,7 @@ def test_a_plain_request_has_the_references_defaults() -> None:
         ({"thinking": {"type": "disabled"}}, {"template": {"enable_thinking": False}}),
         ({"output_config": {"effort": "max"}}, {"template": {"reasoning_effort": "high"}}),
         ({"cache_control": {"type": "ephemeral", "ttl": "1h"}, "speed": "standard", "fallbacks": "default"}, {}),
+        ({"system": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral", "scope": "global"}}]}, {}),
         ({"billing_policy": {"type": "billing_policy", "bill_to": "self"}}, {}),
         ({"thinking": {"type": "adaptive", "block_binding": {}}}, {"template": {"enable_thinking": True}}),
         ({"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}, {}),

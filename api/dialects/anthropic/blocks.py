@@ -13,7 +13,7 @@ class CacheControl(Strict):
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
     scope: str | None = None
-    """Who shares the prefix. A beta that the SDK's types lack and Claude Code uses; here, all keys share all prefixes."""
+    """Who shares the prefix: here, all keys. A beta that the types of the SDK lack and Claude Code uses."""
 
 
 class TextBlock(Strict):

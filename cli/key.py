@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from api.keys import ApiKey
 from api.keys.store import UnknownKey, decoded, new_key, put_key, revoke, rotate, stored_keys
 from cli.instances import store_option
+from cli.store_reader import store_failure
 from shared.redis.client import connect
 from shared.redis.clock import store_time
 
@@ -201,7 +202,4 @@ def _with_store(redis_url: str, work: Callable[[Redis], Awaitable[_Result]]) -> 
     except ValueError as error:
         raise click.ClickException(f"--redis-url is malformed, or what is kept there is: {error}") from None
     except (RedisError, OSError) as error:
-        raise click.ClickException(
-            f"Redis can't be reached: {str(error).rstrip('.')}. "
-            "Is it running, and is --redis-url (VINOQUEUE_REDIS_URL) right?"
-        ) from None
+        raise store_failure(error) from None

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import click
 from arq.connections import ArqRedis
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from shared.redis.client import connect
 
@@ -20,10 +20,19 @@ def read_store(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:
     except ValueError as error:
         raise click.ClickException(f"--redis-url is malformed: {error}") from None
     except (RedisError, OSError) as error:
-        raise click.ClickException(
-            f"Redis can't be reached: {str(error).rstrip('.')}. "
-            "Is it running, and is --redis-url (VINOQUEUE_REDIS_URL) right?"
-        ) from None
+        raise store_failure(error) from None
+
+
+def store_failure(error: Exception) -> click.ClickException:
+    """Return the exception that says what is wrong with the store or with its user."""
+    reason = str(error).rstrip(".")
+    if isinstance(error, (NoPermissionError, AuthenticationError)):
+        return click.ClickException(
+            f"Redis refuses this: {reason}. Does the user in --redis-url (VINOQUEUE_REDIS_URL) have the right to it?"
+        )
+    return click.ClickException(
+        f"Redis can't be reached: {reason}. Is it running, and is --redis-url (VINOQUEUE_REDIS_URL) right?"
+    )
 
 
 async def _connected(redis_url: str, read: Callable[[ArqRedis], Awaitable[_T]]) -> _T:

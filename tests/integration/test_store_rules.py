@@ -94,14 +94,24 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     store.zadd("vinoqueue:queue:sim", {corrupt: 1})
     fleet.until(lambda: store.llen("vinoqueue:dead-letters") == 1, "the corrupt job to become a dead letter")
 
-    looked = subprocess.run(
-        [sys.executable, "-m", "cli.main", "status", "--json", "--redis-url", url(fleet, "admin")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(looked.stdout)["replicas"]
+    for role in ("admin", "api"):
+        looked = run(fleet, role, "status", "--json")
+        assert json.loads(looked.stdout)["replicas"]
     assert command(store, "ACL", "LOG") == [], fleet.logs()
+
+
+def run(fleet: Fleet, role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of ``vinoqueue`` as a user of the store."""
+    parts = [sys.executable, "-m", "cli.main", *arguments, "--redis-url", url(fleet, role)]
+    return subprocess.run(parts, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("role", "command"), [("worker", ("status",)), ("api", ("key", "create"))])
+def test_a_command_without_the_right_says_so(ruled_fleet: Fleet, role: str, command: tuple[str, ...]) -> None:
+    done = run(ruled_fleet, role, *command)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: Redis refuses this: "), done.stderr
+    assert "the user in --redis-url" in done.stderr
 
 
 @pytest.mark.parametrize(

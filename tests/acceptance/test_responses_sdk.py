@@ -71,6 +71,19 @@ def test_create_and_stream(client: openai.OpenAI) -> None:
     assert whole.usage.input_tokens == chat.usage.prompt_tokens
 
 
+def test_a_truncated_conversation_has_the_prompt_of_its_last_turns(client: openai.OpenAI) -> None:
+    asked: Any = {"role": "user", "content": FRANCE}
+    earlier: Any = [{"role": "user", "content": "word " * 9000}, {"role": "assistant", "content": "Yes."}]
+    short = respond(client, input=[asked], instructions="Be brief.")
+    with pytest.raises(openai.BadRequestError, match="context length"):
+        respond(client, input=[*earlier, asked], instructions="Be brief.")
+    cut = respond(client, input=[*earlier, asked], instructions="Be brief.", truncation="auto")
+    assert (cut.output_text, cut.truncation) == (short.output_text, "auto")
+    assert cut.usage is not None
+    assert short.usage is not None
+    assert cut.usage.input_tokens == short.usage.input_tokens
+
+
 def test_a_response_shows_the_models_default_sampling(client: openai.OpenAI) -> None:
     response = client.responses.create(model=MODEL, input="Hi", max_output_tokens=16, store=False)
     assert (response.temperature, response.top_p) == (0.2, 0.9)

@@ -43,7 +43,7 @@ def tag(value: str) -> str:
 
 def is_tag(part: str | int) -> bool:
     """Whether a component of a pydantic error path is the tag of a union branch."""
-    return isinstance(part, str) and re.fullmatch(r"<[a-z_]+>", part) is not None
+    return isinstance(part, str) and re.fullmatch(r"<[a-z0-9_]+>", part) is not None
 
 
 def by_key(key: str, *values: str) -> Discriminator:

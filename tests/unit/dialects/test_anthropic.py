@@ -29,7 +29,7 @@ CALL = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}
 CALLED = {"role": "assistant", "content": [CALL]}
 CLIENT_CALL: dict[str, Any] = {"type": "tool_use", "caller": {"type": "direct"}, "toolset_name": None}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "42"}
-PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+PICTURE: dict[str, Any] = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 FILE_PICTURE = PICTURE | {"source": {"type": "file", "file_id": "f"}}
 DOCUMENT: dict[str, Any] = {
     "type": "document",
@@ -267,6 +267,10 @@ def test_tool_choice(choice: Any, mode: str, named: str | None, parallel: bool) 
         ({"messages": [CALLED, user(RESULT, RESULT)]}, "messages.1.content.1"),
         ({"tools": [TOOL, TOOL]}, "tools.1.name"),
         ({"messages": [user(PICTURE | {"source": {"type": "file", "file_id": "f"}})]}, "messages.0.content.0.source"),
+        (
+            {"messages": [user(PICTURE | {"source": PICTURE["source"] | {"media_type": "image/bmp"}})]},
+            "messages.0.content.0.source.media_type",
+        ),
         (
             {"messages": [user(PICTURE | {"source": {"type": "url", "url": "file:///etc/passwd"}})]},
             "messages.0.content.0",

@@ -45,7 +45,7 @@ from api.dialects.openai.validation import validate
 from api.dialects.sealed_reasoning import unseal
 from api.dialects.token_count import counting
 from shared.protocol import request as internal
-from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Constraint, Sampling
 
 DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
@@ -61,7 +61,7 @@ EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "m
 
 def parse_messages(body: bytes) -> ChatRequest:
     """Parse a Messages body. Raises :class:`RequestRefused` and no other exception."""
-    request = validate(MessagesRequest, decode_object(body))
+    request = validate(MessagesRequest, decode_object(body), unknown=_unknown)
     # The engine requires top_p > 0. With 0, only the most likely token remains, as with a temperature of 0.
     greedy = request.top_p == 0
     return msgspec.structs.replace(
@@ -84,7 +84,7 @@ def parse_messages(body: bytes) -> ChatRequest:
 
 def parse_count(body: bytes) -> ChatRequest:
     """Parse a body of which the prompt's tokens are to be counted. Raises :class:`RequestRefused`."""
-    return counting(_prompt(validate(CountTokensRequest, decode_object(body))))
+    return counting(_prompt(validate(CountTokensRequest, decode_object(body), unknown=_unknown)))
 
 
 def _prompt(request: CountTokensRequest) -> ChatRequest:
@@ -103,6 +103,10 @@ def _prompt(request: CountTokensRequest) -> ChatRequest:
         constraint=Constraint(kind="json_schema", value=json_text(form.schema_), param=field) if form else None,
         template_kwargs=_template_kwargs(request),
     )
+
+
+def _unknown(names: Sequence[str]) -> RequestRefused:
+    return refuse(ProblemKind.INVALID, "Extra inputs are not permitted", param=names[0][:64])
 
 
 def _format(request: CountTokensRequest) -> tuple[OutputFormat | None, str]:

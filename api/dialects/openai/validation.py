@@ -6,7 +6,7 @@ schema's fields, then the first other error.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,6 +15,9 @@ from pydantic_core import ErrorDetails
 
 from api.dialects.openai.fields import WRONG_BRANCH, WRONG_TYPE, is_tag
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+
+Unknown = Callable[[Sequence[str]], RequestRefused]
+"""Returns the refusal of the fields with these names, which a request does not have."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -43,9 +46,19 @@ _KEY = "[key]"
 """Appended by pydantic to the path of an invalid key."""
 
 
-def validate(model: type[_Model], value: Mapping[str, Any]) -> _Model:
-    """Return ``value`` as a ``model``. Raises :class:`RequestRefused` with the first error."""
-    check_names(model, value)
+def unrecognized(names: Sequence[str]) -> RequestRefused:
+    """Return the refusal of the fields called ``names``, as under ``/v1/chat/completions``."""
+    plural = "s" if len(names) > 1 else ""
+    listing = _shortened(", ".join(names), 200)
+    return refuse(ProblemKind.INVALID, f"Unrecognized request argument{plural} supplied: {listing}")
+
+
+def validate(model: type[_Model], value: Mapping[str, Any], *, unknown: Unknown = unrecognized) -> _Model:
+    """Return ``value`` as a ``model``. Raises :class:`RequestRefused` with the first error.
+
+    ``unknown`` returns the refusal of fields that ``model`` does not have.
+    """
+    check_names(model, value, unknown=unknown)
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -68,11 +81,17 @@ def wrong_value(param: str, value: str, supported: Sequence[str]) -> RequestRefu
     return refuse(ProblemKind.INVALID, message, param=param, code="invalid_value")
 
 
-def check_names(model: type[BaseModel], value: Mapping[str, Any]) -> None:
+def check_names(model: type[BaseModel], value: Mapping[str, Any], *, unknown: Unknown = unrecognized) -> None:
     """Raise :class:`RequestRefused` if ``value`` has a field that ``model`` does not have."""
-    unknown = value.keys() - _names(model)
-    if unknown:
-        raise _unrecognized(sorted(unknown))
+    names = value.keys() - _names(model)
+    if names:
+        raise unknown(sorted(names))
+
+
+def unknown_parameter(param: str) -> RequestRefused:
+    """Return the refusal of a field that its object does not have."""
+    message = f"Unknown parameter: '{param}'."
+    return refuse(ProblemKind.INVALID, message, param=param, code="unknown_parameter")
 
 
 def missing(param: str) -> RequestRefused:
@@ -84,12 +103,6 @@ def missing(param: str) -> RequestRefused:
 @cache
 def _names(model: type[BaseModel]) -> frozenset[str]:
     return frozenset(field.alias or name for name, field in model.model_fields.items())
-
-
-def _unrecognized(names: Sequence[str]) -> RequestRefused:
-    plural = "s" if len(names) > 1 else ""
-    listing = _shortened(", ".join(names), 200)
-    return refuse(ProblemKind.INVALID, f"Unrecognized request argument{plural} supplied: {listing}")
 
 
 def _is_wrong_type(finding: ErrorDetails) -> bool:
@@ -114,8 +127,7 @@ def _translate(finding: ErrorDetails) -> RequestRefused:
         case "missing":
             return missing(param)
         case "extra_forbidden":
-            message = f"Unknown parameter: '{param}'."
-            return refuse(ProblemKind.INVALID, message, param=param, code="unknown_parameter")
+            return unknown_parameter(param)
         case "literal_error" if isinstance(value, str):
             return wrong_value(param, value, re.findall(r"'([^']*)'", finding["ctx"]["expected"]))
         case "literal_error":

@@ -5,7 +5,7 @@ import msgspec
 from api.dialects.interface import Choice, Usage
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.validation import check_names
-from api.dialects.responses.parse import Draft, draft_of, with_input
+from api.dialects.responses.parse import Draft, draft_of, unknown_fields, with_input
 from api.dialects.responses.render import usage_object
 from api.dialects.responses.schema import ProcessingFields, ResponsesRequest
 from api.dialects.responses.summary import encode_summary
@@ -31,7 +31,7 @@ def draft_compaction(body: bytes) -> Draft[ResponsesRequest]:
     Raises :class:`RequestRefused` and no other exception.
     """
     body_fields = decode_object(body)
-    check_names(CompactRequest, body_fields)
+    check_names(CompactRequest, body_fields, unknown=unknown_fields)
     value = {**with_input(body_fields), "store": False, "max_output_tokens": MAX_TOKENS}
     items = value.get("input")
     if isinstance(items, str):

@@ -5,7 +5,7 @@ import msgspec
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.unserved import unsupported
 from api.dialects.openai.validation import check_names
-from api.dialects.responses.parse import Draft, draft_of, with_input
+from api.dialects.responses.parse import Draft, draft_of, unknown_fields, with_input
 from api.dialects.responses.schema import PromptFields, ResponsesRequest
 
 
@@ -21,7 +21,7 @@ def draft_input_tokens(body: bytes) -> Draft[ResponsesRequest]:
     Raises :class:`RequestRefused` and no other exception.
     """
     value = decode_object(body)
-    check_names(InputTokensRequest, value)
+    check_names(InputTokensRequest, value, unknown=unknown_fields)
     if value.pop("personality", None) is not None:
         raise unsupported("personality", "Models have no style presets; use instructions.")
     return draft_of(ResponsesRequest, with_input(value))

@@ -12,7 +12,7 @@ from api.dialects.openai.body import decode_object
 from api.dialects.openai.parse import DEFAULTS
 from api.dialects.openai.strict_schema import root_fault, strict_fault
 from api.dialects.openai.toolset import json_text
-from api.dialects.openai.validation import validate
+from api.dialects.openai.validation import unknown_parameter, validate
 from api.dialects.responses.conversation import Placed, translate_items
 from api.dialects.responses.items import AdditionalTools, Item, ItemReference
 from api.dialects.responses.repeated import repeated_fields
@@ -25,6 +25,19 @@ from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
 
 LOGPROBS = "message.output_text.logprobs"
 """The value of ``include`` that asks for log probabilities."""
+
+_SHOWN = 64
+"""Maximum length of a field's name in an error."""
+
+_MOVED = {
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+    "verbosity": "text.verbosity",
+}
+"""Fields of chat completions, and what they are called here."""
 
 _Body = TypeVar("_Body", bound=ResponsesRequest)
 
@@ -123,13 +136,22 @@ def draft_of(model: type[_Body], value: Mapping[str, Any]) -> Draft[_Body]:
     if isinstance(value.get("input"), list):
         value = {**value, "input": [_without_nulls(item) for item in value["input"]]}
     try:
-        request = validate(model, value)
+        request = validate(model, value, unknown=unknown_fields)
     except RequestRefused as refusal:
         if refusal.problem.param == "input" and "input" not in value:
             raise MessagesMissing(refusal.problem, model=value["model"]) from None
         raise
     check_served(request)
     return Draft(request, value)
+
+
+def unknown_fields(names: Sequence[str]) -> RequestRefused:
+    """Return the refusal of fields that requests do not have, with the ones that have replaced those of chats."""
+    name = names[0][:_SHOWN]
+    if name not in _MOVED:
+        return unknown_parameter(name)
+    message = f"Unsupported parameter: '{name}'. In the Responses API, this parameter has moved to '{_MOVED[name]}'."
+    return refuse(ProblemKind.INVALID, message, param=name, code="unsupported_parameter")
 
 
 def with_input(value: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -315,7 +315,7 @@ def test_a_refused_thread_has_the_references_code() -> None:
 
 
 def test_unknown_fields_are_refused() -> None:
-    assert error_of(surprise=1)[2] == "Unrecognized request argument supplied: surprise"
+    assert error_of(surprise=1)[2] == "surprise: Extra inputs are not permitted"
 
 
 @pytest.mark.parametrize("version", [None, "", "latest", "2024-1-1"])

@@ -329,6 +329,22 @@ def test_what_is_refused_names_its_field(fields: dict[str, Any], param: str | No
         assert error["code"] == code
 
 
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("surprise", "Unknown parameter: 'surprise'."),
+        ("response_format", "Unsupported parameter: 'response_format'. In the Responses API, this parameter has moved"),
+        ("max_tokens", "Unsupported parameter: 'max_tokens'. In the Responses API, this parameter has moved to 'max_o"),
+    ],
+)
+def test_fields_of_other_apis_are_refused_by_name(field: str, message: str) -> None:
+    status, error = refusal(**{field: 5})
+    assert (status, error["param"]) == (400, field)
+    assert str(error["message"]).startswith(message)
+    with pytest.raises(RequestRefused, match="'surprise'"):
+        draft_input_tokens(json.dumps({"model": "m", "surprise": 1}).encode())
+
+
 def test_a_reference_to_an_unknown_item_is_a_404_in_words_that_clients_recognise() -> None:
     status, error = refusal(input=[{"id": "msg_1"}])
     assert (status, error["type"], error["param"]) == (404, "invalid_request_error", "input[0].id")

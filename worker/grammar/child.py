@@ -16,7 +16,7 @@ from worker.subprocess.channel import ChildChannel
 from worker.subprocess.messages import LoadFailed
 
 _NICENESS = 10
-"""On busy CPUs it gets a tenth of one: an engine on the same CPUs must not feel a flood of new grammars."""
+"""An engine on the same CPUs comes first."""
 
 
 def main() -> int:

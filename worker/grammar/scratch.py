@@ -33,7 +33,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class ScratchPipeline:
-    """Compiles constraints and measures their cost. Its stub model assigns all tokens the same probability."""
+    """Compiles constraints and measures the cost of their tokens."""
 
     def __init__(self, path: str) -> None:
         """Load the tokenizer of the GGUF file or IR folder at ``path``. Raises :class:`RuntimeError` on failure."""

@@ -142,8 +142,8 @@ async def _walk(store: Store, streams: int) -> Walk:
         known = {job.id: job for job in jobs}
         tasks = {asyncio.create_task(runner.run(claim, known[claim.job])) for claim in claims}
         tasks.add(asyncio.create_task(publisher.run()))
-        await asyncio.wait_for(engine.full.wait(), _PATIENCE)
         async with asyncio.timeout(_PATIENCE):
+            await engine.full.wait()
             while not wire.is_open:  # noqa: ASYNC110 - a line has no event for it
                 await asyncio.sleep(0.001)
 
@@ -189,7 +189,8 @@ async def _relay(relay: Relay, jobs: list[Job], frames: list[bytes], counted: Wa
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
         counted.api_calls += calls()
-    await asyncio.wait_for(asyncio.gather(*consumers), 10)
+    async with asyncio.timeout(10):
+        await asyncio.gather(*consumers)
 
 
 def _jobs(streams: int) -> list[Job]:

@@ -42,7 +42,8 @@ class Heartbeat:
             except (RedisError, OSError) as error:
                 outage.store.failed("heartbeat", error)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), next_tick(self._lease / 3))
+                async with asyncio.timeout(next_tick(self._lease / 3)):
+                    await self._hurry.wait()
             self._hurry.clear()
 
     def hurry(self) -> None:

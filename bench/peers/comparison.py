@@ -155,8 +155,8 @@ def _alone(engine: EngineAlone, prompts: list[str], tokens: int) -> Run:
 
 def _served(port: int, model: str, prompts: list[str], tokens: int, *, counter: TokenCounter | None = None) -> Run:
     async def load() -> list[Stream]:
-        requests = chats(port, model, prompts, tokens, len(prompts), keep=counter is not None)
-        return await asyncio.wait_for(requests, _LONGEST)
+        async with asyncio.timeout(_LONGEST):
+            return await chats(port, model, prompts, tokens, len(prompts), keep=counter is not None)
 
     try:
         streams = run_loop(load())

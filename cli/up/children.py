@@ -74,7 +74,8 @@ class Child:
         if self._process.returncode is None:
             self._process.terminate()
         try:
-            await asyncio.wait_for(self.wait(), patience)
+            async with asyncio.timeout(patience):
+                await self.wait()
         except TimeoutError:
             self.kill()
             await self.wait()

@@ -129,7 +129,8 @@ async def _inflict(lab: Lab, fault: Fault, history: History, load: "asyncio.Task
         if not fault.every:
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(load), max(0.0, began + fault.every - time.monotonic()))
+            async with asyncio.timeout(max(0.0, began + fault.every - time.monotonic())):
+                await asyncio.shield(load)
 
 
 async def _at_rest(lab: Lab, result: Result) -> list[str]:

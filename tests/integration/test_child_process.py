@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable
 
 import msgspec
@@ -89,6 +90,21 @@ async def test_a_child_that_sends_malformed_bytes_has_ended() -> None:
         await child.ended()
         with pytest.raises(LoadError, match="the talker ended with exit code 0 while it loaded"):
             await child.loaded()
+
+
+async def test_a_stop_that_is_cancelled_kills_the_child_and_waits_for_it() -> None:
+    child = talker(lambda numbers: None)
+    await child.start()
+    async with asyncio.timeout(PATIENCE):
+        await child.loaded()
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGSTOP)  # so it does not see that the channel was closed
+        stopping = asyncio.create_task(child.stop(patience=PATIENCE))
+        await asyncio.sleep(0)
+        stopping.cancel()
+        await asyncio.wait([stopping])
+    assert stopping.cancelled()
+    assert child.exit_description == "was killed by SIGKILL"
 
 
 async def test_a_child_that_was_not_started_has_ended() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Constraint
+from tests.support.eventually import PATIENCE
 from worker.cpu_time import CpuTime
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
@@ -105,6 +106,18 @@ async def test_a_process_that_dies_idle_is_replaced_and_blames_nobody(grammars: 
     os.kill(pid, signal.SIGKILL)
     await grammars.check(_grammar("another"), "response_format")
     assert grammars.pid != pid
+
+
+@pytest.mark.parametrize("milliseconds", range(10))
+async def test_a_stop_while_a_dead_process_is_replaced_ends_all(grammars: GrammarProcess, milliseconds: int) -> None:
+    await grammars.check(_grammar("good"), "response_format")
+    assert grammars.pid is not None
+    os.kill(grammars.pid, signal.SIGKILL)
+    await asyncio.sleep(milliseconds / 1000)
+    async with asyncio.timeout(PATIENCE):
+        await grammars.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(grammars.pid, 0)
 
 
 async def test_a_caller_that_gives_up_does_not_mix_up_the_answers(grammars: GrammarProcess) -> None:

@@ -14,6 +14,7 @@ from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from shared.redis import keys
 from shared.runtime.tasks import cancel_all
+from tests.support.eventually import PATIENCE
 from tests.support.redis_types import awaitable
 from worker.consumer import JobConsumer, Serve
 
@@ -260,7 +261,8 @@ async def test_who_passed_over_a_kept_job_looks_again_when_it_is_free(queue: Job
         await asyncio.sleep(0.05)
         assert served.empty()
         await end_keeping(queue)
-        assert await asyncio.wait_for(served.get(), 30) == "a1"
+        async with asyncio.timeout(PATIENCE):
+            assert await served.get() == "a1"
 
 
 async def test_a_full_worker_that_is_woken_has_others_woken_instead(redis: ArqRedis, queue: JobQueue) -> None:
@@ -273,7 +275,8 @@ async def test_a_full_worker_that_is_woken_has_others_woken_instead(redis: ArqRe
     async with consuming(queue, "w1", serve, slots=1) as consumer:
         await put(queue, "a1", "a")
         consumer.wake()
-        await asyncio.wait_for(began.wait(), 30)
+        async with asyncio.timeout(PATIENCE):
+            await began.wait()
         # Its reported load is too low, as when a response has just ended while it claimed another job.
         await idle(queue)
         assert await put(queue, "a2", "a") == "w1"

@@ -13,6 +13,7 @@ from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.request import ChatRequest, Image, Job, Message
 from shared.redis import keys
 from shared.runtime.tasks import cancel_all
+from tests.support.eventually import PATIENCE
 from tests.support.jobs import job
 from tests.support.prompts import Maker, prompts_of
 from worker.consumer import JobConsumer, Serve
@@ -133,7 +134,8 @@ async def test_a_consumer_prefetches_what_it_has_room_for(queue: JobQueue) -> No
         consumer.wake(b"\x93not a job")
         consumer.wake()
         assert prefetched == ["a"]
-        assert await asyncio.wait_for(served.get(), 30) == "a"
+        async with asyncio.timeout(PATIENCE):
+            assert await served.get() == "a"
         consumer.wake(payload)
         assert prefetched == ["a"], "it is full"
 

@@ -116,14 +116,20 @@ class ChildProcess(Generic[In, Out, Ready]):
             raise self._error
 
     async def stop(self, patience: float = 2.0) -> None:
-        """Close the channel, which ends the process; kill it after ``patience`` seconds. May be called again."""
+        """Close the channel, which ends the process; kill it after ``patience`` seconds, or when this is cancelled.
+
+        Returns, or raises the cancellation, when the process has ended. May be called again.
+        """
         self._protocol.close()
         if self._process is None:
             self.exit_code = 0
             return
         try:
-            self.exit_code = await asyncio.wait_for(self._process.wait(), patience)
+            async with asyncio.timeout(patience):
+                await self._process.wait()
         except TimeoutError:
+            pass
+        finally:
             self.kill()
             self.exit_code = await self._process.wait()
 

@@ -272,9 +272,9 @@ async def test_a_full_worker_that_is_woken_has_others_woken_instead(redis: ArqRe
         began.set()
         await asyncio.Event().wait()
 
+    # Queued before the worker looks for the first time: a second look would report its load once more.
+    await put(queue, "a1", "a")
     async with consuming(queue, "w1", serve, slots=1) as consumer:
-        await put(queue, "a1", "a")
-        consumer.wake()
         async with asyncio.timeout(PATIENCE):
             await began.wait()
         # Its reported load is too low, as when a response has just ended while it claimed another job.

@@ -21,7 +21,7 @@ def inserted(text: str) -> str:
 
 def table() -> str:
     """The table of all metrics."""
-    rows = ["| Metric | Type | Labels | Meaning | Look at it when |", "|---|---|---|---|---|", *map(_row, CATALOGUE)]
+    rows = ["| Metric | Type | Labels | Meaning | Useful when |", "|---|---|---|---|---|", *map(_row, CATALOGUE)]
     return "\n".join(rows) + "\n"
 
 

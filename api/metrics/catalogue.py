@@ -64,7 +64,7 @@ _VLLM = "vllm_metric_names"
 REQUESTS = Description(
     "vinoqueue_requests",
     "counter",
-    "Accepted requests that have ended. `outcome` is the finish reason, `aborted` (the client disconnected) or the "
+    "Accepted requests that have ended, by `outcome`: the finish reason, `aborted` (the client disconnected) or the "
     "kind of failure.",
     ("model", "outcome"),
     "errors rise",
@@ -72,8 +72,8 @@ REQUESTS = Description(
 REFUSED = Description(
     "vinoqueue_refused_requests",
     "counter",
-    "Error responses sent instead of a result, by kind of problem, including accepted requests that failed before "
-    "their first token.",
+    "Error responses sent instead of a result, by kind of error. Includes accepted requests that failed before their "
+    "first token.",
     ("kind",),
     "clients see 429 or 503",
 )
@@ -87,7 +87,7 @@ FIRST_TOKEN = Description(
 QUEUE_WAIT = Description(
     "vinoqueue_queue_wait_seconds",
     "histogram",
-    "Time from queueing a request's jobs until a worker claims the first job that starts. Includes the time lost in "
+    "Time from enqueueing a request's jobs until a worker claims the first job that starts. Includes the time lost in "
     "attempts that ended before their first token.",
     _MODEL,
     "first tokens are late: too few slots",
@@ -95,15 +95,15 @@ QUEUE_WAIT = Description(
 PROMPT = Description(
     "vinoqueue_prompt_seconds",
     "histogram",
-    "Time from the claim until the engine gets the sequence: template, tokens, images, grammar, and the wait for "
-    "another prompt with the same prefix.",
+    "Time from the claim until the engine gets the sequence: chat template, tokenization, images, grammar, and the "
+    "wait for another prompt with the same prefix.",
     _MODEL,
     "first tokens are late, but nothing waits in the queue",
 )
 PREFILL = Description(
     "vinoqueue_prefill_seconds",
     "histogram",
-    "Time from the engine getting a sequence to its first token.",
+    "Time from when the engine gets a sequence until its first token.",
     _MODEL,
     "first tokens are late: long prompts, or a `--prefill-tokens` that is too small",
 )
@@ -137,7 +137,7 @@ COMPLETION_TOKENS = Description(
 MIGRATIONS = Description(
     "vinoqueue_migrations",
     "counter",
-    "Jobs that went on in another attempt. `reason` is `worker_lost` (its lease expired), `worker_draining` or "
+    "Jobs that continued in another attempt, by `reason`: `worker_lost` (the lease expired), `worker_draining` or "
     "`engine_lost` (the worker replaced its engine process). Counted when the request ends.",
     ("model", "reason"),
     "streams stall; workers or engines die",
@@ -145,7 +145,7 @@ MIGRATIONS = Description(
 ROUTED = Description(
     "vinoqueue_prefix_routed_jobs",
     "counter",
-    "Jobs with long prompts, by route: `followed` to a worker that has their prefix cached, `diverted` to another "
+    "Jobs with long prompts, by route: `followed` to a worker that has the prefix cached, `diverted` to another "
     "worker because of the load, `new` if no worker has the prefix, `waited` if no worker had a free slot.",
     ("model", "route"),
     "long prompts start slowly",
@@ -168,8 +168,8 @@ IMAGE_FAILURES = Description(
 BATCH_LINES = Description(
     "vinoqueue_batch_lines",
     "counter",
-    "Lines of batches with a result, `completed` or `failed`. Their requests count in the metrics of requests and "
-    "tokens too, but not in those of times.",
+    "Lines of batches with a result, by `outcome`: `completed` or `failed`. Lines also count in the metrics of "
+    "requests and tokens, but not in histograms.",
     ("outcome",),
     "a batch is slow",
 )
@@ -177,7 +177,7 @@ ENDED_BATCHES = Description(
     "vinoqueue_ended_batches", "counter", "Batches that have ended, by status.", ("status",), "batches fail"
 )
 UNFINISHED_BATCHES = Description(
-    "vinoqueue_unfinished_batches", "gauge", "Batches that have not ended, of the whole service.", (), "they pile up"
+    "vinoqueue_unfinished_batches", "gauge", "Unfinished batches of the whole service.", (), "batches pile up"
 )
 OPEN = Description("vinoqueue_open_answers", "gauge", "Requests in flight on this replica.", look="draining takes long")
 FRAMES = Description(
@@ -187,7 +187,7 @@ FRAMES = Description(
     look="tokens are generated, but no frames arrive",
 )
 STORE_UP = Description(
-    "vinoqueue_store_up", "gauge", "1 while the store responds to this replica.", look="every response is 503"
+    "vinoqueue_store_up", "gauge", "1 while the store responds to this replica, else 0.", look="every response is 503"
 )
 
 WAITING = Description(
@@ -198,12 +198,12 @@ WAITING = Description(
     "autoscaling: with `claimed`, the signal to add workers",
 )
 CLAIMED = Description(
-    "vinoqueue_queue_claimed", "gauge", "Jobs that workers hold.", _MODEL, "it stays up without clients"
+    "vinoqueue_queue_claimed", "gauge", "Jobs that workers hold.", _MODEL, "it stays above 0 without clients"
 )
 DRAIN_RATE = Description(
     "vinoqueue_queue_drain_rate",
     "gauge",
-    "Jobs that leave the queue per second while some wait; absent until known.",
+    "Jobs that leave the queue per second while jobs wait; absent until known.",
     _MODEL,
     "requests are refused for their estimated wait",
 )
@@ -219,16 +219,16 @@ USED = Description("vinoqueue_worker_slots_used", "gauge", "Slots in use.", _WOR
 BATCH = Description(
     "vinoqueue_worker_batch_size",
     "gauge",
-    "Requests in the engine's last step: the real occupancy of the batch.",
+    "Jobs in the engine's last step: the actual size of the batch.",
     _WORKER,
     "slots are used but the batch is small",
 )
 ENGINE_REQUESTS = Description(
     "vinoqueue_worker_engine_requests",
     "gauge",
-    "Requests that the engine itself holds.",
+    "Jobs that the engine holds.",
     _WORKER,
-    "slots and engine disagree",
+    "it disagrees with the slots in use",
 )
 CACHE_USAGE = Description(
     "vinoqueue_worker_kv_cache_usage_ratio",
@@ -237,7 +237,9 @@ CACHE_USAGE = Description(
     _WORKER,
     "requests end with `kv_cache_exhausted`",
 )
-TOKEN_RATE = Description("vinoqueue_worker_tokens_per_second", "gauge", "Token rate over the last seconds.", _WORKER)
+TOKEN_RATE = Description(
+    "vinoqueue_worker_tokens_per_second", "gauge", "Generated tokens per second, over the last seconds.", _WORKER
+)
 STEPS = Description("vinoqueue_worker_steps", "counter", "Engine steps.", _WORKER)
 TOKENS = Description("vinoqueue_worker_tokens", "counter", "Generated tokens.", _WORKER)
 CLAIMS = Description("vinoqueue_worker_requests", "counter", "Claimed jobs.", _WORKER)
@@ -251,7 +253,7 @@ LOST_LOGITS = Description(
 PREEMPTIONS = Description(
     "vinoqueue_worker_preemptions",
     "counter",
-    "How often a line of a batch was taken out of the engine for another request's prompt.",
+    "Preemptions of lines of batches for the first tokens of other requests.",
     _WORKER,
     "batches are slow",
 )
@@ -281,7 +283,7 @@ VLLM_CACHE_CONFIG = Description(
 VLLM_LORA = Description(
     "vllm:lora_requests_info",
     "gauge",
-    "Unix time of the last reading. There are no LoRA adapters, so the labels say none.",
+    "Unix time of the last reading of the registry. There are no LoRA adapters, so the labels are empty or 0.",
     ("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
     optional=_VLLM,
 )

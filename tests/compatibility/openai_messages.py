@@ -22,6 +22,7 @@ MESSAGES = (
         fields="messages messages[].role messages[].content messages[].name",
         body={"messages": [{"role": "developer", "content": "Be kind.", "name": "ann"}, USER]},
         how="All roles. `developer` becomes `system` if the chat template does not know it. "
+        "System messages within a conversation become text of a turn if the chat template takes none there. "
         "Special tokens in a text stay text.",
         test="tests/unit/test_prompt_maker.py::test_special_texts_stay_text_in_every_field",
     ),

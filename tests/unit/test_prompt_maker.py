@@ -400,6 +400,58 @@ def _with_images(text: str, role: Role = "user", **fields: Any) -> Message:
     return Message(role=role, content="".join(parts), images=images, **fields)
 
 
+FIRST_ONLY = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+    "<{{ m.role }}>{{ m.content }}{% if m.tool_calls %}!{% endif %}{% endfor %}{% if tools %}{% endif %}"
+)
+HI = Message(role="user", content="Hi")
+SAID = Message(role="assistant", content="Yes?")
+RULES = Message(role="system", content="Rules")
+LATE = Message(role="system", content="Late")
+CALL = Message(role="assistant", tool_calls=(ToolCall(id="c", name="weather", arguments="{}"),))
+RESULT = Message(role="tool", content="Sun", tool_call_id="c")
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ((RULES, LATE, HI), "<system>Rules\nLate<user>Hi"),
+        ((RULES, HI, LATE), "<system>Rules<user>Hi\n[Late]"),
+        ((HI, LATE, LATE, CALL, RESULT), "<user>Hi\n[Late]\n[Late]<assistant>!<tool>Sun"),
+        ((HI, CALL, RESULT, LATE, CALL, RESULT, LATE), "<user>Hi" + 2 * "<assistant>!<tool>Sun\n[Late]"),
+        ((CALL, RESULT, LATE, HI), "<assistant>!<tool>Sun<user>[Late]\nHi"),
+        ((HI, SAID, LATE), "<user>Hi<assistant>Yes?<user>[Late]"),
+    ],
+)
+def test_late_system_messages_stay_in_their_place_where_the_template_takes_none(
+    messages: tuple[Message, ...], text: str
+) -> None:
+    maker, tokenizer = _maker(FIRST_ONLY)
+    shown = tokenizer.text(maker.prepare(_request(messages=messages)).tokens)
+    assert shown.replace("<system>\nLate\n</system>", "[Late]") == text
+
+
+def test_late_system_messages_are_system_messages_where_the_template_takes_them() -> None:
+    maker, tokenizer = _maker(CHATML)
+    text = tokenizer.text(maker.prepare(_request(messages=(HI, LATE))).tokens)
+    assert "<|im_start|>system\nLate<|im_end|>" in text
+
+
+def test_late_system_messages_keep_the_roles_alternating() -> None:
+    maker, tokenizer = _maker(TURNS)
+    messages = (HI, LATE, CALL, RESULT, LATE)
+    text = tokenizer.text(maker.prepare(_request(messages=messages, tools=(WEATHER,))).tokens)
+    assert text.count("<user>") == 2
+    assert text.count("<system>\nLate\n</system>") == 2
+
+
+def test_images_keep_their_places_beside_late_system_messages() -> None:
+    maker, tokenizer = _maker(FIRST_ONLY)
+    text = _shown(maker, tokenizer, _with_images("a*b"), SAID, LATE, _with_images("c*d"))
+    assert text == "<user>a[0]b<assistant>Yes?<user><system>\nLate\n</system>\nc[1]d"
+
+
 def test_images_stand_where_they_are_in_their_messages() -> None:
     maker, tokenizer = _maker()
     shown = _shown(

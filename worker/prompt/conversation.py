@@ -22,6 +22,11 @@ MarkImage = Callable[[int], str]
 """Returns the text that stands for the image with a number."""
 
 
+SYSTEM = {"role": "system", "content": "Xanadu"}
+USER = {"role": "user", "content": "Hi"}
+"""Messages of the conversations from which a form is learned."""
+
+
 class Form(msgspec.Struct, frozen=True, kw_only=True):
     """The form of messages that a template expects.
 
@@ -30,6 +35,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     - ``null_content``: a message with only tool calls has ``None`` as content, otherwise "".
     - ``developer``: the template supports that role, otherwise it is replaced by "system".
     - ``system``: the template renders system messages.
+    - ``late_system``: the template renders system messages within a conversation, too.
     - ``reasoning_key``: the name of a message's reasoning field.
     """
 
@@ -38,6 +44,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     null_content: bool = False
     developer: bool = False
     system: bool = True
+    late_system: bool = True
     reasoning_key: str = "reasoning_content"
 
 
@@ -47,7 +54,10 @@ def learn_form(template: ChatTemplate) -> Form:
     form = Form(
         parts=parts,
         developer="developer" in template.source,
-        system=_shows_system(template, parts=parts),
+        system=_shows_system(template, [SYSTEM, USER], parts=parts),
+        late_system=_shows_system(
+            template, [USER, SYSTEM, {"role": "assistant", "content": "Yes?"}, USER], parts=parts
+        ),
         reasoning_key=_reasoning_key(template.source),
     )
     for objects in (True, False):
@@ -166,8 +176,7 @@ def _wants_parts(template: ChatTemplate) -> bool:
     return "Xanadu" not in _rendered(template, [message]) and "Xanadu" in _rendered(template, [message], parts=True)
 
 
-def _shows_system(template: ChatTemplate, *, parts: bool) -> bool:
-    messages = [{"role": "system", "content": "Xanadu"}, {"role": "user", "content": "Hi"}]
+def _shows_system(template: ChatTemplate, messages: Sequence[Mapping[str, str]], *, parts: bool) -> bool:
     return "Xanadu" in _rendered(template, messages, parts=parts)
 
 

@@ -13,6 +13,7 @@ from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
 from worker.prompt.conversation import Form, learn_form, template_variables
+from worker.prompt.late_system import in_turns
 from worker.prompt.specials import Piece, SpecialTexts
 from worker.prompt.spelled_tools import SPELLED_FORMAT, knows_tools, spelled_out
 from worker.prompt.template import ChatTemplate, ChatTemplateError
@@ -192,6 +193,8 @@ class TemplatePromptMaker:
                 "This model has no chat template. Use a plain completion, or serve a model made for chat.",
                 param="messages",
             )
+        if not self._form.late_system:
+            request = msgspec.structs.replace(request, messages=in_turns(request.messages))
         shown = self._spelled(request)
         try:
             return self._pieces(self._template, self._form, shown)

@@ -50,7 +50,7 @@ def _in_system_message(messages: list[Message], instructions: str) -> list[Messa
 def _in_user_message(messages: list[Message], instructions: str) -> list[Message]:
     for index, message in enumerate(messages):
         if message.role == "user":
-            return [*messages[:index], _prefixed(message, f"{instructions}\n\n"), *messages[index + 1 :]]
+            return [*messages[:index], prefixed(message, f"{instructions}\n\n"), *messages[index + 1 :]]
     return [Message(role="user", content=instructions), *messages]
 
 
@@ -64,7 +64,7 @@ def _messages(messages: Iterable[Message]) -> list[Message]:
     for message in messages:
         shown = _as_text(message)
         if after_result and shown.role == "user":
-            shown = _prefixed(shown, f"{result.pop().content}\n")
+            shown = prefixed(shown, f"{result.pop().content}\n")
         result.append(shown)
         after_result = message.role == "tool"
     return result
@@ -80,7 +80,7 @@ def _as_text(message: Message) -> Message:
     return msgspec.structs.replace(message, content="\n".join(parts), tool_calls=())
 
 
-def _prefixed(message: Message, prefix: str) -> Message:
+def prefixed(message: Message, prefix: str) -> Message:
     """Return the message with ``prefix`` before its content."""
     images = tuple(msgspec.structs.replace(image, at=image.at + len(prefix)) for image in message.images)
     return msgspec.structs.replace(message, content=prefix + message.content, images=images)

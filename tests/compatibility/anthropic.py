@@ -316,9 +316,14 @@ _ANSWERS = (
         test=_STREAM,
     ),
     Answer(
-        fields="content[].citations content[].toolset_name content_block.citations content_block.toolset_name "
-        "container stop_details diagnostics message.container message.stop_details message.diagnostics "
-        "delta.container delta.stop_details usage.server_tool_use usage.inference_geo message.usage.server_tool_use "
+        fields="content[].citations content_block.citations",
+        how="Citations are not available.",
+        test=_UNIT + "test_a_whole_message",
+    ),
+    Answer(
+        fields="content[].toolset_name content_block.toolset_name container stop_details diagnostics "
+        "message.container message.stop_details message.diagnostics delta.container delta.stop_details "
+        "usage.server_tool_use usage.inference_geo message.usage.server_tool_use "
         "message.usage.inference_geo",
         how="For features that are not served.",
         test=_STREAM,

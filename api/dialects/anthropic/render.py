@@ -33,8 +33,8 @@ _encode = msgspec.json.Encoder().encode
 class MessagesResponseEncoder:
     """An :class:`api.dialects.interface.ResponseEncoder` for one Messages request, which has one choice.
 
-    Reasoning, text and each tool call are content blocks. A block is open until another one begins. As in the
-    reference, all fields are always present, and null where they do not apply.
+    Reasoning, text and each tool call are content blocks. A block is open until another one begins. All fields of the
+    reference are present, and null where they do not apply, except for the ``citations`` of a text.
     """
 
     done = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
@@ -193,7 +193,8 @@ def _event(kind: str, fields: dict[str, object]) -> bytes:
 
 
 def _text(text: str) -> dict[str, object]:
-    return {"type": "text", "text": text, "citations": None}
+    # Of all fields, only this one is absent where it does not apply: published schemas allow a list, but not null.
+    return {"type": "text", "text": text}
 
 
 def _thinking(text: str, signature: str) -> dict[str, object]:

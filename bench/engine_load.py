@@ -73,5 +73,5 @@ class EngineLoad:
                 before, self._before = self._before, report.gauges
                 now = report.gauges
                 steps = now.steps - before.steps
-                return Taken(now.computing - before.computing, now.between - before.between, steps)
+                return Taken(now.step_seconds - before.step_seconds, now.host_seconds - before.host_seconds, steps)
         raise AssertionError(f"the engine {self._engine.exit_description} after {time.monotonic() - began:.1f} s")

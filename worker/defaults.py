@@ -6,7 +6,7 @@ from pathlib import Path
 from shared.protocol.request import Sampling
 
 
-def stated_fields(path: Path) -> frozenset[str]:
+def default_fields(path: Path) -> frozenset[str]:
     """Return the fields of :class:`Sampling` that the model at ``path`` sets in its ``generation_config.json``.
 
     A GGUF file has none; the default model's are in :attr:`worker.model.local.LocalModel.sampling`. ``do_sample``
@@ -17,10 +17,10 @@ def stated_fields(path: Path) -> frozenset[str]:
     if not file.is_file():
         return frozenset()
     try:
-        stated = json.loads(file.read_bytes())
+        config = json.loads(file.read_bytes())
     except ValueError:
         return frozenset()
-    if not isinstance(stated, dict):
+    if not isinstance(config, dict):
         return frozenset()
-    names = {"temperature" if name == "do_sample" else name for name, value in stated.items() if value is not None}
+    names = {"temperature" if name == "do_sample" else name for name, value in config.items() if value is not None}
     return frozenset(Sampling.__struct_fields__).intersection(names)

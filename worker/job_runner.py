@@ -183,9 +183,9 @@ class JobRunner:
             sampling=self._complete(active.job, len(prepared.tokens), engine),
             constraint=plan.constraint,
             shown_tokens=plan.shown_tokens,
-            free_until=plan.free_until,
-            banned=prepared.banned,
-            bounded=plan.bounded,
+            triggers=plan.triggers,
+            bad_word_tokens=prepared.bad_word_tokens,
+            length_limits=plan.length_limits,
             alternatives=active.job.request.n,
         )
 
@@ -208,7 +208,7 @@ class JobRunner:
         Raises :class:`RequestRefused` when the prompt leaves no room for an output.
         """
         request = job.request
-        sampling = fill_in(fill_in(request.sampling, self._sampling), request.defaults, engine.stated)
+        sampling = fill_in(fill_in(request.sampling, self._sampling), request.defaults, engine.default_fields)
         context = min(engine.context_length, engine.cache_tokens)
         room = context - prompt_tokens
         if room < 1:

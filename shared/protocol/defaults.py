@@ -7,11 +7,13 @@ import msgspec
 from shared.protocol.request import Sampling
 
 
-def fill_in(sampling: Sampling, defaults: Sampling, stated: Collection[str] = ()) -> Sampling:
-    """Return ``sampling`` with unset fields filled from ``defaults``, except those that the model has ``stated``."""
+def fill_in(sampling: Sampling, defaults: Sampling, model_fields: Collection[str] = ()) -> Sampling:
+    """Return ``sampling`` with unset fields filled from ``defaults``, except ``model_fields``, set by the engine."""
     fields = {
         field: value
         for field in Sampling.__struct_fields__
-        if field not in stated and getattr(sampling, field) is None and (value := getattr(defaults, field)) is not None
+        if field not in model_fields
+        and getattr(sampling, field) is None
+        and (value := getattr(defaults, field)) is not None
     }
     return msgspec.structs.replace(sampling, **fields)

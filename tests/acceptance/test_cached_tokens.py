@@ -49,7 +49,7 @@ class Spy:
 
         monkeypatch.setattr(LogitsTap, "evaluate", spy)
         # Which refuses ids with a name.
-        monkeypatch.setattr("worker.engine.openvino.room_for", lambda *_, **__: 1000)
+        monkeypatch.setattr("worker.engine.openvino.max_output_tokens", lambda *_, **__: 1000)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.support.grammar_oracle import GrammarOracle, tiny_oracle
 from tests.support.json_schemas import Case, cases, changed, single_cases
 from worker.grammar.planner import make_plan
 from worker.json_schema.keywords import UNSUPPORTED
-from worker.json_schema.lengths import LengthWatch
+from worker.json_schema.lengths import LengthChecker
 from worker.model.local import default_model
 
 _EDITS = '{}[]",:\\0a1. -'
@@ -43,7 +43,7 @@ class Served:
         assert plan.constraint is not None
         self._oracle = oracle
         self._constraint = plan.constraint
-        self._bounded = plan.bounded
+        self._bounded = plan.length_limits
         self._validator = jsonschema_rs.Draft202012Validator(text, validate_formats=True)
 
     def accepts(self, text: str) -> bool:
@@ -67,7 +67,7 @@ class Served:
         return self._validator.is_valid(value)
 
     def _within_lengths(self, text: str | None) -> str | None:
-        return None if text is None or LengthWatch(self._bounded).exceeds(text) else text
+        return None if text is None or LengthChecker(self._bounded).exceeds(text) else text
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from openvino.op.util import Variable, VariableInfo
 
 from shared.protocol.request import Constraint
 from worker.engine.detokenizer import open_tokenizer
-from worker.engine.structure import structure
+from worker.engine.structured_output import structured_output_config
 
 TINY_VOCABULARY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 """A tokenizer of 423 tokens that can spell every text. It loads in a second."""
@@ -71,7 +71,7 @@ class GrammarOracle:
         self, constraint: Constraint, text: str, config: openvino_genai.GenerationConfig, more: int = _MORE_TOKENS
     ) -> str | None:
         wanted = [*self._spelled(text.encode()), self._end]
-        config.structured_output_config = structure(constraint)
+        config.structured_output_config = structured_output_config(constraint)
         config.max_new_tokens = len(wanted) + more
         prompt = openvino.Tensor(numpy.array([wanted], numpy.int64))
         *tokens, last = self._pipeline.generate(prompt, config).tokens[0]

@@ -8,7 +8,7 @@ import pytest
 from shared.protocol.defaults import fill_in
 from shared.protocol.request import Sampling
 from tests.support.gguf_files import gguf_bytes
-from worker.defaults import stated_fields
+from worker.defaults import default_fields
 from worker.model import local
 from worker.model.local import resolve
 
@@ -16,7 +16,7 @@ INTERFACE = Sampling(temperature=1.0, top_p=1.0, top_k=40)
 
 
 def test_the_client_comes_first_then_the_model_then_the_interface() -> None:
-    filled = fill_in(Sampling(temperature=0.0), INTERFACE, stated=("top_p",))
+    filled = fill_in(Sampling(temperature=0.0), INTERFACE, model_fields=("top_p",))
     assert filled == Sampling(temperature=0.0, top_p=None, top_k=40)
 
 
@@ -38,7 +38,7 @@ def test_the_default_model_has_the_sampling_that_its_authors_recommend(
 
 def test_what_the_interface_leaves_open_stays_open() -> None:
     sampling = Sampling(max_tokens=5, stop=("x",))
-    assert fill_in(sampling, Sampling(), stated=()) == sampling
+    assert fill_in(sampling, Sampling(), model_fields=()) == sampling
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_a_folders_generation_config_gives_the_models_defaults(
     tmp_path: Path, config: object, stated: set[str]
 ) -> None:
     (tmp_path / "generation_config.json").write_text(json.dumps(config))
-    assert stated_fields(tmp_path) == stated
+    assert default_fields(tmp_path) == stated
 
 
 def test_a_model_without_a_readable_config_sets_nothing(tmp_path: Path) -> None:
-    assert stated_fields(tmp_path) == frozenset()
+    assert default_fields(tmp_path) == frozenset()
     (tmp_path / "generation_config.json").write_text("{not json")
-    assert stated_fields(tmp_path) == frozenset()
+    assert default_fields(tmp_path) == frozenset()
     gguf = tmp_path / "model.gguf"
     gguf.write_bytes(b"GGUF")
-    assert stated_fields(gguf) == frozenset()
+    assert default_fields(gguf) == frozenset()

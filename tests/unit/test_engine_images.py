@@ -10,7 +10,7 @@ from worker.engine.generation import Generation
 from worker.engine.images import ImageArrivals, PromptCounts
 from worker.engine.interface import Ending, Output, PlacedImage, Sequence
 from worker.engine.logits.readers import Readers
-from worker.engine.running import Running
+from worker.engine.running import RunningSequence
 from worker.engine.text import Vocabulary
 
 
@@ -43,13 +43,13 @@ class Engine:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.started: list[int] = []
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, RunningSequence] = {}
         self.arrivals = ImageArrivals(self.running, clock=clock)
         self.seconds = SECONDS
 
     def run(self, one: Generation) -> None:
         """Let a sequence run."""
-        self.running[one.sequence.number] = Running(one, cast(GenerationHandle, None), 0, Readers((1,)))
+        self.running[one.sequence.number] = RunningSequence(one, cast(GenerationHandle, None), 0, Readers((1,)))
 
     def add(self, *numbers: int) -> None:
         """Let sequences with images arrive."""

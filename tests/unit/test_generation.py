@@ -8,16 +8,16 @@ from shared.protocol.request import Constraint, Sampling
 from worker.engine.generation import Generation
 from worker.engine.interface import Sequence
 from worker.engine.text import Vocabulary
-from worker.json_schema.lengths import Bounded
+from worker.json_schema.lengths import LengthLimits
 
 PIECES = [b"Hello ", b"<too", b"l>", b"<", b"end", b"<|x|>", b"<|y|>"]
 VOCABULARY = Vocabulary(PIECES, special=(5, 6))
 GRAMMAR = Constraint(kind="structural_tag", value="{}")
 
 
-def generation(*tokens: int, constraint: Constraint | None = None, free_until: tuple[str, ...] = ()) -> Generation:
+def generation(*tokens: int, constraint: Constraint | None = None, triggers: tuple[str, ...] = ()) -> Generation:
     sequence = Sequence(
-        number=1, prompt=(1,), sampling=Sampling(), generated=tokens, constraint=constraint, free_until=free_until
+        number=1, prompt=(1,), sampling=Sampling(), generated=tokens, constraint=constraint, triggers=triggers
     )
     return Generation(sequence, VOCABULARY, end_tokens=(), limit=100)
 
@@ -27,30 +27,30 @@ def generation(*tokens: int, constraint: Constraint | None = None, free_until: t
     [((), False), ((0, 4), False), ((0, 1), True), ((0, 3), True), ((1, 2, 0), True), ((3, 0), False)],
 )
 def test_a_constraint_with_a_marker_holds_from_the_first_sign_of_it(tokens: tuple[int, ...], held: bool) -> None:
-    assert generation(*tokens, constraint=GRAMMAR, free_until=("<tool>",)).held == held
+    assert generation(*tokens, constraint=GRAMMAR, triggers=("<tool>",)).is_constrained == held
 
 
 def test_a_constraint_without_a_marker_holds_from_the_start() -> None:
-    assert generation(constraint=GRAMMAR).held
+    assert generation(constraint=GRAMMAR).is_constrained
 
 
 def test_without_a_constraint_nothing_holds() -> None:
-    assert not generation(1, 2).held
+    assert not generation(1, 2).is_constrained
 
 
 def test_shown_tokens_stay_in_the_text_and_other_special_ones_do_not() -> None:
     sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), shown_tokens=(5,))
-    output = Generation(sequence, VOCABULARY, end_tokens=(), limit=100).take((5, 0, 6), ())
+    output = Generation(sequence, VOCABULARY, end_tokens=(), limit=100).append((5, 0, 6), ())
     assert output.delta == Delta(0, (5, 0, 6), "<|x|>Hello ")
 
 
 @pytest.mark.parametrize("generated", [(), (1,), (1, 0)])
 def test_a_string_that_is_too_long_ends_the_sequence_like_the_limit_of_tokens(generated: tuple[int, ...]) -> None:
-    bounded = (Bounded("", '{"type":"string","maxLength":5}'),)
-    sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=generated, bounded=bounded)
+    length_limits = (LengthLimits("", '{"type":"string","maxLength":5}'),)
+    sequence = Sequence(number=1, prompt=(1,), sampling=Sampling(), generated=generated, length_limits=length_limits)
     # As the engine's process gets it.
     sequence = msgspec.msgpack.decode(msgspec.msgpack.encode(sequence), type=Sequence)
     vocabulary = Vocabulary([b"abc", b'"', b"de"])
     going_on = Generation(sequence, vocabulary, end_tokens=(), limit=100)
-    made = [going_on.take((token,), ()) for token in (1, 0, 2, 0)[len(generated) :]]
+    made = [going_on.append((token,), ()) for token in (1, 0, 2, 0)[len(generated) :]]
     assert [output.reason for output in made] == [None] * (len(made) - 1) + ["length"]

@@ -12,7 +12,7 @@ from worker.engine.grammar_arrivals import GrammarArrivals
 from worker.engine.grammar_compiler import GrammarCompiler, GrammarError
 from worker.engine.interface import Sequence
 from worker.engine.logits.readers import Readers
-from worker.engine.running import Running
+from worker.engine.running import RunningSequence
 from worker.engine.text import Vocabulary
 
 SECONDS = 0.2
@@ -43,14 +43,14 @@ class Engine:
         self.compiler = Compiler()
         self.started: list[int] = []
         self.refused: list[int] = []
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, RunningSequence] = {}
         compiler = cast(GrammarCompiler, self.compiler) if compiles else None
         self.arrivals = GrammarArrivals(self.running, compiler, clock=lambda: self.compiler.now)
 
     def generate(self) -> None:
         """Let each running sequence generate a token."""
         for running in self.running.values():
-            running.generation.take((0,), ())
+            running.generation.append((0,), ())
 
     def run(self, number: int, tokens: int) -> None:
         """Let a sequence without a constraint run."""
@@ -74,7 +74,9 @@ class Engine:
         self.arrivals.start(start, lambda generation, _: self.refused.append(generation.sequence.number))
 
     def _run(self, generation: Generation) -> None:
-        self.running[generation.sequence.number] = Running(generation, cast(GenerationHandle, None), 0, Readers((1,)))
+        self.running[generation.sequence.number] = RunningSequence(
+            generation, cast(GenerationHandle, None), 0, Readers((1,))
+        )
 
 
 def _generation(sequence: Sequence) -> Generation:

@@ -163,4 +163,4 @@ def test_periodic_texts_and_stop_strings(text: str, stops: list[str], cut: int, 
 def test_a_first_space_that_a_grammar_asks_for_is_kept() -> None:
     vocabulary = Vocabulary([b" a"], strips_first_space=True)
     assert "".join(run(TextStream(vocabulary), [0, 0])) == "a a"
-    assert "".join(run(TextStream(vocabulary, whole=True), [0, 0])) == " a a"
+    assert "".join(run(TextStream(vocabulary, keep_first_space=True), [0, 0])) == " a a"

@@ -12,7 +12,7 @@ from worker.engine import served_weights
 from worker.engine.options import EngineOptions
 from worker.engine.served_weights import serving_path
 from worker.model import files
-from worker.model.files import state_properties, stated_properties
+from worker.model.files import read_properties, write_properties
 from worker.model.local import ModelError
 from worker.weights import cache
 from worker.weights.cache import cache_folder
@@ -153,18 +153,18 @@ def test_without_room_the_file_itself_is_served_unless_int8_was_asked_for(
 
 
 def test_a_folder_states_the_properties_that_suit_it(tmp_path: Path) -> None:
-    assert stated_properties(tmp_path, "CPU") == {}
-    state_properties(tmp_path, {"CPU": {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 64}})
-    assert stated_properties(tmp_path, "CPU") == {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 64}
-    assert stated_properties(tmp_path, "GPU.1") == {}
-    state_properties(tmp_path, {})
-    assert stated_properties(tmp_path, "CPU") == {}
+    assert read_properties(tmp_path, "CPU") == {}
+    write_properties(tmp_path, {"CPU": {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 64}})
+    assert read_properties(tmp_path, "CPU") == {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 64}
+    assert read_properties(tmp_path, "GPU.1") == {}
+    write_properties(tmp_path, {})
+    assert read_properties(tmp_path, "CPU") == {}
 
 
 def test_a_particular_kind_of_cpu_has_its_own_properties_over_those_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state_properties(tmp_path, {"CPU": {"A": 1, "B": 2}, "CPU avx512_bf16": {"B": 3}, "GPU": {"A": 4}})
+    write_properties(tmp_path, {"CPU": {"A": 1, "B": 2}, "CPU avx512_bf16": {"B": 3}, "GPU": {"A": 4}})
     for kinds, stated in [(("CPU",), {"A": 1, "B": 2}), (("CPU", "CPU avx512_bf16"), {"A": 1, "B": 3})]:
         monkeypatch.setattr(files, "device_kinds", lambda _, kinds=kinds: kinds)
-        assert stated_properties(tmp_path, "CPU") == stated
+        assert read_properties(tmp_path, "CPU") == stated

@@ -30,7 +30,7 @@ def rank(
     alternatives = []
     for beam in best:
         cut = beam.finish_reason == _LENGTH
-        output = make(sequence).take(beam.generated_ids, beam.generated_log_probs, "length" if cut else "stop")
+        output = make(sequence).append(beam.generated_ids, beam.generated_log_probs, "length" if cut else "stop")
         delta = output.delta or Delta(0, (), "")
         reason: FinishReason = "length" if output.reason == "length" else "stop"
         alternatives.append(Alternative(delta.tokens, delta.text, reason, beam.score, delta.logprobs, delta.pieces))

@@ -8,18 +8,18 @@ A directive may appear anywhere in the prompt, in double square brackets. The la
 ``[[say TEXT]]``       the answer is TEXT (which holds no ``]]``), unless max_tokens is lower
 ``[[refuse]]``         the engine refuses the sequence
 ``[[exhaust at N]]``   the KV cache is full after N tokens
-``[[crash at N]]``     the process dies after N tokens; a sequence that is resumed there goes on
+``[[crash at N]]``     the process dies after N tokens; a sequence resumed there continues
 ``[[crash]]``          the process dies at the sequence's first step, however often it is resumed
 ``[[hang at N]]``      the process never returns from the step after N tokens; resumed as for crash
 =====================  ==================================================================================
 
-The model itself has directives, too, in the place of its path:
+Directives about loading, in place of the model's path:
 
 =====================  ==================================================================================
 ``[[fail load]]``      the model can't be loaded
 ``[[crash load]]``     the process dies while it loads
 ``[[hang load]]``      loading never ends
-``[[see images]]``     the model takes images
+``[[see images]]``     the model accepts images
 =====================  ==================================================================================
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence as Series
 from shared.protocol.events import Delta, TopToken
 from worker.engine.interface import Ending, Output, Sequence, StepOutput, StopReason
 from worker.engine.text import TextStream, Vocabulary
-from worker.json_schema.lengths import LengthWatch
+from worker.json_schema.lengths import LengthChecker
 
 
 class Generation:
@@ -24,13 +24,13 @@ class Generation:
         self.sequence = sequence
         self._vocabulary = vocabulary
         self.tokens: list[int] = []
-        self.complete: StopReason | None = None
+        self.stop_reason: StopReason | None = None
         """Why the sequence has ended, or None. A resumed sequence may be complete from the start."""
-        self.scoring = sampling.prompt_scoring
-        """What is still to be found out about the prompt's log probabilities, or None."""
-        self.given: tuple[int, ...] = ()
-        """The tokens that the pipeline was last given: some may be salted (:mod:`worker.engine.logits.readers`)."""
-        self.cached: int | None = None if self.scoring is None else 0
+        self.prompt_scoring = sampling.prompt_scoring
+        """The log probabilities of the prompt that were requested and not reported yet, or None."""
+        self.input_tokens: tuple[int, ...] = ()
+        """The last input of the pipeline. Some tokens may be salted (:mod:`worker.engine.logits.readers`)."""
+        self.cached: int | None = None if self.prompt_scoring is None else 0
         """Number of prompt tokens from the prefix cache, None until it is known. A scored prompt has none."""
         self._limit = limit
         self._min_tokens = sampling.min_tokens or 0
@@ -43,9 +43,9 @@ class Generation:
             include_stop=sampling.include_stop,
             skip_special_tokens=sampling.skip_special_tokens,
             shown=sequence.shown_tokens,
-            whole=self._constrained_from_start,
+            keep_first_space=self._constrained_from_start,
         )
-        self._lengths = LengthWatch(sequence.bounded) if sequence.bounded else None
+        self._lengths = LengthChecker(sequence.length_limits) if sequence.length_limits else None
         self._push(sequence.generated)
 
     @property
@@ -53,21 +53,21 @@ class Generation:
         """Maximum number of tokens still to be generated."""
         return self._limit - len(self.tokens)
 
-    def as_given(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """Return ``tokens`` with the salts of those that were given before, to find them in the prefix cache."""
-        return self.given[: len(tokens)] + tokens[len(self.given) :]
+    def with_known_salts(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """Return ``tokens`` with the salts of the last input, so that the prefix cache has them."""
+        return self.input_tokens[: len(tokens)] + tokens[len(self.input_tokens) :]
 
     @property
-    def held(self) -> bool:
-        """Whether a constraint is in force. From then on the sequence can't be continued from token ids alone."""
+    def is_constrained(self) -> bool:
+        """Whether the constraint applies already. Then the sequence can't be continued from token ids alone."""
         if self.sequence.constraint is None or self._constrained_from_start:
             return self._constrained_from_start
         text = b"".join(map(self._vocabulary.piece, self.tokens))
-        return any(_has_begun(text, marker.encode()) for marker in self.sequence.free_until)
+        return any(_may_contain(text, marker.encode()) for marker in self.sequence.triggers)
 
     @property
     def _constrained_from_start(self) -> bool:
-        return self.sequence.constraint is not None and not self.sequence.free_until
+        return self.sequence.constraint is not None and not self.sequence.triggers
 
     def is_stateful(self, *, sees_images: bool) -> bool:
         """Return whether the pipeline can continue the sequence correctly only if it generated the tokens itself.
@@ -77,9 +77,9 @@ class Generation:
         sampling = self.sequence.sampling
         # A vision-language model's pipeline does not know the prompt's tokens, so a repetition penalty ignores them.
         penalty = sees_images and sampling.repetition_penalty not in (None, 1)
-        return bool(self.held or sampling.frequency_penalty or sampling.presence_penalty or penalty)
+        return bool(self.is_constrained or sampling.frequency_penalty or sampling.presence_penalty or penalty)
 
-    def take(
+    def append(
         self,
         tokens: Series[int],
         logprobs: Series[float],
@@ -93,40 +93,42 @@ class Generation:
         """
         position = len(self.tokens)
         text = self._push(tokens)
-        self.complete = self.complete or reason
-        if self.complete is not None:
+        self.stop_reason = self.stop_reason or reason
+        if self.stop_reason is not None:
             text += self._stream.finish()
-        taken = tuple(tokens[: len(self.tokens) - position])
+        appended = tuple(tokens[: len(self.tokens) - position])
         delta: Delta | None = None
-        if self.sequence.sampling.logprobs and taken:
-            pieces = tuple(self._stream.piece(token) for token in taken)
-            delta = Delta(position, taken, text, tuple(logprobs[: len(taken)]), pieces, tuple(top[: len(taken)]))
-        elif taken or text:
-            delta = Delta(position, taken, text)
+        if self.sequence.sampling.logprobs and appended:
+            pieces = tuple(self._stream.piece(token) for token in appended)
+            delta = Delta(
+                position, appended, text, tuple(logprobs[: len(appended)]), pieces, tuple(top[: len(appended)])
+            )
+        elif appended or text:
+            delta = Delta(position, appended, text)
         ending = Ending(stop=self._stream.stop) if self._stream.stop else None
-        return Output(self.sequence.number, len(self.tokens), delta, self.complete, ending, self.cached or 0)
+        return Output(self.sequence.number, len(self.tokens), delta, self.stop_reason, ending, self.cached or 0)
 
     def _push(self, tokens: Iterable[int]) -> str:
         text = ""
         for token in tokens:
-            if self.complete is not None:
+            if self.stop_reason is not None:
                 break
             self.tokens.append(token)
             if token in self._stop_tokens and len(self.tokens) > self._min_tokens:
-                self.complete = "stop"
+                self.stop_reason = "stop"
                 if not self.sequence.sampling.include_stop:
                     break
             shown = self._stream.push(token)
             text += shown
             if self._stream.stop:
-                self.complete = "stop"
+                self.stop_reason = "stop"
             elif self._lengths is not None and self._lengths.exceeds(shown):
-                self.complete = "length"
-        if self.complete is None and len(self.tokens) >= self._limit:
-            self.complete = "length"
+                self.stop_reason = "length"
+        if self.stop_reason is None and len(self.tokens) >= self._limit:
+            self.stop_reason = "length"
         return text
 
 
-def _has_begun(text: bytes, marker: bytes) -> bool:
+def _may_contain(text: bytes, marker: bytes) -> bool:
     """Return whether ``text`` contains the marker, or ends with a prefix of it."""
     return marker in text or any(text.endswith(marker[:length]) for length in range(1, len(marker)))

@@ -12,7 +12,7 @@ from shared.protocol.errors import Problem, ProblemKind
 from worker.engine.beams import check_beams
 from worker.engine.interface import EngineRefusal, Sequence
 from worker.engine.logits.rows import needs_rows
-from worker.engine.structure import structure
+from worker.engine.structured_output import structured_output_config
 
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("temperature", 0.0, 100.0),
@@ -73,7 +73,7 @@ def configure(
         config.stop_token_ids = set()
         _set(config, length_penalty=sampling.length_penalty)
     if sequence.constraint is not None:
-        config.structured_output_config = structure(sequence.constraint)
+        config.structured_output_config = structured_output_config(sequence.constraint)
     return config
 
 

@@ -1,32 +1,33 @@
-"""Sequences with a constraint in the engine: when their grammars are compiled."""
+"""Sequences with a constraint: the queue from which they start between steps, once their grammars are compiled."""
 
 import time
 from collections.abc import Callable, Mapping
 
 from worker.engine.generation import Generation
 from worker.engine.grammar_compiler import GrammarCompiler, GrammarError
-from worker.engine.running import Running
+from worker.engine.running import RunningSequence
 
 _SHARE = 0.1
-"""Share of the time that compilations may take from running sequences."""
+"""Maximum share of the time that running sequences lose to compilations."""
 
 
 class GrammarArrivals:
     """New sequences with a constraint, which start between steps, once their grammars are compiled.
 
-    A compilation stops the pipeline. Sequences whose output had begun when a new grammar arrived are protected from it:
-    after a compilation, they get nine times as long for steps before the next one. Those that needed a compilation
-    themselves are not, so new grammars do not wait for each other's answers. Grammars in the cache do not wait at all.
+    A compilation stops the pipeline. Sequences that had output when a new grammar arrived are protected from it: after
+    a compilation, they get nine times as long for steps before the next one. Sequences that needed a compilation
+    themselves are not protected, so new grammars do not wait for each other's answers. Grammars in the cache never
+    wait.
     """
 
     def __init__(
         self,
-        running: Mapping[int, Running],
+        running: Mapping[int, RunningSequence],
         compiler: GrammarCompiler | None,
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``running`` is the engine's table of sequences. Without a ``compiler``, none is compiled before its start."""
+        """``running`` is the engine's table of sequences. Without a ``compiler``, the pipeline compiles grammars."""
         self._running = running
         self._compiler = compiler
         self._clock = clock
@@ -43,16 +44,15 @@ class GrammarArrivals:
 
     def add(self, generation: Generation) -> None:
         """Queue a sequence with a constraint."""
-        begun = (number for number, running in self._running.items() if running.generation.tokens)
-        self._waiting[generation.sequence.number] = generation, frozenset(begun) - self._unprotected
+        with_output = (number for number, running in self._running.items() if running.generation.tokens)
+        self._waiting[generation.sequence.number] = generation, frozenset(with_output) - self._unprotected
 
     def cancel(self, number: int) -> None:
         """Remove a sequence."""
         self._waiting.pop(number, None)
 
     def start(self, start: Callable[[Generation], object], refuse: Callable[[Generation, GrammarError], None]) -> None:
-        """Before a step: call ``start`` with each sequence for which it is time, or ``refuse`` if its grammar is
-        invalid."""
+        """Before a step: call ``start`` with each sequence that may start, or ``refuse`` if its grammar is invalid."""
         self._unprotected &= self._running.keys()
         for number, (generation, protected) in tuple(self._waiting.items()):
             constraint = generation.sequence.constraint

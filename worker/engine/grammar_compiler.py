@@ -1,4 +1,4 @@
-"""Compiles grammars with OpenVINO GenAI, apart from the steps of the pipeline that is to enforce them."""
+"""Compiles grammars with OpenVINO GenAI before the pipeline that enforces them needs them in a step."""
 
 import re
 import tempfile
@@ -11,13 +11,12 @@ import openvino_genai
 from openvino import opset13 as opset
 
 from shared.protocol.request import Constraint
-from worker.engine.structure import structure
+from worker.engine.structured_output import structured_output_config
 
 _NATIVE_PLACE = re.compile(r"^\[[0-9:]+\] \S+:\d+: ")
 _WARM_UP = Constraint(kind="grammar", value='root ::= "a"')
-_MOST_CACHED = 2.0
-"""Seconds of CPU time for compilations after which the cache is cleared. Grammars that were tried take up to 130 MB for
-each second."""
+_MAX_CACHED_SECONDS = 2.0
+"""Seconds of compilation (CPU time) after which the cache is cleared. Measured: up to 130 MB of memory per second."""
 _UNLIKELY = -20.0
 """Logit of the token that ends a text."""
 
@@ -30,7 +29,7 @@ class GrammarCompiler:
     """Compiles constraints into the cache that all pipelines with the same tokenizer and number of logits share.
 
     A pipeline compiles a new grammar in the middle of a step, and never forgets one. The compiler does it between
-    steps instead, and clears the cache from time to time. It has pipelines of its own, with stub models. All calls must
+    steps instead, and clears the cache from time to time. It uses separate pipelines with stub models. All calls must
     come from the thread that steps the other pipelines of the tokenizer.
     """
 
@@ -50,7 +49,7 @@ class GrammarCompiler:
         """Put ``constraint`` into the cache. Raises :class:`GrammarError`."""
         if constraint in self._compiled:
             return
-        if self._seconds > _MOST_CACHED:
+        if self._seconds > _MAX_CACHED_SECONDS:
             self.clear()
         began = time.process_time()
         try:
@@ -60,8 +59,8 @@ class GrammarCompiler:
         self._compiled.add(constraint)
 
     def clear(self) -> None:
-        """Empty the cache. Grammars of running sequences stay as long as those do."""
-        # The tokenizer has one compiler, and replaces it when a pipeline with another number of logits asks for it.
+        """Empty the cache. Grammars of running sequences are freed when those end."""
+        # The tokenizer has one compiler, and replaces it for a pipeline with another number of logits.
         for pipeline in (self._other_width, self._pipeline):
             pipeline.generate("a", openvino_genai.GenerationConfig(max_new_tokens=1, apply_chat_template=False))
         self._compiled.clear()
@@ -80,7 +79,7 @@ class GrammarCompiler:
         if constraint is None:
             config.ignore_eos = True
         else:
-            config.structured_output_config = structure(constraint)
+            config.structured_output_config = structured_output_config(constraint)
         try:
             return str(self._pipeline.generate("a", config, streamer))
         except RuntimeError as error:
@@ -98,7 +97,7 @@ def _pipeline(width: int, tokenizer: openvino_genai.Tokenizer) -> openvino_genai
 def _model(width: int, end: int) -> openvino.Model:
     """Build a stub language model with logits [batch, tokens, width].
 
-    All tokens are equally probable, but for ``end``: texts under a grammar end only where it allows nothing else.
+    All tokens are equally probable except ``end``: texts under a grammar end only where it allows nothing else.
     """
     ids = _input("input_ids", [-1, -1], openvino.Type.i64)
     mask = _input("attention_mask", [-1, -1], openvino.Type.i64)

@@ -34,14 +34,14 @@ def use_huge_pages() -> int:
         return 0
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    put = 0
+    converted = 0
     with suppress(OSError), Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
         for mapping in _ANONYMOUS.finditer(Path("/proc/self/maps").read_text()):
             start, end = int(mapping[1], 16), int(mapping[2], 16)
             for page in range(-(-start // _HUGE) * _HUGE, end - _HUGE + 1, _HUGE):
                 if _share_in_use(pagemap, page) >= 0.5 and madvise(page, _HUGE, _MADV_COLLAPSE) == 0:
-                    put += _HUGE
-    return put
+                    converted += _HUGE
+    return converted
 
 
 def _share_in_use(pagemap: IO[bytes], page: int) -> float:

@@ -1,4 +1,4 @@
-"""Sequences with images in the engine: when they start, and how many tokens their prompts have."""
+"""Sequences with images: the queue from which they start between steps, and the length of their prompts."""
 
 import time
 from collections import deque
@@ -9,11 +9,11 @@ from openvino_genai.py_openvino_genai import GenerationHandle
 
 from worker.engine.generation import Generation
 from worker.engine.interface import Ending, StepOutput
-from worker.engine.running import Running
+from worker.engine.running import RunningSequence
 
-_SHORT = 0.05
-"""Seconds during which sequences that have arrived together start before the next step. Small models encode several
-images in that time, and a step for each would take as long again."""
+_BURST = 0.05
+"""Seconds of encoding for which sequences that arrived together start before the same step. Small models encode several
+images in that time, and a step after each would take as long again."""
 
 
 class ImageArrivals:
@@ -21,16 +21,18 @@ class ImageArrivals:
 
     Encoding an image stops the pipeline. Sequences that were running when a new one arrived are protected from it:
     only one such sequence starts between two steps, and after it the running ones get as much time for steps as it
-    took. Those that have arrived together do not wait for each other's answers: the next one starts after each step, or
-    before it while they take little time.
+    took. Sequences that arrived together do not wait for each other's answers: one starts before each step, or several
+    while they take little time.
     """
 
-    def __init__(self, running: Mapping[int, Running], *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, running: Mapping[int, RunningSequence], *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         """``running`` is the engine's table of sequences."""
         self._running = running
         self._clock = clock
         self._waiting: deque[tuple[Generation, frozenset[int]]] = deque()
-        """With the numbers of the sequences with images whose output had begun before."""
+        """With the numbers of the sequences whose output had started before."""
         self._next_at = 0.0
 
     @property
@@ -40,38 +42,37 @@ class ImageArrivals:
 
     def add(self, generation: Generation) -> None:
         """Queue a sequence."""
-        # What has come during the last step was sent before the first tokens of that step.
-        begun = frozenset(number for number, running in self._running.items() if len(running.generation.tokens) > 1)
-        self._waiting.append((generation, begun))
+        # A sequence that arrived during the last step was sent before the first tokens of that step.
+        protected = frozenset(number for number, running in self._running.items() if len(running.generation.tokens) > 1)
+        self._waiting.append((generation, protected))
 
     def cancel(self, number: int) -> None:
         """Remove a sequence."""
-        self._waiting = deque(one for one in self._waiting if one[0].sequence.number != number)
+        self._waiting = deque(entry for entry in self._waiting if entry[0].sequence.number != number)
 
     def start(self, start: Callable[[Generation], object]) -> None:
-        """Before a step: call ``start`` with each sequence for which it is time."""
+        """Before a step: call ``start`` with each sequence that may start now."""
         began = now = self._clock()
-        while self._waiting and now - began < _SHORT:
-            generation, begun = self._waiting[0]
-            delays = self._delays_others(begun)
-            if delays and (now < self._next_at or now > began):
+        while self._waiting and now - began < _BURST:
+            generation, protected = self._waiting[0]
+            if self._delays_others(protected) and (now < self._next_at or now > began):
                 return
             self._waiting.popleft()
             start(generation)
             ended = self._clock()
             self._next_at, now = ended + (ended - now), ended
 
-    def _delays_others(self, begun: Collection[int]) -> bool:
-        """Return whether a sequence runs that has no images, or is among ``begun``."""
+    def _delays_others(self, protected: Collection[int]) -> bool:
+        """Return whether a sequence runs that has no images, or is ``protected``."""
         return any(
-            number in begun or not running.generation.sequence.images for number, running in self._running.items()
+            number in protected or not running.generation.sequence.images for number, running in self._running.items()
         )
 
 
 class PromptCounts:
     """Adds the number of prompt tokens to the last outputs of sequences with images.
 
-    The pipeline tells it when a request has ended, or in the step after it was cancelled.
+    The pipeline reports it when a request has ended, or in the step after it was cancelled.
     """
 
     def __init__(self) -> None:

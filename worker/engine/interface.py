@@ -13,7 +13,7 @@ import msgspec
 from shared.protocol.errors import Problem
 from shared.protocol.events import Alternative, Delta, PromptLogprobs
 from shared.protocol.request import Constraint, Sampling
-from worker.json_schema.lengths import Bounded
+from worker.json_schema.lengths import LengthLimits
 from worker.subprocess.messages import LoadFailed
 
 StopReason = Literal["stop", "length", "exhausted", "cancelled"]
@@ -39,9 +39,9 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     - ``sampling``: complete, with the model's defaults; the seed is always set. A beam search (``beams`` above 1)
       returns its best ``alternatives`` texts and is never resumed.
     - ``shown_tokens``: special tokens that stay in the text when special tokens are skipped.
-    - ``free_until``: the constraint applies from the first of these texts on; without any, from the start.
-    - ``banned``: sequences of tokens that must not be generated.
-    - ``bounded``: values whose strings have a maximum length. A longer string ends the sequence.
+    - ``triggers``: the constraint applies from the first of these texts on; without any, from the start.
+    - ``bad_word_tokens``: sequences of tokens that must not be generated.
+    - ``length_limits``: length limits of strings in the output. A longer string ends the sequence.
     """
 
     number: int
@@ -51,20 +51,19 @@ class Sequence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generated: tuple[int, ...] = ()
     constraint: Constraint | None = None
     shown_tokens: tuple[int, ...] = ()
-    free_until: tuple[str, ...] = ()
-    banned: tuple[tuple[int, ...], ...] = ()
-    bounded: tuple[Bounded, ...] = ()
+    triggers: tuple[str, ...] = ()
+    bad_word_tokens: tuple[tuple[int, ...], ...] = ()
+    length_limits: tuple[LengthLimits, ...] = ()
     alternatives: int = 1
 
 
 DeltaT = TypeVar("DeltaT", covariant=True)
-"""A sequence's new output: a :class:`~shared.protocol.events.Delta`, ``None`` or its prompt's log probabilities in the
-engine process. The supervisor
-forwards its encoding without decoding it."""
+"""A sequence's new output. In the engine process: a :class:`~shared.protocol.events.Delta`, ``None``, or the log
+probabilities of its prompt. In the supervisor: its encoding, which is forwarded without decoding it."""
 
 
 class Ending(msgspec.Struct, frozen=True, array_like=True):
-    """What only a sequence's last output can have."""
+    """The part of an output that only the last one of a sequence can have."""
 
     alternatives: tuple[Alternative, ...] = ()
     """The texts of a beam search, best first. A beam search has a single output, at its end, with no delta."""
@@ -100,8 +99,8 @@ PromptOutput = Output[PromptLogprobs]
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
-    ``stated`` names the sampling fields for which the model has its own defaults; ``temperature`` and ``top_p`` are two
-    of these defaults. ``logits`` is whether the engine has access to the model's logits.
+    ``default_fields`` names the sampling fields for which the model has its own defaults; ``temperature`` and ``top_p``
+    are two of these defaults. ``logits`` is whether the engine has access to the model's logits.
     """
 
     context_length: int
@@ -110,7 +109,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     device: str
     load_seconds: float
-    stated: tuple[str, ...] = ()
+    default_fields: tuple[str, ...] = ()
     temperature: float | None = None
     top_p: float | None = None
     logits: bool = False
@@ -119,8 +118,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
 class Gauges(msgspec.Struct, frozen=True, array_like=True):
     """The engine's metrics after a step. ``cache_usage`` is a share from 0 to 1.
 
-    ``computing`` is the total time inside the pipeline's steps, ``between`` the total time between consecutive steps
-    while there was work: the host overhead. Both are in seconds. ``lost_rows`` counts sequences that ended because
+    ``step_seconds`` is the total time inside the pipeline's steps, ``host_seconds`` the total time between consecutive
+    steps while there was work: the host overhead. ``lost_rows`` counts sequences that ended because
     their logits could not be matched to them, ``preemptions`` how often one was preempted.
     """
 
@@ -130,8 +129,8 @@ class Gauges(msgspec.Struct, frozen=True, array_like=True):
     cache_bytes: int
     steps: int
     tokens: int
-    computing: float = 0.0
-    between: float = 0.0
+    step_seconds: float = 0.0
+    host_seconds: float = 0.0
     lost_rows: int = 0
     preemptions: int = 0
 

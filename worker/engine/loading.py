@@ -1,6 +1,7 @@
-"""Loads the pipeline of a model, with a logits tap where that is possible, and warms it up."""
+"""Loads the pipeline of a model, with a logits tap if possible, warms it up and describes it."""
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -8,8 +9,11 @@ from typing import NamedTuple
 import openvino
 import openvino_genai
 
+from worker.defaults import default_fields
+from worker.devices import is_missing
+from worker.engine.fingerprint import fingerprint_of
 from worker.engine.grammar_compiler import GrammarCompiler
-from worker.engine.interface import EngineLoadError
+from worker.engine.interface import EngineInfo, EngineLoadError
 from worker.engine.logits.availability import tapped_model
 from worker.engine.logits.operation import TapFailed
 from worker.engine.options import EngineOptions
@@ -28,6 +32,18 @@ WARM_UP_ID = 0
 """Id of the warm-up's request."""
 
 
+def check_available(options: EngineOptions) -> None:
+    """Raise :class:`EngineLoadError` unless the model and the device of ``options`` exist."""
+    if not Path(options.path).exists():
+        raise EngineLoadError(f"there is no model at {options.path}: give a GGUF file or an OpenVINO IR folder")
+    available = openvino.Core().available_devices
+    if is_missing(options.device, available):
+        raise EngineLoadError(
+            f"there is no device {options.device} here: OpenVINO finds {', '.join(available) or 'none'}. "
+            "How to give a worker a GPU or an NPU is in docs/deployment.md"
+        )
+
+
 def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
     """Return the path of the weights to load. Raises :class:`EngineLoadError`."""
     try:
@@ -36,7 +52,7 @@ def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path
         raise EngineLoadError(f"int8 weights of {options.path} can't be made: {error}") from error
 
 
-class Loaded(NamedTuple):
+class LoadedPipeline(NamedTuple):
     """A pipeline that is ready. ``cache_tokens`` is the KV cache's capacity, ``logits_width`` the number of logits
     per token; 0 if they can't be read. ``sees_images`` is set for a vision-language model. Without ``grammars``, the
     pipeline compiles them in its steps."""
@@ -49,7 +65,7 @@ class Loaded(NamedTuple):
     grammars: GrammarCompiler | None
 
 
-def load(options: EngineOptions, served: Path, progress: Callable[[str], None]) -> Loaded:
+def load(options: EngineOptions, served: Path, progress: Callable[[str], None]) -> LoadedPipeline:
     """Load the model at ``served`` and run one request. Raises :class:`EngineLoadError`.
 
     If the logits tap does not pass its test, the model is loaded without one, unless ``options.logits`` is on.
@@ -72,7 +88,31 @@ def load(options: EngineOptions, served: Path, progress: Callable[[str], None]) 
     return loaded
 
 
-def _load(options: EngineOptions, served: Path, tapped: Path | None, progress: Callable[[str], None]) -> Loaded:
+def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, started: float) -> EngineInfo:
+    """Hash the model at ``options.path`` and return the properties of its engine.
+
+    ``started`` is when loading started (``time.monotonic``).
+    """
+    path = Path(options.path)
+    fingerprint = fingerprint_of(path, options, converted=served != path)
+    fields = default_fields(path)
+    defaults = loaded.pipeline.get_config()
+    temperature = defaults.temperature if defaults.do_sample else 0.0
+    return EngineInfo(
+        context_length=options.context_length,
+        cache_tokens=loaded.cache_tokens,
+        slots=options.slots(loaded.cache_tokens),
+        fingerprint=fingerprint,
+        device=options.device,
+        load_seconds=time.monotonic() - started,
+        default_fields=tuple(sorted(fields)),
+        temperature=temperature if "temperature" in fields else None,
+        top_p=defaults.top_p if "top_p" in fields else None,
+        logits=loaded.logits_width > 0,
+    )
+
+
+def _load(options: EngineOptions, served: Path, tapped: Path | None, progress: Callable[[str], None]) -> LoadedPipeline:
     pipeline, vocabulary = load_pipeline(options, served, tapped)
     progress("warming up")
     speculation = speculation_of(options)
@@ -80,14 +120,16 @@ def _load(options: EngineOptions, served: Path, tapped: Path | None, progress: C
     cache_tokens, width = warm_up(
         pipeline, WARM_UP_ID, vocabulary, speculation, tapped=tapped is not None, sees_images=with_images
     )
-    # Without a tap, only an IR says how many logits there are.
-    logits = width or _stated_width(served)
+    if not options.cache_size:
+        cache_tokens = options.context_length * options.max_batch  # the cache grows as the batch requires
+    # Without a tap, only an IR declares the number of logits.
+    logits = width or _declared_width(served)
     grammars = GrammarCompiler(pipeline.get_tokenizer(), logits) if logits else None
-    return Loaded(pipeline, vocabulary, cache_tokens, width, with_images, grammars)
+    return LoadedPipeline(pipeline, vocabulary, cache_tokens, width, with_images, grammars)
 
 
-def _stated_width(served: Path) -> int:
-    """Return the number of logits per token that an IR states; 0 if it does not."""
+def _declared_width(served: Path) -> int:
+    """Return the number of logits per token that an IR declares; 0 if it does not."""
     file = served / (LANGUAGE_MODEL if sees_images(served) else "openvino_model.xml")
     if not file.is_file():
         return 0

@@ -6,17 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Series
-from pathlib import Path
 
-import openvino
 import openvino_genai
 
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken
-from worker.defaults import stated_fields
-from worker.devices import device_kind, is_missing
+from worker.devices import device_kind
 from worker.engine.beams import rank
-from worker.engine.fingerprint import fingerprint_of
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
 from worker.engine.grammar_arrivals import GrammarArrivals
@@ -24,8 +20,6 @@ from worker.engine.grammar_compiler import GrammarError
 from worker.engine.huge_pages import use_huge_pages
 from worker.engine.images import ImageArrivals, PromptCounts
 from worker.engine.interface import (
-    EngineInfo,
-    EngineLoadError,
     EngineRefusal,
     Gauges,
     Output,
@@ -35,20 +29,20 @@ from worker.engine.interface import (
     StepOutput,
     StopReason,
 )
-from worker.engine.loading import WARM_UP_ID, load, served_path
+from worker.engine.loading import WARM_UP_ID, check_available, describe, load, served_path
 from worker.engine.logits.checks import check_logits
 from worker.engine.logits.matching import RowLost
 from worker.engine.logits.operation import LogitsTap
-from worker.engine.logits.prefill import Prefills
+from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.readers import new_request_id, readers_of
 from worker.engine.logits.rows import RowAssigner, read_rows
 from worker.engine.options import EngineOptions
+from worker.engine.output_limit import max_output_tokens
 from worker.engine.pipeline import scheduler_config
-from worker.engine.preempted import Preempted
+from worker.engine.preempted import PreemptedSequences
 from worker.engine.prompts import add_prompt, refusal_of
-from worker.engine.recovery import Recovery, last_line
-from worker.engine.room import room_for
-from worker.engine.running import NO_REASON, Running
+from worker.engine.recovery import Recovery, native_message
+from worker.engine.running import NO_REASON, RunningSequence
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import check_speculation, speculation_of
 
@@ -73,22 +67,14 @@ class OpenVINOEngine:
     def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
         """Load the model at ``options.path`` and warm it up. Raises :class:`EngineLoadError`."""
         started = time.monotonic()
-        path = Path(options.path)
-        if not path.exists():
-            raise EngineLoadError(f"there is no model at {path}: give a GGUF file or an OpenVINO IR folder")
-        available = openvino.Core().available_devices
-        if is_missing(options.device, available):
-            raise EngineLoadError(
-                f"there is no device {options.device} here: OpenVINO finds {', '.join(available) or 'none'}. "
-                "How to give a worker a GPU or an NPU is in docs/deployment.md"
-            )
-        self._running: dict[int, Running] = {}
+        check_available(options)
+        self._running: dict[int, RunningSequence] = {}
         self._complete: list[Generation] = []
         self._refused: list[Refused] = []
         self._prompts: list[PromptOutput] = []
         self._request_ids = itertools.count(WARM_UP_ID + 1)
         self._clearing = self._steps = self._tokens = self._lost_rows = 0
-        self._computing = self._between = 0.0
+        self._step_seconds = self._host_seconds = 0.0
         self._computed_at: float | None = None
         """End of the last step (``time.perf_counter``), or None if the engine has been idle since."""
         self._speculation = speculation_of(options)
@@ -99,40 +85,27 @@ class OpenVINOEngine:
         self._grammar_arrivals = GrammarArrivals(self._running, loaded.grammars)
         self._image_arrivals, self._prompt_counts = ImageArrivals(self._running), PromptCounts()
         counted = options.prefix_caching and self._logits_width
-        self._prefills = Prefills(self._running, scheduler_config(options).max_num_batched_tokens if counted else 0)
+        self._prefills = PrefillTracker(
+            self._running, scheduler_config(options).max_num_batched_tokens if counted else 0
+        )
         LogitsTap.listener = RowAssigner(self._running, self._prefills)
         self._recovery = Recovery(self._pipeline, self._running, self._restart, self._refuse)
-        self._preempted = Preempted(
+        self._preempted = PreemptedSequences(
             self._running,
             self._drop,
             self._resume,
             caching=options.prefix_caching,
             sees_images=loaded.sees_images,
         )
-        defaults = self._pipeline.get_config()
         end = self._pipeline.get_tokenizer().get_eos_token_id()
-        self._end_tokens = frozenset({end, *defaults.stop_token_ids})
+        self._end_tokens = frozenset({end, *self._pipeline.get_config().stop_token_ids})
         self._context_length = options.context_length
+        self._cache_tokens = loaded.cache_tokens
         progress("hashing the model")
-        fingerprint = fingerprint_of(path, options, converted=served != path)
+        self.engine_info = describe(options, served, loaded, started)
         if device_kind(options.device) == "CPU":
             # Takes about a second. Safe while the engine runs: virtual addresses do not change.
             threading.Thread(target=use_huge_pages, name="huge pages", daemon=True).start()
-        # A cache of size 0 grows as needed, so it holds whatever the batch requires.
-        self._cache_tokens = loaded.cache_tokens if options.cache_size else options.context_length * options.max_batch
-        stated = stated_fields(path)
-        self.engine_info = EngineInfo(
-            context_length=options.context_length,
-            cache_tokens=self._cache_tokens,
-            slots=options.slots(self._cache_tokens),
-            fingerprint=fingerprint,
-            device=options.device,
-            load_seconds=time.monotonic() - started,
-            stated=tuple(sorted(stated)),
-            temperature=(defaults.temperature if defaults.do_sample else 0.0) if "temperature" in stated else None,
-            top_p=defaults.top_p if "top_p" in stated else None,
-            logits=self._logits_width > 0,
-        )
 
     def add(self, sequence: Sequence) -> None:
         """Add a sequence to the batch. Raises :class:`EngineRefusal`, without affecting other sequences."""
@@ -140,9 +113,9 @@ class OpenVINOEngine:
         check_logits(sequence.sampling, len(self._vocabulary), tapped=self._logits_width > 0)
         check_speculation(sequence.sampling, self._speculation)
         generation = self._generation(sequence)
-        if generation.complete is not None and generation.scoring is None:
+        if generation.stop_reason is not None and generation.prompt_scoring is None:
             self._complete.append(generation)
-        elif self._recovery.under_way:
+        elif self._recovery.in_progress:
             self._recovery.suspect(generation)
         elif sequence.constraint is not None:
             self._grammar_arrivals.add(generation)
@@ -171,15 +144,15 @@ class OpenVINOEngine:
 
         Raises :class:`~worker.engine.interface.EngineBroken` when the pipeline can't be recovered.
         """
-        outputs = [generation.take((), (), generation.complete) for generation in self._complete]
+        outputs = [generation.append((), (), generation.stop_reason) for generation in self._complete]
         self._complete.clear()
         self._recovery.try_next()
-        if not self._recovery.under_way:
+        if not self._recovery.in_progress:
             self._grammar_arrivals.start(self._start_compiled, self._refuse_grammar)
             self._image_arrivals.start(self._restart)
-        began = time.perf_counter()
+        started = time.perf_counter()
         if self._computed_at is not None:
-            self._between += began - self._computed_at
+            self._host_seconds += started - self._computed_at
         try:
             self._pipeline.step()
         except Exception as error:
@@ -190,13 +163,13 @@ class OpenVINOEngine:
             self._computed_at = None
             return outputs
         ended = time.perf_counter()
-        self._computing += ended - began
+        self._step_seconds += ended - started
         self._steps += 1
         if self._clearing:
             self._clearing -= 1
-        self._prefills.settle()
+        self._prefills.commit_step()
         outputs += self._prompt_counts.counted() + self._read()
-        self._recovery.judge()
+        self._recovery.end_trial()
         self._computed_at = ended if self.busy() else None
         return outputs
 
@@ -214,7 +187,7 @@ class OpenVINOEngine:
         """Whether a step has work to do."""
         arrivals = self._grammar_arrivals.waiting or self._image_arrivals.waiting
         unfinished = self._running or self._complete or self._clearing or self._prompt_counts.waiting
-        return bool(unfinished or arrivals or self._recovery.under_way)
+        return bool(unfinished or arrivals or self._recovery.in_progress)
 
     def gauges(self) -> Gauges:
         """Return the pipeline's metrics, with the steps and tokens counted here."""
@@ -226,15 +199,15 @@ class OpenVINOEngine:
             metrics.cache_size_in_bytes,
             self._steps,
             self._tokens,
-            self._computing,
-            self._between,
+            self._step_seconds,
+            self._host_seconds,
             self._lost_rows,
             self._preempted.total,
         )
 
     def _generation(self, sequence: Sequence) -> Generation:
         """Return a new :class:`Generation`. Raises :class:`EngineRefusal` if the sequence does not fit."""
-        room = room_for(
+        room = max_output_tokens(
             sequence,
             vocabulary=len(self._vocabulary),
             context_length=self._context_length,
@@ -243,7 +216,7 @@ class OpenVINOEngine:
         limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
         return Generation(sequence, self._vocabulary, end_tokens=self._end_tokens, limit=limit)
 
-    def _start(self, generation: Generation, *, repeat: bool = True) -> Running:
+    def _start(self, generation: Generation, *, repeat: bool = True) -> RunningSequence:
         """Add a new sequence to the pipeline, or the rest of an interrupted one.
 
         A grammar can't start in the middle of an output, and some penalties count only tokens that the pipeline itself
@@ -263,20 +236,21 @@ class OpenVINOEngine:
             # Only the pipeline knows how many tokens an image has, so it limits the length to the context.
             config.max_length, config.max_new_tokens = self._context_length, _UNLIMITED
         width, used = self._logits_width, (running.request_id for running in self._running.values())
-        number, given = new_request_id(self._request_ids, used, width), generation.as_given(sequence.prompt + done)
-        readers = readers_of(sequence, generation.scoring, given, config, number=number, width=width)
+        number = new_request_id(self._request_ids, used, width)
+        input_tokens = generation.with_known_salts(sequence.prompt + done)
+        readers = readers_of(sequence, generation.prompt_scoring, input_tokens, config, number=number, width=width)
         try:
             handle = add_prompt(
-                self._pipeline, number, readers.given, config, sequence.images, spelled=self._sees_images
+                self._pipeline, number, readers.input_tokens, config, sequence.images, spelled=self._sees_images
             )
         except Exception as error:
-            raise refusal_of(last_line(error), self._context_length) from error
-        running = Running(generation, handle, number, readers, repeated)
+            raise refusal_of(native_message(error), self._context_length) from error
+        running = RunningSequence(generation, handle, number, readers, repeated)
         self._running[sequence.number] = running
         self._prefills.add(running)
         return running
 
-    def _restart(self, generation: Generation, *, repeat: bool = True) -> Running | None:
+    def _restart(self, generation: Generation, *, repeat: bool = True) -> RunningSequence | None:
         """Start an interrupted generation again. If the pipeline refuses it, add it to the refused ones."""
         try:
             return self._start(generation, repeat=repeat)
@@ -285,7 +259,7 @@ class OpenVINOEngine:
             return None
 
     def _start_compiled(self, generation: Generation) -> None:
-        """Start a sequence whose grammar is compiled; one with images has to wait for its turn."""
+        """Start a sequence whose grammar is compiled. One with images is queued again, to be encoded."""
         if generation.sequence.images:
             self._image_arrivals.add(generation)
         else:
@@ -296,12 +270,12 @@ class OpenVINOEngine:
 
     def _resume(self, generation: Generation) -> None:
         """Start a preempted generation again."""
-        if self._recovery.under_way:
+        if self._recovery.in_progress:
             self._recovery.suspect(generation)
         elif (running := self._restart(generation)) is not None:
             running.proven = bool(generation.tokens)
 
-    def _drop(self, running: Running) -> None:
+    def _drop(self, running: RunningSequence) -> None:
         running.handle.cancel()
         self._clearing = _CLEARING_STEPS
 
@@ -323,22 +297,26 @@ class OpenVINOEngine:
                 continue
             else:
                 reason = "exhausted"
-            if running.repeated and not self._repeats(running, tokens, logprobs):
-                continue
+            if running.repeated:
+                if not running.skip_repeated(tokens, logprobs):
+                    self._continue_from_known(running)
+                    continue
+                if not tokens:
+                    continue
             top: Series[tuple[TopToken, ...]] = ()
             if running.reader is not None and tokens:
                 try:
                     logprobs, top = read_rows(running.reader, tokens, logprobs, self._vocabulary.piece)
                     self._read_prompt(number, running)
                 except RowLost as error:
-                    self._lose(number, running, error)
+                    self._end_without_rows(number, running, error)
                     continue
-                if not running.usable and running.generation.complete is None:
+                if not running.usable and running.generation.stop_reason is None:
                     del self._running[number]
                     self._drop(running)
                     self._restart(running.generation)
                     continue
-            output = running.generation.take(tokens, logprobs, reason, top)
+            output = running.generation.append(tokens, logprobs, reason, top)
             self._tokens += len(output.delta.tokens) if output.delta else 0
             if output.reason is None:
                 outputs.append(output)
@@ -346,23 +324,23 @@ class OpenVINOEngine:
                 outputs += self._end(running, output)
         return outputs
 
-    def _end(self, running: Running, output: StepOutput) -> list[StepOutput]:
+    def _end(self, running: RunningSequence, output: StepOutput) -> list[StepOutput]:
         """Drop a sequence that has ended; return its last output, unless that waits for the number of prompt tokens."""
         del self._running[output.number]
         self._drop(running)
         if not running.generation.sequence.images:
             return [output]
-        generated = len(running.given) - len(running.generation.sequence.prompt)
+        generated = len(running.input_tokens) - len(running.generation.sequence.prompt)
         self._prompt_counts.add(running.handle, generated, output)
         return []
 
-    def _read_prompt(self, number: int, running: Running) -> None:
+    def _read_prompt(self, number: int, running: RunningSequence) -> None:
         """Report the log probabilities of a sequence's prompt, once. Raises :class:`RowLost` if some are missing."""
-        if running.prompt is not None and running.generation.scoring is not None:
+        if running.prompt is not None and running.generation.prompt_scoring is not None:
             self._prompts.append(Output(number, 0, running.prompt.result(self._vocabulary.piece)))
-            running.generation.scoring = None
+            running.generation.prompt_scoring = None
 
-    def _lose(self, number: int, running: Running, error: RowLost) -> None:
+    def _end_without_rows(self, number: int, running: RunningSequence, error: RowLost) -> None:
         """End a sequence whose log probabilities, and perhaps biases, are not known to be right."""
         logger.error("a request has lost its logits: %s", error)
         del self._running[number]
@@ -374,7 +352,7 @@ class OpenVINOEngine:
             "The engine lost the log probabilities of this request. Please send it again.",
         )
 
-    def _read_beams(self, number: int, running: Running) -> list[StepOutput]:
+    def _read_beams(self, number: int, running: RunningSequence) -> list[StepOutput]:
         """Read the result of a beam search, which is available only at its end."""
         handle = running.handle
         if handle.can_read():
@@ -384,32 +362,24 @@ class OpenVINOEngine:
         elif handle.get_status() == _RUNNING:
             return []
         else:
-            output = running.generation.take((), (), "exhausted")
+            output = running.generation.append((), (), "exhausted")
         return self._end(running, output)
 
-    def _repeats(self, running: Running, tokens: list[int], logprobs: list[float]) -> bool:
-        """Remove the leading tokens that repeat known ones; return whether new tokens are left.
+    def _continue_from_known(self, running: RunningSequence) -> None:
+        """Continue a sequence that could not repeat its known tokens from these tokens, with its penalties reset.
 
-        A sequence whose tokens differ this time is continued from the known ones, with its penalties reset. With a
-        grammar that is impossible, and it is refused.
+        With a grammar, that is impossible, and the sequence is refused.
         """
-        known = running.generation.tokens[-running.repeated :]
-        count = min(len(known), len(tokens))
-        if tokens[:count] != known[:count] or not tokens:
-            del self._running[running.generation.sequence.number]
-            self._drop(running)
-            if not running.generation.held:
-                self._restart(running.generation, repeat=False)
-            else:
-                self._refuse(
-                    running.generation,
-                    ProblemKind.ENGINE_FAILED,
-                    "A constrained answer was interrupted, and the engine could not make the same beginning again.",
-                )
-            return False
-        running.repeated -= count
-        del tokens[:count], logprobs[:count]
-        return bool(tokens)
+        del self._running[running.number]
+        self._drop(running)
+        if not running.generation.is_constrained:
+            self._restart(running.generation, repeat=False)
+        else:
+            self._refuse(
+                running.generation,
+                ProblemKind.ENGINE_FAILED,
+                "A constrained answer was interrupted, and the engine could not generate the same start again.",
+            )
 
     def _refuse(self, generation: Generation, kind: ProblemKind, message: str) -> None:
         self._refused.append(Refused(generation.sequence.number, Problem(kind=kind, message=message)))

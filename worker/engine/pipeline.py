@@ -10,10 +10,10 @@ from worker.engine.detokenizer import open_tokenizer
 from worker.engine.interface import EngineLoadError
 from worker.engine.logits.operation import TapFailed, extension
 from worker.engine.options import EngineOptions
-from worker.engine.recovery import last_line
+from worker.engine.recovery import native_message
 from worker.engine.speculation import properties as speculation_properties
 from worker.engine.text import Vocabulary
-from worker.model.files import stated_properties
+from worker.model.files import read_properties
 
 _PROPERTIES = {"CPU": {"KEY_CACHE_QUANT_MODE": "BY_TOKEN"}}
 """Properties by device kind that replace OpenVINO's defaults. With key quantisation by channel, the CPU default, each
@@ -57,7 +57,7 @@ def load_pipeline(
 
 
 def _failure(path: Path, options: EngineOptions, error: Exception) -> str:
-    return f"OpenVINO can't load {path} on {options.device}: {last_line(error)}"
+    return f"OpenVINO can't load {path} on {options.device}: {native_message(error)}"
 
 
 def scheduler_config(options: EngineOptions) -> openvino_genai.SchedulerConfig:
@@ -74,4 +74,4 @@ def device_properties(path: Path, options: EngineOptions) -> dict[str, PluginVal
     """Return the device's properties. Precedence: the operator's, then those of the weights, then our defaults."""
     # An f32 cache is not quantised.
     defaults = _PROPERTIES.get(device_kind(options.device), {}) if options.precision == "fast" else {}
-    return defaults | stated_properties(path, options.device) | options.plugin_config
+    return defaults | read_properties(path, options.device) | options.plugin_config

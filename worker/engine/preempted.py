@@ -1,18 +1,18 @@
-"""Sequences taken out of the pipeline for a while, to be resumed from their prompts and tokens."""
+"""Preempted sequences: removed from the pipeline, and resumed later from their prompts and generated tokens."""
 
 from collections.abc import Callable, Collection
 
 from worker.engine.generation import Generation
-from worker.engine.running import Running
+from worker.engine.running import RunningSequence
 
 
-class Preempted:
+class PreemptedSequences:
     """The preempted sequences. Their computed blocks stay in the prefix cache until others need the space."""
 
     def __init__(
         self,
-        running: dict[int, Running],
-        drop: Callable[[Running], None],
+        running: dict[int, RunningSequence],
+        drop: Callable[[RunningSequence], None],
         resume: Callable[[Generation], None],
         *,
         caching: bool,
@@ -33,7 +33,7 @@ class Preempted:
 
     def preempt(self, numbers: Collection[int]) -> None:
         """Preempt these sequences, and resume all others."""
-        for number in [one for one in self._sequences if one not in numbers]:
+        for number in [preempted for preempted in self._sequences if preempted not in numbers]:
             self._resume(self._sequences.pop(number))
         for number in numbers:
             running = self._running.get(number)
@@ -46,13 +46,13 @@ class Preempted:
         """Remove a preempted sequence."""
         self._sequences.pop(number, None)
 
-    def _is_resumable(self, running: Running) -> bool:
-        """Return whether a sequence can be resumed exactly, and without computing all of it again."""
+    def _is_resumable(self, running: RunningSequence) -> bool:
+        """Return whether a sequence can be resumed exactly, and without recomputing all of it."""
         generation = running.generation
         return (
             self._caching
             and running.beams == 1
-            and generation.scoring is None
+            and generation.prompt_scoring is None
             and not generation.sequence.images
             and not generation.is_stateful(sees_images=self._sees_images)
         )

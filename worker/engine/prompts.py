@@ -12,7 +12,7 @@ from worker.engine.interface import EngineRefusal, PlacedImage
 from worker.engine.spelled_tokens import spell
 
 _TAG = "<ov_genai_image_{}>"
-"""OpenVINO GenAI's own tag for an image, which it replaces by that of the model."""
+"""OpenVINO GenAI's generic tag for an image, which it replaces with the model's."""
 
 _TOO_LONG = "'max_length' must be greater"
 """Part of the pipeline's error for a prompt that is longer than ``max_length``."""

@@ -7,9 +7,9 @@ import openvino_genai
 from shared.protocol.errors import ProblemKind
 from worker.engine.generation import Generation
 from worker.engine.interface import EngineBroken
-from worker.engine.running import Running
+from worker.engine.running import RunningSequence
 
-_MOST_STEPS = 100
+_MAX_CLEARING_STEPS = 100
 
 
 class Recovery:
@@ -22,8 +22,8 @@ class Recovery:
     def __init__(
         self,
         pipeline: openvino_genai.ContinuousBatchingPipeline,
-        running: dict[int, Running],
-        restart: Callable[[Generation], Running | None],
+        running: dict[int, RunningSequence],
+        restart: Callable[[Generation], RunningSequence | None],
         refuse: Callable[[Generation, ProblemKind, str], None],
     ) -> None:
         """``running`` is the engine's table of sequences. ``restart`` adds a sequence to it again, or refuses it."""
@@ -32,10 +32,10 @@ class Recovery:
         self._restart = restart
         self._refuse = refuse
         self._suspects: list[Generation] = []
-        self._on_trial: Running | None = None
+        self._on_trial: RunningSequence | None = None
 
     @property
-    def under_way(self) -> bool:
+    def in_progress(self) -> bool:
         """Whether suspects are being tried. A new sequence must then be added as a suspect."""
         return bool(self._suspects or self._on_trial is not None)
 
@@ -52,23 +52,23 @@ class Recovery:
         if self._suspects and self._on_trial is None:
             self._on_trial = self._restart(self._suspects.pop(0))
 
-    def judge(self) -> None:
+    def end_trial(self) -> None:
         """After a successful step: end the trial of a suspect that has generated a token or has ended."""
         if self._on_trial is not None and (self._on_trial.proven or self._on_trial not in self._running.values()):
             self._on_trial = None
 
     def recover(self, error: Exception) -> None:
-        """Clear the pipeline after a step that has thrown ``error``, and restart the sequences that are no suspects.
+        """Clear the pipeline after a step that has thrown ``error``, and restart the sequences that are not suspects.
 
         All outputs must have been read before. Raises :class:`EngineBroken` when the pipeline can't be cleared.
         """
         if not self._running:
-            raise EngineBroken(f"the engine failed with no request in it: {last_line(error)}") from error
+            raise EngineBroken(f"the engine failed with no request in it: {native_message(error)}") from error
         interrupted = list(self._running.values())
         self._running.clear()
         for running in interrupted:
             running.handle.cancel()
-        self._clear_away(error)
+        self._clear_pipeline(error)
         culprit = self._on_trial
         self._on_trial = None
         if culprit is None:
@@ -79,35 +79,36 @@ class Recovery:
             self._refuse(
                 culprit.generation,
                 ProblemKind.INVALID if culprit.generation.sequence.constraint else ProblemKind.ENGINE_FAILED,
-                f"The engine failed on this request: {last_line(error)}",
+                f"The engine failed on this request: {native_message(error)}",
             )
         for running in interrupted:
             if running.proven and running is not culprit:
-                again = self._restart(running.generation)
-                if again is not None:
-                    again.proven = True
+                restarted = self._restart(running.generation)
+                if restarted is not None:
+                    restarted.proven = True
 
-    def _clear_away(self, error: Exception) -> None:
-        for _ in range(_MOST_STEPS):
+    def _clear_pipeline(self, error: Exception) -> None:
+        """Step until the cancelled requests are gone. Raises :class:`EngineBroken` if they stay."""
+        for _ in range(_MAX_CLEARING_STEPS):
             try:
                 self._pipeline.step()
             except RuntimeError:
                 continue  # it may throw until the last cancelled request is gone
             if not self._pipeline.has_non_finished_requests():
                 return
-        raise EngineBroken(f"the engine failed and could not be cleared: {last_line(error)}") from error
+        raise EngineBroken(f"the engine failed and could not be cleared: {native_message(error)}") from error
 
 
-def last_line(error: Exception) -> str:
+def native_message(error: Exception) -> str:
     """Return the last line of a native error, which is the message; the lines before name C++ source files."""
     return str(error).strip().rsplit("\n", 1)[-1] or type(error).__name__
 
 
-def _most_suspicious(running: list[Running]) -> Running:
+def _most_suspicious(sequences: list[RunningSequence]) -> RunningSequence:
     """Return the newest sequence with a constraint, or else the newest."""
 
-    def suspicion(one: Running) -> tuple[bool, int]:
-        sequence = one.generation.sequence
+    def suspicion(running: RunningSequence) -> tuple[bool, int]:
+        sequence = running.generation.sequence
         return sequence.constraint is not None, sequence.number
 
-    return max(running, key=suspicion)
+    return max(sequences, key=suspicion)

@@ -1,4 +1,4 @@
-"""A sequence in the pipeline."""
+"""A sequence that runs in the pipeline."""
 
 from collections.abc import Sequence
 
@@ -10,20 +10,20 @@ from worker.engine.logits.readers import Readers
 
 NO_REASON = openvino_genai.GenerationFinishReason.NONE
 
-New = tuple[list[int], list[float], openvino_genai.GenerationFinishReason]
-"""New tokens, their log probabilities if the request has any, and why the sequence ended."""
+NewTokens = tuple[list[int], list[float], openvino_genai.GenerationFinishReason]
+"""New tokens, their log probabilities if requested, and why the sequence ended."""
 
 
-class Running:
-    """A sequence in the pipeline. Dropping the last reference to ``handle`` cancels it there."""
+class RunningSequence:
+    """A sequence that runs in the pipeline. Dropping the last reference to ``handle`` cancels it there."""
 
     __slots__ = (
         "_echoes",
         "beams",
         "expected",
         "generation",
-        "given",
         "handle",
+        "input_tokens",
         "logprobs",
         "prompt",
         "proven",
@@ -46,16 +46,16 @@ class Running:
         self.handle = handle
         self.request_id = request_id
         self.beams = sampling.beams
-        self.given, self.reader, self.prompt, self.usable = readers
+        self.input_tokens, self.reader, self.prompt, self.usable = readers
         if self.prompt is None:
-            generation.given = self.given
+            generation.input_tokens = self.input_tokens
         self.logprobs = sampling.logprobs or self.reader is not None
         self.proven = False
         """Whether it has generated a token. Until then it is a suspect when a step throws."""
         self.repeated = repeated
         """Number of known tokens that the pipeline still has to generate again."""
         self.expected: int | None = None
-        """The position at which its prefill goes on; None until it has begun."""
+        """The position at which its prefill should continue; None until it has started."""
         self._echoes = self.prompt is not None
 
     @property
@@ -70,7 +70,7 @@ class Running:
 
     @property
     def cached(self) -> int | None:
-        """Number of prompt tokens from the prefix cache, as far as it is known."""
+        """Number of prompt tokens from the prefix cache; None until it is known."""
         return self.generation.cached
 
     @cached.setter
@@ -79,13 +79,13 @@ class Running:
         self.generation.cached = tokens if tokens is None else min(tokens, prompt)
 
     def has_output(self) -> bool:
-        """Return whether there is something to read."""
+        """Return whether the pipeline has output to read."""
         return bool(self.handle.can_read())
 
     def token_at(self, position: int) -> int:
-        """Return the token at ``position``, as the pipeline was given it."""
-        if position < len(self.given):
-            return self.given[position]
+        """Return the token at ``position`` of the pipeline's input or output."""
+        if position < len(self.input_tokens):
+            return self.input_tokens[position]
         return self.generation.tokens[position - len(self.generation.sequence.prompt)]
 
     def last(self) -> tuple[int, int]:
@@ -99,8 +99,8 @@ class Running:
         end = len(self.generation.tokens) - self.repeated
         return self.generation.tokens[max(0, end - most) : end]
 
-    def read(self) -> New:
-        """Return what is new. Hot path: called once per sequence and step."""
+    def read(self) -> NewTokens:
+        """Return the new output. Hot path: called once per sequence and step."""
         handle = self.handle
         tokens: list[int] = []
         logprobs: list[float] = []
@@ -113,7 +113,17 @@ class Running:
                 finish = chunk.finish_reason
         if self._echoes and tokens:
             self._echoes = False
-            del tokens[: len(self.given)]
-            # There may be more or fewer of the prompt's, after a preemption.
+            del tokens[: len(self.input_tokens)]
+            # After a preemption, the number of log probabilities of the prompt may differ from that of its tokens.
             del logprobs[: len(logprobs) - len(tokens)]
         return tokens, logprobs, finish
+
+    def skip_repeated(self, tokens: list[int], logprobs: list[float]) -> bool:
+        """Remove the leading ``tokens`` that repeat known ones; return whether they do repeat them."""
+        known = self.generation.tokens[-self.repeated :]
+        count = min(len(known), len(tokens))
+        if not tokens or tokens[:count] != known[:count]:
+            return False
+        self.repeated -= count
+        del tokens[:count], logprobs[:count]
+        return True

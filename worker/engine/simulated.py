@@ -23,7 +23,7 @@ from worker.engine.interface import (
 )
 from worker.engine.logits.checks import check_logits
 from worker.engine.options import EngineOptions
-from worker.engine.room import no_room
+from worker.engine.output_limit import context_full
 from worker.engine.simulated_vocabulary import END, FIRST_WORD, WORDS, decode, encode, vocabulary
 
 
@@ -68,15 +68,15 @@ class SimulatedEngine:
         Raises :class:`EngineRefusal` for ``[[refuse]]``, for a prompt that is too long, for a constraint without
         ``[[say]]``, for a beam search, and for fields that need logits.
         """
-        wanted = directives.parse(decode(sequence.prompt))
-        if wanted.refuse:
+        prompt_directives = directives.parse(decode(sequence.prompt))
+        if prompt_directives.refuse:
             raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message="The prompt says [[refuse]]."))
         check_logits(sequence.sampling, len(WORDS), tapped=False)
         if sequence.sampling.beams > 1:
             raise EngineRefusal(
                 Problem(kind=ProblemKind.INVALID, message="The simulated engine has no beam search.", param="best_of")
             )
-        if sequence.constraint is not None and wanted.say is None:
+        if sequence.constraint is not None and prompt_directives.say is None:
             raise EngineRefusal(
                 Problem(
                     kind=ProblemKind.INVALID,
@@ -85,8 +85,8 @@ class SimulatedEngine:
             )
         room = self.engine_info.context_length - len(sequence.prompt)
         if room <= 0:
-            raise no_room(sequence, self.engine_info.context_length)
-        self._running[sequence.number] = _SimulatedSequence(sequence, wanted, room, self._default_tokens)
+            raise context_full(sequence, self.engine_info.context_length)
+        self._running[sequence.number] = _SimulatedSequence(sequence, prompt_directives, room, self._default_tokens)
 
     def cancel(self, number: int) -> None:
         """Remove a sequence. One that is not running is ignored."""
@@ -95,10 +95,12 @@ class SimulatedEngine:
 
     def preempt(self, numbers: Collection[int]) -> None:
         """Take these sequences out of the batch, and resume the others."""
-        self._running |= {one: self._preempted.pop(one) for one in tuple(self._preempted) if one not in numbers}
-        taken = {number: self._running.pop(number) for number in numbers if number in self._running}
-        self._preemptions += len(taken)
-        self._preempted |= taken
+        self._running |= {
+            number: self._preempted.pop(number) for number in tuple(self._preempted) if number not in numbers
+        }
+        preempted = {number: self._running.pop(number) for number in numbers if number in self._running}
+        self._preemptions += len(preempted)
+        self._preempted |= preempted
 
     def step(self) -> list[StepOutput]:
         """Sleep for the duration of a step, then generate one token per sequence."""
@@ -144,14 +146,16 @@ class SimulatedEngine:
 class _SimulatedSequence:
     """A running sequence, with the directives of its prompt."""
 
-    def __init__(self, sequence: Sequence, wanted: Directives, room: int, default_tokens: int) -> None:
-        self._directives = wanted
+    def __init__(self, sequence: Sequence, prompt_directives: Directives, room: int, default_tokens: int) -> None:
+        self._directives = prompt_directives
         self._resumed_at = len(sequence.generated)
         self._prompt_length = len(sequence.prompt)
-        self._text_tokens = None if wanted.say is None else encode(wanted.say)
+        self._text_tokens = None if prompt_directives.say is None else encode(prompt_directives.say)
         self._seed = crc32(repr(sequence.prompt).encode())
         self._end = (
-            len(self._text_tokens) + 1 if self._text_tokens is not None else max(1, wanted.tokens or default_tokens)
+            len(self._text_tokens) + 1
+            if self._text_tokens is not None
+            else max(1, prompt_directives.tokens or default_tokens)
         )
         limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
         self._generation = Generation(sequence, vocabulary(), end_tokens=(END,), limit=limit)
@@ -176,12 +180,12 @@ class _SimulatedSequence:
     def advance(self) -> StepOutput:
         """Return the output with the next token, or with the reason why there is none."""
         generation = self._generation
-        if generation.complete is not None:
-            return generation.take((), (), generation.complete)
+        if generation.stop_reason is not None:
+            return generation.append((), (), generation.stop_reason)
         position = len(generation.tokens)
         if self._directives.exhaust_at is not None and position >= self._directives.exhaust_at:
-            return generation.take((), (), "exhausted")
-        return generation.take((self._token(position),), (0.0,))
+            return generation.append((), (), "exhausted")
+        return generation.append((self._token(position),), (0.0,))
 
     def _token(self, position: int) -> int:
         if position >= self._end - 1:

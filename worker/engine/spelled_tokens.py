@@ -1,9 +1,9 @@
-"""Prompts of token ids for a pipeline that takes only text.
+"""Prompts of token ids for a pipeline that accepts only text.
 
-A vision-language model's pipeline takes a prompt as text with image tags, and encodes it itself. Such a prompt is
-spelled here: each token id becomes one character, and the pipeline's tokenizer is rewritten to turn that character into
-the token again. So the pipeline gets exactly the tokens that it is to get: text from clients can't form special tokens
-or image tags, and an interrupted sequence continues after exactly its own tokens.
+A vision-language model's pipeline accepts a prompt as text with image tags, and encodes it itself. Here, each token id
+is spelled as one character, and the pipeline's tokenizer is rewritten to encode that character as the same token. Text
+from clients thus can't form special tokens or image tags, and an interrupted sequence continues after exactly its own
+tokens.
 """
 
 from collections.abc import Iterable

@@ -102,16 +102,16 @@ class TextStream:
         include_stop: bool = False,
         skip_special_tokens: bool = True,
         shown: Iterable[int] = (),
-        whole: bool = False,
+        keep_first_space: bool = False,
     ) -> None:
-        """Empty stop strings are ignored. ``shown`` are special tokens that are not skipped. ``whole`` keeps a first
-        space that the model's own decoder would drop, because a grammar may require it.
+        """Empty stop strings are ignored. ``shown`` are special tokens that are not skipped. ``keep_first_space``
+        keeps a space that the model's own decoder would drop, because a grammar may require it.
         """
         self._vocabulary = vocabulary
         self._texts = vocabulary.texts(skip_special_tokens=skip_special_tokens, shown=frozenset(shown))
         self._decoder = _INCREMENTAL_UTF8("ignore")
         self._inside_character = False
-        self._at_start = vocabulary.strips_first_space and not whole
+        self._at_start = vocabulary.strips_first_space and not keep_first_space
         self._stops = [_StopString(text) for text in stop if text]
         self._include_stop = include_stop
         self._held = ""

@@ -1,4 +1,4 @@
-"""The first request of a loaded pipeline: measures its KV cache, and tests its logits tap."""
+"""Warm-up request of a loaded pipeline: measures the KV cache, and tests the logits tap."""
 
 import numpy
 import openvino_genai
@@ -7,10 +7,10 @@ from shared.protocol.request import Sampling
 from worker.engine.interface import EngineLoadError, PlacedImage
 from worker.engine.logits.matching import RowLost
 from worker.engine.logits.operation import Logits, LogitsTap, StepInput, TapFailed
-from worker.engine.logits.prefill import Prefills
+from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.rows import RowAssigner, RowReader
 from worker.engine.prompts import add_prompt
-from worker.engine.recovery import last_line
+from worker.engine.recovery import native_message
 from worker.engine.speculation import Speculation
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.text import Vocabulary
@@ -21,12 +21,11 @@ _IMAGE = PlacedImage(0, _SIDE, _SIDE, bytes(3 * _SIDE * _SIDE))
 _TOKENS = 256
 """A whole number of KV blocks for every block size in use (16, 32, 64, 128, 256)."""
 
-
 _BIAS = 5.0
 """Bias of one token, so that the pipeline's log probabilities show whether biases arrive."""
 
 
-class _FirstSequence:
+class _WarmUpSequence:
     """The sequence of the warm-up, as the row assigner sees it."""
 
     def __init__(self, prompt: list[int]) -> None:
@@ -44,8 +43,8 @@ class _FirstSequence:
         return self.tokens[-1], len(self.tokens) - 1
 
 
-class _FirstRows:
-    """Hands the rows of the warm-up to its sequence, and remembers whether all logits are finite."""
+class _WarmUpRows:
+    """Passes the rows of the warm-up to its sequence, and records whether all logits are finite."""
 
     def __init__(self, assigner: RowAssigner) -> None:
         self._assigner = assigner
@@ -85,9 +84,9 @@ def warm_up(
     # The last generated token is never cached; the prompt and the first one fill whole blocks.
     ordinary = [token for token in range(len(vocabulary)) if token not in vocabulary.special]
     prompt = [ordinary[index % len(ordinary)] for index in range(_TOKENS - 1)]
-    sequence = _FirstSequence(prompt)
-    assigner = RowAssigner({request_id: sequence}, Prefills({}, 0))
-    LogitsTap.listener = rows = _FirstRows(assigner)
+    sequence = _WarmUpSequence(prompt)
+    assigner = RowAssigner({request_id: sequence}, PrefillTracker({}, 0))
+    LogitsTap.listener = rows = _WarmUpRows(assigner)
     handle = add_prompt(pipeline, request_id, prompt, config, spelled=sees_images)
     try:
         while pipeline.has_non_finished_requests():
@@ -102,9 +101,9 @@ def warm_up(
     except RuntimeError as error:
         # With log probabilities enabled, the sampler throws on NaN logits.
         if tapped and rows.finite:
-            raise TapFailed(last_line(error)) from error
+            raise TapFailed(native_message(error)) from error
         raise EngineLoadError(
-            f"the model can't generate a token. Its file may be damaged: download it again. {last_line(error)}"
+            f"the model can't generate a token. Its file may be damaged: download it again. {native_message(error)}"
         ) from error
     finally:
         LogitsTap.listener = None
@@ -112,11 +111,11 @@ def warm_up(
     if handle.get_status() != openvino_genai.GenerationStatus.FINISHED or not share:
         raise EngineLoadError(f"the KV cache can't hold {_TOKENS} tokens: give the worker a larger --cache-size")
     if sees_images:
-        _see(pipeline, request_id, prompt[:1])
+        _run_image(pipeline, request_id, prompt[:1])
     return round(_TOKENS / share), assigner.width
 
 
-def _see(pipeline: openvino_genai.ContinuousBatchingPipeline, request_id: int, prompt: list[int]) -> None:
+def _run_image(pipeline: openvino_genai.ContinuousBatchingPipeline, request_id: int, prompt: list[int]) -> None:
     """Run a request with an image. Raises :class:`EngineLoadError` when the model can't encode it."""
     config = pipeline.get_config()
     config.max_new_tokens = 1
@@ -125,4 +124,4 @@ def _see(pipeline: openvino_genai.ContinuousBatchingPipeline, request_id: int, p
         while pipeline.has_non_finished_requests():
             pipeline.step()
     except RuntimeError as error:
-        raise EngineLoadError(f"the model can't encode an image: {last_line(error)}") from error
+        raise EngineLoadError(f"the model can't encode an image: {native_message(error)}") from error

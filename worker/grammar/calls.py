@@ -10,11 +10,11 @@ from shared.protocol.request import ChatRequest, Tool
 from worker.grammar import tags
 from worker.grammar.ebnf import Rules, either, literal, sequence
 from worker.grammar.json_text import JsonRules
-from worker.grammar.limits import bounded_values, with_length_limits
+from worker.grammar.limits import length_limits_of, with_length_limits
 from worker.grammar.schema import SchemaCompiler, decoded
 from worker.grammar.xml_calls import xml_parameters
 from worker.json_schema.keywords import SchemaError, UnsupportedKeyword
-from worker.json_schema.lengths import Bounded
+from worker.json_schema.lengths import LengthLimits
 
 NO_PARAMETERS = '{"type":"object","properties":{}}'
 """Schema of a function that declares no parameters: an empty object, by OpenAI's reference."""
@@ -80,19 +80,19 @@ def json_array_calls(tools: Sequence[CallableTool], *, parallel: bool) -> str:
     return rules.text(calls)
 
 
-def bounded_arguments(shape: CallShape | None, tools: Sequence[CallableTool]) -> tuple[Bounded, ...]:
+def argument_length_limits(shape: CallShape | None, tools: Sequence[CallableTool]) -> tuple[LengthLimits, ...]:
     """Return the arguments with strings of limited length. Without a ``shape``, the calls are a JSON list.
 
     The limits apply to strict tools only, because an argument that is too long ends the job.
     """
     if shape is not None and shape.content == "xml":
         return ()
-    values: list[Bounded] = []
+    values: list[LengthLimits] = []
     for one in tools:
         if one.tool.strict and one.tool.parameters is not None:
             listed = shape is None or shape.content == "calls"
             begin = shape.begin_for(one.tool.name) if shape and not listed else _listed_begin(one)
-            values += bounded_values([begin], one.tool.parameters)
+            values += length_limits_of([begin], one.tool.parameters)
     return tuple(values)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from worker.grammar.patterns import without_upper_limit
-from worker.json_schema.lengths import Bounded
+from worker.json_schema.lengths import LengthLimits
 
 _BY_NAME = frozenset({"properties", "$defs", "definitions"})
 _LISTED = frozenset({"items", "prefixItems", "allOf", "anyOf", "oneOf"})
@@ -18,14 +18,14 @@ _MOST_DEPTH = 64
 """Nesting depth beyond which patterns stay as they are; deeper schemas are refused."""
 
 
-def bounded_values(begins: Iterable[str], schema: str) -> tuple[Bounded, ...]:
+def length_limits_of(begins: Iterable[str], schema: str) -> tuple[LengthLimits, ...]:
     """Return the values to check, one for each of ``begins``; empty if ``schema`` limits no string."""
     if "pattern" in schema:
         try:
             schema = msgspec.json.encode(with_length_limits(msgspec.json.decode(schema))).decode()
         except (msgspec.DecodeError, RecursionError):
             return ()  # It is refused when its grammar is made.
-    return tuple(Bounded(begin, schema) for begin in begins) if "maxLength" in schema else ()
+    return tuple(LengthLimits(begin, schema) for begin in begins) if "maxLength" in schema else ()
 
 
 def with_length_limits(schema: Any, depth: int = 0) -> Any:

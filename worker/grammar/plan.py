@@ -3,7 +3,7 @@
 import msgspec
 
 from shared.protocol.request import Constraint
-from worker.json_schema.lengths import Bounded
+from worker.json_schema.lengths import LengthLimits
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -12,8 +12,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``constraint`` is what the engine enforces: a grammar or a structural tag. ``param`` names
     the request field that it comes from. ``tools``, ``reasoning`` and ``in_reasoning`` have the same meaning as in
     :class:`Started`. ``shown_tokens`` are special tokens that are kept in the text, because they are format markers.
-    ``free_until`` are triggers: the constraint allows any text before the first of them. If empty, the constraint
-    applies from the start. ``bounded`` are values with ``maxLength`` strings, which
+    ``triggers`` are triggers: the constraint allows any text before the first of them. If empty, the constraint
+    applies from the start. ``length_limits`` are values with ``maxLength`` strings, which
     :mod:`worker.json_schema.lengths` enforces instead of the constraint.
     """
 
@@ -23,5 +23,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning: str = ""
     in_reasoning: bool = False
     shown_tokens: tuple[int, ...] = ()
-    free_until: tuple[str, ...] = ()
-    bounded: tuple[Bounded, ...] = ()
+    triggers: tuple[str, ...] = ()
+    length_limits: tuple[LengthLimits, ...] = ()

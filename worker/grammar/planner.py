@@ -8,14 +8,20 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.formats import GUIDED, HARMONY_START, REASONING_FORMATS, TOOL_FORMATS, OutputFormat
 from shared.protocol.request import ChatRequest, Constraint
 from worker.grammar import tags
-from worker.grammar.calls import bounded_arguments, callable_tools, json_array_calls, optional_calls, required_calls
+from worker.grammar.calls import (
+    argument_length_limits,
+    callable_tools,
+    json_array_calls,
+    optional_calls,
+    required_calls,
+)
 from worker.grammar.client_ebnf import readable_grammar
-from worker.grammar.limits import bounded_values
+from worker.grammar.limits import length_limits_of
 from worker.grammar.patterns import PatternError, text_grammar, without_upper_limit
 from worker.grammar.plan import Plan
 from worker.grammar.schema import schema_grammar
 from worker.json_schema.keywords import SchemaError
-from worker.json_schema.lengths import Bounded
+from worker.json_schema.lengths import LengthLimits
 
 _ANY_OBJECT = '{"type":"object"}'
 _HARMONY_TURN = f"{HARMONY_START}assistant"
@@ -37,7 +43,9 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
     if required and (form is None or form.shape is None):
         if output.reasoning is None:
             guided = Constraint(kind="grammar", value=json_array_calls(tools, parallel=parallel))
-            return Plan(constraint=guided, param="tools", tools=GUIDED, bounded=bounded_arguments(None, tools))
+            return Plan(
+                constraint=guided, param="tools", tools=GUIDED, length_limits=argument_length_limits(None, tools)
+            )
         # Reasoning before the calls needs markers that separate the two.
         form = TOOL_FORMATS["hermes"]
     plan = Plan(
@@ -47,7 +55,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
         param="tools" if tools else "response_format",
     )
     shape = form.shape if form and tools else None
-    plan = msgspec.structs.replace(plan, bounded=bounded_arguments(shape, tools) if shape else ())
+    plan = msgspec.structs.replace(plan, length_limits=argument_length_limits(shape, tools) if shape else ())
     if required and form and shape:
         calls = required_calls(form, shape, tools, parallel=parallel)
         return _with_constraint(plan, _after_reasoning(calls, output, prompt_end, final=False))
@@ -59,7 +67,8 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
         begins = _content_begins(output, prompt_end)
         content = _content(request.constraint, begins, alone=not tools)
         plan = msgspec.structs.replace(
-            plan, bounded=(*plan.bounded, *_bounded_content(request.constraint, begins, alone=not tools))
+            plan,
+            length_limits=(*plan.length_limits, *_content_length_limits(request.constraint, begins, alone=not tools)),
         )
         part = _after_reasoning(content, output, prompt_end, final=True)
         if form and shape:
@@ -69,7 +78,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
         return _with_constraint(msgspec.structs.replace(plan, param=request.constraint.param), part)
     if form and shape:
         calls = optional_calls(form, shape, tools, parallel=parallel)
-        return _with_constraint(msgspec.structs.replace(plan, free_until=(shape.trigger,)), calls)
+        return _with_constraint(msgspec.structs.replace(plan, triggers=(shape.trigger,)), calls)
     return plan
 
 
@@ -81,9 +90,9 @@ def plain_plan(request: ChatRequest) -> Plan:
     if request.constraint is None:
         return Plan()
     _check_end(request)
-    bounded = _bounded_content(request.constraint, [""], alone=True)
+    length_limits = _content_length_limits(request.constraint, [""], alone=True)
     content = _content(request.constraint, [""], alone=True)
-    return _with_constraint(Plan(param=request.constraint.param, bounded=bounded), content)
+    return _with_constraint(Plan(param=request.constraint.param, length_limits=length_limits), content)
 
 
 def _check_end(request: ChatRequest) -> None:
@@ -102,13 +111,13 @@ def _with_constraint(plan: Plan, part: tags.Format) -> Plan:
     return msgspec.structs.replace(plan, constraint=constraint)
 
 
-def _bounded_content(constraint: Constraint, begins: Sequence[str], *, alone: bool) -> tuple[Bounded, ...]:
+def _content_length_limits(constraint: Constraint, begins: Sequence[str], *, alone: bool) -> tuple[LengthLimits, ...]:
     match constraint.kind:
         case "json_schema":
-            return bounded_values(begins, constraint.value)
+            return length_limits_of(begins, constraint.value)
         case "regex":
             _, most = _regex(constraint.value, begins, alone=alone)
-            return () if most is None else (Bounded(begins[0], most=most),)
+            return () if most is None else (LengthLimits(begins[0], most=most),)
     return ()
 
 

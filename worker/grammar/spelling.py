@@ -46,8 +46,8 @@ def spellable_plan(plan: Plan, request: ChatRequest, missing: frozenset[int]) ->
     unspellable = _unspellable(plan.constraint, missing) if holds_grammars else None
     if holds_grammars and unspellable is None:
         return plan
-    if plan.free_until:
-        return msgspec.structs.replace(plan, constraint=None, free_until=(), bounded=())
+    if plan.triggers:
+        return msgspec.structs.replace(plan, constraint=None, triggers=(), length_limits=())
     forced = request.tool_choice == "required" or request.named_tool is not None
     param = "tool_choice" if forced else plan.param
     reason = (

@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r'["\\]')
 _VALUE_STARTS = frozenset('{["-0123456789tfn')
 
 
-class Bounded(msgspec.Struct, frozen=True, array_like=True):
+class LengthLimits(msgspec.Struct, frozen=True, array_like=True):
     """A JSON value with ``maxLength`` strings, or all text from a place on with at most ``most`` characters.
 
     ``begin`` is the text directly before it; if empty, the output starts with it. ``schema`` is JSON text.
@@ -181,17 +181,17 @@ class _TextReader:
         return len(text)
 
 
-def _reader(value: Bounded) -> "_Reader | _TextReader":
+def _reader(value: LengthLimits) -> "_Reader | _TextReader":
     return _Reader(value.schema) if value.most is None else _TextReader(value.most)
 
 
-class LengthWatch:
+class LengthChecker:
     """Detects in streamed text the first string that exceeds the ``maxLength`` of its schema, or text that is too long.
 
     If several schemas may apply (``anyOf``), the lowest limit counts.
     """
 
-    def __init__(self, values: Sequence[Bounded]) -> None:
+    def __init__(self, values: Sequence[LengthLimits]) -> None:
         self._values = [value for value in values if value.begin]
         self._longest = max((len(value.begin) for value in self._values), default=0)
         self._tail = ""

@@ -23,7 +23,7 @@ def model_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()) if file.is_file())
 
 
-def state_properties(folder: Path, properties: Properties) -> None:
+def write_properties(folder: Path, properties: Properties) -> None:
     """Write the recommended OpenVINO properties per device kind into an IR folder; without any, remove the file.
 
     If a device is of several kinds, properties of the more specific kind have precedence.
@@ -34,13 +34,13 @@ def state_properties(folder: Path, properties: Properties) -> None:
         file.write_bytes(msgspec.json.format(msgspec.json.encode(properties)) + b"\n")
 
 
-def stated_properties(path: Path, device: str) -> dict[str, PluginValue]:
-    """Return the properties written by :func:`state_properties` for ``device``; none for a GGUF file.
+def read_properties(path: Path, device: str) -> dict[str, PluginValue]:
+    """Return the properties written by :func:`write_properties` for ``device``; none for a GGUF file.
 
     Raises :class:`OSError` when the file can't be read and :class:`msgspec.DecodeError` when it is invalid.
     """
     file = path / _PROPERTIES
     if not file.is_file():
         return {}
-    stated = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, PluginValue]])
-    return {name: value for kind in device_kinds(device) for name, value in stated.get(kind, {}).items()}
+    recommended = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, PluginValue]])
+    return {name: value for kind in device_kinds(device) for name, value in recommended.get(kind, {}).items()}

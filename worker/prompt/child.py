@@ -65,9 +65,9 @@ class _Preparation:
             if message.request.tokenization is not None:
                 return self._tokens(message, message.request.tokenization)
             plan = self._maker.plan(message.request)
-            banned = self._maker.spellings(message.request.sampling.bad_words)
+            bad_word_tokens = self._maker.spellings(message.request.sampling.bad_words)
             prompt = fit_prompt(message.request, self._maker.prepare)
-            return Prepared(message.number, prompt.tokens, plan, prompt.images, banned=banned)
+            return Prepared(message.number, prompt.tokens, plan, prompt.images, bad_word_tokens=bad_word_tokens)
         except RequestRefused as refusal:
             return PromptRefused(message.number, refusal.problem)
         except Exception as error:

@@ -50,7 +50,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
     places: tuple[tuple[int, int], ...] = ()
     strings: tuple[str, ...] = ()
     text: str = ""
-    banned: tuple[tuple[int, ...], ...] = ()
+    bad_word_tokens: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that must not be generated: the request's ``bad_words``."""
     images: tuple[PlacedImage, ...] = ()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import openvino
 
-from worker.model.files import state_properties
+from worker.model.files import write_properties
 from worker.weights.compression import Weights, compress
 from worker.weights.original import MODEL_FILES
 
@@ -23,5 +23,5 @@ def remake(original: Path, weights: Weights, scratch: Path) -> Path:
             shutil.copyfile(file, result / file.name)
     model, properties = compress(openvino.Core().read_model(original / MODEL_FILES[0]), weights)
     openvino.save_model(model, result / MODEL_FILES[0], compress_to_fp16=weights.format == "f16")
-    state_properties(result, properties)
+    write_properties(result, properties)
     return result

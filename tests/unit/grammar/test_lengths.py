@@ -12,13 +12,13 @@ from shared.protocol.request import ChatRequest, Constraint, Message, Tool
 from tests.support.grammar_oracle import Texts
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
-from worker.json_schema.lengths import Bounded, LengthWatch
+from worker.json_schema.lengths import LengthChecker, LengthLimits
 
 NAMED = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}, "b": {"type": "string"}}}
 
 
 def _exceeds(schema: Any, text: str, begin: str = "", size: int = 1) -> bool:
-    watch = LengthWatch([Bounded(begin, json.dumps(schema))])
+    watch = LengthChecker([LengthLimits(begin, json.dumps(schema))])
     return any(watch.exceeds(text[at : at + size]) for at in range(0, len(text), size))
 
 
@@ -71,9 +71,9 @@ def test_what_is_no_json_is_passed_over(text: str, size: int) -> None:
 
 
 def test_reasoning_before_the_content_is_not_counted() -> None:
-    watch = LengthWatch([Bounded("", '{"maxLength":2}'), Bounded("</think>", '{"maxLength":2}')])
+    watch = LengthChecker([LengthLimits("", '{"maxLength":2}'), LengthLimits("</think>", '{"maxLength":2}')])
     assert not watch.exceeds('<think>"hello"</think>"ab"')
-    watch = LengthWatch([Bounded("", '{"maxLength":2}'), Bounded("</think>", '{"maxLength":2}')])
+    watch = LengthChecker([LengthLimits("", '{"maxLength":2}'), LengthLimits("</think>", '{"maxLength":2}')])
     assert watch.exceeds('<think>"hello"</think>"abc')
 
 
@@ -85,13 +85,18 @@ def _plan(output: OutputFormat, prompt_end: str = "", **fields: Any) -> Plan:
 def test_the_plan_says_what_to_watch() -> None:
     schema = '{"type":"string","maxLength":5}'
     constraint = Constraint(kind="json_schema", value=schema)
-    assert _plan(OutputFormat(), constraint=constraint).bounded == (Bounded("", schema),)
+    assert _plan(OutputFormat(), constraint=constraint).length_limits == (LengthLimits("", schema),)
     thinking = OutputFormat(reasoning="think")
-    assert _plan(thinking, constraint=constraint).bounded == (Bounded("", schema), Bounded("</think>", schema))
-    assert _plan(thinking, "<think>\n", constraint=constraint).bounded == (Bounded("</think>", schema),)
-    assert plain_plan(ChatRequest(model="m", messages=(), constraint=constraint)).bounded == (Bounded("", schema),)
+    assert _plan(thinking, constraint=constraint).length_limits == (
+        LengthLimits("", schema),
+        LengthLimits("</think>", schema),
+    )
+    assert _plan(thinking, "<think>\n", constraint=constraint).length_limits == (LengthLimits("</think>", schema),)
+    assert plain_plan(ChatRequest(model="m", messages=(), constraint=constraint)).length_limits == (
+        LengthLimits("", schema),
+    )
     unlimited = Constraint(kind="json_schema", value='{"type":"string"}')
-    assert _plan(OutputFormat(), constraint=unlimited).bounded == ()
+    assert _plan(OutputFormat(), constraint=unlimited).length_limits == ()
 
 
 @pytest.mark.parametrize("name", [name for name, form in TOOL_FORMATS.items() if form.shape is not None])
@@ -103,10 +108,10 @@ def test_arguments_of_strict_tools_are_watched_in_every_format(name: Any) -> Non
     assert shape is not None
     if shape.content == "xml":
         return
-    (bounded,) = plan.bounded
+    (limits,) = plan.length_limits
     begin = shape.begin_for("strict") if shape.content == "arguments" else shape.begin
-    watch = LengthWatch(plan.bounded)
-    lead = bounded.begin if shape.content == "arguments" else f"{begin}[{bounded.begin}"
+    watch = LengthChecker(plan.length_limits)
+    lead = limits.begin if shape.content == "arguments" else f"{begin}[{limits.begin}"
     assert not watch.exceeds(lead + '{"a":"bc"}')
     assert watch.exceeds(lead + '{"a":"bcd')
 

@@ -15,7 +15,7 @@ from worker.grammar.limits import with_length_limits
 from worker.grammar.patterns import without_upper_limit
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
-from worker.json_schema.lengths import LengthWatch
+from worker.json_schema.lengths import LengthChecker
 
 LONG = {"type": "string", "pattern": "^[a-z]{1,64}$"}
 OPEN = {"type": "string", "pattern": "^[a-z]{1,}$", "maxLength": 64}
@@ -80,8 +80,8 @@ def test_a_match_that_is_too_long_is_noticed() -> None:
     assert plan.constraint is not None
     texts = Texts(plan.constraint.value)
     assert [text for text in ("a", "a" * 64, "a" * 65, "", "A") if f'"{text}"' in texts] == ["a", "a" * 64, "a" * 65]
-    assert not LengthWatch(plan.bounded).exceeds(f'"{"a" * 64}"')
-    assert LengthWatch(plan.bounded).exceeds(f'"{"a" * 65}')
+    assert not LengthChecker(plan.length_limits).exceeds(f'"{"a" * 64}"')
+    assert LengthChecker(plan.length_limits).exceeds(f'"{"a" * 65}')
 
 
 @pytest.mark.parametrize("pattern", ["[a-z]{1,64}", "^[a-z]{1,64}$"])
@@ -94,8 +94,8 @@ def test_a_text_that_is_too_long_is_noticed(pattern: str, output: OutputFormat, 
     request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint)
     plan = make_plan(request, output, prompt_end)
     lead = f"{'b' * 100}{begin}" if begin else ""
-    assert not LengthWatch(plan.bounded).exceeds(lead + "a" * 64)
-    watch = LengthWatch(plan.bounded)
+    assert not LengthChecker(plan.length_limits).exceeds(lead + "a" * 64)
+    watch = LengthChecker(plan.length_limits)
     assert [watch.exceeds(character) for character in lead + "a" * 65].index(True) == len(lead) + 64
 
 
@@ -109,7 +109,7 @@ def test_the_grammar_counts_text_that_may_begin_in_several_places(
     constraint = Constraint(kind="regex", value="[a-z]{1,9}")
     request = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),), constraint=constraint, tools=tools)
     plan = make_plan(request, output, "")
-    assert plan.bounded == ()
+    assert plan.length_limits == ()
     assert plan.constraint is not None
     texts = [text for text in ("a" * 9, "a" * 10) if tiny_oracle().accepts(plan.constraint, text)]
     assert texts == ["a" * 9]
@@ -123,7 +123,7 @@ def test_the_grammar_counts_where_nothing_else_does(strict: bool) -> None:
     assert plan.constraint is not None
     text = f'[{{"name": "f", "arguments": {{"a":"{"a" * 10}"}}}}]'
     assert (text in Texts(plan.constraint.value)) == strict
-    assert LengthWatch(plan.bounded).exceeds(text) == strict
+    assert LengthChecker(plan.length_limits).exceeds(text) == strict
 
 
 def test_a_schema_that_cannot_be_read_has_no_limits() -> None:

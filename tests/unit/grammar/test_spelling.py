@@ -14,8 +14,8 @@ CONTROL = frozenset({0x04, 0xF1})
 REQUEST = ChatRequest(model="m", messages=(Message(role="user", content="Hi"),))
 
 
-def plan(value: str, kind: ConstraintKind = "grammar", *, free_until: tuple[str, ...] = ()) -> Plan:
-    return Plan(constraint=Constraint(kind=kind, value=value), param="response_format", free_until=free_until)
+def plan(value: str, kind: ConstraintKind = "grammar", *, triggers: tuple[str, ...] = ()) -> Plan:
+    return Plan(constraint=Constraint(kind=kind, value=value), param="response_format", triggers=triggers)
 
 
 def test_a_vocabulary_with_every_byte_spells_everything() -> None:
@@ -48,8 +48,8 @@ def test_a_forced_call_names_tool_choice() -> None:
 
 
 def test_calls_that_may_be_made_go_unguided() -> None:
-    kept = spellable_plan(plan('root ::= "a"', free_until=("<tool_call>",)), REQUEST, WORDS)
-    assert (kept.constraint, kept.free_until) == (None, ())
+    kept = spellable_plan(plan('root ::= "a"', triggers=("<tool_call>",)), REQUEST, WORDS)
+    assert (kept.constraint, kept.triggers) == (None, ())
 
 
 @pytest.mark.parametrize(

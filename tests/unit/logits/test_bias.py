@@ -34,7 +34,7 @@ def test_a_word_of_one_token_is_always_masked() -> None:
 
 def test_the_last_token_of_a_word_is_masked_after_the_others() -> None:
     bias = Bias(Sampling(), [(1, 2, 3), (2, 4)])
-    assert bias.longest == 2
+    assert bias.lookback == 2
     assert added(bias) == [0] * 6
     assert added(bias, (2,)) == [0, 0, 0, 0, -INF, 0]
     assert added(bias, (1, 2)) == [0, 0, 0, -INF, -INF, 0]

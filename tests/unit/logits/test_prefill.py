@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from worker.engine.logits.operation import StepInput
-from worker.engine.logits.prefill import Prefill, Prefills
+from worker.engine.logits.prefill import Prefill, PrefillTracker
 
 MOST = 8
 """Maximum number of tokens in a step."""
@@ -17,7 +17,7 @@ class Sequenced:
 
     def __init__(self, number: int, prompt: str, *, searching: bool = False) -> None:
         self.number = number
-        self.given = tuple(map(ord, prompt))
+        self.input_tokens = tuple(map(ord, prompt))
         self.searching = searching
         self.output = False
         self.expected: int | None = None
@@ -32,7 +32,7 @@ class Pipeline:
 
     def __init__(self) -> None:
         self.sequences: dict[int, Prefill] = {}
-        self.prefills = Prefills(self.sequences, MOST)
+        self.prefills = PrefillTracker(self.sequences, MOST)
 
     def add(self, prompt: str, *, searching: bool = False) -> Sequenced:
         one = Sequenced(len(self.sequences) + 1, prompt, searching=searching)
@@ -46,10 +46,10 @@ class Pipeline:
         ends = numpy.cumsum([len(text.rstrip("…")) for _, text in computed]) - 1
         sampled = [end for end, (_, text) in zip(ends, computed, strict=True) if not text.endswith("…")]
         arrays = ([token for token, _ in tokens], [position for _, position in tokens], sampled)
-        self.prefills.see(StepInput(*(numpy.array(array, numpy.int64) for array in arrays)))
+        self.prefills.record_step(StepInput(*(numpy.array(array, numpy.int64) for array in arrays)))
         for one in output:
             one.output = True
-        self.prefills.settle()
+        self.prefills.commit_step()
 
 
 @pytest.fixture
@@ -113,10 +113,10 @@ def test_a_removed_sequence_is_not_waited_for(pipeline: Pipeline) -> None:
 
 def test_a_step_that_failed_does_not_count(pipeline: Pipeline) -> None:
     one = pipeline.add("abcd")
-    pipeline.prefills.see(StepInput(*(numpy.array([value]) for value in (ord("a"), 0, 0))))
+    pipeline.prefills.record_step(StepInput(*(numpy.array([value]) for value in (ord("a"), 0, 0))))
     pipeline.step((2, "cd"), output=[one])
     assert one.cached == 2
-    pipeline.prefills.settle()
+    pipeline.prefills.commit_step()
 
 
 def test_what_does_not_fit_is_not_counted(pipeline: Pipeline) -> None:
@@ -140,6 +140,6 @@ def test_what_does_not_fit_is_not_counted(pipeline: Pipeline) -> None:
 
 
 def test_without_anything_to_count_nothing_is_waited_for() -> None:
-    prefills = Prefills({}, 0)
+    prefills = PrefillTracker({}, 0)
     prefills.add(Sequenced(1, "abcd"))
     assert not prefills.waiting

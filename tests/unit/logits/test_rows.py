@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shared.protocol.request import Sampling
 from worker.engine.logits.matching import RowLost
 from worker.engine.logits.operation import Logits, StepInput
-from worker.engine.logits.prefill import Prefills
+from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.readers import new_request_id, with_salt
 from worker.engine.logits.rows import RowAssigner, RowReader, needs_rows, read_rows
 from worker.engine.logits.topk import log_normalizer, top
@@ -41,7 +41,7 @@ def step(sequences: Iterable[InPipeline], rows: list[tuple[int, int]]) -> tuple[
     before = logits.copy()
     tokens, positions = (numpy.array(column, numpy.int64) for column in zip(*rows, strict=True))
     step = StepInput(tokens, positions, numpy.arange(len(rows)))
-    RowAssigner(dict(enumerate(sequences)), Prefills({}, 0)).on_logits(logits, step)
+    RowAssigner(dict(enumerate(sequences)), PrefillTracker({}, 0)).on_logits(logits, step)
     return before, logits
 
 
@@ -113,7 +113,7 @@ def test_biases_stay_in_their_rows() -> None:
 
 def test_rows_are_wanted_while_a_sequence_needs_one() -> None:
     sequences = {1: InPipeline(5, 3), 2: InPipeline(6, 3, WISH)}
-    assigner = RowAssigner(sequences, Prefills({}, 0))
+    assigner = RowAssigner(sequences, PrefillTracker({}, 0))
     assert assigner.wants_rows()
     del sequences[2]
     assert not assigner.wants_rows()

@@ -1,4 +1,4 @@
-"""What is added to a sequence's logits: its biases, and masks for tokens that must not be generated."""
+"""Logit bias of a sequence: the client's biases, and masks for tokens that must not be generated."""
 
 from collections.abc import Sequence
 
@@ -13,27 +13,27 @@ tokens with infinity, is followed even if its only tokens are masked."""
 
 
 class Bias:
-    """The bias of one sequence: constant, but for words of several tokens that must not be completed."""
+    """The bias of one sequence. It is constant, except for bad words of several tokens, whose last token it masks."""
 
-    def __init__(self, sampling: Sampling, banned: Sequence[tuple[int, ...]] = ()) -> None:
-        """``banned`` are sequences of tokens that must not be generated."""
+    def __init__(self, sampling: Sampling, bad_word_tokens: Sequence[tuple[int, ...]] = ()) -> None:
+        """``bad_word_tokens`` are sequences of tokens that must not be generated."""
         self._sampling = sampling
-        self._tokens = [word[0] for word in banned if len(word) == 1]
-        self._words = [word for word in banned if len(word) > 1]
+        self._tokens = [word[0] for word in bad_word_tokens if len(word) == 1]
+        self._words = [word for word in bad_word_tokens if len(word) > 1]
         self._constant: Row | None = None
         self._completing: list[int] = []
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether the sequence has any bias."""
         return bool(self._sampling.logit_bias or self._sampling.allowed_token_ids or self._tokens or self._words)
 
     @property
-    def longest(self) -> int:
-        """Number of generated tokens that :meth:`prepare` looks at."""
+    def lookback(self) -> int:
+        """Number of generated tokens that :meth:`prepare` needs."""
         return max((len(word) - 1 for word in self._words), default=0)
 
     def prepare(self, generated: Sequence[int]) -> None:
-        """Prepare the bias of the next token; ``generated`` are the last tokens before it, at least :attr:`longest`."""
+        """Prepare the bias of the next token. ``generated`` are the tokens before it, at least :attr:`lookback`."""
         self._completing = [word[-1] for word in self._words if tuple(generated[-(len(word) - 1) :]) == word[:-1]]
 
     def add_to(self, row: Row) -> None:

@@ -6,18 +6,18 @@ from typing import Protocol
 from worker.engine.logits.operation import Ids
 
 Key = tuple[int, int]
-"""The token that a row was computed from, as the pipeline was given it, and that token's position."""
+"""The token that a row was computed from, as in the pipeline's input, and that token's position."""
 
 
 class RowLost(Exception):
     """No row, or another sequence's row, was found for a token. Its log probabilities are unknown."""
 
 
-class Known(Protocol):
-    """A sequence, as far as its tokens are known."""
+class KnownTokens(Protocol):
+    """The known tokens of a sequence in the pipeline."""
 
     def token_at(self, position: int) -> int:
-        """Return the token at ``position``, as the pipeline was given it."""
+        """Return the token at ``position`` of the pipeline's input or output."""
 
     def last(self) -> Key:
         """Return its last token and that token's position."""
@@ -40,11 +40,11 @@ class StepRows:
             self._taken.add(row)
         return row
 
-    def take_run(self, sequence: Known, expected: int) -> range:
+    def take_run(self, sequence: KnownTokens, expected: int) -> range:
         """Take and return the consecutive rows of a sequence that has one for each of its tokens.
 
-        ``expected`` is the position at which the pipeline should go on. It may go back after a preemption. A single
-        row at another position is then not enough, because it may belong to another sequence.
+        ``expected`` is the position at which the prefill should continue. After a preemption, it may continue at an
+        earlier one. A single row at another position is not enough, because it may belong to another sequence.
         """
         run = self._run_at(sequence, expected)
         position = expected
@@ -66,7 +66,7 @@ class StepRows:
             rows.popleft()
         return rows[0] if rows else None
 
-    def _run_at(self, sequence: Known, position: int) -> range:
+    def _run_at(self, sequence: KnownTokens, position: int) -> range:
         """Return the longest run of the sequence's rows around that of ``position``."""
         row = self._first((sequence.token_at(position), position))
         if row is None:
@@ -78,7 +78,7 @@ class StepRows:
             end += 1
         return range(start, end + 1)
 
-    def _belongs(self, sequence: Known, row: int, position: int) -> bool:
+    def _belongs(self, sequence: KnownTokens, row: int, position: int) -> bool:
         if not (0 <= row < len(self._keys) and 0 <= position <= sequence.last()[1]) or row in self._taken:
             return False
         return self._keys[row] == (sequence.token_at(position), position)

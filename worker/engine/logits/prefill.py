@@ -1,4 +1,4 @@
-"""Counts the tokens of prompts that come from the prefix cache, which the pipeline does not report.
+"""Counts the prompt tokens that the prefix cache provides, which the pipeline does not report.
 
 The logits tap sees which positions a step computes. The first one of a prompt is the number of tokens that were cached.
 Neither tokens nor positions name their sequence, but the pipeline's schedule does:
@@ -8,7 +8,7 @@ Neither tokens nor positions name their sequence, but the pipeline's schedule do
 - Only a step of the maximum size computes a prompt in part: the first one that it does not complete.
 
 All tokens are compared with the prompt. What does not fit counts as 0 cached tokens: a prompt that is computed in
-parts because the KV cache is full, or two that can't be told apart.
+parts because the KV cache is full, or two prompts that can't be distinguished.
 """
 
 from collections import defaultdict
@@ -25,13 +25,13 @@ class Prefill(Protocol):
     """A sequence without output, as far as its prompt is known."""
 
     expected: int | None
-    """The position at which the pipeline should go on; None until it has begun."""
+    """The position at which the prefill should continue; None until it has started."""
     cached: int | None
     """Number of tokens from the cache; None until it is known."""
 
     @property
-    def given(self) -> tuple[int, ...]:
-        """The prompt that the pipeline was given."""
+    def input_tokens(self) -> tuple[int, ...]:
+        """The pipeline's input: the prompt, perhaps with a salted token."""
 
     @property
     def number(self) -> int:
@@ -74,7 +74,7 @@ def segments_of(step: StepInput) -> Iterator[Segment]:
         begin = last + 1
 
 
-class Prefills:
+class PrefillTracker:
     """The sequences that have no output yet."""
 
     def __init__(self, sequences: Mapping[int, Prefill], most_tokens: int) -> None:
@@ -95,16 +95,16 @@ class Prefills:
         if self._most_tokens:
             self._waiting.append(prefill)
 
-    def see(self, step: StepInput) -> None:
-        """Keep what the step under way computes. It has not succeeded yet."""
+    def record_step(self, step: StepInput) -> None:
+        """Record the input of the current step, which may still fail."""
         self._step = step.copy() if self._waiting else None
 
-    def settle(self) -> None:
-        """Take the step into account that has succeeded, before its outputs are read."""
+    def commit_step(self) -> None:
+        """Count the cached tokens of the recorded step, which has succeeded. Call it before outputs are read."""
         step, self._step = self._step, None
         if step is None:
             return
-        waiting = [one for one in self._waiting if self._sequences.get(one.number) is one]
+        waiting = [prefill for prefill in self._waiting if self._sequences.get(prefill.number) is prefill]
         sampled: defaultdict[Key, list[Segment]] = defaultdict(list)
         partial: list[Segment] = []
         for segment in segments_of(step):
@@ -112,44 +112,48 @@ class Prefills:
                 sampled[segment.key].append(segment)
             else:
                 partial.append(segment)
-        complete = [one for one in waiting if one.has_output() or (one.searching and _key(one) in sampled)]
+        complete = [
+            prefill
+            for prefill in waiting
+            if prefill.has_output() or (prefill.searching and _last_key(prefill) in sampled)
+        ]
         self._waiting = waiting[len(complete) :]
         if complete != waiting[: len(complete)]:
-            _lose(waiting)
+            _assume_uncached(waiting)
             self._waiting = []
             return
-        same: defaultdict[Key, list[Prefill]] = defaultdict(list)
-        for one in complete:
-            same[_key(one)].append(one)
-        for key, ones in same.items():
-            if len(sampled[key]) == len(ones):
-                for one, segment in zip(ones, sampled[key], strict=True):
-                    _advance(one, segment)
+        by_key: defaultdict[Key, list[Prefill]] = defaultdict(list)
+        for prefill in complete:
+            by_key[_last_key(prefill)].append(prefill)
+        for key, prefills in by_key.items():
+            if len(sampled[key]) == len(prefills):
+                for prefill, segment in zip(prefills, sampled[key], strict=True):
+                    _advance(prefill, segment)
             else:
-                _lose(ones)
+                _assume_uncached(prefills)
         if len(partial) > 1 or (partial and len(step.tokens) < self._most_tokens):
-            _lose(self._waiting)
-        elif partial and self._waiting and _fits(self._waiting[0], partial[0]):
+            _assume_uncached(self._waiting)
+        elif partial and self._waiting and _matches(self._waiting[0], partial[0]):
             _advance(self._waiting[0], partial[0])
 
 
-def _key(one: Prefill) -> Key:
-    return one.given[-1], len(one.given) - 1
+def _last_key(prefill: Prefill) -> Key:
+    return prefill.input_tokens[-1], len(prefill.input_tokens) - 1
 
 
-def _fits(one: Prefill, segment: Segment) -> bool:
-    return one.given[segment.position : segment.end] == segment.tokens
+def _matches(prefill: Prefill, segment: Segment) -> bool:
+    return prefill.input_tokens[segment.position : segment.end] == segment.tokens
 
 
-def _advance(one: Prefill, segment: Segment) -> None:
-    """Note that a segment of a prompt was computed. It may be an earlier one, after a preemption by the pipeline."""
+def _advance(prefill: Prefill, segment: Segment) -> None:
+    """Record that a segment of a prompt was computed. After a preemption by the pipeline, it may be an earlier one."""
     position = segment.position
-    known = position if one.cached is None else one.cached
-    lost = one.expected not in (None, position) and position > known
-    one.cached = 0 if lost or not _fits(one, segment) else min(known, position)
-    one.expected = segment.end
+    known = position if prefill.cached is None else prefill.cached
+    gap = prefill.expected not in (None, position) and position > known
+    prefill.cached = 0 if gap or not _matches(prefill, segment) else min(known, position)
+    prefill.expected = segment.end
 
 
-def _lose(ones: Sequence[Prefill]) -> None:
-    for one in ones:
-        one.cached = 0
+def _assume_uncached(prefills: Sequence[Prefill]) -> None:
+    for prefill in prefills:
+        prefill.cached = 0

@@ -1,4 +1,4 @@
-"""What a new sequence needs to get its rows of logits: readers, and a salt in its prompt."""
+"""Readers for the rows of logits of a new sequence, and the salt in its prompt by which they are found."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -16,13 +16,13 @@ _MOST_ID = 2**31
 
 
 class Readers(NamedTuple):
-    """The prompt ``given`` to the pipeline, and the readers of a sequence's rows.
+    """The ``input_tokens`` of a sequence for the pipeline, perhaps salted, and the readers of its rows.
 
     With a reader of the ``prompt``, the pipeline repeats the prompt before the first new token. ``usable`` is False if
     the new tokens can't be used, because they are sampled without a penalty.
     """
 
-    given: tuple[int, ...]
+    input_tokens: tuple[int, ...]
     reader: RowReader | None = None
     prompt: PromptReader | None = None
     usable: bool = True
@@ -31,7 +31,7 @@ class Readers(NamedTuple):
 def readers_of(
     sequence: Sequence,
     scoring: PromptScoring | None,
-    given: tuple[int, ...],
+    input_tokens: tuple[int, ...],
     config: openvino_genai.GenerationConfig,
     *,
     number: int,
@@ -43,20 +43,20 @@ def readers_of(
     """
     sampling = sequence.sampling
     if scoring is not None:
-        prompt = PromptReader(given, scoring.top)
-        salted = with_salt(given, number, width, sampling, scored=True)
-        return Readers(salted, RowReader(sampling, sequence.banned), prompt, usable=score_prompt(config))
+        prompt = PromptReader(input_tokens, scoring.top)
+        salted = with_salt(input_tokens, number, width, sampling, scored=True)
+        return Readers(salted, RowReader(sampling, sequence.bad_word_tokens), prompt, usable=score_prompt(config))
     if width and needs_rows(sampling):
-        return Readers(with_salt(given, number, width, sampling), RowReader(sampling, sequence.banned))
-    return Readers(given)
+        return Readers(with_salt(input_tokens, number, width, sampling), RowReader(sampling, sequence.bad_word_tokens))
+    return Readers(input_tokens)
 
 
 def new_request_id(ids: Iterator[int], used: Iterable[int], width: int) -> int:
     """Return the next of ``ids`` whose salt differs from those of the request ids in ``used``."""
     if not width:
         return next(ids)
-    taken = {number % salts(width) for number in used}
-    return next(number for number in ids if number % salts(width) not in taken)
+    used_salts = {number % salts(width) for number in used}
+    return next(number for number in ids if number % salts(width) not in used_salts)
 
 
 def salts(width: int) -> int:

@@ -1,7 +1,7 @@
 """Assigns the rows of logits that the tap sees to sequences, and reads log probabilities from them.
 
 A row does not say which sequence it belongs to. It carries the token that it was computed from and that token's
-position, and rows come in the order in which sequences were added to the pipeline. A sequence's first row is marked by
+position, and rows are in the order in which sequences were added to the pipeline. A sequence's first row is marked by
 a salted token: a prompt token plus a multiple of the number of logits, which the graph removes again. It is the last
 token, or the first one if the sequence has a row for each token of its prompt.
 """
@@ -14,9 +14,9 @@ import numpy
 from shared.protocol.events import TopToken
 from shared.protocol.request import Sampling
 from worker.engine.logits.bias import Bias
-from worker.engine.logits.matching import Known, RowLost, StepRows
+from worker.engine.logits.matching import KnownTokens, RowLost, StepRows
 from worker.engine.logits.operation import Logits, StepInput
-from worker.engine.logits.prefill import Prefills
+from worker.engine.logits.prefill import PrefillTracker
 from worker.engine.logits.prompt import PromptReader
 from worker.engine.logits.topk import Row, log_normalizer, top
 
@@ -35,10 +35,10 @@ class TokenLogprobs(NamedTuple):
 class RowReader:
     """The rows of one sequence that needs them: keeps the latest one until its token is read."""
 
-    def __init__(self, sampling: Sampling, banned: Sequence[tuple[int, ...]] = ()) -> None:
-        """``banned`` are sequences of tokens that must not be generated."""
+    def __init__(self, sampling: Sampling, bad_word_tokens: Sequence[tuple[int, ...]] = ()) -> None:
+        """``bad_word_tokens`` are sequences of tokens that must not be generated."""
         self._top = sampling.top_logprobs
-        self.bias = Bias(sampling, banned)
+        self.bias = Bias(sampling, bad_word_tokens)
         self._row: Row | None = None
 
     def keep(self, row: Row) -> None:
@@ -74,10 +74,10 @@ class RowReader:
         return TokenLogprobs(logprob, tuple(zip(ids.tolist(), logprobs.tolist(), strict=True)))
 
 
-class InPipeline(Known, Protocol):
+class PipelineSequence(KnownTokens, Protocol):
     """A sequence in the pipeline.
 
-    ``reader`` is None if it does not need its rows. ``prompt`` is set if it has a row for each token of its prompt, and
+    ``reader`` is None if the sequence needs no rows. With ``prompt``, it has a row for each token of its prompt;
     ``reader`` is then set too.
     """
 
@@ -94,7 +94,7 @@ class InPipeline(Known, Protocol):
 class RowAssigner:
     """Listens to the tap, and hands rows to the readers of their sequences."""
 
-    def __init__(self, sequences: Mapping[int, InPipeline], prefills: Prefills) -> None:
+    def __init__(self, sequences: Mapping[int, PipelineSequence], prefills: PrefillTracker) -> None:
         """``sequences`` are those in the pipeline, in the order in which they were added."""
         self._sequences = sequences
         self._prefills = prefills
@@ -103,13 +103,13 @@ class RowAssigner:
 
     def wants_rows(self) -> bool:
         """Return whether a sequence needs its row, or has no output yet."""
-        return self._prefills.waiting or self._wanted
+        return self._prefills.waiting or self._has_readers
 
     def on_logits(self, logits: Logits, step: StepInput) -> None:
         """Hand out the rows of a step, and add biases to them."""
         self.width = logits.shape[1]
-        self._prefills.see(step)
-        if not self._wanted:
+        self._prefills.record_step(step)
+        if not self._has_readers:
             return
         rows = StepRows(step.tokens[step.sampled], step.positions[step.sampled])
         for sequence in self._sequences.values():
@@ -121,15 +121,15 @@ class RowAssigner:
                 continue
             reader.keep(logits[row])
             if reader.bias:
-                reader.bias.prepare(sequence.generated(reader.bias.longest))
+                reader.bias.prepare(sequence.generated(reader.bias.lookback))
                 reader.bias.add_to(logits[row])
 
     @property
-    def _wanted(self) -> bool:
+    def _has_readers(self) -> bool:
         return any(sequence.reader is not None for sequence in self._sequences.values())
 
 
-def _take_row(sequence: InPipeline, rows: StepRows, logits: Logits) -> int | None:
+def _take_row(sequence: PipelineSequence, rows: StepRows, logits: Logits) -> int | None:
     """Return the row of the sequence's next token; hand those of its prompt to its prompt reader."""
     if sequence.prompt is None:
         return rows.take(sequence.last())

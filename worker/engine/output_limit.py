@@ -1,10 +1,10 @@
-"""How many tokens a sequence may generate."""
+"""Maximum output length of a sequence."""
 
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, context_exceeded
 from worker.engine.interface import EngineRefusal, Sequence
 
 
-def room_for(sequence: Sequence, *, vocabulary: int, context_length: int, cache_tokens: int) -> int:
+def max_output_tokens(sequence: Sequence, *, vocabulary: int, context_length: int, cache_tokens: int) -> int:
     """Return the maximum output length in tokens. Raises :class:`EngineRefusal` if the sequence does not fit.
 
     ``vocabulary`` is the number of token ids; the other two are in tokens.
@@ -16,7 +16,7 @@ def room_for(sequence: Sequence, *, vocabulary: int, context_length: int, cache_
             ProblemKind.INVALID, f"The prompt must have token ids from 0 to {vocabulary - 1}, and at least one."
         )
     if prompt >= context_length:
-        raise no_room(sequence, context_length)
+        raise context_full(sequence, context_length)
     if length >= cache_tokens:
         raise _refusal(
             ProblemKind.CACHE_EXHAUSTED,
@@ -25,7 +25,7 @@ def room_for(sequence: Sequence, *, vocabulary: int, context_length: int, cache_
     return context_length - prompt
 
 
-def no_room(sequence: Sequence, context_length: int) -> EngineRefusal:
+def context_full(sequence: Sequence, context_length: int) -> EngineRefusal:
     """Return the refusal of a sequence whose prompt fills the context of ``context_length`` tokens."""
     message = (
         f"The prompt has {len(sequence.prompt)} tokens, which leaves no room for an answer: the context length is "

@@ -5,11 +5,11 @@ import openvino_genai
 from shared.protocol.request import Constraint
 
 
-def structure(constraint: Constraint) -> openvino_genai.StructuredOutputConfig:
-    """Return the config with which the pipeline enforces ``constraint``, a grammar or a structural tag.
+def structured_output_config(constraint: Constraint) -> openvino_genai.StructuredOutputConfig:
+    """Return the pipeline's config for ``constraint``, a grammar or a structural tag. Raises :class:`ValueError`.
 
-    Plans contain no others (:class:`worker.grammar.plan.Plan`): the pipeline's own support of JSON schemas and regular
-    expressions ignores keywords and mixes up alternatives.
+    Plans contain no other kinds (:class:`worker.grammar.plan.Plan`): the pipeline's own support of JSON schemas and
+    regular expressions ignores keywords and mixes up alternatives.
     """
     match constraint.kind:
         case "grammar":

@@ -1,6 +1,6 @@
-# One API replica. Holds no model and no OpenVINO. Build from the repository's root:
+# One API replica, without a model and without OpenVINO. Build from the repository's root:
 #   docker build -f deploy/docker/api.Dockerfile -t vinoqueue-api .
-# --build-arg EXTRAS=otel,s3 adds what tracing and files in S3 need.
+# --build-arg EXTRAS=otel,s3 adds the packages for tracing and for files in S3.
 ARG PYTHON=python:3.13-slim
 
 FROM ${PYTHON} AS build

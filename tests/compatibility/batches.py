@@ -88,24 +88,24 @@ class _Lines(Adapter):
 
 ERROR = Answer(
     fields="error error.message error.type error.param error.code",
-    how="As everywhere.",
+    how="As under `/v1/chat/completions`.",
     test=_BATCHES + "test_what_cannot_be_created",
 )
 
 FILES = Interface(
     title="OpenAI: files",
     route="/v1/files",
-    about="A form, and the query of the list. Files belong to the API key that made them.",
+    about="The form of an upload, and the query of a list. A file belongs to the API key that created it.",
     dialect=lambda query, _: _Files(query),
     plain={"file": "in.jsonl", "purpose": "batch"},
     requests=(
         Request(
             fields="file",
-            how="Streamed to the disk; at most `--max-file-bytes`.",
+            how="Streamed to disk; at most `--max-file-bytes`.",
             test=_FILES + "test_memory_does_not_grow_with_the_file",
         ),
         Request(
-            fields="purpose", when="batch", how="The only one that is served.", test=_FILES + "test_the_life_of_a_file"
+            fields="purpose", when="batch", how="The only supported purpose.", test=_FILES + "test_the_life_of_a_file"
         ),
         Request(
             fields="purpose",
@@ -116,13 +116,13 @@ FILES = Interface(
         Request(
             fields="expires_after expires_after.anchor expires_after.seconds",
             body={"expires_after": {"anchor": "created_at", "seconds": 3600}},
-            how="1 hour to 30 days; 30 days by default.",
+            how="1 hour to 30 days. Default: 30 days.",
             test=_UPLOAD + "test_the_fields_of_an_upload",
         ),
         Request(
             fields="?after ?limit ?order ?purpose",
             query={"after": "file-0", "limit": "10", "order": "asc", "purpose": "batch"},
-            how="Newest first and 10,000 at a time by default.",
+            how="Default: newest first, 10,000 per page.",
             test=_FILES + "test_lists_and_pages",
         ),
     ),
@@ -144,13 +144,13 @@ FILES = Interface(
 BATCHES = Interface(
     title="OpenAI: batches",
     route="POST /v1/batches",
-    about="The body of a new batch, and the query of the list. See [batches.md](batches.md).",
+    about="The body of a new batch, and the query of a list. See [batches](batches.md).",
     dialect=lambda query, _: _Batches(query),
     plain={"input_file_id": "file-1", "endpoint": _CHAT, "completion_window": "24h"},
     requests=(
         Request(
             fields="input_file_id",
-            how="A file of the same key; else 404.",
+            how="A file of the same API key, else 404.",
             test=_BATCHES + "test_what_cannot_be_created",
         ),
         *(
@@ -184,13 +184,13 @@ BATCHES = Interface(
         Request(
             fields="output_expires_after output_expires_after.anchor output_expires_after.seconds",
             body={"output_expires_after": {"anchor": "created_at", "seconds": 3600}},
-            how="1 hour to 30 days after the result files are made; 30 days by default.",
+            how="1 hour to 30 days after the result files are complete. Default: 30 days.",
             test=_WHOLE,
         ),
         Request(
             fields="?after ?limit",
             query={"after": "batch_0", "limit": "10"},
-            how="Newest first, 20 at a time by default.",
+            how="Newest first. Default: 20 per page.",
             test=_BATCHES + "test_lists_and_limits",
         ),
     ),
@@ -198,7 +198,7 @@ BATCHES = Interface(
         Answer(
             fields="id object endpoint input_file_id completion_window status created_at expires_at in_progress_at "
             "finalizing_at completed_at metadata metadata.k",
-            how="Each status has its time.",
+            how="Each status has a time.",
             test=_WHOLE,
         ),
         Answer(
@@ -209,7 +209,7 @@ BATCHES = Interface(
         ),
         Answer(
             fields="cancelling_at cancelled_at",
-            how="`cancelling` from the request on.",
+            how="From the request to cancel.",
             test=_BATCHES + "test_a_cancelled_batch_has_a_result_for_each_line",
         ),
         Answer(
@@ -225,7 +225,7 @@ BATCHES = Interface(
         ),
         Answer(
             fields="model",
-            how="If all lines name the same one.",
+            how="If all lines name the same model.",
             test=_BATCHES + "test_plain_completions_and_a_blank_last_line",
         ),
         Answer(
@@ -242,13 +242,13 @@ BATCHES = Interface(
 LINES = Interface(
     title="OpenAI: lines of batches",
     route="Input, output and error files",
-    about="One JSON object on each line. A refusal is an entry of the batch's `errors`.",
+    about="One JSON object per line. A refusal is an entry in the batch's `errors`.",
     dialect=lambda query, _: _Lines(query),
     plain={"custom_id": "1", "method": "POST", "url": _CHAT, "body": {"model": "m"}},
     requests=(
         Request(
             fields="custom_id method url body",
-            how="Required; each `custom_id` once, the method `POST`, the batch's endpoint as `url`.",
+            how="Required: a unique `custom_id`, the method `POST`, and the batch's endpoint as `url`.",
             test=_BATCHES + "test_a_file_with_errors_fails_with_their_lines",
         ),
         Request(fields="method", when="GET", body={"method": "GET"}, test=_REFUSED),
@@ -256,7 +256,7 @@ LINES = Interface(
         Request(
             fields="body.stream",
             body={"body": {"stream": True}},
-            how="Not with the batch, but for the line: it gets a 400 in the error file.",
+            how="The batch is accepted; the line gets a 400 in the error file.",
             test=_WHOLE,
         ),
     ),

@@ -17,30 +17,32 @@ _SCHEMA_FORMAT = {
 }
 
 IMAGES = "By vision-language models: PNG, JPEG, WebP and still GIF in data URLs; `http(s)` with `--media-domains`."
-MODEL = partial(Request, fields="model", how="A name that a worker serves; else 404.")
+MODEL = partial(Request, fields="model", how="A name that a worker serves, else 404.")
 PENALTIES = partial(
     Request,
     fields="frequency_penalty presence_penalty",
     body={"frequency_penalty": 1, "presence_penalty": 1},
-    how="By the engine.",
+    how="Applied by the engine.",
 )
 SEED = partial(Request, fields="seed", body={"seed": 7})
 STOP = partial(Request, fields="stop", body={"stop": ["a", "b"]})
 MAX_TOKENS = partial(Request, fields="max_tokens", body={"max_tokens": 5})
 MAX_COMPLETION_TOKENS = partial(Request, fields="max_completion_tokens", body={"max_completion_tokens": 5})
-LOGPROBS = partial(Request, fields="logprobs", body={"logprobs": True}, how="The chosen tokens' own, in streams too.")
+LOGPROBS = partial(
+    Request, fields="logprobs", body={"logprobs": True}, how="Those of the sampled tokens. Also in streams."
+)
 LOGIT_BIAS = partial(
     Request,
     fields="logit_bias",
     body={"logit_bias": {"1": 1}},
-    how="Added to the logits before penalties and temperature; needs `--logits`.",
+    how="Added to the logits before penalties and temperature. Needs `--logits`.",
     test="tests/acceptance/test_logits.py::test_a_bias_bans_and_forces",
 )
 TOP_LOGPROBS_REQUEST = partial(
     Request,
     fields="top_logprobs",
     body={"logprobs": True, "top_logprobs": 3},
-    how="Of the model's own distribution; needs `--logits`.",
+    how="Of the model's unmodified distribution. Needs `--logits`.",
     test="tests/acceptance/test_logits.py::test_a_busy_batch_gets_the_log_probabilities_of_the_reference",
 )
 ECHO = partial(
@@ -59,7 +61,7 @@ JSON_OBJECT = partial(
     fields="response_format response_format.type",
     when="json_object",
     body={"response_format": {"type": "json_object"}},
-    how="Enforced by a grammar: an object, unless cut off by length.",
+    how="A grammar enforces an object, unless the length limit cuts it off.",
 )
 JSON_SCHEMA = partial(
     Request,
@@ -73,7 +75,7 @@ TOOL_CHOICE = partial(
     fields="tool_choice",
     when="none, auto, required",
     body={"tools": [TOOL], "tool_choice": "required"},
-    how="`required` is enforced by a grammar, for any model.",
+    how="A grammar enforces `required`, for any model.",
 )
 TOOL_CHOICE_BY_NAME = partial(
     Request,
@@ -137,7 +139,7 @@ PLAIN_LOGPROBS = partial(
     how="One for each token of the text.",
 )
 PLAIN_TOP_LOGPROBS = partial(
-    Answer, fields="choices[].logprobs.top_logprobs", how="The most likely tokens, and the chosen one."
+    Answer, fields="choices[].logprobs.top_logprobs", how="The most likely tokens and the sampled one."
 )
 PROMPT_LOGPROBS = partial(
     Answer,
@@ -151,8 +153,7 @@ TOKEN_IDS = partial(
 )
 USAGE = partial(Answer, fields="usage usage.prompt_tokens usage.completion_tokens usage.total_tokens")
 CACHED_TOKENS = (
-    "Cached tokens are those that were not computed for this prompt, 0 where the worker can't tell "
-    "([tokens.md](tokens.md#cached-tokens))."
+    "Cached tokens came from the prefix cache; 0 where the worker does not know ([tokens](tokens.md#cached-tokens))."
 )
 DETAILED_USAGE = partial(
     Answer,
@@ -171,6 +172,6 @@ OPTIONAL_USAGE = partial(
     Answer,
     fields="usage.prompt_tokens_details.text_tokens usage.prompt_tokens_details.image_tokens "
     "usage.prompt_tokens_details.cache_write_tokens usage.completion_tokens_details.text_tokens",
-    how="Optional; all tokens are those of text, and writing to the cache costs nothing.",
+    how="Optional in the reference. All tokens are text tokens, and writing to the cache is free.",
 )
 ERROR = partial(Answer, fields="error error.message error.type error.param error.code")

@@ -55,7 +55,7 @@ CHAT_ANSWERS = (
         test=_A_STREAM,
     ),
     TEXT(
-        how="The text, whole or in pieces; the same either way.",
+        how="The text, whole or in chunks.",
         test="tests/acceptance/test_openai_sdk.py::test_the_stream_helper",
     ),
     REASONING(
@@ -76,13 +76,13 @@ CHAT_ANSWERS = (
         how="Custom tools are refused.",
         test="tests/unit/dialects/test_openai_parse.py::test_what_is_not_served_inside_a_field_is_refused_by_path",
     ),
-    REFUSAL(how="The models here have no separate way to refuse.", test=_A_COMPLETION),
+    REFUSAL(how="The served models have no separate form of refusals.", test=_A_COMPLETION),
     Answer(
         fields="choices[].logprobs.refusal[].token choices[].logprobs.refusal[].logprob "
         "choices[].logprobs.refusal[].bytes choices[].logprobs.refusal[].top_logprobs "
         "choices[].logprobs.refusal[].top_logprobs[].token choices[].logprobs.refusal[].top_logprobs[].logprob "
         "choices[].logprobs.refusal[].top_logprobs[].bytes",
-        how="As no text is a refusal.",
+        how="No text is a refusal.",
         test=_RENDER + "test_log_probabilities",
     ),
     TOKEN_LOGPROBS(
@@ -93,14 +93,14 @@ CHAT_ANSWERS = (
     PROMPT_LOGPROBS(fields="prompt_logprobs"),
     TOKEN_IDS(fields="choices[].token_ids prompt_token_ids"),
     DETAILED_USAGE(
-        how=f"The prompt counts once, however many choices there are. {CACHED_TOKENS}",
+        how=f"The prompt counts once, for any number of choices. {CACHED_TOKENS}",
         test="tests/unit/test_answers.py::test_choices_of_one_request_share_its_prompt",
     ),
     USAGE_OF_OTHER_KINDS(how="Audio and predictions are refused."),
     OPTIONAL_USAGE(test=_A_COMPLETION),
     Answer(
         fields="service_tier",
-        how="If the request names one: the tier that was used.",
+        how="The tier that was used, if the request names one.",
         test=_RENDER + "test_the_tier_is_returned_if_the_request_names_one",
     ),
     Answer(
@@ -132,7 +132,7 @@ CHAT_ANSWERS = (
     ),
     Answer(fields=_moderation(), how="There is no moderation model.", test=_A_COMPLETION),
     ERROR(
-        how="Of every error response; in a stream, an event before `[DONE]`.",
+        how="In every error response; in a stream, an event before `[DONE]`.",
         test=_RENDER + "test_every_kind_of_problem_has_a_status_and_a_body",
     ),
 )

@@ -49,7 +49,7 @@ SAMPLING = (
     Request(
         fields="temperature",
         body={"temperature": 0.5},
-        how="0 is greedy. Left out: the model's own default (0.2 for the default model), then 1.",
+        how="0 is greedy. Default: the model's own (0.2 for the default model), else 1.",
         test="tests/unit/test_defaults.py::test_the_client_comes_first_then_the_model_then_the_interface",
     ),
     Request(fields="top_p", body={"top_p": 0.5}, how="0 is greedy.", test=_SDK + "test_a_top_p_of_zero_is_greedy"),
@@ -59,7 +59,7 @@ SAMPLING = (
             "Best effort: the same seed gives the same text under the same `system_fingerprint` while the request is "
             "alone in its batch. With other requests or choices in the batch, rounding depends on the batch; with "
             "`--precision exact` only in the last digits, so that few texts differ. A sampled text may continue "
-            "differently if its worker is lost."
+            "differently after a migration."
         ),
         test="tests/acceptance/test_main_job.py::test_a_seed_repeats_a_sampled_text",
     ),
@@ -67,14 +67,15 @@ SAMPLING = (
         how="Up to 4. No part of a stop string is sent.",
         test="tests/acceptance/test_main_job.py::test_stop_strings_never_leak_in_part",
     ),
-    MAX_COMPLETION_TOKENS(how="Left out: as long as the context allows.", test=_SERVED),
+    MAX_COMPLETION_TOKENS(how="Default: as many as the context allows.", test=_SERVED),
     MAX_TOKENS(
-        how="The older name; both at once are refused.", test=_PARSE + "test_one_stop_string_and_the_older_token_limit"
+        how="The older name. Requests with both are refused.",
+        test=_PARSE + "test_one_stop_string_and_the_older_token_limit",
     ),
     Request(
         fields="n",
         body={"n": 3},
-        how="That many choices from one prompt, with seeds derived from the given one; in streams too.",
+        how="Number of choices, with seeds derived from `seed`. Also in streams.",
         test="tests/acceptance/test_sampling.py::test_choices_stream_side_by_side_with_texts_of_their_own",
     ),
     LOGPROBS(test=_SDK + "test_log_probabilities_fit_the_text"),
@@ -98,9 +99,9 @@ STRUCTURE = (
     ),
     JSON_OBJECT(test=_STRUCTURE + "test_json_mode_gives_an_object"),
     JSON_SCHEMA(
-        how="Enforced by a grammar, strict or not. The text is valid unless it is cut off by length, which "
-        "includes the first string longer than its `maxLength`. A schema that can't be enforced is refused; see "
-        "[json-schema](json-schema.md).",
+        how="A grammar enforces the schema, strict or not. The text is valid unless the length limit, or a string "
+        "longer than its `maxLength`, cuts it off. A schema that cannot be enforced is refused ([JSON "
+        "schemas](json-schema.md)).",
         test=_STRUCTURE + "test_sixteen_schemas_at_once_all_hold",
     ),
 )
@@ -110,9 +111,9 @@ TOOLS = (
         fields="tools tools[].type tools[].function tools[].function.name tools[].function.description "
         "tools[].function.parameters tools[].function.strict",
         body={"tools": [_STRICT_TOOL]},
-        how="In the model's own format, detected from its chat template. A grammar enforces the arguments' schema. "
-        "Unless the tool is `strict`, unsupported keywords and `maxLength` are ignored; see "
-        "[json-schema](json-schema.md).",
+        how="In the model's tool-call format, which the chat template determines. A grammar enforces the schema of "
+        "the arguments. Unless the tool is `strict`, unsupported keywords and `maxLength` are ignored ([JSON "
+        "schemas](json-schema.md)).",
         test=_STRUCTURE + "test_a_named_tool_is_called_with_arguments_of_its_schema",
     ),
     Request(
@@ -125,7 +126,7 @@ TOOLS = (
     ),
     TOOL_CHOICE(test=_SDK + "test_a_tool_that_must_be_called"),
     TOOL_CHOICE_BY_NAME(
-        how="Called exactly once: enforced by a grammar, for any model.",
+        how="A grammar enforces exactly one call, for any model.",
         test=_SDK + "test_a_named_function_is_called_once",
     ),
     Request(
@@ -136,7 +137,7 @@ TOOLS = (
             "tools": [TOOL],
             "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NAMED_TOOL]}},
         },
-        how="Only these are offered to the model.",
+        how="The model sees only these tools.",
         test=_PARSE + "test_fields",
     ),
     Request(
@@ -148,20 +149,20 @@ TOOLS = (
     Request(
         fields="parallel_tool_calls",
         body={"tools": [TOOL], "parallel_tool_calls": False},
-        how="false: at most one call; with `required`, exactly one.",
+        how="`false`: at most one call, and with `required` exactly one.",
         test="tests/unit/test_answers.py::test_a_second_call_ends_the_choice_and_cancels_its_job",
     ),
     Request(
         fields="functions functions[].name functions[].description functions[].parameters function_call "
         "function_call.name",
         body={"functions": [FUNCTION], "function_call": {"name": "f"}},
-        how="As tools; the response has the deprecated form.",
+        how="Converted to tools; the response has the deprecated form.",
         test=_SDK + "test_a_function_that_must_be_called",
     ),
 )
 
 DELIVERY = (
-    STREAM(how="Server-sent events, ended by `[DONE]`.", test=_SDK + "test_the_stream_helper"),
+    STREAM(how="Server-sent events that end with `[DONE]`.", test=_SDK + "test_the_stream_helper"),
     Request(
         fields="stream_options stream_options.include_obfuscation",
         body={"stream": True, "stream_options": {"include_obfuscation": True}},
@@ -172,7 +173,7 @@ DELIVERY = (
         fields="store metadata",
         body={"store": True, "metadata": {"a": "b"}},
         how="Stored for a limited time: read, list, update and delete under `/v1/chat/completions/{id}`. "
-        "Finished even when its API replica dies; a client that leaves cancels it.",
+        "A response is finished and stored even if its API replica dies, but not if its client disconnects.",
         test=_ROUTES + "test_stored_completions",
     ),
     Request(
@@ -186,14 +187,14 @@ DELIVERY = (
     Request(
         fields="user safety_identifier prompt_cache_key",
         body={"user": "u", "safety_identifier": "s", "prompt_cache_key": "k"},
-        how="Validated by the reference's rules; otherwise unused.",
+        how="Validated by the reference's rules, otherwise unused.",
         test=_NEUTRAL,
     ),
     Request(
         fields="prompt_cache_retention",
         when="in_memory",
         body={"prompt_cache_retention": "in_memory"},
-        how="What holds anyway.",
+        how="Describes the default behaviour.",
         test=_NEUTRAL,
     ),
     Request(fields="prompt_cache_retention", when="24h", body={"prompt_cache_retention": "24h"}, test=_SOME_VALUES),
@@ -201,7 +202,7 @@ DELIVERY = (
         fields="prompt_cache_options prompt_cache_options.mode",
         when="implicit",
         body={"prompt_cache_options": {"mode": "implicit"}},
-        how="What holds anyway.",
+        how="Describes the default behaviour.",
         test=_NEUTRAL,
     ),
     Request(
@@ -214,7 +215,7 @@ DELIVERY = (
         fields="modalities",
         when="text",
         body={"modalities": ["text"]},
-        how="What holds anyway.",
+        how="Describes the default behaviour.",
         test=_NEUTRAL,
     ),
     Request(
@@ -266,8 +267,7 @@ _TEMPLATE_KWARGS = Request(
 CHAT = Interface(
     title="OpenAI chat completions",
     route="POST /v1/chat/completions",
-    about="The reference, every field of the official Python SDK, which is newer, and vLLM's fields. "
-    "Other fields are refused.",
+    about="The fields of the reference, of the official Python SDK, which is newer, and of vLLM.",
     dialect=lambda query, headers: OpenAI(),
     plain={"model": "m", "messages": [USER]},
     requests=(*MESSAGES, *SAMPLING, *STRUCTURE, *TOOLS, *DELIVERY, *VLLM_FIELDS, _TEMPLATE_KWARGS),

@@ -27,41 +27,42 @@ _SDK = "tests/acceptance/test_openai_sdk.py::test_plain_completions"
 _REQUESTS = (
     Request(
         fields="model prompt",
-        how="One text or several, or token ids. Here special tokens in a text are special tokens.",
+        how="A text, several texts, or token ids. The spelling of a special token in a text becomes that token.",
         test=_UNIT + "test_the_forms_of_prompts",
     ),
     Request(
         fields="best_of n",
         body={"n": 2, "best_of": 3},
-        how="The `n` most likely of `best_of`, by mean log probability per token.",
+        how="The `n` best of `best_of` choices, by mean log probability per token.",
         test="tests/unit/test_answers.py::test_the_likeliest_of_each_prompt",
     ),
-    ECHO(how="The prompt precedes the text, in streams too."),
+    ECHO(how="The prompt precedes the text. Also in streams."),
     Request(
         fields="echo",
         when="with logprobs",
         body={"echo": True, "logprobs": 1, "max_tokens": 0},
-        how="The prompt's log probabilities too, null for its first token. `max_tokens` may be 0; needs `--logits`.",
+        how="Includes the log probabilities of the prompt; `null` for its first token. `max_tokens` may be 0. Needs "
+        "`--logits`.",
         test="tests/acceptance/test_scoring.py::test_what_an_evaluation_harness_sends",
     ),
     Request(fields="max_tokens", when="0 without echo", body={"max_tokens": 0}, test=_REFUSED),
-    Request(fields="logprobs", when="0", body={"logprobs": 0}, how="The chosen tokens' own.", test=_SDK),
+    Request(fields="logprobs", when="0", body={"logprobs": 0}, how="Those of the sampled tokens.", test=_SDK),
     Request(
         fields="logprobs",
         when="1 to 5",
         body={"logprobs": 2},
-        how="As many of the most likely tokens, of the model's own distribution; needs `--logits`.",
+        how="Number of most likely tokens, of the model's unmodified distribution. Needs `--logits`.",
         test=_SDK,
     ),
     Request(
         fields="frequency_penalty presence_penalty temperature top_p seed user",
         body={"frequency_penalty": 1, "presence_penalty": 1, "temperature": 0.5, "top_p": 0.5, "seed": 7, "user": "u"},
-        how="As in chats.",
+        how="As under `/v1/chat/completions`.",
         test=_SERVED,
     ),
-    MAX_TOKENS(how="16 unless set.", test=_UNIT + "test_a_plain_request"),
-    Request(fields="stop", body={"stop": ["a"]}, how="As in chats.", test=_SERVED),
-    STREAM(how="As in chats.", test=_UNIT + "test_a_stream_with_usage"),
+    MAX_TOKENS(how="Default: 16.", test=_UNIT + "test_a_plain_request"),
+    Request(fields="stop", body={"stop": ["a"]}, how="As under `/v1/chat/completions`.", test=_SERVED),
+    STREAM(how="As under `/v1/chat/completions`.", test=_UNIT + "test_a_stream_with_usage"),
     Request(
         fields="stream_options.include_obfuscation",
         body={"stream": True, "stream_options": {"include_obfuscation": True}},
@@ -88,13 +89,16 @@ _ANSWERS = (
     ),
     USAGE_OF_OTHER_KINDS(how="There is only text."),
     OPTIONAL_USAGE(test=_UNIT + "test_a_completion"),
-    ERROR(how="As in chats.", test="tests/integration/test_openai_routes.py::test_errors_of_plain_completions"),
+    ERROR(
+        how="As under `/v1/chat/completions`.",
+        test="tests/integration/test_openai_routes.py::test_errors_of_plain_completions",
+    ),
 )
 
 COMPLETIONS = Interface(
     title="OpenAI completions",
     route="POST /v1/completions",
-    about="Every field of the official Python SDK, and vLLM's fields. Other fields are refused.",
+    about="The fields of the official Python SDK and of vLLM.",
     dialect=lambda query, headers: OpenAICompletions(),
     plain={"model": "m", "prompt": "Hello"},
     requests=(*_REQUESTS, *VLLM_FIELDS),

@@ -22,15 +22,15 @@ MESSAGES = (
         fields="messages messages[].role messages[].content messages[].name",
         body={"messages": [{"role": "developer", "content": "Be kind.", "name": "ann"}, USER]},
         how="All roles. `developer` becomes `system` if the chat template does not know it. "
-        "System messages within a conversation become text of a turn if the chat template takes none there. "
-        "Special tokens in a text stay text.",
+        "System messages within a conversation become text of a turn if the chat template accepts none there. "
+        "Special tokens in a text are tokenized as plain text.",
         test="tests/unit/test_prompt_maker.py::test_special_texts_stay_text_in_every_field",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].text",
         when="text",
         body=_parts({"type": "text", "text": "Hello"}),
-        how="Parts are joined into one text.",
+        how="The parts are joined into one text.",
         test=_PARSE + "test_fields",
     ),
     Request(
@@ -44,7 +44,7 @@ MESSAGES = (
                 USER,
             ]
         },
-        how="What the assistant said.",
+        how="Rendered as the assistant's text.",
         test=_PARSE + "test_a_refusal_is_what_the_assistant_said",
     ),
     Request(
@@ -86,7 +86,7 @@ MESSAGES = (
                 {"role": "tool", "tool_call_id": "c", "content": "1"},
             ]
         },
-        how="Rendered by the chat template; as text if it does not support tools.",
+        how="Rendered by the chat template, or as text if it does not support tools.",
         test="tests/acceptance/test_openai_sdk.py::test_a_tool_that_must_be_called",
     ),
     Request(
@@ -111,7 +111,7 @@ MESSAGES = (
                 {"role": "function", "name": "f", "content": "1"},
             ]
         },
-        how="As a tool call and its result.",
+        how="Converted to a tool call and its result.",
         test=_PARSE + "test_calls_and_their_results",
     ),
     Request(
@@ -122,13 +122,13 @@ MESSAGES = (
     Request(
         fields="messages[].annotations",
         body={"messages": [USER, {"role": "assistant", "content": "Hi.", "annotations": []}, USER]},
-        how="Not in the reference's requests, but in its answers: accepted, as templates don't use them.",
+        how="Accepted and ignored: part of the reference's responses, which clients send back.",
         test=_PARSE + "test_the_annotations_of_an_answer_come_back_with_the_history",
     ),
     Request(
         fields="messages[].reasoning_content",
         body={"messages": [USER, {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm."}, USER]},
-        how="Not OpenAI's: earlier reasoning is passed to the chat template.",
+        how="Not OpenAI's. Earlier reasoning is passed to the chat template.",
         test=_PARSE + "test_calls_and_their_results",
     ),
 )

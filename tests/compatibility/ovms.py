@@ -58,20 +58,20 @@ _MESSAGES = (
         fields="messages[].content[].type messages[].content[].image_url messages[].content[].image_url.url",
         when="image_url",
         body={"messages": [{"role": "user", "content": [_IMAGE]}]},
-        how=IMAGES + " Paths under `--allowed-local-media-path`, too.",
+        how=IMAGES + " Also paths under `--allowed-local-media-path`.",
         test=_UNIT + "test_the_three_forms_of_image_url",
     ),
 )
 
 _GENERIC = (
     STOP(
-        how="Up to 4, shown at the end of a stream.",
+        how="Up to 4. In streams, the text includes the stop string by default.",
         test=_MODEL + "test_a_stop_string_ends_a_stream_and_is_shown_there",
     ),
     Request(
         fields="include_stop_str_in_output",
         body={"include_stop_str_in_output": True},
-        how="True in streams, else false unless set.",
+        how="Default: `true` in streams, else `false`.",
         test="tests/acceptance/test_sampling.py::test_a_stop_string_is_shown_where_asked_for",
     ),
     Request(
@@ -81,11 +81,11 @@ _GENERIC = (
         test=_UNIT + "test_broken_rules_are_refused_by_name",
     ),
     STREAM(
-        how="The first chunk comes with the first token: the role, and null for content.",
+        how="The first chunk, sent with the first token, has the role and `null` as content.",
         test=_ROUTES + "test_a_streamed_answer_equals_the_whole_one",
     ),
-    MAX_TOKENS(how="Left out: as long as the context allows.", test=_SAMPLING),
-    MAX_COMPLETION_TOKENS(how="The newer name, which the reference's examples use.", test=_SAMPLING),
+    MAX_TOKENS(how="Default: as many as the context allows.", test=_SAMPLING),
+    MAX_COMPLETION_TOKENS(how="The newer name, used in the reference's examples.", test=_SAMPLING),
     Request(
         fields="ignore_eos",
         body={"ignore_eos": True},
@@ -98,20 +98,20 @@ _GENERIC = (
     Request(
         fields="skip_special_tokens",
         body={"skip_special_tokens": False},
-        how="false: they are shown, and neither tools nor reasoning are read from the text.",
+        how="`false`: the text includes them, and tool calls and reasoning are not parsed.",
         test=_MODEL + "test_special_tokens_are_shown_where_asked_for",
     ),
     Request(
         fields="tools tool_choice",
         body={"tools": [TOOL], "tool_choice": "required"},
-        how="none, auto, required or a function; as under `/v1`.",
+        how="`none`, `auto`, `required` or a function, as under `/v1`.",
         test=_ROUTES + "test_special_tokens_are_kept_on_request",
     ),
     Request(
         fields="response_format response_format.type response_format.json_schema response_format.json_schema.schema",
         when="json_schema; also text, json_object",
         body={"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}},
-        how="Enforced by a grammar. A format that can't be enforced is refused, not ignored.",
+        how="Enforced by a grammar. A format that cannot be enforced is refused.",
         test=_UNIT + "test_openais_response_formats",
     ),
     Request(
@@ -124,7 +124,7 @@ _GENERIC = (
     Request(
         fields="chat_template_kwargs",
         body={"chat_template_kwargs": {"enable_thinking": False}},
-        how="Given to the chat template. Names that the service sets itself are refused.",
+        how="Passed to the chat template. Names that the service sets itself are refused.",
         test=_UNIT + "test_the_other_fields",
     ),
 )
@@ -133,31 +133,31 @@ _SAMPLED = (
     Request(
         fields="temperature top_p",
         body={"temperature": 0.5, "top_p": 0.5},
-        how="1 and 1 where neither the client nor the model sets them.",
+        how="Default: the model's own, else 1.",
         test=_MODEL + "test_the_models_own_sampling_holds_where_nobody_sets_one",
     ),
     Request(
         fields="min_p top_k repetition_penalty",
         body={"min_p": 0.1, "top_k": -1, "repetition_penalty": 1.1},
-        how="`top_k` is 40 unless set, and -1 means all.",
+        how="`top_k`: default 40; -1 disables it.",
         test=_MODEL + "test_sampling_settings_reach_the_engine",
     ),
     PENALTIES(test=_SAMPLING),
-    SEED(how="Random unless set.", test=_MODEL + "test_sampling_settings_reach_the_engine"),
+    SEED(how="Default: random.", test=_MODEL + "test_sampling_settings_reach_the_engine"),
 )
 
 _BEAMS = (
     Request(
         fields="n best_of",
         body={"n": 2, "best_of": 3},
-        how="`best_of` above 1 is the width of a beam search; a stream begins when it is done. Other penalties, "
-        "structured output and calls that must be made don't go with it: the worker refuses them by name.",
+        how="`best_of` above 1 is the width of a beam search, whose stream begins when the search is complete. A "
+        "worker refuses beam search with other penalties, structured output or forced tool calls.",
         test="tests/acceptance/test_sampling.py::test_a_beam_search_whole_and_streamed",
     ),
     Request(
         fields="length_penalty",
         body={"best_of": 3, "length_penalty": 0.5},
-        how="1 unless set; no effect without a beam search.",
+        how="Default: 1. No effect without beam search.",
         test="tests/acceptance/test_sampling.py::test_a_length_penalty_above_zero_makes_beams_longer",
     ),
     Request(
@@ -170,9 +170,9 @@ _BEAMS = (
 
 _SPECULATION = (
     SPECULATION(
-        how="5 and 3 unless set, with `--prompt-lookup` or a draft model. A worker without either refuses them."
+        how="Defaults: 5 and 3. Need `--prompt-lookup` or a draft model; a worker without either refuses them."
     ),
-    CONFIDENCE(how="With a draft model. A worker without one refuses it."),
+    CONFIDENCE(how="Needs a draft model; a worker without one refuses it."),
     Request(
         fields="num_assistant_tokens assistant_confidence_threshold",
         when="both",
@@ -198,7 +198,7 @@ _LISTED = (
 """What the reference itself calls unsupported."""
 
 MODEL_SERVER_ERROR = ERROR(
-    how="The reference describes none; these are OpenAI's.", test=_ROUTES + "test_refusals_have_openais_form"
+    how="The reference describes no errors; these have OpenAI's form.", test=_ROUTES + "test_refusals_have_openais_form"
 )
 MODEL_SERVER_USAGE = USAGE(how="In streams, if requested.", test=_UNIT + "test_the_usage_is_three_numbers")
 
@@ -213,8 +213,7 @@ _ANSWERS = (
     TOOL_CALLS(test=_ROUTES + "test_special_tokens_are_kept_on_request"),
     TOKEN_LOGPROBS(
         how=(
-            "In OpenAI's form, which the reference lists as unsupported; in streams too, where the model server has "
-            "none."
+            "In OpenAI's form, which the reference lists as unsupported. Also in streams, unlike in the model server."
         ),
         test=_MODEL + "test_log_probabilities_belong_to_the_text",
     ),
@@ -241,7 +240,7 @@ _ANSWERS = (
 MODEL_SERVER = Interface(
     title="OpenVINO Model Server chat completions",
     route="POST /v3/chat/completions",
-    about="The reference, with what it lists as unsupported from OpenAI and vLLM.",
+    about="The fields of the reference, including those of OpenAI and vLLM that it lists as unsupported.",
     dialect=lambda query, headers: ModelServer(),
     plain={"model": "m", "messages": [USER]},
     requests=(

@@ -22,13 +22,13 @@ _OWN = (
             "logprobs": True,
             "n": 1,
         },
-        how="As under `/v3/chat/completions`. There is one output.",
+        how="As under `/v3/chat/completions`. There is one choice.",
         test=_FIELDS,
     ),
     Request(
         fields="min_p top_k repetition_penalty seed best_of length_penalty",
         body={"min_p": 0.1, "top_k": 5, "repetition_penalty": 1.1, "seed": 7, "best_of": 2, "length_penalty": 0.5},
-        how="By the engine. `top_k` is 40 by default; `best_of` is the beam width.",
+        how="Applied by the engine. `top_k`: default 40. `best_of` is the beam width.",
         test=_FIELDS,
     ),
     Request(
@@ -58,7 +58,7 @@ _OWN = (
     Request(
         fields="tools[].function tool_choice.function",
         body={"tools": [{"type": "function", "function": FUNCTION}], "tool_choice": NAMED_TOOL},
-        how="The form of chat completions is taken too.",
+        how="The form of chat completions is accepted too.",
         test=_UNIT + "test_response_format_and_tools_in_the_form_of_chats",
     ),
     Request(
@@ -76,7 +76,7 @@ _OWN = (
 MODEL_SERVER_RESPONSES = Interface(
     title="OpenVINO Model Server responses",
     route="POST /v3/responses",
-    about="OpenAI's fields, the model server's own, and none that need stored responses.",
+    about="OpenAI's fields, except those that need stored responses, and the model server's own.",
     dialect=lambda query, headers: ModelServerResponses(),
     plain={"model": "m", "input": [USER]},
     requests=(

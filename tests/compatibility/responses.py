@@ -40,7 +40,7 @@ REQUESTS = (
     Request(
         fields="instructions",
         body={"instructions": "Be brief."},
-        how="The start of the system message.",
+        how="Become the start of the system message.",
         test=_UNIT + "test_instructions_and_developer_items_become_one_leading_system_message",
     ),
     Request(
@@ -81,7 +81,7 @@ REQUESTS = (
             },
             {"type": "function_call_output", "call_id": "c", "output": "1"},
         ),
-        how="Each call needs a result. Calls and results of custom tools are taken too.",
+        how="Each call needs a result. Calls and results of custom tools are accepted.",
         test=_TURN,
     ),
     Request(
@@ -97,8 +97,8 @@ REQUESTS = (
                 "encrypted_content": "x",
             },
         ),
-        how="The content is given to the chat template, or else the encrypted content, or the summary. Encrypted "
-        "content of other services is left out.",
+        how="The chat template gets the content, else the encrypted content, else the summary. Encrypted content of "
+        "other services is ignored.",
         test=_UNIT + "test_reasoning_by_its_summary_and_calls_of_custom_tools",
     ),
     Request(
@@ -112,7 +112,7 @@ REQUESTS = (
         fields="input[].tools",
         when="additional_tools",
         body=_input({"type": "additional_tools", "role": "developer", "tools": [_TOOL]}, USER),
-        how="As `tools`.",
+        how="The same as `tools`.",
         test=_UNIT + "test_unknown_tools_are_skipped_and_named",
     ),
     Request(
@@ -138,7 +138,7 @@ REQUESTS = (
     Request(
         fields="background",
         body={"background": True},
-        how="The response goes on without its client, and survives the death of workers and replicas.",
+        how="The response does not depend on its client's connection, and survives the loss of workers and replicas.",
         test=_ROUTES + "test_a_background_response_is_polled",
     ),
     Request(
@@ -159,7 +159,7 @@ REQUESTS = (
             "stream": True,
             "stream_options": {"include_obfuscation": False},
         },
-        how="By the engine. `max_output_tokens` bounds reasoning and text.",
+        how="Applied by the engine. `max_output_tokens` limits reasoning and text together.",
         test=_FIELDS,
     ),
     Request(
@@ -179,14 +179,14 @@ REQUESTS = (
         fields="include",
         when="reasoning.encrypted_content",
         body={"include": ["reasoning.encrypted_content"]},
-        how="Reasoning in a form that clients send back without showing it. It is encoded, not encrypted.",
+        how="Reasoning in an opaque form that clients send back. It is encoded, not encrypted.",
         test=_UNIT + "test_encrypted_content_continues_reasoning_that_is_not_sent_back",
     ),
     Request(
         fields="include",
         when="others",
         body={"include": ["web_search_call.action.sources"]},
-        how="Accepted: there is no output of hosted tools.",
+        how="Accepted without effect: there is no output of hosted tools.",
         test=_FIELDS,
     ),
     Request(
@@ -231,13 +231,13 @@ REQUESTS = (
         fields="text text.format text.format.type text.format.name text.format.description text.format.schema "
         "text.format.strict text.verbosity",
         body={"text": {"format": _FORMAT, "verbosity": "low"}},
-        how="`json_schema` and `json_object` are enforced by a grammar; verbosity is given to the chat template.",
+        how="A grammar enforces `json_schema` and `json_object`. The chat template gets `verbosity`.",
         test=_UNIT + "test_text_format_is_a_constraint",
     ),
     Request(
         fields="reasoning reasoning.effort reasoning.summary reasoning.generate_summary",
         body={"reasoning": {"effort": "low", "summary": "auto", "generate_summary": "auto"}},
-        how="Effort is given to the chat template. With `summary`, all reasoning is sent as the summary.",
+        how="The chat template gets `effort`. With `summary`, the summary is the complete reasoning.",
         test=_UNIT + "test_reasoning_is_the_summary_if_one_is_wanted",
     ),
     Request(fields="reasoning.context", body={"reasoning": {"context": "all_turns"}}, test=_REFUSED),
@@ -245,7 +245,7 @@ REQUESTS = (
     Request(
         fields="service_tier",
         body={"service_tier": "flex"},
-        how="`auto`, `default`, `flex`, `priority` and `fast`: the band of the queue.",
+        how="`auto`, `default`, `flex`, `priority` or `fast`: selects the band of the queue.",
         test=_FIELDS,
     ),
     Request(fields="truncation", when="disabled", body={"truncation": "disabled"}, how="The default.", test=_FIELDS),
@@ -253,7 +253,7 @@ REQUESTS = (
         fields="truncation",
         when="auto",
         body={"truncation": "auto"},
-        how="A conversation that is too long loses its oldest turns. The instructions and the last turn stay.",
+        how="A conversation that is too long loses its oldest turns. The instructions and the last turn are kept.",
         test=_ROUTES + "test_a_truncated_conversation",
     ),
     Request(
@@ -267,8 +267,8 @@ REQUESTS = (
             "max_tool_calls": 1,
             "client_metadata": {"a": "b"},
         },
-        how="Accepted and repeated in the response, except `client_metadata`, which Codex sends. "
-        "`max_tool_calls` is about hosted tools.",
+        how="Accepted without effect, and repeated in the response except `client_metadata`, which Codex sends. "
+        "`max_tool_calls` concerns hosted tools.",
         test=_FIELDS,
     ),
     Request(fields="prompt_cache_options", body={"prompt_cache_options": {"mode": "explicit"}}, test=_REFUSED),
@@ -322,12 +322,12 @@ ANSWERS = (
     ),
     Answer(
         fields=_item("summary summary[].type summary[].text") + " summary_index",
-        how="Reasoning is in `content`, or in `summary` if the request wants one.",
+        how="Reasoning is in `content`, or in `summary` if the request asks for one.",
         test=_UNIT + "test_reasoning_is_the_summary_if_one_is_wanted",
     ),
     Answer(
         fields=_item("encrypted_content"),
-        how="Of reasoning, if the request includes it.",
+        how="In reasoning items, if the request includes it.",
         test=_UNIT + "test_encrypted_content_continues_reasoning_that_is_not_sent_back",
     ),
     Answer(
@@ -342,7 +342,7 @@ ANSWERS = (
                 *(f"{prefix}{field}" for prefix in ("", "part.") for field in _LOGPROBS.split()),
             )
         ),
-        how="If the request asks for them.",
+        how="If requested.",
         test=_UNIT + "test_log_probabilities_of_the_text",
     ),
     Answer(
@@ -376,7 +376,7 @@ ANSWERS = (
     Answer(
         fields="access_programs conversation image input_transformations moderation prompt prompt_cache_diagnostics "
         "prompt_cache_options prompt_cache_retention tool_usage",
-        how="About what is refused or has no effect.",
+        how="They describe features that are refused or have no effect.",
         test=_REPEATED,
     ),
     Answer(
@@ -399,7 +399,7 @@ class _WithHistory(Responses):
 RESPONSES = Interface(
     title="OpenAI responses",
     route="POST /v1/responses",
-    about="Only functions are called; the client runs them.",
+    about="See [responses](responses.md). Only function tools are served; the client runs the functions.",
     dialect=lambda query, headers: _WithHistory(),
     plain={"model": "m", "input": [USER]},
     requests=REQUESTS,

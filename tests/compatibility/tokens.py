@@ -17,7 +17,7 @@ _ACCEPTANCE = "tests/acceptance/test_scoring.py::test_tokens_of_texts_and_messag
 _REFUSED = "tests/integration/test_tokens.py::test_what_is_refused_is_named"
 _MESSAGES = [{"role": "user", "content": "Hi"}]
 _TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-_ABOUT = "vLLM's; see [tokens](tokens.md). "
+_ABOUT = "As in vLLM; see [tokens](tokens.md). "
 
 
 class _Tokens:
@@ -49,14 +49,14 @@ def _detokenize(query: Mapping[str, str], headers: Mapping[str, str]) -> Dialect
 TOKENIZE = Interface(
     title="vLLM: tokens of texts and messages",
     route="POST /tokenize",
-    about=_ABOUT + "A worker of the model computes them.",
+    about=_ABOUT + "A worker of the model computes the tokens.",
     dialect=_tokenize,
     plain={"model": "m"},
     requests=(
         Request(
             fields="model prompt",
             body={"prompt": "Hi"},
-            how="One text. Special tokens in it are special tokens.",
+            how="One text. The spelling of a special token in it becomes that token.",
             test=_ACCEPTANCE,
         ),
         Request(
@@ -99,7 +99,7 @@ TOKENIZE = Interface(
     answers=(
         Answer(
             fields="tokens count token_strs",
-            how="Ids, their number, and their texts if asked for.",
+            how="Token ids, their number, and their texts if requested.",
             test=_ACCEPTANCE,
         ),
         Answer(
@@ -107,7 +107,7 @@ TOKENIZE = Interface(
             how="The context length.",
             test="tests/integration/test_tokens.py::test_a_prompt_may_be_longer_than_the_context",
         ),
-        ERROR(how="As everywhere.", test=_REFUSED),
+        ERROR(how="As under `/v1/chat/completions`.", test=_REFUSED),
     ),
 )
 
@@ -118,10 +118,10 @@ DETOKENIZE = Interface(
     dialect=_detokenize,
     plain={"model": "m", "tokens": [1, 2]},
     requests=(
-        Request(fields="model tokens", how="Ids of the model's vocabulary; others are a 400.", test=_ACCEPTANCE),
+        Request(fields="model tokens", how="Ids of the model's vocabulary; others get a 400.", test=_ACCEPTANCE),
     ),
     answers=(
         Answer(fields="prompt", how="The text, with special tokens.", test=_ACCEPTANCE),
-        ERROR(how="As everywhere.", test=_REFUSED),
+        ERROR(how="As under `/v1/chat/completions`.", test=_REFUSED),
     ),
 )

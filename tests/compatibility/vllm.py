@@ -11,51 +11,51 @@ VLLM_FIELDS = (
     Request(
         fields="prompt_logprobs",
         body={"prompt_logprobs": 1},
-        how=_NOTE + "0 to 20, in vLLM's form, not in streams; needs `--logits`.",
+        how=_NOTE + "0 to 20, in vLLM's form, not in streams. Needs `--logits`.",
         test="tests/acceptance/test_scoring.py::test_prompt_logprobs_in_the_form_of_vllm",
     ),
     Request(
         fields="top_k min_p repetition_penalty",
         body={"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1},
-        how=_NOTE + "By the engine; `top_k` 0 or -1 is off.",
+        how=_NOTE + "Applied by the engine. `top_k` 0 or -1 disables it.",
         test=_SDK + "test_sampling",
     ),
     Request(
         fields="allowed_token_ids bad_words",
         body={"allowed_token_ids": [1, 2], "bad_words": ["a word"]},
-        how=_NOTE + "Masked before sampling, but a grammar is followed; needs `--logits`.",
+        how=_NOTE + "Other tokens are masked before sampling; a grammar takes precedence. Needs `--logits`.",
         test="tests/acceptance/test_scoring.py::test_tokens_that_may_and_may_not_be_generated",
     ),
     Request(
         fields="return_token_ids",
         body={"return_token_ids": True},
-        how=_NOTE + "`token_ids` and `prompt_token_ids`, in streams in chunks of their own.",
+        how=_NOTE + "`token_ids` and `prompt_token_ids`; in streams, in separate chunks.",
         test="tests/acceptance/test_scoring.py::test_token_ids_are_returned_whole_and_streamed",
     ),
     Request(
         fields="min_tokens ignore_eos stop_token_ids",
         body={"min_tokens": 1, "ignore_eos": True, "stop_token_ids": [1]},
-        how=_NOTE + "When an answer ends.",
+        how=_NOTE + "They determine when a response ends.",
         test=_SDK + "test_when_an_answer_ends",
     ),
     Request(
         fields="include_stop_str_in_output",
         body={"include_stop_str_in_output": True},
-        how=_NOTE + "true: the stop string or token is part of the text.",
+        how=_NOTE + "`true`: the text includes the stop string or token.",
         test=_SDK + "test_a_stop_string_is_shown_where_asked_for",
     ),
     Request(
         fields="skip_special_tokens",
         body={"skip_special_tokens": False},
-        how=_NOTE + "false: they are shown, and neither tools nor reasoning are read from the text.",
+        how=_NOTE + "`false`: the text includes them, and tool calls and reasoning are not parsed.",
         test=_SDK + "test_special_tokens_are_shown_where_asked_for",
     ),
     Request(
         fields="structured_outputs structured_outputs.json structured_outputs.disable_any_whitespace "
         "structured_outputs.disable_fallback",
         body={"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": False, "disable_fallback": True}},
-        how=_NOTE + "One form of `json`, `regex`, `choice`, `grammar`, `json_object` and `structural_tag`. There is no "
-        "fallback; `disable_any_whitespace: true` is refused.",
+        how=_NOTE + "One form of `json`, `regex`, `choice`, `grammar`, `json_object` and `structural_tag`. "
+        "`disable_any_whitespace: true` is refused.",
         test=_SDK + "test_structured_outputs",
     ),
     Request(

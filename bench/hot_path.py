@@ -46,7 +46,7 @@ from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import Prepared
 from worker.prompt.interface import PromptReply as PromptAnswer
-from worker.prompt.prefetch import Prompts
+from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptProcess
 from worker.prompt.simulated import SimulatedPromptMaker
 from worker.publisher import Publisher
@@ -126,7 +126,7 @@ async def _walk(store: Store, streams: int) -> Walk:
             active_jobs,
             current,
             publisher,
-            Prompts(cast(PromptProcess, _Prompts()), no_images),
+            PromptPrefetcher(cast(PromptProcess, _Prompts()), no_images),
             _accept_grammar,
             AttemptRecorder(NO_TRACING),
             preemption=preemption,

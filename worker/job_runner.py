@@ -22,7 +22,7 @@ from worker.poison import outline, whole
 from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import Prepared
-from worker.prompt.prefetch import Prompts
+from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptError
 from worker.publisher import Publisher
 from worker.quarantine import MAX_CRASHES, Quarantine
@@ -45,7 +45,7 @@ class JobRunner:
         jobs: ActiveJobs,
         engine: CurrentEngine,
         publisher: Publisher,
-        prompts: Prompts,
+        prompts: PromptPrefetcher,
         check_grammar: CheckGrammar,
         attempts: AttemptRecorder,
         *,
@@ -79,7 +79,7 @@ class JobRunner:
     def prefetch(self, job: Job) -> None:
         """Start preparing the prompt of a job whose claim is under way."""
         if job.id not in self._jobs:
-            self._prompts.begin(job)
+            self._prompts.prefetch(job)
 
     async def run(self, claim: Claim, job: Job) -> None:
         """Run one job to its end. A failure is published as its terminal event.
@@ -108,7 +108,7 @@ class JobRunner:
             self._publisher.discard(active.lease)
             return
         self._refuse_poison(job, claim)
-        prepared = await self._prompts.of(job)
+        prepared = await self._prompts.get(job)
         if job.request.tokenization is not None:
             await self._report_tokens(active, prepared)
             return

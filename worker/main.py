@@ -44,7 +44,7 @@ from worker.output_processor import OutputProcessor
 from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import PromptOptions
-from worker.prompt.prefetch import Prompts
+from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptError, PromptProcess
 from worker.prompt.template_file import read_template
 from worker.publisher import Publisher
@@ -119,14 +119,14 @@ class _Worker:
             ImageOptions(file_pixels=settings.max_image_pixels), image_pixels=settings.image_pixels
         )
         self.grammars = (
-            GrammarProcess(GrammarOptions(path=model.path), most_seconds=settings.grammar_seconds) if openvino else None
+            GrammarProcess(GrammarOptions(path=model.path), max_seconds=settings.grammar_seconds) if openvino else None
         )
         runner = JobRunner(
             self.id,
             jobs,
             engine,
             self.publisher,
-            Prompts(self.prompts, RequestImages(RequestFiles(MediaStore(redis).fetch), self.images).of),
+            PromptPrefetcher(self.prompts, RequestImages(RequestFiles(MediaStore(redis).fetch), self.images).load),
             self.grammars.check if self.grammars is not None else _accept_grammar,
             AttemptRecorder(tracing),
             preemption=preemption,

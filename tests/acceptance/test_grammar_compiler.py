@@ -15,8 +15,8 @@ from worker.engine.grammar_compiler import GrammarError
 from worker.grammar.ebnf import literal
 from worker.grammar.formats import FORMATS
 from worker.grammar.planner import make_plan
-from worker.grammar.process import MOST_SLOWDOWN
-from worker.grammar.scratch import ScratchPipeline
+from worker.grammar.process import MAX_SLOWDOWN
+from worker.grammar.profiler import GrammarProfiler
 from worker.model.local import default_model
 
 TOOLS = (
@@ -31,8 +31,8 @@ PERSON = Constraint(kind="json_schema", value='{"type":"object","properties":{"a
 
 
 @pytest.fixture(scope="module")
-def scratch() -> ScratchPipeline:
-    return ScratchPipeline(str(default_model()))
+def scratch() -> GrammarProfiler:
+    return GrammarProfiler(str(default_model()))
 
 
 def request(**fields: object) -> ChatRequest:
@@ -42,7 +42,7 @@ def request(**fields: object) -> ChatRequest:
 @pytest.mark.parametrize("reasoning", [None, "think", "mistral", "granite"])
 @pytest.mark.parametrize("name", [None, *TOOL_FORMATS])
 def test_the_calls_of_every_format_compile(
-    scratch: ScratchPipeline, name: ToolFormatName | None, reasoning: ReasoningFormatName | None
+    scratch: GrammarProfiler, name: ToolFormatName | None, reasoning: ReasoningFormatName | None
 ) -> None:
     output = OutputFormat(tools=name, reasoning="harmony" if name == "harmony" else reasoning)
     combinable = name is not None and TOOL_FORMATS[name].shape is not None
@@ -59,7 +59,7 @@ def test_the_calls_of_every_format_compile(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_string_format_compiles(scratch: ScratchPipeline, name: str) -> None:
+def test_every_string_format_compiles(scratch: GrammarProfiler, name: str) -> None:
     schema = Constraint(kind="json_schema", value=json.dumps({"type": "string", "format": name}))
     constraint = make_plan(request(constraint=schema), OutputFormat(), "").constraint
     assert constraint is not None
@@ -75,7 +75,7 @@ def test_every_string_format_compiles(scratch: ScratchPipeline, name: str) -> No
     ],
 )
 def test_a_fault_is_named_and_the_next_grammar_is_served(
-    scratch: ScratchPipeline, constraint: Constraint, said: str
+    scratch: GrammarProfiler, constraint: Constraint, said: str
 ) -> None:
     with pytest.raises(GrammarError) as fault:
         scratch.compile(constraint)
@@ -106,7 +106,7 @@ _characters = st.characters(max_codepoint=0x17F) | st.characters(codec="utf-8") 
 
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(_characters, min_size=1, max_size=8))
-def test_a_literal_is_generated_exactly(scratch: ScratchPipeline, spelled_bytes: frozenset[int], text: str) -> None:
+def test_a_literal_is_generated_exactly(scratch: GrammarProfiler, spelled_bytes: frozenset[int], text: str) -> None:
     text = "".join(character for character in text if set(character.encode()) <= spelled_bytes).replace("\0", "")
     if text:
         assert scratch.text(Constraint(kind="grammar", value=f"root ::= {literal(text)}\n"), 100) == text
@@ -115,7 +115,7 @@ def test_a_literal_is_generated_exactly(scratch: ScratchPipeline, spelled_bytes:
 @settings(max_examples=30, deadline=None)
 @given(text=st.text(_characters, min_size=1, max_size=8))
 def test_values_and_names_of_a_schema_are_generated_exactly(
-    scratch: ScratchPipeline, spelled_bytes: frozenset[int], text: str
+    scratch: GrammarProfiler, spelled_bytes: frozenset[int], text: str
 ) -> None:
     text = "".join(character for character in text if set(character.encode()) <= spelled_bytes)
     schema = {"type": "object", "properties": {text: {"const": text}}, "required": [text]}
@@ -139,7 +139,7 @@ def test_values_and_names_of_a_schema_are_generated_exactly(
         ),
     ],
 )
-def test_what_clients_write_is_generated_exactly(scratch: ScratchPipeline, constraint: Constraint, text: str) -> None:
+def test_what_clients_write_is_generated_exactly(scratch: GrammarProfiler, constraint: Constraint, text: str) -> None:
     for seed in range(5):
         made = scratch.text(_content(constraint), 60, seed)
         assert made == text if text else set(made) <= set("xyße")
@@ -161,22 +161,22 @@ ORDINARY: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", ORDINARY)
-def test_an_ordinary_schema_costs_each_token_little(scratch: ScratchPipeline, schema: Any) -> None:
-    assert scratch.measure(_schema(schema), MOST_SLOWDOWN).slowdown < MOST_SLOWDOWN
+def test_an_ordinary_schema_costs_each_token_little(scratch: GrammarProfiler, schema: Any) -> None:
+    assert scratch.measure(_schema(schema), MAX_SLOWDOWN).slowdown < MAX_SLOWDOWN
 
 
 @pytest.mark.parametrize(
     "pattern",
     ["^[a-z]{1,64}$", "^[A-Za-z0-9_-]{1,64}$", "^.{1,200}$", "^[0-9a-f]{40}$", "^[a-z][a-z0-9_]{0,62}$", "^[^/]+$"],
 )
-def test_a_common_pattern_is_served_with_the_default_limits(scratch: ScratchPipeline, pattern: str) -> None:
+def test_a_common_pattern_is_served_with_the_default_limits(scratch: GrammarProfiler, pattern: str) -> None:
     for constraint in (
         _schema({"type": "string", "pattern": pattern}),
         _content(Constraint(kind="regex", value=pattern.strip("^$"))),
     ):
-        cost = scratch.measure(constraint, MOST_SLOWDOWN)
+        cost = scratch.measure(constraint, MAX_SLOWDOWN)
         assert cost.compile < WorkerSettings.model_fields["grammar_seconds"].default
-        assert cost.slowdown < MOST_SLOWDOWN
+        assert cost.slowdown < MAX_SLOWDOWN
 
 
 @pytest.mark.parametrize(
@@ -189,5 +189,5 @@ def test_a_common_pattern_is_served_with_the_default_limits(scratch: ScratchPipe
         Constraint(kind="json_schema", value='{"type":"string","pattern":"^([a-z]+ ?)*x$"}'),
     ],
 )
-def test_a_grammar_that_makes_each_token_expensive_is_noticed(scratch: ScratchPipeline, constraint: Constraint) -> None:
-    assert scratch.measure(_content(constraint), MOST_SLOWDOWN).slowdown > MOST_SLOWDOWN
+def test_a_grammar_that_makes_each_token_expensive_is_noticed(scratch: GrammarProfiler, constraint: Constraint) -> None:
+    assert scratch.measure(_content(constraint), MAX_SLOWDOWN).slowdown > MAX_SLOWDOWN

@@ -18,7 +18,7 @@ from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
-from worker.grammar.scratch import ScratchPipeline
+from worker.grammar.profiler import GrammarProfiler
 from worker.prompt.openvino import load_prompt_maker
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -151,7 +151,7 @@ def test_schemas_with_free_parts_hold(engine: TinyEngine) -> None:
 
 @pytest.mark.parametrize("name", [*HELD, *UNHELD])
 def test_the_grammar_process_takes_every_vocabulary(name: str) -> None:
-    ScratchPipeline(str(MODELS / name)).compile(Constraint(kind="grammar", value='root ::= "a b"'))
+    GrammarProfiler(str(MODELS / name)).compile(Constraint(kind="grammar", value='root ::= "a b"'))
 
 
 @pytest.mark.parametrize("name", UNHELD)

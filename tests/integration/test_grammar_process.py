@@ -21,7 +21,7 @@ DEADLINE = 1.0
 
 @pytest.fixture
 async def grammars(tmp_path: Path) -> AsyncIterator[GrammarProcess]:
-    process = GrammarProcess(GrammarOptions(path=str(tmp_path)), most_seconds=0.25, deadline=DEADLINE, module=FAULTY)
+    process = GrammarProcess(GrammarOptions(path=str(tmp_path)), max_seconds=0.25, deadline=DEADLINE, module=FAULTY)
     process.start()
     yield process
     await process.stop()
@@ -130,7 +130,7 @@ async def test_a_caller_that_gives_up_does_not_mix_up_the_answers(grammars: Gram
 
 async def test_a_process_that_does_not_load_refuses_as_a_fault_of_the_worker(tmp_path: Path) -> None:
     options = GrammarOptions(path=str(tmp_path / "missing"))
-    process = GrammarProcess(options, most_seconds=0.25, module=FAULTY)
+    process = GrammarProcess(options, max_seconds=0.25, module=FAULTY)
     with pytest.raises(RequestRefused, match="no such tokenizer") as refusal:
         await process.check(_grammar("good"), "response_format")
     assert refusal.value.problem.kind is ProblemKind.INTERNAL

@@ -22,8 +22,8 @@ from tests.security.effort import cases
 from tests.support.regexes import regexes
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.planner import make_plan
-from worker.grammar.process import MOST_SLOWDOWN, GrammarProcess
-from worker.grammar.scratch import ScratchPipeline
+from worker.grammar.process import MAX_SLOWDOWN, GrammarProcess
+from worker.grammar.profiler import GrammarProfiler
 from worker.model.local import default_model
 
 COMPILE_SECONDS = 0.25
@@ -75,8 +75,8 @@ _constraints = (
 
 
 @cache
-def _scratch() -> ScratchPipeline:
-    return ScratchPipeline(str(default_model()))
+def _scratch() -> GrammarProfiler:
+    return GrammarProfiler(str(default_model()))
 
 
 class _Judge:
@@ -84,7 +84,7 @@ class _Judge:
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self._process = GrammarProcess(GrammarOptions(path=str(default_model())), most_seconds=COMPILE_SECONDS)
+        self._process = GrammarProcess(GrammarOptions(path=str(default_model())), max_seconds=COMPILE_SECONDS)
         self.accepted = 0
 
     def accepts(self, constraint: Constraint) -> bool:
@@ -124,7 +124,7 @@ def test_no_accepted_grammar_slows_down_its_neighbours(judge: _Judge, constraint
     held = _constraint_of(constraint)
     if held is None or not judge.accepts(held):
         return
-    limit = TOLERANCE * MOST_SLOWDOWN
+    limit = TOLERANCE * MAX_SLOWDOWN
     # The judgement can't know what longer texts would cost.
     longest = _scratch().length(held)
-    assert any(_scratch().slowdown(held, limit, first_seed=100, most_tokens=longest) <= limit for _ in range(4))
+    assert any(_scratch().slowdown(held, limit, first_seed=100, max_tokens=longest) <= limit for _ in range(4))

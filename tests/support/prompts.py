@@ -8,7 +8,7 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest
 from worker.images.interface import DecodedImage
 from worker.prompt.interface import Prepared, PromptRefused, PromptReply
-from worker.prompt.prefetch import Prompts
+from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptProcess
 
 
@@ -33,8 +33,8 @@ class Maker:
         return answer
 
 
-def prompts_of(maker: Maker, **options: float) -> Prompts:
-    return Prompts(cast(PromptProcess, maker), no_images, **options)
+def prompts_of(maker: Maker, **options: float) -> PromptPrefetcher:
+    return PromptPrefetcher(cast(PromptProcess, maker), no_images, **options)
 
 
 async def no_images(request: ChatRequest) -> Sequence[DecodedImage]:

@@ -350,7 +350,7 @@ def test_recent_images_are_kept_by_digest_and_detail(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Image, "open", counting)
     file = saved(corners(), "PNG")
     size = 64 * 32 * 3
-    images = decoder(kept_bytes=2 * size)
+    images = decoder(cache_bytes=2 * size)
     first = images.decode(file, digest="a", low=False, pixels=PIXELS)
     assert images.decode(file, digest="a", low=False, pixels=PIXELS) is first
     assert opened == 1
@@ -364,6 +364,6 @@ def test_recent_images_are_kept_by_digest_and_detail(monkeypatch: pytest.MonkeyP
     assert opened == 4
     images.decode(file, digest="a", low=True, pixels=PIXELS // 2)
     assert opened == 5
-    large = decoder(kept_bytes=size - 1)
+    large = decoder(cache_bytes=size - 1)
     for _ in range(2):
         assert large.decode(file, digest="a", low=False, pixels=PIXELS) == first

@@ -27,7 +27,7 @@ from worker.output_processor import OutputProcessor
 from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import Prepared, PromptReply
-from worker.prompt.prefetch import Prompts
+from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptProcess
 from worker.publisher import Publisher
 from worker.quarantine import Quarantine
@@ -126,7 +126,7 @@ class Rig:
             self.jobs,
             self.current,
             publisher,
-            Prompts(cast(PromptProcess, self.prompts), no_images),
+            PromptPrefetcher(cast(PromptProcess, self.prompts), no_images),
             self._check,
             AttemptRecorder(self.tracing),
             preemption=self.preemption,

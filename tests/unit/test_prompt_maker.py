@@ -59,7 +59,7 @@ def _maker(template: str | None = CHATML, context_length: int = 100_000) -> tupl
         encode=tokenizer.encode_all,
         template=ChatTemplate(template, bos_token="", eos_token="") if template else None,
         special_texts=SpecialTexts(SPECIALS),
-        opening=(3,),
+        bos_tokens=(3,),
         vocabulary_size=1000,
         context_length=context_length,
         special_ids={text: index for index, text in enumerate(SPECIALS)},
@@ -101,7 +101,7 @@ def test_markers_that_are_special_tokens_stay_in_the_text() -> None:
         encode=Tokenizer().encode_all,
         template=template,
         special_texts=SpecialTexts(SPECIALS),
-        opening=(),
+        bos_tokens=(),
         vocabulary_size=1000,
         context_length=1000,
         special_ids={"<tool_call>": 7, "</tool_call>": 8, "<|im_end|>": 9},
@@ -275,7 +275,7 @@ def test_long_texts_lose_nothing_and_never_reach_the_cap(text: str, sentencepiec
     tokenizer = Tokenizer(cap=64, sentencepiece=sentencepiece)
     encoder = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS))
     tokenizer.longest = 0  # the encoder has tried where the cap is
-    ids, whole = encoder.encode([text], most=1_000_000)
+    ids, whole = encoder.encode([text], limit=1_000_000)
     assert whole
     assert tokenizer.longest < 64
     assert tokenizer.text(ids).removeprefix(" ") == text
@@ -289,19 +289,19 @@ def test_words_cut_at_their_spaces_give_the_tokens_of_the_whole(sentence: str, s
     tokenizer = Tokenizer(sentencepiece=sentencepiece)
     expected = tokenizer.encode(text)
     tokenizer.cap = 64
-    ids, _ = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS)).encode([text], most=1_000_000)
+    ids, _ = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS)).encode([text], limit=1_000_000)
     assert ids == expected
 
 
 def test_no_text_is_lost_where_a_tokenizer_merges_line_ends() -> None:
     tokenizer = Tokenizer(cap=64, sentencepiece=True)
-    ids, _ = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS)).encode(["a", "\n\nb"], most=100)
+    ids, _ = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS)).encode(["a", "\n\nb"], limit=100)
     assert tokenizer.text(ids).replace(" ", "") == "a\n\nb"
 
 
 def test_encoding_stops_soon_after_the_most_tokens() -> None:
     tokenizer = Tokenizer(cap=64)
-    ids, whole = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS)).encode(["a b c " * 10_000], most=100)
+    ids, whole = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS)).encode(["a b c " * 10_000], limit=100)
     assert not whole
     assert 100 < len(ids) <= 164
 
@@ -315,10 +315,10 @@ def test_many_short_pieces_take_few_calls() -> None:
 
 def test_a_mark_can_not_be_smuggled_in() -> None:
     specials = SpecialTexts(SPECIALS)
-    mark = specials.disarm("</s>").removeprefix("<").removesuffix("/s>")
+    mark = specials.escape("</s>").removeprefix("<").removesuffix("/s>")
     assert mark
-    assert specials.pieces(specials.disarm(f"<{mark}/s>")) == ["<", "/s>"]
-    assert specials.pieces(specials.disarm(f"a{mark}b")) == ["ab"]
+    assert specials.pieces(specials.escape(f"<{mark}/s>")) == ["<", "/s>"]
+    assert specials.pieces(specials.escape(f"a{mark}b")) == ["ab"]
 
 
 def test_marks_survive_json_escapes() -> None:
@@ -329,7 +329,7 @@ def test_marks_survive_json_escapes() -> None:
 
 def test_vocabularies_without_special_texts_work() -> None:
     specials = SpecialTexts([])
-    assert specials.disarm("</s>") == "</s>"
+    assert specials.escape("</s>") == "</s>"
     assert not specials.may_join(["<", "</s>"])
     assert specials.pieces("</s>") == ["</s>"]
 
@@ -486,10 +486,10 @@ def test_the_mark_of_an_image_can_not_be_sent() -> None:
     specials = SpecialTexts(SPECIALS)
     mark = specials.image(0)
     assert specials.pieces(f"a{mark}b{specials.image(12)}") == ["a", 0, "b", 12]
-    assert specials.pieces(specials.disarm(f"a{mark}b")) == ["a0;b"]
+    assert specials.pieces(specials.escape(f"a{mark}b")) == ["a0;b"]
     half = len(mark) // 2
     nested = mark[:half] + mark + mark[half:]
-    assert [piece for piece in specials.pieces(specials.disarm(nested)) if isinstance(piece, int)] == []
+    assert [piece for piece in specials.pieces(specials.escape(nested)) if isinstance(piece, int)] == []
 
 
 @pytest.mark.parametrize(
@@ -502,7 +502,7 @@ def test_the_mark_of_an_image_can_not_be_sent() -> None:
 )
 def test_a_template_that_does_not_show_each_image_once_is_named(template: str) -> None:
     maker, _ = _maker(template)
-    with pytest.raises(RequestRefused, match="does not show this image") as caught:
+    with pytest.raises(RequestRefused, match="does not render this image") as caught:
         maker.prepare(_request(messages=(Message(role="user", content="a"), _with_images("b*"))))
     assert (caught.value.problem.kind, caught.value.problem.param) == (ProblemKind.TEMPLATE, "messages[0].content[0]")
 
@@ -528,5 +528,5 @@ def test_a_prompt_may_start_with_an_image() -> None:
     """A tokenizer that puts a space before every text does so only at the start of the prompt."""
     tokenizer = Tokenizer(sentencepiece=True)
     encoder = Encoder(tokenizer.encode_all, SpecialTexts(SPECIALS))
-    assert tokenizer.text(encoder.encode(["a"], most=9)[0]) == " a"
-    assert tokenizer.text(encoder.encode(["a"], most=9, opens=False)[0]) == "a"
+    assert tokenizer.text(encoder.encode(["a"], limit=9)[0]) == " a"
+    assert tokenizer.text(encoder.encode(["a"], limit=9, at_start=False)[0]) == "a"

@@ -19,24 +19,24 @@ from tests.support.prompts import Maker, prompts_of
 from worker.consumer import JobConsumer, Serve
 from worker.images.interface import DecodedImage
 from worker.prompt.interface import Prepared, PromptRefused
-from worker.prompt.prefetch import MOST, Prompts
+from worker.prompt.prefetch import MAX_PREFETCHED, PromptPrefetcher
 from worker.prompt.process import PromptProcess
 
 
 async def test_a_prompt_that_was_begun_is_not_made_twice() -> None:
     maker = Maker()
     prompts = prompts_of(maker)
-    prompts.begin(job("a", "one"))
-    prompts.begin(job("a", "one"))
+    prompts.prefetch(job("a", "one"))
+    prompts.prefetch(job("a", "one"))
     assert maker.asked == ["one"]
     maker.answers[0].set_result(Prepared(1, (3,)))
-    assert (await prompts.of(job("a", "one"))).tokens == (3,)
+    assert (await prompts.get(job("a", "one"))).tokens == (3,)
     assert maker.asked == ["one"]
 
 
 async def test_one_that_was_not_begun_is_asked_for_when_it_is_wanted() -> None:
     maker = Maker()
-    wanted = asyncio.create_task(prompts_of(maker).of(job("a", "one")))
+    wanted = asyncio.create_task(prompts_of(maker).get(job("a", "one")))
     await asyncio.sleep(0)
     assert maker.asked == ["one"]
     maker.answers[0].set_result(Prepared(1, (3,)))
@@ -46,34 +46,34 @@ async def test_one_that_was_not_begun_is_asked_for_when_it_is_wanted() -> None:
 async def test_a_refusal_reaches_whoever_wants_the_prompt() -> None:
     maker = Maker()
     prompts = prompts_of(maker)
-    prompts.begin(job("a", "bad"))
+    prompts.prefetch(job("a", "bad"))
     maker.answers[0].set_result(PromptRefused(1, Problem(kind=ProblemKind.TEMPLATE, message="no such template")))
     with pytest.raises(RequestRefused, match="no such template"):
-        await prompts.of(job("a", "bad"))
+        await prompts.get(job("a", "bad"))
 
 
 async def test_only_so_many_are_begun() -> None:
     maker = Maker()
     prompts = prompts_of(maker)
-    for number in range(MOST + 1):
-        prompts.begin(job(f"j{number}", str(number)))
-    assert maker.asked == [str(number) for number in range(MOST)]
+    for number in range(MAX_PREFETCHED + 1):
+        prompts.prefetch(job(f"j{number}", str(number)))
+    assert maker.asked == [str(number) for number in range(MAX_PREFETCHED)]
     maker.answers[0].set_result(Prepared(1, (0,)))
-    await prompts.of(job("j0", "0"))
-    prompts.begin(job("late", "late"))
-    assert maker.asked[MOST:] == ["late"]
+    await prompts.get(job("j0", "0"))
+    prompts.prefetch(job("late", "late"))
+    assert maker.asked[MAX_PREFETCHED:] == ["late"]
 
 
 async def test_what_others_have_claimed_makes_room() -> None:
     maker = Maker()
     prompts = prompts_of(maker, patience=0.0)
-    for number in range(MOST + 1):
-        prompts.begin(job(f"j{number}", str(number)))
+    for number in range(MAX_PREFETCHED + 1):
+        prompts.prefetch(job(f"j{number}", str(number)))
         await asyncio.sleep(0.001)
-    assert len(maker.asked) == MOST + 1
-    assert [answer.cancelled() for answer in maker.answers] == [True] * MOST + [False]
+    assert len(maker.asked) == MAX_PREFETCHED + 1
+    assert [answer.cancelled() for answer in maker.answers] == [True] * MAX_PREFETCHED + [False]
     # Who comes for it after all gets it.
-    wanted = asyncio.create_task(prompts.of(job("j0", "0")))
+    wanted = asyncio.create_task(prompts.get(job("j0", "0")))
     await asyncio.sleep(0)
     maker.answers[-1].set_result(Prepared(1, (0,)))
     assert (await wanted).tokens == (0,)
@@ -163,9 +163,9 @@ def with_images(name: str, *digests: str) -> Job:
     return msgspec.structs.replace(job(name), request=request)
 
 
-async def wanted(prompts: Prompts, maker: Maker, *jobs: Job) -> list[asyncio.Task[Prepared]]:
+async def wanted(prompts: PromptPrefetcher, maker: Maker, *jobs: Job) -> list[asyncio.Task[Prepared]]:
     """The tasks that wait for the prompts of ``jobs``, once the prompt process was asked."""
-    tasks = [asyncio.create_task(prompts.of(one)) for one in jobs]
+    tasks = [asyncio.create_task(prompts.get(one)) for one in jobs]
     for _ in range(20):
         await asyncio.sleep(0)
     assert maker.answers
@@ -178,7 +178,7 @@ async def pixels_of(request: ChatRequest) -> list[DecodedImage]:
 
 async def test_a_prompt_gets_its_images_at_their_places() -> None:
     maker = Maker()
-    (task,) = await wanted(Prompts(cast(PromptProcess, maker), pixels_of), maker, with_images("a", "x", "y"))
+    (task,) = await wanted(PromptPrefetcher(cast(PromptProcess, maker), pixels_of), maker, with_images("a", "x", "y"))
     maker.answers[0].set_result(Prepared(1, (3, 4), places=((1, 0), (0, 2))))
     assert [(image.at, image.pixels) for image in (await task).images] == [(0, b"y"), (2, b"x")]
 
@@ -188,7 +188,7 @@ async def test_no_image_of_a_refused_prompt_is_decoded() -> None:
         raise AssertionError
 
     maker = Maker()
-    (task,) = await wanted(Prompts(cast(PromptProcess, maker), decode), maker, with_images("a", "x"))
+    (task,) = await wanted(PromptPrefetcher(cast(PromptProcess, maker), decode), maker, with_images("a", "x"))
     problem = Problem(kind=ProblemKind.TEMPLATE, message="no")
     maker.answers[0].set_result(PromptRefused(1, problem))
     with pytest.raises(RequestRefused) as refused:
@@ -204,19 +204,19 @@ async def test_images_are_left_to_the_claim_and_their_prompt_is_not() -> None:
         return await pixels_of(request)
 
     maker = Maker()
-    prompts = Prompts(cast(PromptProcess, maker), decode)
-    prompts.begin(with_images("a", "x"))
+    prompts = PromptPrefetcher(cast(PromptProcess, maker), decode)
+    prompts.prefetch(with_images("a", "x"))
     maker.answers[0].set_result(Prepared(1, (3,), places=((0, 1),)))
     for _ in range(20):
         await asyncio.sleep(0)
     assert (len(maker.asked), decoded) == (1, [])
-    prepared = await prompts.of(with_images("a", "x"))
+    prepared = await prompts.get(with_images("a", "x"))
     assert ([image.pixels for image in prepared.images], len(maker.asked), decoded) == ([b"x"], 1, ["x"])
 
 
 async def test_jobs_of_one_request_share_its_images() -> None:
     maker = Maker()
-    prompts = Prompts(cast(PromptProcess, maker), pixels_of)
+    prompts = PromptPrefetcher(cast(PromptProcess, maker), pixels_of)
     first, second = await wanted(prompts, maker, with_images("r:0", "x"), with_images("r:1", "x"))
     first.cancel()
     maker.answers[0].set_result(Prepared(1, (3,), places=((0, 1),)))

@@ -21,7 +21,7 @@ async def test_files_are_fetched_once_each() -> None:
         fetched.append(sorted(digests))
         return [digest.encode() for digest in digests]
 
-    assert await RequestFiles(fetch).of(look(*"xyx")) == {"x": b"x", "y": b"y"}
+    assert await RequestFiles(fetch).get(look(*"xyx")) == {"x": b"x", "y": b"y"}
     assert fetched == [["x", "y"]]
 
 
@@ -30,7 +30,7 @@ async def test_an_image_that_is_not_stored_any_more_is_named() -> None:
         return [None if digest == "y" else b"file" for digest in digests]
 
     with pytest.raises(RequestRefused, match="send the request again") as caught:
-        await RequestFiles(fetch).of(look("x", "y", "y"))
+        await RequestFiles(fetch).get(look("x", "y", "y"))
     assert (caught.value.problem.kind, caught.value.problem.param) == (ProblemKind.LOST, "messages[0].content[1]")
 
 
@@ -44,5 +44,5 @@ async def test_images_are_waited_for_while_the_store_is_away() -> None:
             raise ConnectionError
         return [b"file" for _ in digests]
 
-    assert await RequestFiles(fetch).of(look("x")) == {"x": b"file"}
+    assert await RequestFiles(fetch).get(look("x")) == {"x": b"file"}
     assert attempts == 3

@@ -21,7 +21,7 @@ from worker.weights.folder import remake
 from worker.weights.original import MODEL_FILES, copy_original
 
 MAKING_WEIGHTS = "making weights"
-"""Beginning of the stage whose work shows its own progress."""
+"""Prefix of the stage that reports its own progress."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +64,11 @@ def convert(
     perplexity ratio exceeds ``max_perplexity_ratio``; and :class:`OSError` if files can't be written.
     """
     check_tools(weights)
-    _check_place(folder, replace)
+    _check_destination(folder, replace)
     model = resolve(source, max_context=max_context, to_serve=False)
     if sees_images(model.path):
         raise ModelError(
-            f"{model.path} takes images; only text models are converted. Export it with the weights it is to have: "
+            f"{model.path} takes images; only text models are converted. Export it with the desired weights: "
             "optimum-cli export openvino --model ID --weight-format int8 FOLDER"
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -86,12 +86,12 @@ def convert(
         conversion = Conversion(folder=folder, tokens=len(tokens), original=before, converted=after)
         # Not "ratio > max": a NaN perplexity must fail.
         if not conversion.perplexity_ratio <= max_perplexity_ratio:
-            raise ModelError(_too_bad(conversion, weights, max_perplexity_ratio))
-        _put(result, folder, Path(scratch))
+            raise ModelError(_excess_loss(conversion, weights, max_perplexity_ratio))
+        _move_into_place(result, folder, Path(scratch))
     return conversion
 
 
-def _check_place(folder: Path, replace: bool) -> None:
+def _check_destination(folder: Path, replace: bool) -> None:
     """Raise :class:`ModelError` unless the result may be placed at ``folder``."""
     if not folder.exists():
         return
@@ -119,15 +119,15 @@ def _measure(folder: Path, served: Path, tokens: NDArray[numpy.int64]) -> Measur
     return Measured(size=size, load_seconds=load_seconds, perplexity=perplexity(folder, tokens))
 
 
-def _put(result: Path, folder: Path, scratch: Path) -> None:
+def _move_into_place(result: Path, folder: Path, scratch: Path) -> None:
     if folder.exists():
         folder.rename(scratch / "replaced")
     result.rename(folder)
 
 
-def _too_bad(conversion: Conversion, weights: Weights, most: float) -> str:
+def _excess_loss(conversion: Conversion, weights: Weights, most: float) -> str:
     finer = "--weights int8" if weights.group == 32 else "a smaller --group-size, or --weights int8"
-    advice = f"Choose {finer}, or allow more." if weights.format == "int4" else "Allow more to have it all the same."
+    advice = f"Choose {finer}, or allow more." if weights.format == "int4" else "Allow more to accept the loss."
     return (
         f"The converted model's perplexity is {conversion.perplexity_ratio:.3g} times the original's "
         f"({conversion.converted.perplexity:.4g} against {conversion.original.perplexity:.4g}); "

@@ -23,7 +23,7 @@ the faster: attention to the tokens of earlier ones takes several times as long.
 _ROWS = 256
 """Minimum number of tokens per inference, and the number whose logits are evaluated together."""
 
-_LEAST_TOKENS = 2
+_MIN_TOKENS = 2
 
 
 def sample_tokens(folder: Path, most: int) -> NDArray[numpy.int64]:
@@ -40,22 +40,22 @@ def perplexity(folder: Path, tokens: NDArray[numpy.int64]) -> float:
     It is computed on the CPU in f32, so that it depends on the weights alone.
     Raises :class:`ValueError` for fewer than two tokens, and :class:`RuntimeError` if OpenVINO can't run the model.
     """
-    if len(tokens) < _LEAST_TOKENS:
-        raise ValueError(f"A perplexity needs at least {_LEAST_TOKENS} tokens; there are {len(tokens)}.")
+    if len(tokens) < _MIN_TOKENS:
+        raise ValueError(f"A perplexity needs at least {_MIN_TOKENS} tokens; there are {len(tokens)}.")
     model = openvino.Core().compile_model(folder / "openvino_model.xml", "CPU", EXACT)
     names = {name for port in model.inputs for name in port.names}
     request = model.create_infer_request()
-    surprise = 0.0
+    nll = 0.0
     size = _tokens_per_inference(model)
     for start in range(0, len(tokens) - 1, size):
         chunk = tokens[start : start + size]
         request.infer({name: value for name, value in _inputs(chunk, start).items() if name in names})
-        followers = tokens[start + 1 : start + 1 + len(chunk)]
+        targets = tokens[start + 1 : start + 1 + len(chunk)]
         logits = request.get_tensor("logits").data[0]
-        for row in range(0, len(followers), _ROWS):
-            some = followers[row : row + _ROWS]
-            surprise += _surprise(logits[row : row + len(some)], some)
-    return float(numpy.exp(surprise / (len(tokens) - 1)))
+        for row in range(0, len(targets), _ROWS):
+            batch = targets[row : row + _ROWS]
+            nll += _negative_log_likelihood(logits[row : row + len(batch)], batch)
+    return float(numpy.exp(nll / (len(tokens) - 1)))
 
 
 def _tokens_per_inference(model: openvino.CompiledModel) -> int:
@@ -74,8 +74,8 @@ def _inputs(chunk: NDArray[numpy.int64], start: int) -> dict[str, Any]:
     }
 
 
-def _surprise(logits: NDArray[numpy.float32], followers: NDArray[numpy.int64]) -> float:
+def _negative_log_likelihood(logits: NDArray[numpy.float32], targets: NDArray[numpy.int64]) -> float:
     """Return the summed negative log-likelihood of the actual next tokens, in nats."""
     highest = logits.max(axis=1)
     log_sums = numpy.log(numpy.exp(logits - highest[:, None]).sum(axis=1, dtype=numpy.float64)) + highest
-    return float((log_sums - logits[numpy.arange(len(followers)), followers]).sum())
+    return float((log_sums - logits[numpy.arange(len(targets)), targets]).sum())

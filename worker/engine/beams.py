@@ -10,7 +10,7 @@ from shared.protocol.events import Alternative, Delta, FinishReason
 from worker.engine.generation import Generation
 from worker.engine.interface import Ending, EngineRefusal, Output, Sequence, StepOutput
 
-MOST_BEAMS = 64
+MAX_BEAMS = 64
 
 
 _LENGTH = openvino_genai.GenerationFinishReason.LENGTH
@@ -42,8 +42,8 @@ def check_beams(sequence: Sequence) -> None:
     sampling = sequence.sampling
     if sampling.beams == 1:
         return
-    if not 1 <= sampling.beams <= MOST_BEAMS:
-        raise _refusal("best_of", f"Invalid 'best_of': expected 1 to {MOST_BEAMS} beams, but got {sampling.beams}.")
+    if not 1 <= sampling.beams <= MAX_BEAMS:
+        raise _refusal("best_of", f"Invalid 'best_of': expected 1 to {MAX_BEAMS} beams, but got {sampling.beams}.")
     if sequence.constraint is not None:
         raise _refusal("best_of", "Beam search can't be combined with structured output or forced tool calls.")
     if sampling.prompt_scoring is not None:

@@ -69,12 +69,12 @@ class GrammarCompiler:
     def generate(
         self,
         constraint: Constraint | None,
-        most_tokens: int,
+        max_tokens: int,
         seed: int = 0,
         streamer: openvino_genai.StreamerBase | None = None,
     ) -> str:
         """Return a random text, under ``constraint`` if there is one. Raises :class:`GrammarError`."""
-        config = openvino_genai.GenerationConfig(max_new_tokens=most_tokens, do_sample=True, rng_seed=seed)
+        config = openvino_genai.GenerationConfig(max_new_tokens=max_tokens, do_sample=True, rng_seed=seed)
         config.apply_chat_template = False
         if constraint is None:
             config.ignore_eos = True

@@ -13,7 +13,7 @@ _LEAST, _MOST = 1, 16
 _SEQUENCE = 512
 """Tokens of prompt and output that each sequence of a full batch has room for. If sequences grow longer, the pipeline
 preempts some of them and recomputes them later."""
-_LEAST_BATCH, _MOST_BATCH, _MOST_GPU_BATCH = 4, 32, 64
+_MIN_BATCH, _MAX_BATCH, _MAX_GPU_BATCH = 4, 32, 64
 """Beyond 32 sequences, a CPU gains little throughput for a higher latency per token (docs/deployment.md). A GPU has
 more compute units to fill."""
 _CONTAINER = Path("/sys/fs/cgroup")
@@ -34,14 +34,14 @@ def default_cache_size(device: str) -> int:
     return max(_LEAST, min(free_memory() // (_SHARE * _GB), _MOST))
 
 
-def most_sequences(device: str) -> int:
+def max_sequences(device: str) -> int:
     """Return the maximum batch size on ``device``."""
-    return _MOST_GPU_BATCH if device_kind(device) == "GPU" else _MOST_BATCH
+    return _MAX_GPU_BATCH if device_kind(device) == "GPU" else _MAX_BATCH
 
 
 def fitting_sequences(device: str, cache_tokens: int) -> int:
     """Return the batch size for a KV cache of ``cache_tokens`` tokens, within the limits of ``device``."""
-    return max(_LEAST_BATCH, min(cache_tokens // _SEQUENCE, most_sequences(device)))
+    return max(_MIN_BATCH, min(cache_tokens // _SEQUENCE, max_sequences(device)))
 
 
 def free_memory(meminfo: Path = Path("/proc/meminfo"), container: Path = _CONTAINER) -> int:

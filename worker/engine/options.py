@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import msgspec
 
 from shared.runtime.plugin_config import PluginValue
-from worker.engine.memory import default_cache_size, fitting_sequences, most_sequences
+from worker.engine.memory import default_cache_size, fitting_sequences, max_sequences
 
 if TYPE_CHECKING:
     from shared.runtime.settings import EngineSettings
@@ -67,7 +67,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             engine=settings.engine,
             path=path,
             device=settings.device,
-            max_batch=most_sequences(settings.device) if settings.max_batch == "auto" else settings.max_batch,
+            max_batch=max_sequences(settings.device) if settings.max_batch == "auto" else settings.max_batch,
             fit_batch=settings.max_batch == "auto",
             cache_size=default_cache_size(settings.device) if settings.cache_size == "auto" else settings.cache_size,
             prefill_tokens=settings.prefill_tokens,

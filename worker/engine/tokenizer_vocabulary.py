@@ -9,7 +9,7 @@ from worker.engine.text import Vocabulary
 
 _SPACE = b" "
 _SPACE_MARK = "▁".encode()
-_MOST_ODD_TOKENS = 0.02
+_MAX_ODD_TOKENS = 0.02
 """Maximum share of ids whose text may differ from the tokenizer's decoding; above, loading fails."""
 
 
@@ -46,7 +46,7 @@ def _compare(vocabulary: Vocabulary, raw: list[str]) -> None:
             text = text.removeprefix(" ")
         if text != expected and not vocabulary.is_fragment(token):
             odd += 1
-    if odd > _MOST_ODD_TOKENS * len(raw):
+    if odd > _MAX_ODD_TOKENS * len(raw):
         raise EngineLoadError(
             f"the model's tokenizer can't be used: {odd} of its {len(raw)} tokens decode to a text other than "
             "their own; supported are BPE, Unigram and WordPiece tokenizers"

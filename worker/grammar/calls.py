@@ -56,16 +56,18 @@ def callable_tools(request: ChatRequest) -> tuple[CallableTool, ...]:
 
 def optional_calls(form: ToolFormat, shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> tags.Format:
     """Return the format of free text in which every call trigger starts a valid call."""
-    return tags.triggered([shape.trigger], _tags(shape, tools, parallel=parallel), once=_once(form, parallel))
+    return tags.triggered(
+        [shape.trigger], _tags(shape, tools, parallel=parallel), stop_after_first=_single_call(form, parallel)
+    )
 
 
 def required_calls(form: ToolFormat, shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> tags.Format:
     """Return the format of one or more calls and nothing else."""
     every = _tags(shape, tools, parallel=parallel)
-    if shape.content == "calls" or _once(form, parallel):
+    if shape.content == "calls" or _single_call(form, parallel):
         calls = tags.either(every)
     else:
-        calls = tags.row(every, _SEPARATORS.get(form.name, ""))
+        calls = tags.separated(every, _SEPARATORS.get(form.name, ""))
     if form.name not in _GROUPS:
         return calls
     begin, end = _GROUPS[form.name]
@@ -75,7 +77,9 @@ def required_calls(form: ToolFormat, shape: CallShape, tools: Sequence[CallableT
 def json_array_calls(tools: Sequence[CallableTool], *, parallel: bool) -> str:
     """Return the grammar of a JSON list of objects with ``name`` and ``arguments``: one, or more if ``parallel``."""
     rules = Rules()
-    options = [sequence([literal(_listed_begin(one)), arguments(rules, one), literal("}")]) for one in tools]
+    options = [
+        sequence([literal(_listed_begin(function)), arguments(rules, function), literal("}")]) for function in tools
+    ]
     calls = JsonRules(rules).array(rules.define(either(options)), 1, None if parallel else 1)
     return rules.text(calls)
 
@@ -88,57 +92,57 @@ def argument_length_limits(shape: CallShape | None, tools: Sequence[CallableTool
     if shape is not None and shape.content == "xml":
         return ()
     values: list[LengthLimits] = []
-    for one in tools:
-        if one.tool.strict and one.tool.parameters is not None:
+    for function in tools:
+        if function.tool.strict and function.tool.parameters is not None:
             listed = shape is None or shape.content == "calls"
-            begin = shape.begin_for(one.tool.name) if shape and not listed else _listed_begin(one)
-            values += length_limits_of([begin], one.tool.parameters)
+            begin = shape.begin_for(function.tool.name) if shape and not listed else _listed_begin(function)
+            values += length_limits_of([begin], function.tool.parameters)
     return tuple(values)
 
 
-def _listed_begin(one: CallableTool) -> str:
-    return f'{{"name": {_json(one.tool.name)}, "arguments": '
+def _listed_begin(function: CallableTool) -> str:
+    return f'{{"name": {_json(function.tool.name)}, "arguments": '
 
 
-def arguments(rules: Rules, one: CallableTool) -> str:
+def arguments(rules: Rules, function: CallableTool) -> str:
     """Return the expression of a tool's arguments.
 
     For a tool that is not strict, keywords that a grammar can't enforce are ignored. Raises :class:`RequestRefused`
     if the schema is invalid, or if the tool is strict and its schema is not supported.
     """
-    param = f"tools[{one.index}].function.parameters"
+    param = f"tools[{function.index}].function.parameters"
     try:
-        schema = decoded(one.tool.parameters or NO_PARAMETERS)
+        schema = decoded(function.tool.parameters or NO_PARAMETERS)
         if not isinstance(schema, dict):
             raise SchemaError("", "the parameters are described by an object")
         # Arguments are always an object, even if the schema does not say so.
         schema.setdefault("type", "object")
-        if one.tool.strict:
+        if function.tool.strict:
             schema = with_length_limits(schema)
-        return SchemaCompiler(rules, schema, strict=one.tool.strict).compile()
+        return SchemaCompiler(rules, schema, strict=function.tool.strict).compile()
     except SchemaError as error:
-        if isinstance(error, UnsupportedKeyword) and not one.tool.strict:
+        if isinstance(error, UnsupportedKeyword) and not function.tool.strict:
             return JsonRules(rules).object(JsonRules(rules).value())
-        message = f"Invalid schema for function '{one.tool.name}': {error}."
+        message = f"Invalid schema for function '{function.tool.name}': {error}."
         raise refuse(ProblemKind.INVALID, message, param=param) from error
 
 
 def _tags(shape: CallShape, tools: Sequence[CallableTool], *, parallel: bool) -> list[tags.Format]:
     if shape.content == "calls":
         return [tags.tag(shape.begin, tags.grammar(json_array_calls(tools, parallel=parallel)), shape.end)]
-    return [tags.tag(shape.begin_for(one.tool.name), _content(shape, one), shape.end) for one in tools]
+    return [tags.tag(shape.begin_for(function.tool.name), _content(shape, function), shape.end) for function in tools]
 
 
-def _content(shape: CallShape, one: CallableTool) -> tags.Format:
+def _content(shape: CallShape, function: CallableTool) -> tags.Format:
     rules = Rules()
-    expression = arguments(rules, one)
+    expression = arguments(rules, function)
     if shape.content == "xml":
         rules = Rules()
-        expression = xml_parameters(rules, decoded(one.tool.parameters or NO_PARAMETERS))
+        expression = xml_parameters(rules, decoded(function.tool.parameters or NO_PARAMETERS))
     return tags.grammar(rules.text(expression))
 
 
-def _once(form: ToolFormat, parallel: bool) -> bool:
+def _single_call(form: ToolFormat, parallel: bool) -> bool:
     return not parallel or form.name in _ONE_AT_A_TIME
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from worker.engine.grammar_compiler import GrammarError
 from worker.grammar.interface import Compile, Compiled, GrammarOptions, GrammarReply, GrammarsReady, InvalidGrammar
-from worker.grammar.scratch import ScratchPipeline
+from worker.grammar.profiler import GrammarProfiler
 from worker.subprocess.channel import ChildChannel
 from worker.subprocess.messages import LoadFailed
 
@@ -25,18 +25,18 @@ def main() -> int:
     options = msgspec.json.decode(sys.argv[1], type=GrammarOptions)
     channel: ChildChannel[Compile, GrammarReply] = ChildChannel.inherited(msgspec.msgpack.Decoder(Compile))
     try:
-        pipeline = ScratchPipeline(options.path)
+        profiler = GrammarProfiler(options.path)
     except Exception as error:
         channel.send(LoadFailed(f"The tokenizer of {options.path} can't be loaded: {error}"))
         return 1
     channel.send(GrammarsReady())
-    channel.serve(partial(_evaluate, pipeline))
+    channel.serve(partial(_evaluate, profiler))
     return 0
 
 
-def _evaluate(pipeline: ScratchPipeline, message: Compile) -> GrammarReply:
+def _evaluate(profiler: GrammarProfiler, message: Compile) -> GrammarReply:
     try:
-        cost = pipeline.measure(message.constraint, message.most_slowdown)
+        cost = profiler.measure(message.constraint, message.max_slowdown)
         return Compiled(message.number, cost.compile, cost.slowdown)
     except GrammarError as error:
         return InvalidGrammar(message.number, str(error))

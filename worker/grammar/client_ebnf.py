@@ -6,7 +6,7 @@ Negated classes become positive ones, because XGrammar's also match bytes that a
 import re
 from collections.abc import Iterator
 
-from worker.grammar.alternatives import kept_apart
+from worker.grammar.alternatives import protect_alternatives
 from worker.grammar.ebnf import LAST_CHARACTER, character_class, united, without
 from worker.grammar.escapes import character_of, split
 
@@ -14,7 +14,7 @@ _EVERY = ((1, LAST_CHARACTER),)
 """A grammar has no NUL."""
 _NAMED = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "b": "\b", "e": "\x1b", "0": "\0"}
 _LITERAL = frozenset("'\"?\\-]^[")
-"""Characters that an escape of their own stands for."""
+"""Characters that a backslash escapes to themselves."""
 _UNIT = re.compile(
     r"\\(?:x[0-9a-fA-F]+|x\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|u\{[0-9a-fA-F]+\}|U[0-9a-fA-F]{8}|.)|.", re.DOTALL
 )
@@ -24,9 +24,9 @@ _EBNF_PART = re.compile(r'#[^\n]*|"(?:[^"\\\n]|\\.)*"|\[(?:[^\]\\\n]|\\.)*\]', r
 def readable_grammar(ebnf: str) -> str:
     """Return a grammar with its literals, classes and alternatives rewritten.
 
-    What XGrammar can't parse stays as it is, for XGrammar to name it.
+    Invalid parts stay as they are; XGrammar reports them.
     """
-    return kept_apart(_EBNF_PART.sub(lambda part: _ebnf_part(part[0]), ebnf))
+    return protect_alternatives(_EBNF_PART.sub(lambda part: _ebnf_part(part[0]), ebnf))
 
 
 def _ebnf_part(part: str) -> str:

@@ -5,7 +5,7 @@ Syntax: https://xgrammar.mlc.ai/docs/using_xgrammar/ebnf_guided_generation.html
 
 from collections.abc import Iterable, Sequence
 
-from worker.grammar.alternatives import kept_apart
+from worker.grammar.alternatives import protect_alternatives
 from worker.grammar.escapes import chunks, is_swallowing
 from worker.grammar.utf8 import utf8_ranges
 
@@ -42,15 +42,15 @@ def either(options: Sequence[str]) -> str:
     return distinct[0] if len(distinct) == 1 else f"({' | '.join(distinct)})"
 
 
-def repeated(part: str, least: int, most: int | None) -> str:
-    """Return an expression that matches ``part`` ``least`` to ``most`` times; ``most=None`` is unlimited."""
-    if (least, most) == (1, 1):
+def repeated(part: str, minimum: int, maximum: int | None) -> str:
+    """Return an expression that matches ``part`` ``minimum`` to ``maximum`` times; ``maximum=None`` is unlimited."""
+    if (minimum, maximum) == (1, 1):
         return part
-    if most == 0:
+    if maximum == 0:
         return '""'
-    quantifier = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((least, most))
+    quantifier = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get((minimum, maximum))
     if quantifier is None:
-        quantifier = f"{{{least},{'' if most is None else most}}}"
+        quantifier = f"{{{minimum},{'' if maximum is None else maximum}}}"
     return f"({part}){quantifier}"
 
 
@@ -81,7 +81,7 @@ class Rules:
     def text(self, root: str) -> str:
         """Return the text of the grammar whose root rule is the expression ``root``."""
         lines = [f"root ::= {root}", *(f"{name} ::= {body}" for name, body in self._bodies.items())]
-        return kept_apart("\n".join(lines) + "\n")
+        return protect_alternatives("\n".join(lines) + "\n")
 
 
 def united(ranges: Iterable[tuple[int, int]]) -> Ranges:

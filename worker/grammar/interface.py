@@ -19,12 +19,12 @@ class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Compile(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Request to compile a constraint and measure its cost. ``number`` identifies the reply.
 
-    The measurement stops once the slowdown (see :class:`Compiled`) is known to exceed ``most_slowdown``.
+    The measurement stops once the slowdown (see :class:`Compiled`) is known to exceed ``max_slowdown``.
     """
 
     number: int
     constraint: Constraint
-    most_slowdown: float
+    max_slowdown: float
 
 
 class Compiled(msgspec.Struct, frozen=True, array_like=True, tag=1):

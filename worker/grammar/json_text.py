@@ -42,17 +42,17 @@ class JsonRules:
         return self._rules.define(f"{PLAIN_CHARACTER} | {ESCAPE}")
 
     @staticmethod
-    def content(least: int = 0) -> str:
-        """Return the expression of at least ``least`` characters of a string, of which ``least`` are not escaped.
+    def content(minimum: int = 0) -> str:
+        """Return the expression of at least ``minimum`` characters of a string, of which ``minimum`` are not escaped.
 
         Characters are inlined. With a separate rule for a character, XGrammar would scan its whole vocabulary for each
         token (70 ms with 49,152 tokens). So the upper limit is enforced by :mod:`worker.json_schema.lengths`.
         """
-        return sequence([*[PLAIN_CHARACTER] * least, f"{PLAIN_CHARACTER}*", f"({ESCAPE} {PLAIN_CHARACTER}*)*"])
+        return sequence([*[PLAIN_CHARACTER] * minimum, f"{PLAIN_CHARACTER}*", f"({ESCAPE} {PLAIN_CHARACTER}*)*"])
 
-    def string(self, least: int = 0, most: int | None = None) -> str:
-        """Return the rule of a string of ``least`` to ``most`` characters. With ``most``, it has no escapes."""
-        content = self.content(least) if most is None else repeated(PLAIN_CHARACTER, least, most)
+    def string(self, minimum: int = 0, maximum: int | None = None) -> str:
+        """Return the rule of a string of ``minimum`` to ``maximum`` characters. With ``maximum``, it has no escapes."""
+        content = self.content(minimum) if maximum is None else repeated(PLAIN_CHARACTER, minimum, maximum)
         return self._rules.define(sequence([literal('"'), content, literal('"')]))
 
     def number(self) -> str:
@@ -71,19 +71,19 @@ class JsonRules:
             self._rules.fill(self._value, either(options))
         return self._value
 
-    def object(self, value: str, least: int = 0, most: int | None = None) -> str:
-        """Return the rule of an object with ``least`` to ``most`` members with any names and the values ``value``."""
+    def object(self, value: str, minimum: int = 0, maximum: int | None = None) -> str:
+        """Return the rule of an object with ``minimum`` to ``maximum`` members of any name with ``value`` as values."""
         pair = sequence([self.string(), COLON, value])
-        return self._rules.define(sequence([literal("{"), self.listed(pair, least, most), literal("}")]))
+        return self._rules.define(sequence([literal("{"), self.listed(pair, minimum, maximum), literal("}")]))
 
-    def array(self, item: str, least: int = 0, most: int | None = None) -> str:
-        """Return the rule of an array of ``least`` to ``most`` items."""
-        return self._rules.define(sequence([literal("["), self.listed(item, least, most), literal("]")]))
+    def array(self, item: str, minimum: int = 0, maximum: int | None = None) -> str:
+        """Return the rule of an array of ``minimum`` to ``maximum`` items."""
+        return self._rules.define(sequence([literal("["), self.listed(item, minimum, maximum), literal("]")]))
 
-    def listed(self, part: str, least: int, most: int | None) -> str:
-        """Return the expression of ``least`` to ``most`` comma-separated ``part``."""
-        if most == 0:
+    def listed(self, part: str, minimum: int, maximum: int | None) -> str:
+        """Return the expression of ``minimum`` to ``maximum`` comma-separated ``part``."""
+        if maximum == 0:
             return literal("")
-        further = repeated(f"{COMMA} {part}", max(least - 1, 0), None if most is None else most - 1)
+        further = repeated(f"{COMMA} {part}", max(minimum - 1, 0), None if maximum is None else maximum - 1)
         listed = sequence([part, further])
-        return listed if least else repeated(listed, 0, 1)
+        return listed if minimum else repeated(listed, 0, 1)

@@ -14,7 +14,7 @@ from worker.json_schema.lengths import LengthLimits
 _BY_NAME = frozenset({"properties", "$defs", "definitions"})
 _LISTED = frozenset({"items", "prefixItems", "allOf", "anyOf", "oneOf"})
 _SINGLE = frozenset({"items", "additionalItems", "additionalProperties"})
-_MOST_DEPTH = 64
+_MAX_DEPTH = 64
 """Nesting depth beyond which patterns stay as they are; deeper schemas are refused."""
 
 
@@ -30,7 +30,7 @@ def length_limits_of(begins: Iterable[str], schema: str) -> tuple[LengthLimits, 
 
 def with_length_limits(schema: Any, depth: int = 0) -> Any:
     """Return an equivalent schema in which the upper limits of patterns are ``maxLength``."""
-    if not isinstance(schema, Mapping) or depth > _MOST_DEPTH:
+    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return schema
     result = dict(schema)
     for keyword, value in schema.items():
@@ -40,8 +40,8 @@ def with_length_limits(schema: Any, depth: int = 0) -> Any:
             result[keyword] = [with_length_limits(part, depth + 1) for part in value]
         elif keyword in _SINGLE:
             result[keyword] = with_length_limits(value, depth + 1)
-    pattern, most = result.get("pattern"), result.get("maxLength")
-    if isinstance(pattern, str) and isinstance(most, int | None) and (limited := without_upper_limit(pattern)):
+    pattern, maximum = result.get("pattern"), result.get("maxLength")
+    if isinstance(pattern, str) and isinstance(maximum, int | None) and (limited := without_upper_limit(pattern)):
         result["pattern"], limit = limited
-        result["maxLength"] = limit if most is None else min(most, limit)
+        result["maxLength"] = limit if maximum is None else min(maximum, limit)
     return result

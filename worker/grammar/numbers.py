@@ -11,27 +11,27 @@ _Digits = tuple[tuple[str, str], ...]
 """The lowest and the highest digit at each position."""
 
 
-def integer_range(least: int | None, most: int | None) -> str | None:
-    """Return an expression for the integers from ``least`` to ``most``, or None if the range is empty.
+def integer_range(minimum: int | None, maximum: int | None) -> str | None:
+    """Return an expression for the integers from ``minimum`` to ``maximum``, or None if the range is empty.
 
     A missing bound is replaced by 15 digits, or by ten times the other bound if that is larger.
     """
-    low, high = _closed(least, most)
+    low, high = _closed(minimum, maximum)
     options = _unsigned(max(low, 0), high, 0)
     options += [sequence([literal("-"), part]) for part in _unsigned(max(-high, 1), -low, 0)]
     return either(options) if options else None
 
 
 def number_range(
-    least: Decimal | None, most: Decimal | None, *, open_below: bool = False, open_above: bool = False
+    minimum: Decimal | None, maximum: Decimal | None, *, open_below: bool = False, open_above: bool = False
 ) -> str | None:
-    """Return an expression for the decimal numbers from ``least`` to ``most``, or None if the range is empty.
+    """Return an expression for the decimal numbers from ``minimum`` to ``maximum``, or None if the range is empty.
 
     ``open_below`` and ``open_above`` exclude the bounds themselves. Numbers have as many decimal places as the bounds,
     or up to 15 more.
     """
-    places = max(_places(least), _places(most))
-    low, high = _closed(_scaled(least, places), _scaled(most, places))
+    places = max(_places(minimum), _places(maximum))
+    low, high = _closed(_scaled(minimum, places), _scaled(maximum, places))
     options: list[str] = []
     if high >= 0:
         options += _between(max(low, 0), high, places, open_low=open_below and low >= 0, open_high=open_above)
@@ -56,9 +56,9 @@ def _between(low: int, high: int, places: int, *, open_low: bool, open_high: boo
     return options
 
 
-def _closed(least: int | None, most: int | None) -> tuple[int, int]:
-    far = max(10**DIGITS - 1, *(10 * abs(end) for end in (least, most) if end is not None), 0)
-    return -far if least is None else least, far if most is None else most
+def _closed(minimum: int | None, maximum: int | None) -> tuple[int, int]:
+    far = max(10**DIGITS - 1, *(10 * abs(end) for end in (minimum, maximum) if end is not None), 0)
+    return -far if minimum is None else minimum, far if maximum is None else maximum
 
 
 def _places(end: Decimal | None) -> int:

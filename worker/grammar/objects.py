@@ -16,17 +16,17 @@ class Member(msgspec.Struct, frozen=True):
     required: bool
 
 
-def object_of(rules: Rules, members: Sequence[Member], others: str | None, most_others: int | None) -> str:
-    """Return the rule of an object with ``members`` and up to ``most_others`` additional ones with values ``others``.
+def object_of(rules: Rules, members: Sequence[Member], others: str | None, max_others: int | None) -> str:
+    """Return the rule of an object with ``members`` and up to ``max_others`` additional ones with values ``others``.
 
-    ``others=None`` allows no additional members, ``most_others=None`` any number of them.
+    ``others=None`` allows no additional members, ``max_others=None`` any number of them.
     """
     further = ""
     other = None
-    if others is not None and most_others != 0:
+    if others is not None and max_others != 0:
         name = other_name(rules, [member.name for member in members])
         other = rules.define(sequence([name, COLON, others]))
-        further = repeated(f"{COMMA} {other}", 0, most_others)
+        further = repeated(f"{COMMA} {other}", 0, max_others)
     tails = [further or '""']
     for member in reversed(members[1:]):
         part = f"{COMMA} {_pair(member)}"
@@ -39,7 +39,7 @@ def object_of(rules: Rules, members: Sequence[Member], others: str | None, most_
             break
     else:
         if other is not None:
-            rest = repeated(f"{COMMA} {other}", 0, None if most_others is None else most_others - 1)
+            rest = repeated(f"{COMMA} {other}", 0, None if max_others is None else max_others - 1)
             options.append(sequence([other, rest]))
         options.append('""')
     return rules.define(sequence([literal("{"), either(options), literal("}")]))

@@ -24,10 +24,10 @@ from worker.grammar.ebnf import (
     without,
 )
 
-_MOST_DEPTH = 40
+_MAX_DEPTH = 40
 _ESCAPED = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
-_UNWRITABLE: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0xDFFF))
-_UNTYPABLE: Ranges = ((0x00, 0x00), (0xD800, 0xDFFF))
+_ESCAPED_IN_JSON: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0xDFFF))
+_NOT_IN_TEXT: Ranges = ((0x00, 0x00), (0xD800, 0xDFFF))
 _EVERY: Ranges = ((0, LAST_CHARACTER),)
 _DIGITS: Ranges = ((0x30, 0x39),)
 _WORD: Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
@@ -51,113 +51,113 @@ class PatternError(ValueError):
     """The regular expression is invalid or can't be compiled to a grammar; the message gives the reason."""
 
 
-class Matched(msgspec.Struct, frozen=True):
-    """An expression ``text`` whose matches have ``least`` to ``most`` characters (None: unlimited).
+class Expression(msgspec.Struct, frozen=True):
+    """An expression ``text`` whose matches have ``min_length`` to ``max_length`` characters (None: unlimited).
 
     If it is one character that is either ``plain`` or an ``escape``, these are the two expressions.
-    ``characters`` is the size of the largest class in it.
+    ``class_size`` is the size of the largest class in it.
     """
 
     text: str
-    least: int
-    most: int | None
+    min_length: int
+    max_length: int | None
     plain: str = ""
     escape: str = ""
-    characters: int = 1
+    class_size: int = 1
 
 
-def string_content(pattern: str, anything: str) -> Matched:
+def string_content(pattern: str, anything: str) -> Expression:
     """Return the grammar of the contents of strings in which ``pattern`` matches, without the quotation marks.
 
     ``anything`` is the expression for the text before and after an unanchored match. Raises :class:`PatternError`.
     """
-    return _Reader(pattern, anything, _in_json).whole()
+    return _PatternParser(pattern, anything, _in_json).parse()
 
 
 def text_grammar(pattern: str) -> str:
     """Return the grammar of the texts that ``pattern`` matches as a whole. Raises :class:`PatternError`."""
-    return Rules().text(_Reader(pattern, None, _in_text).whole().text)
+    return Rules().text(_PatternParser(pattern, None, _in_text).parse().text)
 
 
-def without_upper_limit(pattern: str, *, whole: bool = False) -> tuple[str, int] | None:
+def without_upper_limit(pattern: str, *, full_match: bool = False) -> tuple[str, int] | None:
     """Return an equivalent pattern without its upper limit, and the maximum length of a match that replaces the limit.
 
-    There is one for a pattern of a whole text in which a single part has a variable length, ``{least,most}`` times
+    There is one for a pattern of a whole text in which a single part has a variable length, ``{minimum,maximum}`` times
     something of fixed length. None if the pattern is another, or its repetitions are few enough for a grammar. With
-    ``whole``, the pattern is that of a whole text without anchors, too.
+    ``full_match``, the pattern needs no anchors.
     """
     try:
-        return _Reader(pattern, None, _in_json).upper_limit(whole=whole)
+        return _PatternParser(pattern, None, _in_json).upper_limit(full_match=full_match)
     except PatternError:
         return None
 
 
-class _Reader:
-    def __init__(self, pattern: str, around: str | None, one_of: "Callable[[Ranges], Matched]") -> None:
-        """``around`` matches the text next to an unanchored match; ``None``: there is none."""
+class _PatternParser:
+    def __init__(self, pattern: str, context: str | None, class_expression: "Callable[[Ranges], Expression]") -> None:
+        """``context`` matches the text next to an unanchored match; ``None``: there is none."""
         self._pattern = pattern
-        self._at = 0
-        self._around = around
-        self._one_of = one_of
+        self._position = 0
+        self._context = context
+        self._class_expression = class_expression
         self._depth = 0
 
-    def whole(self) -> Matched:
+    def parse(self) -> Expression:
         options = [self._anchored()]
         while self._take("|"):
             options.append(self._anchored())
-        if self._at < len(self._pattern):
-            raise PatternError(f"')' at character {self._at} closes no group")
-        return _any_of(options)
+        if self._position < len(self._pattern):
+            raise PatternError(f"')' at character {self._position} closes no group")
+        return _alternation(options)
 
-    def upper_limit(self, *, whole: bool) -> tuple[str, int] | None:
+    def upper_limit(self, *, full_match: bool) -> tuple[str, int] | None:
         """Implement :func:`without_upper_limit`."""
-        if not self._take("^") and not whole:
+        if not self._take("^") and not full_match:
             return None
         length = 0
         found: re.Match[str] | None = None
         while self._peek() not in ("", "|", ")", "$"):
             atom = self._atom()
-            braces = _BRACES.match(self._pattern, self._at)
+            braces = _BRACES.match(self._pattern, self._position)
             part = self._quantified(atom)
-            if part.least == part.most:
-                length += part.least
-            elif found or not braces or not braces[3] or atom.least != atom.most:
+            if part.min_length == part.max_length:
+                length += part.min_length
+            elif found or not braces or not braces[3] or atom.min_length != atom.max_length:
                 return None
             else:
-                found, most = braces, int(braces[3])
-                length += most * atom.least
-                if most <= _most_counted(atom):
+                found, maximum = braces, int(braces[3])
+                length += maximum * atom.min_length
+                if maximum <= _max_counted(atom):
                     return None
-        if found is None or self._pattern[self._at :] not in (("$", "") if whole else ("$",)):
+        if found is None or self._pattern[self._position :] not in (("$", "") if full_match else ("$",)):
             return None
         return f"{self._pattern[: found.start()]}{{{found[1]},}}{self._pattern[found.end() :]}", length
 
-    def _anchored(self) -> Matched:
+    def _anchored(self) -> Expression:
         """Read an alternative, with arbitrary text on each side that is not anchored."""
-        anywhere = Matched('""', 0, 0) if self._around is None else Matched(self._around, 0, None)
+        anywhere = Expression('""', 0, 0) if self._context is None else Expression(self._context, 0, None)
         parts = [] if self._take("^") else [anywhere]
-        parts.append(self._row())
+        parts.append(self._sequence())
         if not self._take("$"):
             parts.append(anywhere)
         elif self._peek() not in ("|", ""):
             raise PatternError("'$' is supported only at the end")
-        return _row_of(parts)
+        return _concatenation(parts)
 
-    def _alternatives(self) -> Matched:
-        options = [self._row()]
+    def _alternatives(self) -> Expression:
+        options = [self._sequence()]
         while self._take("|"):
-            options.append(self._row())
-        return _any_of(options)
+            options.append(self._sequence())
+        return _alternation(options)
 
-    def _row(self) -> Matched:
-        parts: list[Matched] = []
+    def _sequence(self) -> Expression:
+        parts: list[Expression] = []
         while self._peek() not in ("", "|", ")", "$"):
             parts.append(self._quantified(self._atom()))
         if self._peek() == "$" and self._depth:
             raise PatternError("'$' is supported only at the end")
-        return _row_of(parts)
+        return _concatenation(parts)
 
-    def _atom(self) -> Matched:
+    def _atom(self) -> Expression:
         character = self._peek()
         if character == "(":
             return self._group()
@@ -165,52 +165,52 @@ class _Reader:
             raise PatternError("'^' is supported only at the start")
         if character in "*+?":
             raise PatternError(f"nothing to repeat before '{character}'")
-        if character == "{" and _BRACES.match(self._pattern, self._at):
+        if character == "{" and _BRACES.match(self._pattern, self._position):
             raise PatternError("nothing to repeat before '{'")
-        self._at += 1
+        self._position += 1
         if character == "[":
-            return self._one_of(self._class())
+            return self._class_expression(self._class())
         if character == ".":
-            return self._one_of(without(_EVERY, _LINE_ENDS))
+            return self._class_expression(without(_EVERY, _LINE_ENDS))
         if character == "\\":
-            return self._one_of(self._escape())
-        return self._one_of(_single(ord(character)))
+            return self._class_expression(self._escape())
+        return self._class_expression(_single(ord(character)))
 
-    def _group(self) -> Matched:
-        found = _GROUP.match(self._pattern, self._at)
+    def _group(self) -> Expression:
+        found = _GROUP.match(self._pattern, self._position)
         if found is None:
             raise PatternError("groups that look ahead or behind, and flags, are not supported")
         self._depth += 1
-        if self._depth > _MOST_DEPTH:
-            raise PatternError(f"groups are nested more than {_MOST_DEPTH} deep")
-        self._at = found.end()
+        if self._depth > _MAX_DEPTH:
+            raise PatternError(f"groups are nested more than {_MAX_DEPTH} deep")
+        self._position = found.end()
         inner = self._alternatives()
         if not self._take(")"):
             raise PatternError("a group is not closed")
         self._depth -= 1
-        return Matched(f"({inner.text})", inner.least, inner.most, characters=inner.characters)
+        return Expression(f"({inner.text})", inner.min_length, inner.max_length, class_size=inner.class_size)
 
-    def _quantified(self, atom: Matched) -> Matched:
+    def _quantified(self, atom: Expression) -> Expression:
         bounds = _QUANTIFIERS.get(self._peek())
         if bounds is not None:
-            self._at += 1
-        elif found := _BRACES.match(self._pattern, self._at):
-            self._at = found.end()
-            least = int(found[1])
-            bounds = least, (int(found[3]) if found[3] else None) if found[2] else least
+            self._position += 1
+        elif found := _BRACES.match(self._pattern, self._position):
+            self._position = found.end()
+            minimum = int(found[1])
+            bounds = minimum, (int(found[3]) if found[3] else None) if found[2] else minimum
         else:
             return atom
         self._take("?")  # laziness does not change what matches
         if self._peek() in ("*", "+"):
             raise PatternError("a repetition can't be repeated")
-        least, most = bounds
-        if most is not None and most < least:
-            raise PatternError(f"a repetition from {least} to {most} times is empty")
-        longest = 0 if most == 0 or atom.most == 0 else None
-        if most and atom.most:
-            longest = most * atom.most
-        text = _unlimited(atom, least) if atom.escape and most is None else repeated(atom.text, least, most)
-        return Matched(text, least * atom.least, longest, characters=atom.characters)
+        minimum, maximum = bounds
+        if maximum is not None and maximum < minimum:
+            raise PatternError(f"a repetition from {minimum} to {maximum} times is empty")
+        longest = 0 if maximum == 0 or atom.max_length == 0 else None
+        if maximum and atom.max_length:
+            longest = maximum * atom.max_length
+        text = _unlimited(atom, minimum) if atom.escape and maximum is None else repeated(atom.text, minimum, maximum)
+        return Expression(text, minimum * atom.min_length, longest, class_size=atom.class_size)
 
     def _class(self) -> Ranges:
         negated = self._take("^")
@@ -218,7 +218,7 @@ class _Reader:
         while not self._take("]"):
             first = self._class_atom()
             if self._peek() == "-" and self._peek(1) not in ("]", ""):
-                self._at += 1
+                self._position += 1
                 last = self._class_atom()
                 start, end = first[0][0], last[-1][1]
                 if len(first) > 1 or len(last) > 1 or first[0][1] != start or last[0][0] != end or end < start:
@@ -232,7 +232,7 @@ class _Reader:
         character = self._peek()
         if not character:
             raise PatternError("a class is not closed")
-        self._at += 1
+        self._position += 1
         if character != "\\":
             return _single(ord(character))
         if self._take("b"):
@@ -240,14 +240,14 @@ class _Reader:
         return self._escape()
 
     def _escape(self) -> Ranges:
-        if found := _HEXADECIMAL.match(self._pattern, self._at):
-            self._at = found.end()
+        if found := _HEXADECIMAL.match(self._pattern, self._position):
+            self._position = found.end()
             point = int(found[1] or found[2] or found[3], 16)
             if point > LAST_CHARACTER or 0xD800 <= point <= 0xDFFF:
                 raise PatternError(f"'\\{found[0]}' is no character")
             return _single(point)
         character = self._peek()
-        self._at += 1
+        self._position += 1
         if character in _CLASSES and character:
             return _CLASSES[character]
         if character in _CONTROLS and character:
@@ -257,11 +257,11 @@ class _Reader:
         return _single(ord(character))
 
     def _peek(self, ahead: int = 0) -> str:
-        return self._pattern[self._at + ahead : self._at + ahead + 1]
+        return self._pattern[self._position + ahead : self._position + ahead + 1]
 
     def _take(self, text: str) -> bool:
-        if self._pattern.startswith(text, self._at):
-            self._at += len(text)
+        if self._pattern.startswith(text, self._position):
+            self._position += len(text)
             return True
         return False
 
@@ -270,12 +270,12 @@ def _single(point: int) -> Ranges:
     return ((point, point),)
 
 
-def _in_text(ranges: Ranges) -> Matched:
+def _in_text(ranges: Ranges) -> Expression:
     """Return the expression for one character of ``ranges``."""
-    typable = without(ranges, _UNTYPABLE)
-    if not typable:
+    allowed = without(ranges, _NOT_IN_TEXT)
+    if not allowed:
         raise PatternError("a class has no character that a text can have")
-    return Matched(_plain(typable), 1, 1, characters=_size(typable))
+    return Expression(_plain(allowed), 1, 1, class_size=_size(allowed))
 
 
 def _plain(ranges: Ranges) -> str:
@@ -283,10 +283,10 @@ def _plain(ranges: Ranges) -> str:
     return literal(chr(first)) if len(ranges) == 1 and first == last else character_class(ranges)
 
 
-def _in_json(ranges: Ranges) -> Matched:
+def _in_json(ranges: Ranges) -> Expression:
     """Return the expression for one character of ``ranges``, escaped as in JSON."""
     options = []
-    if plain := without(ranges, _UNWRITABLE):
+    if plain := without(ranges, _ESCAPED_IN_JSON):
         options.append(_plain(plain))
     escaped = [sign for point, sign in _ESCAPED.items() if any(first <= point <= last for first, last in ranges)]
     if escaped:
@@ -294,48 +294,48 @@ def _in_json(ranges: Ranges) -> Matched:
     if not options:
         raise PatternError("a class has no character that JSON can write")
     plain_text, escape = options if len(options) > 1 else ("", "")
-    return Matched(either(options), 1, 1, plain_text, escape, _size(ranges))
+    return Expression(either(options), 1, 1, plain_text, escape, _size(ranges))
 
 
-def _unlimited(atom: Matched, least: int) -> str:
-    """Return ``least`` or more characters in a form in which XGrammar scans few tokens for each of them.
+def _unlimited(atom: Expression, minimum: int) -> str:
+    """Return ``minimum`` or more characters in a form in which XGrammar scans few tokens for each of them.
 
     A rule for one character would make it scan its whole vocabulary (:mod:`worker.grammar.json_text`). So the first
-    ``least - 1`` characters are not escaped.
+    ``minimum - 1`` characters are not escaped.
     """
     escapes = f"({atom.escape} {atom.plain}*)*"
-    if not least:
+    if not minimum:
         return f"{atom.plain}* {escapes}"
     first = either([f"{atom.plain} {atom.plain}*", f"{atom.escape} {atom.plain}*"])
-    return sequence([*[atom.plain] * (least - 1), first, escapes])
+    return sequence([*[atom.plain] * (minimum - 1), first, escapes])
 
 
-def _most_counted(atom: Matched) -> int:
+def _max_counted(atom: Expression) -> int:
     """Return how many repetitions of ``atom`` a grammar can count. Each of a large class takes 10 ms to compile."""
-    return next(most for size, most in _COUNTED if atom.characters <= size)
+    return next(maximum for size, maximum in _COUNTED if atom.class_size <= size)
 
 
 def _size(ranges: Ranges) -> int:
     return sum(last - first + 1 for first, last in ranges)
 
 
-def _row_of(parts: list[Matched]) -> Matched:
+def _concatenation(parts: list[Expression]) -> Expression:
     longest: int | None = 0
     for part in parts:
-        longest = None if longest is None or part.most is None else longest + part.most
-    largest = max((part.characters for part in parts), default=1)
-    return Matched(
-        sequence(part.text for part in parts), sum(part.least for part in parts), longest, characters=largest
+        longest = None if longest is None or part.max_length is None else longest + part.max_length
+    largest = max((part.class_size for part in parts), default=1)
+    return Expression(
+        sequence(part.text for part in parts), sum(part.min_length for part in parts), longest, class_size=largest
     )
 
 
-def _any_of(options: list[Matched]) -> Matched:
+def _alternation(options: list[Expression]) -> Expression:
     longest: int | None = 0
     for option in options:
-        longest = None if longest is None or option.most is None else max(longest, option.most)
-    return Matched(
+        longest = None if longest is None or option.max_length is None else max(longest, option.max_length)
+    return Expression(
         either([option.text for option in options]),
-        min(option.least for option in options),
+        min(option.min_length for option in options),
         longest,
-        characters=max(option.characters for option in options),
+        class_size=max(option.class_size for option in options),
     )

@@ -12,9 +12,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``constraint`` is what the engine enforces: a grammar or a structural tag. ``param`` names
     the request field that it comes from. ``tools``, ``reasoning`` and ``in_reasoning`` have the same meaning as in
     :class:`Started`. ``shown_tokens`` are special tokens that are kept in the text, because they are format markers.
-    ``triggers`` are triggers: the constraint allows any text before the first of them. If empty, the constraint
-    applies from the start. ``length_limits`` are values with ``maxLength`` strings, which
-    :mod:`worker.json_schema.lengths` enforces instead of the constraint.
+    ``triggers`` are texts: the constraint allows any text before the first of them. If empty, the constraint applies
+    from the start. ``length_limits`` are enforced by :mod:`worker.json_schema.lengths` instead of the constraint.
     """
 
     constraint: Constraint | None = None

@@ -1,4 +1,4 @@
-"""Makes output plans: tools, response format and the model's own format become one constraint."""
+"""Makes output plans: combines tools, response format and the model's own format into one constraint."""
 
 from collections.abc import Sequence
 
@@ -107,7 +107,7 @@ def _with_constraint(plan: Plan, part: tags.Format) -> Plan:
         case {"type": "grammar", "grammar": text}:
             constraint = Constraint(kind="grammar", value=text)
         case _:
-            constraint = Constraint(kind="structural_tag", value=tags.written(part))
+            constraint = Constraint(kind="structural_tag", value=tags.to_json(part))
     return msgspec.structs.replace(plan, constraint=constraint)
 
 
@@ -116,8 +116,8 @@ def _content_length_limits(constraint: Constraint, begins: Sequence[str], *, alo
         case "json_schema":
             return length_limits_of(begins, constraint.value)
         case "regex":
-            _, most = _regex(constraint.value, begins, alone=alone)
-            return () if most is None else (LengthLimits(begins[0], most=most),)
+            _, maximum = _regex(constraint.value, begins, alone=alone)
+            return () if maximum is None else (LengthLimits(begins[0], max_length=maximum),)
     return ()
 
 
@@ -126,7 +126,7 @@ def _regex(pattern: str, begins: Sequence[str], *, alone: bool) -> tuple[str, in
 
     Text can only be counted from a known place on, and only if no tool call can take its place.
     """
-    limited = without_upper_limit(pattern, whole=True) if alone and len(begins) == 1 else None
+    limited = without_upper_limit(pattern, full_match=True) if alone and len(begins) == 1 else None
     return limited or (pattern, None)
 
 

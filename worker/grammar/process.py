@@ -14,7 +14,7 @@ from worker.grammar.interface import Compile, Compiled, GrammarOptions, GrammarR
 from worker.subprocess.calls import SubprocessCrashed, SubprocessTimeout, SubprocessUnavailable, WorkerSubprocess
 
 MODULE = "worker.grammar.child"
-MOST_SLOWDOWN = 4.0
+MAX_SLOWDOWN = 4.0
 """Maximum cost of sampling a token under a grammar, as a multiple of the cost without one.
 
 Ordinary schemas cost 1 to 2. With the default model, 4 adds a tenth to the step of a single stream.
@@ -31,10 +31,10 @@ class GrammarProcess:
     """
 
     def __init__(
-        self, options: GrammarOptions, *, most_seconds: float, deadline: float = 5.0, module: str = MODULE
+        self, options: GrammarOptions, *, max_seconds: float, deadline: float = 5.0, module: str = MODULE
     ) -> None:
-        """``most_seconds`` limits the compile time: the engine compiles again, and its whole batch waits for that."""
-        self._most_seconds = most_seconds
+        """``max_seconds`` limits the compile time: the engine compiles again, and its whole batch waits for that."""
+        self._max_seconds = max_seconds
         self._deadline = deadline
         self._numbers = count(1)
         self._results: OrderedDict[bytes, asyncio.Task[str | None]] = OrderedDict()
@@ -99,7 +99,7 @@ class GrammarProcess:
         if not self._child.running:
             self.start()
         try:
-            answer = await self._child.call(Compile(next(self._numbers), constraint, MOST_SLOWDOWN))
+            answer = await self._child.call(Compile(next(self._numbers), constraint, MAX_SLOWDOWN))
         except SubprocessTimeout:
             return f"It takes more than {self._deadline:g} s to compile and to try; make it smaller"
         except SubprocessCrashed:
@@ -107,14 +107,14 @@ class GrammarProcess:
         match answer:
             case InvalidGrammar(_, message):
                 return message
-            case Compiled(_, seconds) if seconds > self._most_seconds:
+            case Compiled(_, seconds) if seconds > self._max_seconds:
                 return (
-                    f"It takes {seconds:.2f} s to compile, and {self._most_seconds:g} s is the limit, because all "
+                    f"It takes {seconds:.2f} s to compile, and {self._max_seconds:g} s is the limit, because all "
                     "answers in the batch wait for it; make it smaller"
                 )
-            case Compiled(_, _, slowdown) if slowdown > MOST_SLOWDOWN:
+            case Compiled(_, _, slowdown) if slowdown > MAX_SLOWDOWN:
                 return (
-                    f"Choosing a token takes {slowdown:.0f} times as long under it, and {MOST_SLOWDOWN:g} times is the "
+                    f"Choosing a token takes {slowdown:.0f} times as long under it, and {MAX_SLOWDOWN:g} times is the "
                     "limit, because all answers in the batch wait for each token; use fewer repetitions of many "
                     "characters and fewer alternatives with a shared prefix"
                 )

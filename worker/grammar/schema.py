@@ -33,10 +33,10 @@ from worker.json_schema.reading import (
     target_of,
 )
 
-MOST_DEPTH = 64
+MAX_DEPTH = 64
 """Maximum nesting depth of schemas. The depth restarts at each reference."""
 
-MOST_STEPS = 20_000
+MAX_STEPS = 20_000
 """Maximum number of schemas visited, with repeated visits through ``allOf`` and the like; about half a second."""
 
 _ROOT = "root"
@@ -97,8 +97,8 @@ class SchemaCompiler:
 
     def _lower(self, schema: Any, path: str) -> str:
         self._depth += 1
-        if self._depth > MOST_DEPTH:
-            raise SchemaError(path, f"the schema is nested more than {MOST_DEPTH} deep")
+        if self._depth > MAX_DEPTH:
+            raise SchemaError(path, f"the schema is nested more than {MAX_DEPTH} deep")
         self._step(path)
         if schema is True:
             text = self._json.value()
@@ -222,7 +222,7 @@ class SchemaCompiler:
             raise SchemaError(f"{path}/properties", "expected an object")
         if not all(isinstance(name, str) for name in required):
             raise SchemaError(f"{path}/required", "expected a list of names")
-        least, most = bounds_of(schema, "minProperties", "maxProperties", path)
+        minimum, maximum = bounds_of(schema, "minProperties", "maxProperties", path)
         others = schema.get("additionalProperties", "properties" not in schema)
         names = list(dict.fromkeys([*properties, *required]))
         self._nested += 1
@@ -236,44 +236,44 @@ class SchemaCompiler:
         other_value = None if others is False else self._lower(others, f"{path}/additionalProperties")
         self._nested -= 1
         if not members and other_value is not None:
-            if least > 1 and self._strict:
+            if minimum > 1 and self._strict:
                 raise UnsupportedKeyword(f"{path}/minProperties", "more than 1 is not supported; name the properties")
-            return self._json.object(other_value, least, most)
-        if self._strict and least > len(set(required)):
+            return self._json.object(other_value, minimum, maximum)
+        if self._strict and minimum > len(set(required)):
             raise UnsupportedKeyword(f"{path}/minProperties", "not supported; name the properties in 'required'")
-        if self._strict and most is not None and most < len(names):
+        if self._strict and maximum is not None and maximum < len(names):
             raise UnsupportedKeyword(f"{path}/maxProperties", "fewer than there are properties is not supported")
-        return object_of(self._rules, members, other_value, None if most is None else max(most - len(names), 0))
+        return object_of(self._rules, members, other_value, None if maximum is None else max(maximum - len(names), 0))
 
     def _array(self, schema: Schema, path: str) -> str:
         items = schema.get("items", True)
         first = items_of(schema, "prefixItems", path)
         if isinstance(items, list):  # up to draft 2019-09
             first, items = items, schema.get("additionalItems", True)
-        least, most = bounds_of(schema, "minItems", "maxItems", path)
-        first = first[:most]
+        minimum, maximum = bounds_of(schema, "minItems", "maxItems", path)
+        first = first[:maximum]
         self._nested += 1
         parts = [self._lower(item, f"{path}/prefixItems/{index}") for index, item in enumerate(first)]
-        more_least = max(least - len(parts), 0)
-        more_most = None if most is None else most - len(parts)
+        rest_min = max(minimum - len(parts), 0)
+        rest_max = None if maximum is None else maximum - len(parts)
         # A tuple that doesn't specify further items gets none.
-        if items is False or (parts and "items" not in schema and not more_least) or more_most == 0:
-            if more_least:
+        if items is False or (parts and "items" not in schema and not rest_min) or rest_max == 0:
+            if rest_min:
                 raise SchemaError(f"{path}/minItems", "there are more than the other keywords allow")
             item = None
         else:
             item = self._lower(items, f"{path}/items")
         self._nested -= 1
         if not parts:
-            return self._json.array(item, more_least, more_most) if item else literal("[]")
+            return self._json.array(item, rest_min, rest_max) if item else literal("[]")
         listed = sequence([parts[0], *(f"{COMMA} {part}" for part in parts[1:])])
         if item:
-            more = f"{COMMA} {self._json.listed(item, max(more_least, 1), more_most)}"
-            listed = sequence([listed, repeated(more, min(more_least, 1), 1)])
+            more = f"{COMMA} {self._json.listed(item, max(rest_min, 1), rest_max)}"
+            listed = sequence([listed, repeated(more, min(rest_min, 1), 1)])
         return self._rules.define(sequence([literal("["), listed, literal("]")]))
 
     def _string(self, schema: Schema, path: str) -> str:
-        least, most = bounds_of(schema, "minLength", "maxLength", path)
+        minimum, maximum = bounds_of(schema, "minLength", "maxLength", path)
         expression, keyword = schema.get("pattern"), "pattern"
         if not isinstance(expression, str | None):
             raise SchemaError(f"{path}/pattern", "expected a text")
@@ -287,15 +287,17 @@ class SchemaCompiler:
             reason = "not supported together with 'pattern'" if expression is not None else f"supported are {known}"
             raise UnsupportedKeyword(f"{path}/format", f"'{form}': {reason}")
         if expression is None:
-            return self._json.string(least, None if self._lengths else most)
+            return self._json.string(minimum, None if self._lengths else maximum)
         try:
             content = string_content(expression, self._json.content())
         except PatternError as error:
             if self._strict:
                 raise UnsupportedKeyword(f"{path}/{keyword}", f"{error}") from error
-            return self._json.string(least)
-        too_long = not self._lengths and most is not None and (content.most is None or content.most > most)
-        if self._strict and (content.least < least or too_long):
+            return self._json.string(minimum)
+        too_long = (
+            not self._lengths and maximum is not None and (content.max_length is None or content.max_length > maximum)
+        )
+        if self._strict and (content.min_length < minimum or too_long):
             name = "maxLength" if too_long else "minLength"
             raise UnsupportedKeyword(
                 f"{path}/{name}", f"not supported together with '{keyword}', unless that implies it"
@@ -305,18 +307,18 @@ class SchemaCompiler:
     def _number(self, schema: Schema, path: str, *, whole: bool) -> str:
         if "multipleOf" in schema and self._strict and not (whole and schema["multipleOf"] == 1):
             raise UnsupportedKeyword(f"{path}/multipleOf", "the only 'multipleOf' that is supported is 1 for integers")
-        least, open_below = limit_of(schema, "minimum", "exclusiveMinimum", path, max)
-        most, open_above = limit_of(schema, "maximum", "exclusiveMaximum", path, min)
-        if least is None and most is None:
+        minimum, open_below = limit_of(schema, "minimum", "exclusiveMinimum", path, max)
+        maximum, open_above = limit_of(schema, "maximum", "exclusiveMaximum", path, min)
+        if minimum is None and maximum is None:
             return self._json.integer() if whole else self._json.number()
         if whole:
-            low = None if least is None else -int((-least).to_integral_value("ROUND_FLOOR"))
-            high = None if most is None else int(most.to_integral_value("ROUND_FLOOR"))
-            low = low + 1 if low is not None and open_below and low == least else low
-            high = high - 1 if high is not None and open_above and high == most else high
+            low = None if minimum is None else -int((-minimum).to_integral_value("ROUND_FLOOR"))
+            high = None if maximum is None else int(maximum.to_integral_value("ROUND_FLOOR"))
+            low = low + 1 if low is not None and open_below and low == minimum else low
+            high = high - 1 if high is not None and open_above and high == maximum else high
             text = integer_range(low, high)
         else:
-            text = number_range(least, most, open_below=open_below, open_above=open_above)
+            text = number_range(minimum, maximum, open_below=open_below, open_above=open_above)
         if text is None:
             raise SchemaError(path, "no number is in the range")
         return self._rules.define(text)
@@ -351,5 +353,5 @@ class SchemaCompiler:
 
     def _step(self, path: str) -> None:
         self._steps += 1
-        if self._steps > MOST_STEPS:
-            raise SchemaError(path, f"the schema is too large: it has more than {MOST_STEPS} parts")
+        if self._steps > MAX_STEPS:
+            raise SchemaError(path, f"the schema is too large: it has more than {MAX_STEPS} parts")

@@ -4,8 +4,8 @@ from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest
 
 
-def check_size(request: ChatRequest, most_bytes: int) -> None:
-    """Raise :class:`RequestRefused` if a schema or grammar is larger than ``most_bytes`` bytes of UTF-8."""
+def check_size(request: ChatRequest, max_bytes: int) -> None:
+    """Raise :class:`RequestRefused` if a schema or grammar is larger than ``max_bytes`` bytes of UTF-8."""
     texts = [(request.constraint.param, request.constraint.value)] if request.constraint else []
     texts += [
         (f"tools[{index}].function.parameters", tool.parameters)
@@ -14,10 +14,9 @@ def check_size(request: ChatRequest, most_bytes: int) -> None:
     ]
     for param, text in texts:
         size = len(text.encode())
-        if size > most_bytes:
+        if size > max_bytes:
             raise refuse(
                 ProblemKind.INVALID,
-                f"Invalid '{param}': its schema or grammar has {size} bytes, and {most_bytes} is the most that this "
-                "worker takes.",
+                f"Invalid '{param}': its schema or grammar has {size} bytes; this worker's maximum is {max_bytes}.",
                 param=param,
             )

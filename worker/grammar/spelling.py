@@ -1,4 +1,4 @@
-"""Checks that a vocabulary can spell what a constraint requires; some lack tokens for single bytes."""
+"""Checks that a vocabulary can spell the text that a constraint requires; some lack tokens for single bytes."""
 
 import re
 import sys
@@ -42,9 +42,9 @@ def spellable_plan(plan: Plan, request: ChatRequest, missing: frozenset[int]) ->
     """
     if plan.constraint is None or not missing:
         return plan
-    holds_grammars = spells_everyday_text(missing)
-    unspellable = _unspellable(plan.constraint, missing) if holds_grammars else None
-    if holds_grammars and unspellable is None:
+    supports_grammars = spells_everyday_text(missing)
+    unspellable = _unspellable(plan.constraint, missing) if supports_grammars else None
+    if supports_grammars and unspellable is None:
         return plan
     if plan.triggers:
         return msgspec.structs.replace(plan, constraint=None, triggers=(), length_limits=())

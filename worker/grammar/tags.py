@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from worker.grammar.alternatives import kept_apart
+from worker.grammar.alternatives import protect_alternatives
 from worker.grammar.client_ebnf import readable_grammar
 from worker.grammar.ebnf import either as either_of
 from worker.grammar.ebnf import literal
 from worker.grammar.escapes import is_readable
 from worker.grammar.patterns import PatternError, text_grammar
-from worker.grammar.schema import MOST_DEPTH, schema_grammar
+from worker.grammar.schema import MAX_DEPTH, schema_grammar
 from worker.json_schema.keywords import SchemaError
 
 Format = dict[str, Any]
@@ -54,17 +54,25 @@ def text_until(begin: str, end: str) -> Format:
     return tag(begin, {"type": "any_text"}, end)
 
 
-def triggered(triggers: Sequence[str], tags: Sequence[Format], *, once: bool) -> Format:
-    """Free text, where each of ``triggers`` starts a tag that begins with it. ``once``: the first tag ends the text."""
-    return {"type": "triggered_tags", "triggers": list(triggers), "tags": list(tags), "stop_after_first": once}
+def triggered(triggers: Sequence[str], tags: Sequence[Format], *, stop_after_first: bool) -> Format:
+    """Free text, where each of ``triggers`` starts a tag that begins with it.
+
+    With ``stop_after_first``, the first tag ends the text.
+    """
+    return {
+        "type": "triggered_tags",
+        "triggers": list(triggers),
+        "tags": list(tags),
+        "stop_after_first": stop_after_first,
+    }
 
 
-def row(tags: Sequence[Format], separator: str) -> Format:
+def separated(tags: Sequence[Format], separator: str) -> Format:
     """One or more tags, separated by ``separator``."""
     return {"type": "tags_with_separator", "tags": list(tags), "separator": separator, "at_least_one": True}
 
 
-def written(part: Format) -> str:
+def to_json(part: Format) -> str:
     """Return the structural tag with the format ``part`` as JSON text."""
     return msgspec.json.encode({"type": "structural_tag", "format": part}).decode()
 
@@ -76,18 +84,18 @@ def client_format(text: str) -> Format:
     validates the parts themselves.
     """
     try:
-        whole = msgspec.json.decode(text)
+        structural_tag = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise SchemaError("", f"the structural tag can't be read as JSON: {error}") from error
-    if not isinstance(whole, Mapping) or not isinstance(whole.get("format"), Mapping):
+    if not isinstance(structural_tag, Mapping) or not isinstance(structural_tag.get("format"), Mapping):
         raise SchemaError("", "a structural tag is an object with an object as 'format'")
-    lowered: Format = _lowered(whole["format"], "/format", 0)
+    lowered: Format = _lowered(structural_tag["format"], "/format", 0)
     return lowered
 
 
 def _lowered(part: Any, path: str, depth: int) -> Any:
-    if depth > MOST_DEPTH:
-        raise SchemaError(path, f"the structural tag is nested more than {MOST_DEPTH} deep")
+    if depth > MAX_DEPTH:
+        raise SchemaError(path, f"the structural tag is nested more than {MAX_DEPTH} deep")
     if isinstance(part, list):
         return [_lowered(item, f"{path}/{index}", depth + 1) for index, item in enumerate(part)]
     if not isinstance(part, Mapping):
@@ -96,7 +104,9 @@ def _lowered(part: Any, path: str, depth: int) -> Any:
         case {"type": "const_string", "value": str(text)} if not is_readable(text):
             return grammar(f"root ::= {literal(text)}\n")
         case {"type": "or", "elements": [_, *_] as options} if all(map(_is_text, options)):
-            return grammar(kept_apart(f"root ::= {either_of([literal(option['value']) for option in options])}\n"))
+            return grammar(
+                protect_alternatives(f"root ::= {either_of([literal(option['value']) for option in options])}\n")
+            )
         case {"type": "grammar", "grammar": str(text)}:
             return {**part, "grammar": readable_grammar(text)}
         case {"type": "regex", "pattern": str(text)}:

@@ -1,1 +1,1 @@
-"""The image process: images are decoded apart from all else, because a hostile file may crash or stall its decoder."""
+"""The image process: decodes images in isolation, because a hostile file may crash or stall its decoder."""

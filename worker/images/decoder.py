@@ -1,6 +1,6 @@
-"""Decodes the image files of requests to RGB pixels of the size that the model gets.
+"""Decodes the image files of requests to RGB pixels of the size for the model.
 
-Files are hostile until shown otherwise: only the decoders of four formats are enabled, the number of pixels is checked
+Files are untrusted: only the decoders of four formats are enabled, the number of pixels is checked
 before any is decoded, and the memory is limited. The deadline of the image process bounds the time.
 """
 
@@ -17,23 +17,23 @@ from worker.images.memory_limit import memory_limit
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _SIGNATURES = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")
-"""How files of these formats start."""
+"""The first bytes of files of these formats."""
 
 _DAMAGED = "can't be decoded: the file is truncated or damaged."
 _LOW_SIDE = 512
 """Maximum length of a side in pixels with low detail."""
 
-_MOST_RATIO = 200
+_MAX_RATIO = 200
 """Ratio of the sides from which on vision encoders refuse an image."""
 
 _BYTES_PER_PIXEL = 20
-"""Memory to decode an image, including copies. WebP with an alpha channel needs the most: 19.5."""
+"""Bytes of memory per pixel to decode an image, including copies. WebP with an alpha channel needs the most: 19.5."""
 
 _MEMORY = 128 << 20
-"""Bytes of memory to decode an image in addition, for the file's metadata."""
+"""Additional bytes of memory to decode an image, for the file's metadata."""
 
-_KEPT_BYTES = 64 << 20
-"""Maximum size of the cached images."""
+_CACHE_BYTES = 64 << 20
+"""Maximum size of the cached images in bytes."""
 
 _ORIENTATION = 0x0112
 _TURNS = {
@@ -45,7 +45,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""How to turn an image upright, by the orientation in its EXIF data."""
+"""Transposition to upright by the orientation in EXIF data."""
 
 _OTHER_FORMATS = (
     ("a TIFF file", 0, (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
@@ -60,7 +60,7 @@ _OTHER_FORMATS = (
 )
 """Formats that are refused by name: their description, and the bytes at an offset by which they are recognised."""
 
-# Pixels are checked here, against a limit of our own.
+# ImageDecoder enforces its own limit.
 Image.MAX_IMAGE_PIXELS = None
 
 
@@ -69,14 +69,14 @@ class ImageError(ValueError):
 
 
 class ImageDecoder:
-    """Decodes image files, and keeps the most recent images."""
+    """Decodes image files, and caches the most recently used images."""
 
-    def __init__(self, *, file_pixels: int, kept_bytes: int = _KEPT_BYTES) -> None:
-        """``file_pixels`` is the maximum number of pixels in a file, ``kept_bytes`` the size of the kept images."""
+    def __init__(self, *, file_pixels: int, cache_bytes: int = _CACHE_BYTES) -> None:
+        """``file_pixels`` is the maximum number of pixels in a file, ``cache_bytes`` the maximum size of the cache."""
         self._file_pixels = file_pixels
-        self._kept_bytes = kept_bytes
+        self._cache_bytes = cache_bytes
         self._memory = _MEMORY + _BYTES_PER_PIXEL * file_pixels
-        self._kept: OrderedDict[tuple[str, bool, int], DecodedImage] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, bool, int], DecodedImage] = OrderedDict()
         self._size = 0
 
     def decode(self, file: bytes, *, digest: str, low: bool, pixels: int) -> DecodedImage:
@@ -86,14 +86,14 @@ class ImageDecoder:
         It is upright, on white where it is transparent. Colour profiles are ignored. Raises :class:`ImageError`.
         """
         key = (digest, low, pixels)
-        if (kept := self._kept.get(key)) is not None:
-            self._kept.move_to_end(key)
-            return kept
+        if (cached := self._cache.get(key)) is not None:
+            self._cache.move_to_end(key)
+            return cached
         decoded = self._decode(file, low=low, pixels=pixels)
-        self._kept[key] = decoded
+        self._cache[key] = decoded
         self._size += len(decoded.pixels)
-        while self._size > self._kept_bytes:
-            _, oldest = self._kept.popitem(last=False)
+        while self._size > self._cache_bytes:
+            _, oldest = self._cache.popitem(last=False)
             self._size -= len(oldest.pixels)
         return decoded
 
@@ -111,9 +111,9 @@ class ImageDecoder:
                     raise ImageError(_DAMAGED) from None
                 raise ImageError(f"{_described(file)}; PNG, JPEG, WebP and still GIF files are read.") from None
             except MemoryError:
-                raise ImageError("needs more memory to be decoded than it may take.") from None
+                raise ImageError("needs more memory to be decoded than is allowed.") from None
             except Exception as error:
-                # Decoders raise whatever a damaged file leads them to: OSError, SyntaxError, struct.error, ...
+                # Decoders raise all kinds of exceptions on damaged files: OSError, SyntaxError, struct.error, ...
                 raise ImageError(_DAMAGED) from error
 
     def _converted(self, image: Image.Image, *, low: bool, pixels: int) -> DecodedImage:
@@ -122,10 +122,8 @@ class ImageDecoder:
             raise ImageError(
                 f"is too large: it has {width} x {height} pixels, and at most {self._file_pixels} are decoded."
             )
-        if max(image.size) >= _MOST_RATIO * min(image.size):
-            raise ImageError(
-                f"has {width} x {height} pixels: one side must be less than {_MOST_RATIO} times the other."
-            )
+        if max(image.size) >= _MAX_RATIO * min(image.size):
+            raise ImageError(f"has {width} x {height} pixels: one side must be less than {_MAX_RATIO} times the other.")
         # The second image of an MPO file, which many phones write as JPEG, is a preview or a depth map.
         if image.format != "MPO" and getattr(image, "is_animated", False):
             raise ImageError("is animated; send a still image, such as one of its frames.")

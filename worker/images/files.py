@@ -24,7 +24,7 @@ class RequestFiles:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
-    async def of(self, request: ChatRequest) -> Mapping[str, bytes]:
+    async def get(self, request: ChatRequest) -> Mapping[str, bytes]:
         """Return the files of the images in ``request``. Retries while the store is unreachable.
 
         Raises :class:`~shared.protocol.errors.RequestRefused`, naming the image, if one is not stored any more.

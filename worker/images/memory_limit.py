@@ -11,8 +11,7 @@ from pathlib import Path
 def memory_limit(size: int) -> Iterator[None]:
     """Let this process allocate at most ``size`` more bytes within the block; further allocations fail.
 
-    Reserved memory counts even if it is never used. Nothing is limited where the system doesn't count it: only Linux
-    does.
+    Reserved memory counts even if it is never used. Has no effect on other systems than Linux.
     """
     if sys.platform != "linux":
         yield

@@ -15,6 +15,6 @@ class RequestImages:
         self._files = files
         self._process = process
 
-    async def of(self, request: ChatRequest) -> Sequence[DecodedImage]:
+    async def load(self, request: ChatRequest) -> Sequence[DecodedImage]:
         """Return the images of ``request``, in order. Raises :class:`RequestRefused`, naming an image."""
-        return await self._process.decode(request, await self._files.of(request))
+        return await self._process.decode(request, await self._files.get(request))

@@ -18,14 +18,14 @@ _VALUE_STARTS = frozenset('{["-0123456789tfn')
 
 
 class LengthLimits(msgspec.Struct, frozen=True, array_like=True):
-    """A JSON value with ``maxLength`` strings, or all text from a place on with at most ``most`` characters.
+    """Length limits of a JSON value (``maxLength`` in its ``schema``), or of the text until the end (``max_length``).
 
-    ``begin`` is the text directly before it; if empty, the output starts with it. ``schema`` is JSON text.
+    ``begin`` is the text directly before the value; if empty, the output starts with it. ``schema`` is JSON text.
     """
 
     begin: str
     schema: str = ""
-    most: int | None = None
+    max_length: int | None = None
 
 
 class _Frame:
@@ -37,7 +37,7 @@ class _Frame:
         self.index = 0
 
 
-class _Reader:
+class _JsonReader:
     """Incremental reader of one JSON value that is valid under its schema, except for the lengths of strings."""
 
     def __init__(self, schema: str) -> None:
@@ -50,7 +50,7 @@ class _Reader:
         self._count: int | None = None
         """Number of characters in the current string so far; None outside strings."""
         self._escape = ""
-        self._begun = False
+        self._started = False
         self.ended = False
 
     @property
@@ -108,10 +108,10 @@ class _Reader:
 
     def _outside(self, character: str) -> int:
         """Read a character outside strings; return the number of characters consumed, 0 if it can't start a value."""
-        if not self._begun and character not in _VALUE_STARTS:
+        if not self._started and character not in _VALUE_STARTS:
             self.ended = True
             return 0
-        self._begun = True
+        self._started = True
         match character:
             case '"':
                 self._count = 0
@@ -167,22 +167,22 @@ class _TextReader:
 
     ended = False
 
-    def __init__(self, most: int) -> None:
-        self._left = most
+    def __init__(self, max_length: int) -> None:
+        self._remaining = max_length
 
     @property
     def too_long(self) -> bool:
         """Whether there were more than the allowed characters."""
-        return self._left < 0
+        return self._remaining < 0
 
     def read(self, text: str, at: int) -> int:
         """Count the characters of ``text`` from ``at`` on; return its length."""
-        self._left -= len(text) - at
+        self._remaining -= len(text) - at
         return len(text)
 
 
-def _reader(value: LengthLimits) -> "_Reader | _TextReader":
-    return _Reader(value.schema) if value.most is None else _TextReader(value.most)
+def _reader(value: LengthLimits) -> "_JsonReader | _TextReader":
+    return _JsonReader(value.schema) if value.max_length is None else _TextReader(value.max_length)
 
 
 class LengthChecker:

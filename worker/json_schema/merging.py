@@ -53,9 +53,9 @@ def _names(schema: Schema) -> set[str]:
 
 
 def _types(first: Any, second: Any) -> list[str]:
-    ones, others = ([value] if isinstance(value, str) else list(value) for value in (first, second))
-    common = [kind for kind in ones if kind in others]
-    if "integer" not in common and {"integer", "number"} <= {*ones, *others}:
+    first_types, second_types = ([value] if isinstance(value, str) else list(value) for value in (first, second))
+    common = [kind for kind in first_types if kind in second_types]
+    if "integer" not in common and {"integer", "number"} <= {*first_types, *second_types}:
         common.append("integer")
     return common
 

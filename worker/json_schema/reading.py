@@ -66,9 +66,9 @@ def possible_values(schema: Schema) -> list[Any] | None:
 
 def are_disjoint(first: Schema, second: Schema, path: str) -> bool:
     """Whether two schemas are provably disjoint: by type, by value, or by the values of a required property."""
-    ones, others = possible_values(first), possible_values(second)
-    if ones is not None and others is not None:
-        return not any(same(one, other) for one in ones for other in others)
+    first_values, second_values = possible_values(first), possible_values(second)
+    if first_values is not None and second_values is not None:
+        return not any(same(value, other) for value in first_values for other in second_values)
     kinds = [set(kinds_of(schema, path)) for schema in (first, second)]
     if all(kinds) and not kinds[0] & kinds[1] and not {"integer", "number"} <= kinds[0] | kinds[1]:
         return True
@@ -86,7 +86,7 @@ def _disjoint_member(first: Schema, second: Schema, name: str) -> bool:
         values.append(possible_values(member) if isinstance(member, Mapping) else None)
     if values[0] is None or values[1] is None:
         return False
-    return not any(same(one, other) for one in values[0] for other in values[1])
+    return not any(same(value, other) for value in values[0] for other in values[1])
 
 
 def items_of(schema: Schema, keyword: str, path: str) -> list[Any]:

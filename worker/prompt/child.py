@@ -63,9 +63,9 @@ class _Preparation:
         try:
             check_size(message.request, self._schema_bytes)
             if message.request.tokenization is not None:
-                return self._tokens(message, message.request.tokenization)
+                return self._tokenize(message, message.request.tokenization)
             plan = self._maker.plan(message.request)
-            bad_word_tokens = self._maker.spellings(message.request.sampling.bad_words)
+            bad_word_tokens = self._maker.bad_word_tokens(message.request.sampling.bad_words)
             prompt = fit_prompt(message.request, self._maker.prepare)
             return Prepared(message.number, prompt.tokens, plan, prompt.images, bad_word_tokens=bad_word_tokens)
         except RequestRefused as refusal:
@@ -76,11 +76,11 @@ class _Preparation:
             text = f"The prompt could not be prepared: {type(error).__name__}."
             return PromptRefused(message.number, Problem(kind=ProblemKind.INTERNAL, message=text))
 
-    def _tokens(self, message: Prepare, wanted: Tokenization) -> Prepared:
-        """Return the tokens of a request for them."""
+    def _tokenize(self, message: Prepare, tokenization: Tokenization) -> Prepared:
+        """Return the tokens of a tokenization request."""
         tokens = self._maker.prepare(message.request).tokens
-        strings = tuple(map(self._maker.text_of_token, tokens)) if wanted.strings else ()
-        text = self._maker.decode(tokens) if wanted.text else ""
+        strings = tuple(map(self._maker.token_text, tokens)) if tokenization.strings else ()
+        text = self._maker.decode(tokens) if tokenization.text else ""
         return Prepared(message.number, tokens, strings=strings, text=text)
 
 

@@ -2,7 +2,7 @@
 
 Templates agree on ``messages``, ``tools`` and ``add_generation_prompt``. They differ in whether a tool call's arguments
 are an object or JSON text, in how content is represented, and in the name of the reasoning field.
-:func:`learn_form` detects the form by rendering a small conversation.
+:func:`detect_message_format` detects the form by rendering a small conversation.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,19 +15,19 @@ from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Message, Tool
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 
-Clean = Callable[[str], str]
-"""A function applied to every client text."""
+Sanitize = Callable[[str], str]
+"""Escapes special tokens in client text. Applied to every client text."""
 
 MarkImage = Callable[[int], str]
-"""Returns the text that stands for the image with a number."""
+"""Returns the placeholder for the image with a number."""
 
 
-SYSTEM = {"role": "system", "content": "Xanadu"}
-USER = {"role": "user", "content": "Hi"}
-"""Messages of the conversations from which a form is learned."""
+_SYSTEM = {"role": "system", "content": "Xanadu"}
+_USER = {"role": "user", "content": "Hi"}
+"""Messages of the conversations by which the format is detected."""
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True):
+class MessageFormat(msgspec.Struct, frozen=True, kw_only=True):
     """The form of messages that a template expects.
 
     - ``parts``: content is a list of parts, otherwise a text.
@@ -48,15 +48,15 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_key: str = "reasoning_content"
 
 
-def learn_form(template: ChatTemplate) -> Form:
+def detect_message_format(template: ChatTemplate) -> MessageFormat:
     """Return the form in which ``template`` renders a tool call completely; the default if there is none."""
     parts = _wants_parts(template)
-    form = Form(
+    form = MessageFormat(
         parts=parts,
         developer="developer" in template.source,
-        system=_shows_system(template, [SYSTEM, USER], parts=parts),
+        system=_shows_system(template, [_SYSTEM, _USER], parts=parts),
         late_system=_shows_system(
-            template, [USER, SYSTEM, {"role": "assistant", "content": "Yes?"}, USER], parts=parts
+            template, [_USER, _SYSTEM, {"role": "assistant", "content": "Yes?"}, _USER], parts=parts
         ),
         reasoning_key=_reasoning_key(template.source),
     )
@@ -68,12 +68,14 @@ def learn_form(template: ChatTemplate) -> Form:
     return form
 
 
-def template_variables(request: ChatRequest, form: Form, clean: Clean, mark_image: MarkImage) -> dict[str, Any]:
+def template_variables(
+    request: ChatRequest, form: MessageFormat, sanitize: Sanitize, mark_image: MarkImage
+) -> dict[str, Any]:
     """Return the template variables for ``request``. Images are numbered in the order of the request.
 
     Raises :class:`RequestRefused` for invalid JSON text in the request.
     """
-    extra = _parsed(request.template_kwargs or "{}", "chat_template_kwargs", clean)
+    extra = _parsed(request.template_kwargs or "{}", "chat_template_kwargs", sanitize)
     if not isinstance(extra, dict):
         raise refuse(ProblemKind.INVALID, "'chat_template_kwargs' is not an object.", param="chat_template_kwargs")
     # A model that must not call tools does not get their descriptions.
@@ -81,88 +83,88 @@ def template_variables(request: ChatRequest, form: Form, clean: Clean, mark_imag
     marks = map(mark_image, count())
     return {
         **extra,
-        "messages": [_message(message, form, clean, marks) for message in request.messages],
-        "tools": [_tool(tool, index, clean) for index, tool in enumerate(shown)] or None,
+        "messages": [_message(message, form, sanitize, marks) for message in request.messages],
+        "tools": [_tool(tool, index, sanitize) for index, tool in enumerate(shown)] or None,
         "documents": extra.get("documents"),
         "add_generation_prompt": request.tokenization is None or request.tokenization.add_generation_prompt,
     }
 
 
-def _message(message: Message, form: Form, clean: Clean, marks: Iterator[str]) -> dict[str, Any]:
+def _message(message: Message, form: MessageFormat, sanitize: Sanitize, marks: Iterator[str]) -> dict[str, Any]:
     role = "system" if message.role == "developer" and not form.developer else message.role
-    text = _content(message, clean, marks)
+    text = _content(message, sanitize, marks)
     content = _parts(text) if form.parts else text
     if message.tool_calls and not text and form.null_content:
         content = None
     result: dict[str, Any] = {"role": role, "content": content}
     if message.name is not None:
-        result["name"] = clean(message.name)
+        result["name"] = sanitize(message.name)
     if message.reasoning is not None:
-        result[form.reasoning_key] = clean(message.reasoning)
+        result[form.reasoning_key] = sanitize(message.reasoning)
     if message.tool_calls:
         result["tool_calls"] = [
             {
-                "id": clean(call.id),
+                "id": sanitize(call.id),
                 "type": "function",
-                "function": {"name": clean(call.name), "arguments": _arguments(call.arguments, form, clean)},
+                "function": {"name": sanitize(call.name), "arguments": _arguments(call.arguments, form, sanitize)},
             }
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
-        result["tool_call_id"] = clean(message.tool_call_id)
+        result["tool_call_id"] = sanitize(message.tool_call_id)
     return result
 
 
-def _content(message: Message, clean: Clean, marks: Iterator[str]) -> str:
+def _content(message: Message, sanitize: Sanitize, marks: Iterator[str]) -> str:
     """Return the message's text with the marks of its images."""
     parts, start = [], 0
     for image in message.images:
-        parts += [clean(message.content[start : image.at]), next(marks)]
+        parts += [sanitize(message.content[start : image.at]), next(marks)]
         start = image.at
-    return "".join([*parts, clean(message.content[start:])])
+    return "".join([*parts, sanitize(message.content[start:])])
 
 
 def _parts(text: str) -> Any:
     return [{"type": "text", "text": text}]
 
 
-def _arguments(text: str, form: Form, clean: Clean) -> Any:
+def _arguments(text: str, form: MessageFormat, sanitize: Sanitize) -> Any:
     if form.object_arguments:
         try:
             # Invalid arguments in the history are a model's mistake, not an error of the request.
-            return _cleaned(msgspec.json.decode(text), clean)
+            return _sanitized(msgspec.json.decode(text), sanitize)
         except (msgspec.DecodeError, RecursionError):
             pass
-    return clean(text)
+    return sanitize(text)
 
 
-def _tool(tool: Tool, index: int, clean: Clean) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": clean(tool.name)}
+def _tool(tool: Tool, index: int, sanitize: Sanitize) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": sanitize(tool.name)}
     if tool.description is not None:
-        function["description"] = clean(tool.description)
+        function["description"] = sanitize(tool.description)
     # OpenAI's reference: omitted parameters mean an empty parameter list.
     parameters = tool.parameters or '{"type":"object","properties":{}}'
-    function["parameters"] = _parsed(parameters, f"tools[{index}].function.parameters", clean)
+    function["parameters"] = _parsed(parameters, f"tools[{index}].function.parameters", sanitize)
     if tool.strict:
         function["strict"] = True
     return {"type": "function", "function": function}
 
 
-def _parsed(text: str, param: str, clean: Clean) -> Any:
+def _parsed(text: str, param: str, sanitize: Sanitize) -> Any:
     try:
-        return _cleaned(msgspec.json.decode(text), clean)
+        return _sanitized(msgspec.json.decode(text), sanitize)
     except (msgspec.DecodeError, RecursionError) as error:
         raise refuse(ProblemKind.INVALID, f"'{param}' can't be read as JSON: {error}", param=param) from error
 
 
-def _cleaned(value: Any, clean: Clean) -> Any:
-    """Return decoded JSON with all strings cleaned, including keys: property names are client text too."""
+def _sanitized(value: Any, sanitize: Sanitize) -> Any:
+    """Return decoded JSON with all strings sanitized, including keys: property names are client text too."""
     if isinstance(value, str):
-        return clean(value)
+        return sanitize(value)
     if isinstance(value, list):
-        return [_cleaned(item, clean) for item in value]
+        return [_sanitized(item, sanitize) for item in value]
     if isinstance(value, dict):
-        return {clean(key): _cleaned(item, clean) for key, item in value.items()}
+        return {sanitize(key): _sanitized(item, sanitize) for key, item in value.items()}
     return value
 
 
@@ -180,7 +182,7 @@ def _shows_system(template: ChatTemplate, messages: Sequence[Mapping[str, str]],
     return "Xanadu" in _rendered(template, messages, parts=parts)
 
 
-def _shows_call(template: ChatTemplate, form: Form) -> bool:
+def _shows_call(template: ChatTemplate, form: MessageFormat) -> bool:
     arguments = {"place": "Xanadu"} if form.object_arguments else '{"place":"Xanadu"}'
     # Some templates require ids of nine letters and digits.
     call = {"id": "call12345", "type": "function", "function": {"name": "find_city", "arguments": arguments}}

@@ -41,7 +41,8 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The prompt's token ids, the plan for the output, and the places of the images.
 
     A place is the number of an image in the request, and how many tokens are before it. The supervisor adds ``images``.
-    If the request is for tokens instead, ``strings`` are the texts of each and ``text`` is that of all, as it asks.
+    For a tokenization request, ``strings`` are the texts of the single tokens and ``text`` is that of all, if
+    requested.
     """
 
     number: int

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from shared.protocol.request import Message
-from worker.prompt.spelled_tools import prefixed
+from worker.prompt.tools_as_text import prefixed
 
 _INSTRUCTING = ("system", "developer")
 

@@ -12,18 +12,18 @@ from shared.protocol.request import ChatRequest
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
-from worker.prompt.conversation import Form, learn_form, template_variables
+from worker.prompt.conversation import MessageFormat, detect_message_format, template_variables
 from worker.prompt.late_system import in_turns
 from worker.prompt.specials import Piece, SpecialTexts
-from worker.prompt.spelled_tools import SPELLED_FORMAT, knows_tools, spelled_out
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 from worker.prompt.tokenize import Encoder, RawEncode
+from worker.prompt.tools_as_text import TOOL_FORMAT, supports_tools, with_tools_as_text
 
 Decode = Callable[[tuple[int, ...]], str]
 """A tokenizer's decoding, with special tokens."""
 
-_COUNTED = 1 << 18
-"""Maximum number of tokens to which an overlong prompt is counted exactly, which takes about 0.1 s."""
+_MAX_COUNTED = 1 << 18
+"""Maximum number of tokens of an overlong prompt that are counted, which takes about 0.1 s."""
 
 _LAST_PIECES = 8
 """Number of trailing pieces of a rendered prompt that are searched for reasoning markers."""
@@ -37,7 +37,7 @@ class Prompt(NamedTuple):
 
 
 class PromptMaker(Protocol):
-    """Converts requests to token ids, and plans their output."""
+    """Converts requests to token ids and output plans."""
 
     def prepare(self, request: ChatRequest) -> Prompt:
         """Return the prompt. Raises :class:`RequestRefused` when it can't be served."""
@@ -45,10 +45,10 @@ class PromptMaker(Protocol):
     def plan(self, request: ChatRequest) -> Plan:
         """Return the plan for the output. Raises :class:`RequestRefused` when the output format is unsupported."""
 
-    def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Return the tokens of each word, at the beginning of a text and after a space."""
+    def bad_word_tokens(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Return the tokens of each word, at the start of a text and after a space."""
 
-    def text_of_token(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         """Return the text of a token of a prepared prompt."""
 
     def decode(self, tokens: tuple[int, ...]) -> str:
@@ -66,7 +66,7 @@ class TemplatePromptMaker:
         pieces: Sequence[bytes] = (),
         template: ChatTemplate | None,
         special_texts: SpecialTexts,
-        opening: tuple[int, ...],
+        bos_tokens: tuple[int, ...],
         vocabulary_size: int,
         context_length: int,
         special_ids: Mapping[str, int] | None = None,
@@ -74,30 +74,30 @@ class TemplatePromptMaker:
     ) -> None:
         """``decode`` returns the text of token ids, ``pieces`` are the bytes of each token.
 
-        ``template`` is None for a model without one. ``opening`` are the ids at the start of every plain prompt.
+        ``template`` is None for a model without one. ``bos_tokens`` are the ids at the start of every plain prompt.
 
-        ``special_ids`` maps special texts to token ids. ``missing_bytes`` are the bytes without a token of their own.
+        ``special_ids`` maps special texts to token ids. ``missing_bytes`` are the bytes without a token.
         """
         self._encoder = Encoder(encode, special_texts)
         self._encode, self._decode = encode, decode
         self._token_pieces = pieces
         self._template = template
-        self._form = learn_form(template) if template else None
+        self._form = detect_message_format(template) if template else None
         self._specials = special_texts
-        self._opening = opening
+        self._bos_tokens = bos_tokens
         self._vocabulary_size = vocabulary_size
         self._context_length = context_length
         self._special_ids = special_ids or {}
         self._missing_bytes = missing_bytes
-        self._spells_tools = template is not None and not knows_tools(template.source)
+        self._tools_as_text = template is not None and not supports_tools(template.source)
         self._output = OutputFormat()
         if template is not None:
             self._output = detect(template.source)
-        if self._spells_tools:
-            self._output = msgspec.structs.replace(self._output, tools=SPELLED_FORMAT)
+        if self._tools_as_text:
+            self._output = msgspec.structs.replace(self._output, tools=TOOL_FORMAT)
 
-    def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Return the tokens of each word, also after a space if that is a token of the word, as vLLM bans them."""
+    def bad_word_tokens(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Return the tokens of each word, also after a space if that is part of a token, as vLLM does."""
         found: dict[tuple[int, ...], None] = {}
         for word in words:
             bare, spaced = (tuple(ids) for ids in self._encode([word.lstrip(), f" {word.lstrip()}"]))
@@ -106,7 +106,7 @@ class TemplatePromptMaker:
                 found[spaced] = None
         return tuple(found)
 
-    def text_of_token(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         """Return the text of a token."""
         return self._token_pieces[token].decode(errors="replace")
 
@@ -122,7 +122,7 @@ class TemplatePromptMaker:
         if request.prompt is not None:
             return plain_plan(request)
         # The end of the prompt matters only for reasoning formats.
-        prompt_end = self._end(request) if self._output.reasoning else ""
+        prompt_end = self._rendered_end(request) if self._output.reasoning else ""
         plan = make_plan(request, self._output, prompt_end)
         if not (plan.tools or plan.reasoning):
             return plan
@@ -139,51 +139,51 @@ class TemplatePromptMaker:
         images: list[tuple[int, int]] = []
         if isinstance(request.prompt, tuple):
             field = "prompt" if request.tokenization is None else "tokens"
-            ids, whole = self._checked_ids(request.prompt, field), True
+            ids, complete = self._checked_ids(request.prompt, field), True
             if request.tokenization is not None:
                 return Prompt(tuple(ids))
         else:
-            most = max(_COUNTED, 2 * self._context_length)
+            limit = max(_MAX_COUNTED, 2 * self._context_length)
             if request.prompt is None:
-                ids, images, whole = self._encode_pieces(self._render(request), most)
+                ids, images, complete = self._encode_pieces(self._render(request), limit)
                 self._check_images(request, images)
             else:
-                ids, whole = self._encoder.encode([request.prompt], most=most)
-            wanted = request.tokenization
-            opens = request.prompt is not None if wanted is None else wanted.add_special_tokens
-            ids = [*self._opening, *ids] if opens else ids
-            if wanted is not None and whole:
+                ids, complete = self._encoder.encode([request.prompt], limit=limit)
+            tokenization = request.tokenization
+            adds_bos = request.prompt is not None if tokenization is None else tokenization.add_special_tokens
+            ids = [*self._bos_tokens, *ids] if adds_bos else ids
+            if tokenization is not None and complete:
                 return Prompt(tuple(ids), tuple(images))
-        check_length(request, len(ids), whole=whole, context_length=self._context_length)
+        check_length(request, len(ids), complete=complete, context_length=self._context_length)
         return Prompt(tuple(ids), tuple(images))
 
-    def _encode_pieces(self, pieces: list[Piece], most: int) -> tuple[list[int], list[tuple[int, int]], bool]:
+    def _encode_pieces(self, pieces: list[Piece], limit: int) -> tuple[list[int], list[tuple[int, int]], bool]:
         """Return the token ids, the images with their places, and whether the ids are complete."""
         ids: list[int] = []
         images: list[tuple[int, int]] = []
-        whole = True
+        complete = True
         for is_text, group in groupby(pieces, lambda piece: isinstance(piece, str)):
-            if is_text and whole:
+            if is_text and complete:
                 texts = (piece for piece in group if isinstance(piece, str))
-                more, whole = self._encoder.encode(texts, most=most - len(ids), opens=not ids)
+                more, complete = self._encoder.encode(texts, limit=limit - len(ids), at_start=not ids)
                 ids += more
             elif not is_text:
                 images += [(piece, len(ids)) for piece in group if isinstance(piece, int)]
-        return ids, images, whole
+        return ids, images, complete
 
-    def _check_images(self, request: ChatRequest, shown: list[tuple[int, int]]) -> None:
+    def _check_images(self, request: ChatRequest, rendered: list[tuple[int, int]]) -> None:
         """Raise :class:`RequestRefused` unless the prompt has each image of ``request`` once."""
-        numbers = [number for number, _ in shown]
+        numbers = [number for number, _ in rendered]
         for number, image in enumerate(request.images):
             if numbers.count(number) != 1:
                 raise refuse(
                     ProblemKind.TEMPLATE,
-                    "The model's chat template does not show this image, or not once.",
+                    "The model's chat template does not render this image exactly once.",
                     param=image.param,
                 )
 
-    def _end(self, request: ChatRequest) -> str:
-        """Return the last texts of the rendered request."""
+    def _rendered_end(self, request: ChatRequest) -> str:
+        """Return the end of the rendered request."""
         return "".join(piece for piece in self._render(request)[-_LAST_PIECES:] if isinstance(piece, str))
 
     def _render(self, request: ChatRequest) -> list[Piece]:
@@ -195,43 +195,45 @@ class TemplatePromptMaker:
             )
         if not self._form.late_system:
             request = msgspec.structs.replace(request, messages=in_turns(request.messages))
-        shown = self._spelled(request)
+        rendered = self._with_described_tools(request)
         try:
-            return self._pieces(self._template, self._form, shown)
+            return self._pieces(self._template, self._form, rendered)
         except ChatTemplateError as error:
-            param = "tools" if shown is not request and self._takes_without_tools(request) else "messages"
-            raise refuse(ProblemKind.TEMPLATE, self._specials.reveal(str(error)), param=param) from error
+            param = "tools" if rendered is not request and self._accepts_without_tools(request) else "messages"
+            raise refuse(ProblemKind.TEMPLATE, self._specials.unescape(str(error)), param=param) from error
 
-    def _spelled(self, request: ChatRequest) -> ChatRequest:
-        if not self._spells_tools or self._form is None:
+    def _with_described_tools(self, request: ChatRequest) -> ChatRequest:
+        if not self._tools_as_text or self._form is None:
             return request
-        return spelled_out(request, system=self._form.system)
+        return with_tools_as_text(request, system=self._form.system)
 
-    def _takes_without_tools(self, request: ChatRequest) -> bool:
+    def _accepts_without_tools(self, request: ChatRequest) -> bool:
         """Return whether the template accepts the messages without the tool descriptions."""
         if self._template is None or self._form is None or not request.tools:
             return False
         try:
-            self._pieces(self._template, self._form, self._spelled(msgspec.structs.replace(request, tools=())))
+            self._pieces(
+                self._template, self._form, self._with_described_tools(msgspec.structs.replace(request, tools=()))
+            )
         except ChatTemplateError:
             return False
         return True
 
-    def _pieces(self, template: ChatTemplate, form: Form, request: ChatRequest) -> list[Piece]:
+    def _pieces(self, template: ChatTemplate, form: MessageFormat, request: ChatRequest) -> list[Piece]:
         client_texts: list[str] = []
 
-        def disarm(text: str) -> str:
+        def escape(text: str) -> str:
             client_texts.append(text)
-            return self._specials.disarm(text)
+            return self._specials.escape(text)
 
         mark = self._specials.image
-        pieces = self._specials.pieces(template.render(template_variables(request, form, disarm, mark)))
+        pieces = self._specials.pieces(template.render(template_variables(request, form, escape, mark)))
         if not self._specials.may_join(client_texts):
             return pieces
-        variables = template_variables(request, form, self._specials.disarm_joined, mark)
-        apart = self._specials.pieces(template.render(variables))
-        # Cutting at the ends of texts changes some ordinary tokens, so it is done only if it disarms something.
-        return apart if self._specials.count(apart) < self._specials.count(pieces) else pieces
+        variables = template_variables(request, form, self._specials.escape_joining, mark)
+        separated = self._specials.pieces(template.render(variables))
+        # Cutting at the ends of texts changes some ordinary tokens, so it is done only if it prevents a special token.
+        return separated if self._specials.count(separated) < self._specials.count(pieces) else pieces
 
     def _checked_ids(self, ids: tuple[int, ...], param: str) -> list[int]:
         for value in ids:
@@ -245,10 +247,10 @@ class TemplatePromptMaker:
         return list(ids)
 
 
-def check_length(request: ChatRequest, length: int, *, whole: bool, context_length: int) -> None:
+def check_length(request: ChatRequest, length: int, *, complete: bool, context_length: int) -> None:
     """Raise :class:`RequestRefused` unless ``length`` prompt tokens and the output fit the context.
 
-    ``whole`` is False when the prompt has more tokens than were counted. The messages are OpenAI's.
+    ``complete`` is False if only ``length`` tokens of a longer prompt were counted. The messages are OpenAI's.
     """
     param = "messages" if request.prompt is None else "prompt"
     if length == 0:
@@ -258,7 +260,7 @@ def check_length(request: ChatRequest, length: int, *, whole: bool, context_leng
     total = length + completion
     if total <= context_length:
         return
-    count = str(length) if whole else f"more than {length}"
+    count = str(length) if complete else f"more than {length}"
     if length <= context_length and param == "messages":
         message = (
             f"{limit}. However, you requested {total} tokens ({count} in the messages, {completion} in the "

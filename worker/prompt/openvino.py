@@ -51,7 +51,7 @@ def load_prompt_maker(path: str, *, context_length: int, chat_template: str = ""
         pieces=pieces,
         template=template,
         special_texts=SpecialTexts(special_texts.values()),
-        opening=_opening(tokenizer),
+        bos_tokens=_bos_tokens(tokenizer),
         vocabulary_size=vocabulary_size,
         context_length=context_length,
         missing_bytes=missing,
@@ -74,7 +74,7 @@ def _encode(tokenizer: openvino_genai.Tokenizer, texts: Sequence[str], *, add_sp
     return [row[mask].tolist() for row, mask in zip(rows, masks, strict=True)]
 
 
-def _opening(tokenizer: openvino_genai.Tokenizer) -> tuple[int, ...]:
+def _bos_tokens(tokenizer: openvino_genai.Tokenizer) -> tuple[int, ...]:
     """Return the ids that the tokenizer puts before a plain text (a BOS token), if any."""
     (bare,) = _encode(tokenizer, ["a"], add_special_tokens=False)
     (full,) = _encode(tokenizer, ["a"], add_special_tokens=True)

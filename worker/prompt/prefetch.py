@@ -1,4 +1,4 @@
-"""Prompt prefetch: prepares a job's prompt while its claim is under way, once for all jobs of a request.
+"""Prompt prefetch: prepares a job's prompt while its claim is in progress, once for all jobs of a request.
 
 A wake-up carries the payload of its job (``shared/protocol/queue/enqueue.lua``). Preparing a prompt takes longer than
 claiming a job, so the two run in parallel.
@@ -16,46 +16,44 @@ from worker.images.interface import DecodedImage
 from worker.prompt.interface import Prepared, PromptReply
 from worker.prompt.process import PromptProcess
 
-MOST = 8
+MAX_PREFETCHED = 8
 """Maximum number of prompts being prefetched. The prompt process handles one at a time; more would only queue."""
 
 _MAX_SHARED = 4
 """Number of prompts kept for further jobs of the same request."""
 
-ImagesOf = Callable[[ChatRequest], Awaitable[Sequence[DecodedImage]]]
-
 _PATIENCE = 1.0
 """Seconds after which a job that was not claimed is assumed to run on another worker."""
 
+LoadImages = Callable[[ChatRequest], Awaitable[Sequence[DecodedImage]]]
+"""Returns the decoded images of a request, in order. Raises :class:`RequestRefused`."""
 
-class Prompts:
+
+class PromptPrefetcher:
     """Prepares each request's prompt once: ahead of the claim, or on demand."""
 
-    def __init__(self, process: PromptProcess, images: ImagesOf, *, patience: float = _PATIENCE) -> None:
-        """``images`` returns the decoded images of a request, in order.
-
-        A prefetched prompt that is not used within ``patience`` seconds is cancelled.
-        """
+    def __init__(self, process: PromptProcess, load_images: LoadImages, *, patience: float = _PATIENCE) -> None:
+        """A prefetched prompt that is not used within ``patience`` seconds is cancelled."""
         self._process = process
-        self._images = images
+        self._load_images = load_images
         self._patience = patience
         self._prefetched: dict[str, tuple[asyncio.Future[PromptReply], float]] = {}
         """Prefetched prompts that are not used yet, with their start on the event loop's clock; oldest first."""
         self._shared: OrderedDict[str, asyncio.Future[PromptReply]] = OrderedDict()
         """Prompts of requests with several jobs, least recently used first."""
 
-    def begin(self, job: Job) -> None:
+    def prefetch(self, job: Job) -> None:
         """Start preparing the prompt of ``job``, unless too many are being prefetched.
 
-        Its images are left to the worker that claims the job.
+        Its images are loaded only by the worker that claims the job.
         """
         now = asyncio.get_running_loop().time()
         self._expire(now - self._patience)
         name = job.shared_request or job.id
-        if name not in self._prefetched and name not in self._shared and len(self._prefetched) < MOST:
+        if name not in self._prefetched and name not in self._shared and len(self._prefetched) < MAX_PREFETCHED:
             self._prefetched[name] = self._process.call(job.request), now
 
-    async def of(self, job: Job) -> Prepared:
+    async def get(self, job: Job) -> Prepared:
         """Return the prompt of ``job``, prefetched or not.
 
         Raises what :meth:`PromptProcess.prepared` raises, and :class:`RequestRefused` for an image.
@@ -86,7 +84,7 @@ class Prompts:
         prompt = await reply
         if not isinstance(prompt, Prepared):
             return prompt
-        images = await self._images(request)
+        images = await self._load_images(request)
         placed = ((images[number], at) for number, at in prompt.places)
         return msgspec.structs.replace(
             prompt, images=tuple(PlacedImage(at, image.width, image.height, image.pixels) for image, at in placed)

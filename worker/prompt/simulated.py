@@ -29,15 +29,15 @@ class SimulatedPromptMaker:
             lines = [f"{message.role}: {message.content}\n" for message in request.messages]
             ids = encode("".join(lines) + "assistant:")
         if request.tokenization is None:
-            check_length(request, len(ids), whole=True, context_length=self._context_length)
+            check_length(request, len(ids), complete=True, context_length=self._context_length)
         images = range(sum(len(message.images) for message in request.messages))
         return Prompt(ids, tuple((number, len(ids)) for number in images))
 
-    def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    def bad_word_tokens(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Return the tokens of each word."""
         return tuple(map(encode, words))
 
-    def text_of_token(self, token: int) -> str:
+    def token_text(self, token: int) -> str:
         """Return the text of a token."""
         return decode((token,))
 

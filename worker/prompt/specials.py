@@ -1,4 +1,4 @@
-"""Prevents special token injection: text from clients never becomes special tokens.
+"""Prevents special-token injection: text from clients never becomes special tokens.
 
 A tokenizer encodes ``<|im_end|>`` as a special token anywhere, so a client who sends it could end its turn and open
 another one in a different role. Before rendering, a random mark is inserted after the first character of each special
@@ -40,15 +40,15 @@ class SpecialTexts:
         """Return the mark for an image."""
         return f"{self._image_mark}{number};"
 
-    def disarm(self, text: str) -> str:
-        """Return client text with a mark inside every special text in it."""
+    def escape(self, text: str) -> str:
+        """Return client text with a mark inside each special text."""
         while self._mark in text or self._image_mark in text:
             text = text.replace(self._mark, "").replace(self._image_mark, "")
         return self._start.sub(rf"\1{self._mark}", text) if self._special.search(text) else text
 
-    def disarm_joined(self, text: str) -> str:
-        """Like :meth:`disarm`; also mark the ends of a text that could form a special text with adjacent text."""
-        text = self.disarm(text)
+    def escape_joining(self, text: str) -> str:
+        """Like :meth:`escape`, and mark the ends of a text that could form a special text with adjacent text."""
+        text = self.escape(text)
         core = text.strip()
         if not self._joins(core):
             return text
@@ -68,9 +68,9 @@ class SpecialTexts:
         return "\0" not in core and core in self._insides
 
     def pieces(self, rendered: str) -> list[Piece]:
-        """Return the rendered prompt cut at the marks, without them, and the images in their places."""
+        """Return the rendered prompt, split at the marks, with the images in their places."""
         pieces: list[Piece] = []
-        # Texts and the numbers of images by turns; None for other marks.
+        # Texts alternate with image numbers, which are None for other marks.
         for index, piece in enumerate(self._cut.split(rendered)):
             if piece:
                 pieces.append(int(piece) if index % 2 else piece)
@@ -80,15 +80,15 @@ class SpecialTexts:
         """Return the number of special texts in the pieces; each becomes a special token."""
         return sum(sum(1 for _ in self._special.finditer(piece)) for piece in pieces if isinstance(piece, str))
 
-    def spans(self, text: str, position: int) -> int:
-        """Return ``position``, or the start of the special text in ``text`` that a cut there would split."""
+    def safe_cut(self, text: str, position: int) -> int:
+        """Return ``position``, or the start of the special text that a cut of ``text`` there would split."""
         start = max(0, position - self._longest)
         for found in self._special.finditer(text, start, position + self._longest):
             if found.start() < position < found.end():
                 return found.start()
         return position
 
-    def reveal(self, text: str) -> str:
+    def unescape(self, text: str) -> str:
         """Return text without marks, for error messages."""
         return self._cut.sub("", text)
 

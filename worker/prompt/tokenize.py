@@ -15,7 +15,7 @@ RawEncode = Callable[[Sequence[str]], list[list[int]]]
 _PROBE = "a " * 40_000
 _ANCHOR = "\n"
 _BYTES_PER_CHARACTER = 4
-_GROUP = 256
+_MAX_PARTS = 256
 """Parts per call. A call takes 200 µs, a short string in it 3 µs, and a client can cause many parts."""
 
 
@@ -32,16 +32,16 @@ class Encoder:
         # SentencePiece tokenizers put a space before every string, which must not happen to pieces in the middle.
         self._adds_space = joined != left + right
 
-    def encode(self, pieces: Iterable[str], *, most: int, opens: bool = True) -> tuple[list[int], bool]:
+    def encode(self, pieces: Iterable[str], *, limit: int, at_start: bool = True) -> tuple[list[int], bool]:
         """Return the token ids of the separately encoded pieces, and whether they are complete.
 
-        Stops early once there are more than ``most`` ids. ``opens``: whether the pieces are the start of the prompt.
+        Stops early once there are more than ``limit`` ids. ``at_start``: whether the pieces start the prompt.
         """
         ids: list[int] = []
         for group in self._groups(pieces):
-            if len(ids) > most:
+            if len(ids) > limit:
                 return ids, False
-            for part_ids in self._encode_parts(group, opens=opens and not ids):
+            for part_ids in self._encode_parts(group, at_start=at_start and not ids):
                 ids += part_ids
         return ids, True
 
@@ -51,7 +51,7 @@ class Encoder:
         size = 0
         for piece in pieces:
             for part in self._parts(piece):
-                if group and (len(group) == _GROUP or size + len(part) > self._piece_bytes):
+                if group and (len(group) == _MAX_PARTS or size + len(part) > self._piece_bytes):
                     yield group
                     group, size = [], 0
                 group.append(part)
@@ -76,19 +76,19 @@ class Encoder:
             if text[at - 1].isalpha() and text[at + 1 : at + 2].isalpha():
                 return at
             at = text.rfind(" ", start + 1, at)
-        return max(self._specials.spans(text, end), start + 1)
+        return max(self._specials.safe_cut(text, end), start + 1)
 
-    def _encode_parts(self, parts: list[str], *, opens: bool) -> Iterator[list[int]]:
-        """Yield the ids of each part. ``opens``: whether the first part is the start of the prompt."""
-        anchored = [self._adds_space and not (opens and index == 0) for index in range(len(parts))]
+    def _encode_parts(self, parts: list[str], *, at_start: bool) -> Iterator[list[int]]:
+        """Yield the ids of each part. ``at_start``: whether the first part starts the prompt."""
+        anchored = [self._adds_space and not (at_start and index == 0) for index in range(len(parts))]
         texts = [_ANCHOR + part if anchor else part for part, anchor in zip(parts, anchored, strict=True)]
         for part, ids, anchor in zip(parts, self._encode(texts), anchored, strict=True):
             if len(ids) >= self._cap:
-                middle = self._specials.spans(part, len(part) // 2)
-                yield from self._encode_parts([part[:middle], part[middle:]], opens=opens)
+                middle = self._specials.safe_cut(part, len(part) // 2)
+                yield from self._encode_parts([part[:middle], part[middle:]], at_start=at_start)
             else:
                 yield self._without_anchor(part, ids) if anchor else ids
-            opens = False
+            at_start = False
 
     def _without_anchor(self, part: str, ids: list[int]) -> list[int]:
         length = len(self._anchor)

@@ -1,4 +1,4 @@
-"""Truncation: a conversation that is too long loses its oldest turns, if its client allows that."""
+"""Truncation: drops the oldest turns of a conversation that is too long, if its client allows that."""
 
 from collections.abc import Callable, Sequence
 
@@ -27,14 +27,14 @@ def fit_prompt(request: ChatRequest, prepare: Prepare) -> Prompt:
             raise
         cuts = _cuts(request.messages)
         found: Prompt | None = None
-        # An exponential search from the end, which tokenises little more than what fits.
+        # An exponential search from the end tokenises little more than the turns that fit.
         kept, step, growing = 0, 1, True
         while step:
-            wanted = kept + step
-            prompt = _from(request, cuts[-wanted], prepare) if wanted <= len(cuts) else None
+            candidate = kept + step
+            prompt = _from(request, cuts[-candidate], prepare) if candidate <= len(cuts) else None
             growing = growing and prompt is not None
             if prompt is not None:
-                found, kept = prompt, wanted
+                found, kept = prompt, candidate
             step = step * 2 if growing else step // 2
         if found is None:
             raise
@@ -42,7 +42,7 @@ def fit_prompt(request: ChatRequest, prepare: Prepare) -> Prompt:
 
 
 def _cuts(messages: Sequence[Message]) -> list[int]:
-    """Return the places of the turns without the first one."""
+    """Return the indices of the messages at which turns start, without the first turn."""
     return [place for place, message in enumerate(messages) if message.role == "user"][1:]
 
 

@@ -172,11 +172,11 @@ def _is_packed_weight(node: openvino.Node) -> bool:
     packed = False
     waiting = [node]
     while waiting:
-        one = waiting.pop()
-        if one.get_type_name() not in _DECOMPRESSION:
+        node = waiting.pop()
+        if node.get_type_name() not in _DECOMPRESSION:
             return False
-        if one.get_type_name() == "Constant":
-            size = one.get_byte_size()
-            packed = packed or (one.get_output_element_type(0).get_type_name() in _PACKED and size > _SMALL)
-        waiting += [port.get_source_output().get_node() for port in one.inputs()]
+        if node.get_type_name() == "Constant":
+            size = node.get_byte_size()
+            packed = packed or (node.get_output_element_type(0).get_type_name() in _PACKED and size > _SMALL)
+        waiting += [port.get_source_output().get_node() for port in node.inputs()]
     return packed

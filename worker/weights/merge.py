@@ -33,14 +33,14 @@ def merge_products(model: openvino.Model) -> None:
 
 def _merge(products: Sequence[openvino.Node], matrices: Sequence[openvino.Node]) -> None:
     """Replace ``products``, which multiply the same input by one of ``matrices`` each, with one product."""
-    whole = opset.constant(numpy.concatenate([matrix.data for matrix in matrices]))
-    whole.set_friendly_name("+".join(matrix.get_friendly_name() for matrix in matrices))
+    combined = opset.constant(numpy.concatenate([matrix.data for matrix in matrices]))
+    combined.set_friendly_name("+".join(matrix.get_friendly_name() for matrix in matrices))
     first = products[0]
-    weights = opset.convert(whole, first.input_value(1).get_element_type().get_type_name())
-    product = opset.matmul(first.input_value(0), weights, False, True)
-    product.set_friendly_name("+".join(one.get_friendly_name() for one in products))
+    weights = opset.convert(combined, first.input_value(1).get_element_type().get_type_name())
+    merged = opset.matmul(first.input_value(0), weights, False, True)
+    merged.set_friendly_name("+".join(product.get_friendly_name() for product in products))
     lengths = numpy.array([matrix.shape[0] for matrix in matrices], numpy.int64)
-    parts = opset.variadic_split(product, opset.constant(numpy.int64(-1)), opset.constant(lengths))
-    for at, one in enumerate(products):
-        for target in one.output(0).get_target_inputs():
-            target.replace_source_output(parts.output(at))
+    parts = opset.variadic_split(merged, opset.constant(numpy.int64(-1)), opset.constant(lengths))
+    for index, product in enumerate(products):
+        for target in product.output(0).get_target_inputs():
+            target.replace_source_output(parts.output(index))

@@ -25,7 +25,7 @@ def add_tap(model: openvino.Model) -> None:
     The weights keep their single consumer, because the CPU plugin multiplies by compressed weights only then. Token ids
     are taken modulo the number of logits, so that a multiple of it can mark a request without changing its result.
     """
-    parameters = {name: one for one in model.get_parameters() for name in one.output(0).get_names()}
+    parameters = {name: parameter for parameter in model.get_parameters() for name in parameter.output(0).get_names()}
     for name in ("input_ids", "position_ids"):
         if name not in parameters:
             raise NoTap(f"the model has no input '{name}'")
@@ -42,13 +42,13 @@ def add_tap(model: openvino.Model) -> None:
     projection = _projection(logits)
     hidden = projection.input(0)
     hidden.replace_source_output(opset.gather(hidden.get_source_output(), indices.output(0), axis).output(0))
-    # The conversion keeps the pipeline from finding the projection, to which it would add indices of its own. Of f32
+    # The conversion keeps the pipeline from finding the projection, to which it would add its own indices. For f32
     # logits it does nothing, and is removed when the model is compiled.
     converted = opset.convert(logits, openvino.Type.f32)
     result.input(0).replace_source_output(converted.output(0))
     converted.output(0).set_names({"logits"})
     inputs = (parameters["input_ids"], parameters["position_ids"], indices)
-    tap = LogitsTap([converted.output(0), *(one.output(0) for one in inputs)])
+    tap = LogitsTap([converted.output(0), *(node.output(0) for node in inputs)])
     tap.output(0).set_names({"logits_tap"})
     model.add_results([opset.result(tap.output(0))])
     model.add_parameters([indices])
@@ -67,7 +67,9 @@ def _projection(logits: openvino.Output) -> openvino.Node:
 
 def _apply_modulo(parameter: openvino.Node, size: int) -> None:
     """Take the values of ``parameter`` modulo ``size``, for all its consumers."""
-    consumers = [one for one in parameter.output(0).get_target_inputs() if one.get_node().get_type_name() != "ShapeOf"]
+    consumers = [
+        port for port in parameter.output(0).get_target_inputs() if port.get_node().get_type_name() != "ShapeOf"
+    ]
     # An attribute of Clamp, not a constant, so that the weights' file stays the same.
     modulus = opset.clamp(opset.constant(numpy.array(0, numpy.int64)), size, size)
     remainder = opset.floor_mod(parameter.output(0), modulus).output(0)

@@ -77,11 +77,11 @@ def segments_of(step: StepInput) -> Iterator[Segment]:
 class PrefillTracker:
     """The sequences that have no output yet."""
 
-    def __init__(self, sequences: Mapping[int, Prefill], most_tokens: int) -> None:
-        """``sequences`` are those in the pipeline. ``most_tokens`` is the maximum number of tokens in a step; 0
+    def __init__(self, sequences: Mapping[int, Prefill], max_tokens: int) -> None:
+        """``sequences`` are those in the pipeline. ``max_tokens`` is the maximum number of tokens in a step; 0
         if there is nothing to count: no prefix cache, or no tap."""
         self._sequences = sequences
-        self._most_tokens = most_tokens
+        self._max_tokens = max_tokens
         self._waiting: list[Prefill] = []
         self._step: StepInput | None = None
 
@@ -92,7 +92,7 @@ class PrefillTracker:
 
     def add(self, prefill: Prefill) -> None:
         """Add a new sequence, in the order in which the pipeline gets them."""
-        if self._most_tokens:
+        if self._max_tokens:
             self._waiting.append(prefill)
 
     def record_step(self, step: StepInput) -> None:
@@ -131,7 +131,7 @@ class PrefillTracker:
                     _advance(prefill, segment)
             else:
                 _assume_uncached(prefills)
-        if len(partial) > 1 or (partial and len(step.tokens) < self._most_tokens):
+        if len(partial) > 1 or (partial and len(step.tokens) < self._max_tokens):
             _assume_uncached(self._waiting)
         elif partial and self._waiting and _matches(self._waiting[0], partial[0]):
             _advance(self._waiting[0], partial[0])

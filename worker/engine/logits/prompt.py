@@ -1,8 +1,8 @@
-"""Log probabilities of a sequence's prompt, from the rows of logits of its prefill.
+"""Log probabilities of a prompt, from the rows of logits of its prefill.
 
-The pipeline computes a row for every token of a prompt only if its output is to repeat the prompt (``echo``). That part
-of the output is ignored: next to other sequences, its log probabilities are those of other rows. There are no rows for
-tokens in the prefix cache, so the first token is salted, and the prompt differs from all that are cached. The other
+The pipeline computes a row for every token of a prompt only if its output repeats the prompt (``echo``). That part of
+the output is ignored: in a batch with other sequences, its log probabilities are those of other rows. There are no rows
+for tokens in the prefix cache, so the first token is salted, and the prompt differs from all that are cached. The other
 tokens can't be salted: with ``echo``, the pipeline looks up their logits.
 """
 
@@ -52,7 +52,7 @@ class PromptReader:
         normalizer = log_normalizer(row)
         self._own.append((token, float(row[token]) - normalizer, 1 + int((row > row[token]).sum())))
         ids = top(row, self._most_likely) if self._most_likely else ()
-        self._top.append(tuple((int(one), float(row[one]) - normalizer, rank) for rank, one in enumerate(ids, 1)))
+        self._top.append(tuple((int(id_), float(row[id_]) - normalizer, rank) for rank, id_ in enumerate(ids, 1)))
 
     def result(self, piece: Callable[[int], bytes]) -> PromptLogprobs:
         """Return the log probabilities of the prompt; ``piece`` returns a token's bytes.
@@ -62,12 +62,12 @@ class PromptReader:
         if not self.complete:
             raise RowLost(f"the prompt has {len(self._prompt)} tokens, and rows were found for {len(self._own)}")
 
-        def ranked(one: Ranked) -> RankedToken:
-            token, logprob, rank = one
+        def named(ranked: Ranked) -> RankedToken:
+            token, logprob, rank = ranked
             return RankedToken(token, piece(token), logprob, rank)
 
         return PromptLogprobs(
             first=(self._prompt[0], piece(self._prompt[0])),
-            rest=tuple(map(ranked, self._own)),
-            top=tuple(tuple(map(ranked, tokens)) for tokens in self._top),
+            rest=tuple(map(named, self._own)),
+            top=tuple(tuple(map(named, tokens)) for tokens in self._top),
         )

@@ -11,7 +11,7 @@ from worker.engine.interface import Sequence
 from worker.engine.logits.prompt import PromptReader
 from worker.engine.logits.rows import RowReader, needs_rows
 
-_MOST_ID = 2**31
+_MAX_ID = 2**31
 """Salted token ids are below this."""
 
 
@@ -61,7 +61,7 @@ def new_request_id(ids: Iterator[int], used: Iterable[int], width: int) -> int:
 
 def salts(width: int) -> int:
     """Return the number of different salts for token ids. A row has ``width`` logits."""
-    return _MOST_ID // width - 1
+    return _MAX_ID // width - 1
 
 
 def with_salt(

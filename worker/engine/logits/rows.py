@@ -154,6 +154,6 @@ def read_rows(
     ``reported`` are the pipeline's log probabilities; ``piece`` returns a token's bytes. Raises :class:`RowLost`.
     """
     read = [reader.take(*token) for token in zip(tokens, reported, strict=True)]
-    return [one.logprob for one in read], [
-        tuple(TopToken(piece(token), logprob) for token, logprob in one.top) for one in read
+    return [item.logprob for item in read], [
+        tuple(TopToken(piece(token), logprob) for token, logprob in item.top) for item in read
     ]

@@ -1,4 +1,4 @@
-"""A pipeline with a stub model, which compiles grammars for a tokenizer's vocabulary and measures their cost."""
+"""Profiles grammars for a tokenizer's vocabulary: the time to compile one, and the cost of sampling under it."""
 
 import statistics
 import time
@@ -12,13 +12,13 @@ from shared.protocol.request import Constraint
 from worker.engine.detokenizer import open_tokenizer
 from worker.engine.grammar_compiler import GrammarCompiler
 
-_WALK = 48
+_MAX_TEXT_TOKENS = 48
 """Maximum number of tokens of a random text."""
-_WALKS = 10
-_ENOUGH = 100
-"""Total number of tokens after which no further text is generated."""
+_TEXTS = 10
+_MAX_TOTAL_TOKENS = 100
+"""Number of tokens, of all texts, after which no further text is generated."""
 _WINDOW = 8
-"""Number of tokens that the cost per token is averaged over."""
+"""Tokens in the moving average of the cost per token."""
 _REPETITIONS = 3
 """How often a text that is too slow is generated again before the grammar counts as slow."""
 _BUDGET = 0.3
@@ -32,32 +32,34 @@ class Cost(msgspec.Struct, frozen=True):
     slowdown: float
 
 
-class ScratchPipeline:
-    """Compiles constraints and measures the cost of their tokens."""
+class GrammarProfiler:
+    """Compiles constraints and measures the cost of sampling under them, with a stub model."""
 
     def __init__(self, path: str) -> None:
         """Load the tokenizer of the GGUF file or IR folder at ``path``. Raises :class:`RuntimeError` on failure."""
         tokenizer, vocabulary = open_tokenizer(Path(path))
         self._compiler = GrammarCompiler(tokenizer, len(vocabulary))
 
-    def measure(self, constraint: Constraint, most_slowdown: float) -> Cost:
+    def measure(self, constraint: Constraint, max_slowdown: float) -> Cost:
         """Compile a constraint and generate random texts under it. Raises :class:`GrammarError`.
 
-        Stops at the first text that shows a slowdown above ``most_slowdown``. Costs are CPU time, and those above the
+        Stops at the first text that shows a slowdown above ``max_slowdown``. Costs are CPU time, and those above the
         limit the minimum of several measurements, to be independent of the machine's load.
         """
-        return Cost(compile=self.compile(constraint), slowdown=self.slowdown(constraint, most_slowdown))
+        return Cost(compile=self.compile(constraint), slowdown=self.slowdown(constraint, max_slowdown))
 
-    def slowdown(self, constraint: Constraint, most: float, first_seed: int = 0, most_tokens: int = _WALK) -> float:
-        """Measure the slowdown with random texts that are seeded from ``first_seed`` on, until it exceeds ``most``.
+    def slowdown(
+        self, constraint: Constraint, maximum: float, first_seed: int = 0, max_tokens: int = _MAX_TEXT_TOKENS
+    ) -> float:
+        """Measure the slowdown with random texts that are seeded from ``first_seed`` on, until it exceeds ``maximum``.
 
-        ``most_tokens`` is the maximum length of each text. Under some grammars, a token costs more in a longer text.
+        ``max_tokens`` is the maximum length of each text. Under some grammars, a token costs more in a longer text.
         """
         slowdown, tokens = 0.0, 0
-        for seed in range(first_seed, first_seed + _WALKS):
-            cost, length = self._text_cost(constraint, seed, most, most_tokens)
+        for seed in range(first_seed, first_seed + _TEXTS):
+            cost, length = self._text_cost(constraint, seed, maximum, max_tokens)
             slowdown, tokens = max(slowdown, cost), tokens + length
-            if slowdown > most or tokens > _ENOUGH:
+            if slowdown > maximum or tokens > _MAX_TOTAL_TOKENS:
                 break
         return slowdown
 
@@ -68,40 +70,40 @@ class ScratchPipeline:
         # Wall time includes other processes on a busy machine; CPU time adds up the threads.
         return min(time.perf_counter() - wall, time.process_time() - cpu)
 
-    def text(self, constraint: Constraint, most_tokens: int, seed: int = 0) -> str:
+    def text(self, constraint: Constraint, max_tokens: int, seed: int = 0) -> str:
         """Return a random text under ``constraint``. Raises :class:`GrammarError`."""
-        return self._compiler.generate(constraint, most_tokens, seed)
+        return self._compiler.generate(constraint, max_tokens, seed)
 
     def length(self, constraint: Constraint) -> int:
         """Return the number of tokens of the longest text that :meth:`slowdown` would measure."""
-        return max(len(self._walk(constraint, seed, _WALK)) for seed in range(_WALKS))
+        return max(len(self._time_text(constraint, seed, _MAX_TEXT_TOKENS)) for seed in range(_TEXTS))
 
-    def _text_cost(self, constraint: Constraint, seed: int, most: float, most_tokens: int) -> tuple[float, int]:
+    def _text_cost(self, constraint: Constraint, seed: int, maximum: float, max_tokens: int) -> tuple[float, int]:
         """Return the slowdown of one random text and its length in tokens."""
-        seconds = self._walk(constraint, seed, most_tokens)
-        slowdown = self._compared(seconds)
+        seconds = self._time_text(constraint, seed, max_tokens)
+        slowdown = self._relative_cost(seconds)
         for _ in range(_REPETITIONS):
-            if slowdown <= most:
+            if slowdown <= maximum:
                 break
             # Other load only adds to a measurement, so the lowest one of each token counts.
-            seconds = [min(pair) for pair in zip(seconds, self._walk(constraint, seed, most_tokens), strict=False)]
-            slowdown = self._compared(seconds)
+            seconds = [min(pair) for pair in zip(seconds, self._time_text(constraint, seed, max_tokens), strict=False)]
+            slowdown = self._relative_cost(seconds)
         return slowdown, len(seconds)
 
-    def _compared(self, seconds: Sequence[float]) -> float:
+    def _relative_cost(self, seconds: Sequence[float]) -> float:
         """Return the cost of the tokens of a text as a multiple of the current cost without a grammar."""
-        plain = _Steps(_BUDGET)
+        plain = _TokenTimer(_BUDGET)
         self._compiler.generate(None, _WINDOW, 0, plain)
         return _highest_average(seconds) / statistics.median(plain.seconds)
 
-    def _walk(self, constraint: Constraint, seed: int, most_tokens: int) -> list[float]:
+    def _time_text(self, constraint: Constraint, seed: int, max_tokens: int) -> list[float]:
         """Return the seconds that each token of a random text takes."""
-        steps = _Steps(_BUDGET)
-        self._compiler.generate(constraint, most_tokens, seed, steps)
+        steps = _TokenTimer(_BUDGET)
+        self._compiler.generate(constraint, max_tokens, seed, steps)
         return steps.seconds
 
 
-class _Steps(openvino_genai.StreamerBase):  # type: ignore[misc]
+class _TokenTimer(openvino_genai.StreamerBase):  # type: ignore[misc]
     """Measures the CPU time of each token except the first, which includes the compilation."""
 
     def __init__(self, budget: float) -> None:

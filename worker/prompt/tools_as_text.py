@@ -1,4 +1,4 @@
-"""Tool use for models whose chat template does not support tools: they are described in a message instead.
+"""Tool use for models whose chat template does not support tools: a message describes them instead.
 
 The description is part of the system message, or of the first user message if the template has no system messages.
 The format is that of Nous Research's Hermes models, which is common in the training data of small models.
@@ -11,8 +11,8 @@ import msgspec
 from shared.protocol.formats import ToolFormatName
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
 
-SPELLED_FORMAT: ToolFormatName = "hermes"
-"""The tool-call format of the instructions and of the rendered history."""
+TOOL_FORMAT: ToolFormatName = "hermes"
+"""The tool-call format of the instructions and of the history."""
 
 _INSTRUCTIONS = """You can call functions. Here they are, each described as JSON:
 {tools}
@@ -23,12 +23,12 @@ To call a function, answer with its name and arguments as JSON between tags, lik
 The results come back between <tool_response> tags. Call functions only where they help; otherwise answer in words."""
 
 
-def knows_tools(template: str) -> bool:
+def supports_tools(template: str) -> bool:
     """Return whether a chat template (Jinja source) supports tools."""
     return "tools" in template or "tool_call" in template
 
 
-def spelled_out(request: ChatRequest, *, system: bool) -> ChatRequest:
+def with_tools_as_text(request: ChatRequest, *, system: bool) -> ChatRequest:
     """Return the request with its tools, tool calls and results converted to ordinary messages.
 
     ``system``: whether the template renders system messages.

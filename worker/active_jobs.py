@@ -1,4 +1,4 @@
-"""The jobs that hold a slot of this worker: looked up by id or sequence number, and stopped on behalf of others."""
+"""Registry of the jobs that hold a slot of this worker, by id and by sequence number. It also stops them."""
 
 import asyncio
 import itertools
@@ -24,10 +24,10 @@ _CANCELLATION_TTL = 30.0
 """Seconds for which the cancellation of an unknown job is remembered."""
 
 
-_NOT_YET = Started(worker="", prompt_tokens=0, fingerprint="")
+_NOT_STARTED = Started(worker="", prompt_tokens=0, fingerprint="")
 
 
-class Stop(Enum):
+class StopCause(Enum):
     """Why a job was stopped before its end."""
 
     CANCELLED = auto()
@@ -49,15 +49,15 @@ class ActiveJob:
     """Set when its terminal event has been handed to the publisher."""
     engine: EngineProcess | None = None
     """The engine process that has its sequence."""
-    opening: Started = _NOT_YET
-    """Its started event, to be published with the first output."""
-    claimed: float = field(default_factory=time.monotonic)
+    started_event: Started = _NOT_STARTED
+    """Its started event, published with the first output."""
+    claimed_at: float = field(default_factory=time.monotonic)
     """When it was claimed (monotonic seconds)."""
-    added: float = 0.0
+    added_at: float = 0.0
     """When the engine got its sequence."""
-    first_output: float = 0.0
-    """When its first output came."""
-    ending: Event | None = None
+    first_output_at: float = 0.0
+    """When its first output arrived."""
+    terminal_event: Event | None = None
     """Its terminal event."""
     resumed: int = 0
     """Number of tokens from earlier attempts."""
@@ -66,20 +66,20 @@ class ActiveJob:
     preemptible: bool = False
     """Whether other requests may preempt it."""
     quarantined: bool = False
-    stopped: Stop | None = None
-    move: MoveCause | None = None
-    """Why it was returned to the queue, if this worker has done that."""
+    stopped: StopCause | None = None
+    release_cause: MoveCause | None = None
+    """Why this worker released it; None if it did not."""
 
-    def opened(self, cached_tokens: int) -> bytes:
-        """Return its encoded started event, at its first output; its prompt had ``cached_tokens`` cached tokens."""
-        self.first_output = time.monotonic()
-        self.opening = msgspec.structs.replace(
-            self.opening,
+    def encode_started(self, cached_tokens: int) -> bytes:
+        """Complete and encode its started event, at its first output. ``cached_tokens`` of its prompt were cached."""
+        self.first_output_at = time.monotonic()
+        self.started_event = msgspec.structs.replace(
+            self.started_event,
             cached_tokens=cached_tokens,
-            prompt_seconds=round(self.added - self.claimed, 6),
-            prefill_seconds=round(self.first_output - self.added, 6),
+            prompt_seconds=round(self.added_at - self.claimed_at, 6),
+            prefill_seconds=round(self.first_output_at - self.added_at, 6),
         )
-        return encode_event(self.opening)
+        return encode_event(self.started_event)
 
     def failure(self, problem: Problem) -> Failed | Rejected:
         """Return the job's terminal event if it ends with ``problem``."""
@@ -89,7 +89,7 @@ class ActiveJob:
 class ActiveJobs:
     """Registry of the active jobs.
 
-    To stop a job is to cancel the task that runs it, in whatever phase it is. The task cleans up after itself (see
+    Stopping a job cancels the task that runs it, in any phase. The task cleans up after itself (see
     :class:`worker.job_runner.JobRunner`).
     """
 
@@ -112,7 +112,7 @@ class ActiveJobs:
     def running(self, claim: Claim, job: Job) -> Iterator[ActiveJob]:
         """Register a claimed job that the current task runs, until the end of the block."""
         if job.id in self._by_id:
-            # The lease of the earlier attempt has expired, and the job came back to this worker.
+            # The lease of the earlier attempt has expired, and this worker has claimed the job again.
             self.abandon([self._by_id[job.id].lease])
         task = cast("asyncio.Task[None]", asyncio.current_task())
         active = ActiveJob(job, Lease(job.id, claim.attempt, job.reply_to), next(self._numbers), task)
@@ -135,31 +135,33 @@ class ActiveJobs:
         """Stop a job whose client has disconnected. An unknown job is remembered: its claim may still arrive."""
         active = self._by_id.get(job)
         if active is not None:
-            self._stop(active, Stop.CANCELLED)
+            self._stop(active, StopCause.CANCELLED)
         else:
             self._remember_cancelled(job)
 
     def cancel_replica(self, replica: str) -> None:
         """Stop the jobs of an API replica that has gone, except those with a pending completion."""
-        orphans = [one for one in self._by_id.values() if one.job.reply_to == replica and not one.job.request.store]
+        orphans = [
+            active for active in self._by_id.values() if active.job.reply_to == replica and not active.job.request.store
+        ]
         if orphans:
             logger.warning("API replica %s is gone: cancelling %d of its requests", replica, len(orphans))
         for active in orphans:
-            self._stop(active, Stop.CANCELLED)
+            self._stop(active, StopCause.CANCELLED)
 
-    def cancelled_early(self, job: str) -> bool:
+    def pop_early_cancellation(self, job: str) -> bool:
         """Return whether ``job`` was cancelled before it was registered, and forget that."""
         return self._cancelled_early.pop(job, None) is not None
 
-    def abandon(self, leases: Iterable[Lease], move: MoveCause | None = None) -> None:
-        """Stop the jobs with these leases, which this worker has lost, or returns because of ``move``."""
+    def abandon(self, leases: Iterable[Lease], cause: MoveCause | None = None) -> None:
+        """Stop the jobs with these leases, which this worker has lost, or releases because of ``cause``."""
         for lease in leases:
             active = self._by_id.get(lease.job)
             if active is not None and active.lease is lease:
-                active.move = move
-                self._stop(active, Stop.ABANDONED)
+                active.release_cause = cause
+                self._stop(active, StopCause.ABANDONED)
 
-    def _stop(self, active: ActiveJob, reason: Stop) -> None:
+    def _stop(self, active: ActiveJob, reason: StopCause) -> None:
         active.stopped = reason
         self._remove(active)
         active.task.cancel()

@@ -9,14 +9,14 @@ from shared.protocol.queue import Claim
 from shared.redis.records import UNREADABLE
 from shared.tracing import Tracing
 from shared.tracing.attempt import Attempt, record_attempt
-from worker.active_jobs import ActiveJob, Stop
+from worker.active_jobs import ActiveJob, StopCause
 
 
 class AttemptRecorder:
     """Records the attempts of this worker at jobs whose requests are traced.
 
-    Those that end because the worker loses its lease are left to the API replica, which records them when the job goes
-    on elsewhere: this worker may be gone by then.
+    The API replica records those that end because the worker loses its lease, when another attempt starts: this worker
+    may have died.
     """
 
     def __init__(self, tracing: Tracing) -> None:
@@ -27,48 +27,49 @@ class AttemptRecorder:
         trace = active.job.trace
         if trace is None or not self._tracing.enabled:
             return
-        end = _end_of(active)
-        if end is None:
+        outcome = _outcome_of(active)
+        if outcome is None:
             return
         attempt = Attempt(
             job=active.job.id,
             number=claim.attempt,
-            claimed=active.claimed,
-            added=active.added,
-            first=active.first_output,
+            claimed=active.claimed_at,
+            added=active.added_at,
+            first=active.first_output_at,
             ended=time.monotonic(),
-            prompt_tokens=active.opening.prompt_tokens,
-            cached_tokens=active.opening.cached_tokens,
+            prompt_tokens=active.started_event.prompt_tokens,
+            cached_tokens=active.started_event.cached_tokens,
             resumed_tokens=active.resumed,
-            output_tokens=end.tokens,
-            outcome=end.outcome,
-            failed=end.failed,
-            follows=_follows(claim),
+            output_tokens=outcome.tokens,
+            outcome=outcome.kind,
+            failed=outcome.failed,
+            follows=_follows_traced_attempt(claim),
         )
         record_attempt(self._tracing, trace, attempt)
 
 
-class _End(NamedTuple):
-    outcome: str
+class _Outcome(NamedTuple):
+    kind: str
     failed: bool = False
     tokens: int | None = None
 
 
-def _end_of(active: ActiveJob) -> _End | None:
+def _outcome_of(active: ActiveJob) -> _Outcome | None:
     """Return how the attempt has ended; None if this worker has lost its lease."""
-    match active.ending:
+    match active.terminal_event:
         case Finished(position, reason):
-            return _End(reason, tokens=position - active.resumed)
+            return _Outcome(reason, tokens=position - active.resumed)
         case Alternatives(items):
-            return _End(items[0].reason, tokens=sum(len(item.tokens) for item in items))
+            return _Outcome(items[0].reason, tokens=sum(len(item.tokens) for item in items))
         case Failed(problem) | Rejected(problem):
-            return _End(problem.kind, failed=True)
-    if active.stopped is Stop.CANCELLED:
-        return _End("cancelled")
-    return _End(active.move, failed=active.move == "engine_lost") if active.move is not None else None
+            return _Outcome(problem.kind, failed=True)
+    if active.stopped is StopCause.CANCELLED:
+        return _Outcome("cancelled")
+    cause = active.release_cause
+    return _Outcome(cause, failed=cause == "engine_lost") if cause is not None else None
 
 
-def _follows(claim: Claim) -> bool:
+def _follows_traced_attempt(claim: Claim) -> bool:
     """Return whether the attempt before has spans: a lost worker's has them only if it had started."""
     if claim.attempt == 1 or claim.cause != "worker_lost":
         return claim.attempt > 1

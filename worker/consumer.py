@@ -53,12 +53,11 @@ class JobConsumer:
         prefetch: Prefetch = lambda _: None,
     ) -> None:
         """``worker`` is this worker's id. ``serve`` runs one job to its end. ``poll`` is the fallback poll interval in
-        seconds. Lines of batches leave ``batch_reserve`` slots free; by default (None), an eighth of them. None is
+        seconds. Lines of batches leave ``batch_reserve`` slots free, by default (None) an eighth of them. No line is
         claimed until ``batch_pause`` seconds after the last other job.
 
         ``capacity`` returns how many jobs may run now. While it is 0, nothing is claimed; :meth:`wake` must follow
-        when it rises. ``prefetch`` is called with a job that is about to be claimed, though another worker may claim
-        it.
+        when it rises. ``prefetch`` is called with a job that is about to be claimed, perhaps by another worker.
         """
         self._queue = queue
         self._worker = worker
@@ -67,33 +66,33 @@ class JobConsumer:
         self._poll = poll
         self._batch_reserve = batch_reserve
         self._batch_pause = batch_pause
-        self._others = 0
-        """Running jobs that are not lines of batches."""
-        self._last_other = -math.inf
+        self._interactive = 0
+        """Number of running jobs that are not lines of batches."""
+        self._last_interactive_at = -math.inf
         """When the last of them ended (monotonic seconds)."""
         self._prefetch = prefetch
         self._requests = SharedRequests(queue)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._look = asyncio.Event()
-        self._look_again: asyncio.TimerHandle | None = None
+        self._woken = asyncio.Event()
+        self._wake_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     def wake(self, payload: bytes = b"") -> None:
-        """Look at the queue now. ``payload`` is that of the job behind the wake-up, if the message carried it."""
+        """Claim now. ``payload`` is that of the job behind the wake-up, if the message carried it."""
         if payload and len(self._tasks) < self._slots():
             try:
                 queued = _read(payload)
                 _check_protocol(queued)
                 request = queued.inline_request()
             except _UNREADABLE:
-                pass  # the worker that claims it makes it a dead letter
+                pass  # it becomes a dead letter when it is claimed
             else:
                 if request is not None:
                     self._prefetch(queued.job(request))
-        self._look.set()
+        self._woken.set()
 
     def close(self) -> None:
-        """Stop claiming for good. Running jobs continue."""
+        """Stop claiming. Running jobs continue."""
         self._closed = True
 
     async def run(self) -> None:
@@ -108,8 +107,8 @@ class JobConsumer:
             # Not wait_for(): before Python 3.12 it creates a task, which delays every claim.
             with suppress(TimeoutError):
                 async with asyncio.timeout(next_tick(self._poll)):
-                    await self._look.wait()
-            self._look.clear()
+                    await self._woken.wait()
+            self._woken.clear()
 
     async def drained(self) -> None:
         """Wait until no job is running."""
@@ -126,29 +125,31 @@ class JobConsumer:
 
     def _reserve(self, slots: int) -> int:
         """Return how many of ``slots`` lines of batches leave free."""
-        if self._batch_pause and (self._others or time.monotonic() - self._last_other < self._batch_pause):
+        if self._batch_pause and (
+            self._interactive or time.monotonic() - self._last_interactive_at < self._batch_pause
+        ):
             return slots
-        wanted = max(1, slots // 8) if self._batch_reserve is None else self._batch_reserve
-        return min(wanted, slots - 1)
+        reserve = max(1, slots // 8) if self._batch_reserve is None else self._batch_reserve
+        return min(reserve, slots - 1)
 
     async def _claim(self) -> None:
         # A full worker that is woken claims too: with no free slot, jobs reserved for it are offered to others.
         while slots := self._slots():
-            claims, left = await self._queue.claim(
+            claims, remaining = await self._queue.claim(
                 self._worker, used=len(self._tasks), slots=slots, batch_reserve=self._reserve(slots)
             )
             self._start(claims)
             full = len(self._tasks) >= slots
-            if left and not claims and not full:
+            if remaining and not claims and not full:
                 self._wake_later()
-            if full or not claims or not left:
+            if full or not claims or not remaining:
                 return
 
     def _wake_later(self) -> None:
-        """Look again when the waiting jobs are no longer reserved for other workers."""
-        if self._look_again is not None:
-            self._look_again.cancel()
-        self._look_again = asyncio.get_running_loop().call_later(RESERVED_MS / 1000, self.wake)
+        """Claim again when the waiting jobs are no longer reserved for other workers."""
+        if self._wake_timer is not None:
+            self._wake_timer.cancel()
+        self._wake_timer = asyncio.get_running_loop().call_later(RESERVED_MS / 1000, self.wake)
 
     def _start(self, claims: Sequence[Claim]) -> None:
         for claim in claims:
@@ -179,12 +180,12 @@ class JobConsumer:
         if job.request.tier == "batch":
             await self._serve(claim, job)
             return
-        self._others += 1
+        self._interactive += 1
         try:
             await self._serve(claim, job)
         finally:
-            self._others -= 1
-            self._last_other = time.monotonic()
+            self._interactive -= 1
+            self._last_interactive_at = time.monotonic()
 
 
 def _read(payload: bytes) -> QueuedJob:

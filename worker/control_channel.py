@@ -32,7 +32,7 @@ class ControlChannel:
         self._on_cancel = on_cancel
 
     async def run(self) -> None:
-        """Handle messages until cancelled. After an outage, resubscribes and looks at the queue."""
+        """Handle messages until cancelled. After an outage, resubscribe and wake the consumer."""
         await stay_subscribed(
             self._connection,
             keys.worker_channel(self._worker),

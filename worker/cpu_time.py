@@ -13,7 +13,7 @@ class CpuTime:
         self._pid = pid
         self._used = self._cpu_seconds() or 0.0
 
-    def of(self, elapsed: float) -> float:
+    def usable(self, elapsed: float) -> float:
         """Return how many of the ``elapsed`` seconds since the last call the process could use.
 
         If it computed, that is its CPU time. If it did not, it is nothing while a thread waits for a CPU, and all of

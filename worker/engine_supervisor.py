@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 CHECK_INTERVAL = 1 / 3
 """Seconds between two checks of the watchdog."""
 
-FIRST_PAUSE = 0.5
+INITIAL_BACKOFF = 0.5
 """Base of the restart delay in seconds; it doubles with each crash."""
 
-LONGEST_PAUSE = 30.0
+MAX_BACKOFF = 30.0
 """Maximum restart delay in seconds."""
 
 HEALTHY_AFTER = 60.0
@@ -59,9 +59,9 @@ class EngineSupervisor:
 
         Raises :class:`EngineLoadError` when the first one can't be loaded: the settings are at fault then.
         """
-        pause = FIRST_PAUSE
+        backoff = INITIAL_BACKOFF
         while True:
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 await self._run_engine()
             except EngineLoadError as error:
@@ -70,10 +70,10 @@ class EngineSupervisor:
                 self._current.stage = str(error)
             if self._closing:
                 return
-            pause = FIRST_PAUSE if time.monotonic() - began > HEALTHY_AFTER else min(pause * 2, LONGEST_PAUSE)
+            backoff = INITIAL_BACKOFF if time.monotonic() - started > HEALTHY_AFTER else min(backoff * 2, MAX_BACKOFF)
             self._current.restarts += 1
-            logger.error("%s; the next engine starts in %.1f s", self._current.stage, pause)
-            await asyncio.sleep(pause)
+            logger.error("%s; the next engine starts in %.1f s", self._current.stage, backoff)
+            await asyncio.sleep(backoff)
 
     async def stop(self) -> None:
         """End the engine process; :meth:`run` returns."""

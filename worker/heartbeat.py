@@ -31,7 +31,7 @@ class Heartbeat:
         self._jobs = jobs
         self._record = record
         self._lease = lease
-        self._hurry = asyncio.Event()
+        self._triggered = asyncio.Event()
 
     async def run(self) -> None:
         """Renew three times per lease duration until cancelled. An unreachable store is retried at the next beat."""
@@ -43,12 +43,12 @@ class Heartbeat:
                 outage.store.failed("heartbeat", error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(next_tick(self._lease / 3)):
-                    await self._hurry.wait()
-            self._hurry.clear()
+                    await self._triggered.wait()
+            self._triggered.clear()
 
-    def hurry(self) -> None:
-        """Renew now, because the registry record has changed."""
-        self._hurry.set()
+    def trigger(self) -> None:
+        """Renew now: the registry record has changed."""
+        self._triggered.set()
 
     async def renew(self) -> None:
         """Renew the registry record and the leases, stop jobs whose lease was lost, and reap expired leases.

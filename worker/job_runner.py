@@ -14,11 +14,11 @@ from shared.protocol.queue import Claim
 from shared.protocol.request import Constraint, Job, Sampling
 from shared.redis import keys
 from shared.redis.records import UNREADABLE, report_unreadable
-from worker.active_jobs import ActiveJob, ActiveJobs, Stop
+from worker.active_jobs import ActiveJob, ActiveJobs, StopCause
 from worker.attempt_recorder import AttemptRecorder
 from worker.current_engine import CurrentEngine
 from worker.engine.interface import EngineInfo, Sequence
-from worker.poison import outline, whole
+from worker.poison import full_request, summary
 from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import Prepared
@@ -77,7 +77,7 @@ class JobRunner:
         self._sampling = sampling
 
     def prefetch(self, job: Job) -> None:
-        """Start preparing the prompt of a job whose claim is under way."""
+        """Start preparing the prompt of a job whose claim is in progress."""
         if job.id not in self._jobs:
             self._prompts.prefetch(job)
 
@@ -99,12 +99,12 @@ class JobRunner:
                 problem = Problem(kind=ProblemKind.INTERNAL, message="The worker failed while it served this request.")
                 self._end(active, active.failure(problem))
             finally:
-                self._clean_up(active)
+                self._release(active)
                 self._attempts.record(active, claim)
 
     async def _run(self, active: ActiveJob, claim: Claim) -> None:
         job = active.job
-        if self._jobs.cancelled_early(job.id):
+        if self._jobs.pop_early_cancellation(job.id):
             self._publisher.discard(active.lease)
             return
         self._refuse_poison(job, claim)
@@ -114,17 +114,17 @@ class JobRunner:
             return
         if prepared.plan.constraint is not None:
             await self._check_grammar(prepared.plan.constraint, prepared.plan.param)
-        generated, scored = _published(claim)
+        generated, scored = _read_history(claim)
         active.resumed = len(generated)
-        if self._quarantine.concerns(claim.crashes, claim.lost_workers):
-            await self._quarantine.begin(job.id, len(generated))
+        if self._quarantine.is_suspect(claim.crashes, claim.lost_workers):
+            await self._quarantine.enter(job.id, len(generated))
             active.quarantined = True
         scores = not scored and _scores_prompt(job)
-        # A prompt whose log probabilities are asked for is computed without the prefix cache.
+        # A prompt whose log probabilities are requested is computed without the prefix cache.
         await self._prefix_gate.acquire(active.number, () if scores else prepared.tokens)
-        is_line = job.request.tier == "batch"
-        if is_line:
-            await self._preemption.over()
+        is_batch_line = job.request.tier == "batch"
+        if is_batch_line:
+            await self._preemption.wait_until_resumed()
         engine = await self._engine.wait()
         if generated or claim.lost_workers or claim.crashes:
             logger.info("request %s continues here after %d tokens", job.id, len(generated))
@@ -132,18 +132,18 @@ class JobRunner:
         if not scores:
             sampling = msgspec.structs.replace(sequence.sampling, prompt_scoring=None)
             sequence = msgspec.structs.replace(sequence, sampling=sampling)
-        active.opening = self._started(job, prepared, engine.info, claim)
+        active.started_event = self._started(job, prepared, engine.info, claim)
         active.engine = engine.process
-        active.added = time.monotonic()
-        if is_line:
+        active.added_at = time.monotonic()
+        if is_batch_line:
             active.preemptible = _is_preemptible(active, sequence.sampling)
         else:
-            self._preemption.arrive(active)
+            self._preemption.preempt_for(active)
         engine.process.add(sequence)
         await active.ended.wait()
 
     async def _report_tokens(self, active: ActiveJob, prepared: Prepared) -> None:
-        """Publish the prompt's tokens, which is all that the request asks for."""
+        """Answer a tokenization request: publish the prompt's tokens."""
         engine = (await self._engine.wait()).info
         started = Started(worker=self._worker, prompt_tokens=0, fingerprint=engine.fingerprint)
         context = min(engine.context_length, engine.cache_tokens)
@@ -154,7 +154,7 @@ class JobRunner:
 
     def _end(self, active: ActiveJob, event: Event) -> None:
         """Publish the terminal event of a job that is not in the engine."""
-        active.ending = event
+        active.terminal_event = event
         self._publisher.end_soon(active.lease, event)
 
     def _refuse_poison(self, job: Job, claim: Claim) -> None:
@@ -166,7 +166,7 @@ class JobRunner:
             job.id,
             claim.crashes,
             claim.lost_workers,
-            whole(job) if self._log_poison else outline(job),
+            full_request(job) if self._log_poison else summary(job),
         )
         lost = f"{claim.crashes} engines" if claim.crashes else f"{claim.lost_workers} workers"
         raise refuse(ProblemKind.POISON, f"{lost} failed while they ran this request. It will not be tried again.")
@@ -180,7 +180,7 @@ class JobRunner:
             prompt=prepared.tokens,
             images=prepared.images,
             generated=generated,
-            sampling=self._complete(active.job, len(prepared.tokens), engine),
+            sampling=self._resolve_sampling(active.job, len(prepared.tokens), engine),
             constraint=plan.constraint,
             shown_tokens=plan.shown_tokens,
             triggers=plan.triggers,
@@ -202,7 +202,7 @@ class JobRunner:
             cause=claim.cause,
         )
 
-    def _complete(self, job: Job, prompt_tokens: int, engine: EngineInfo) -> Sampling:
+    def _resolve_sampling(self, job: Job, prompt_tokens: int, engine: EngineInfo) -> Sampling:
         """Return the job's sampling with defaults, seed and ``max_tokens`` filled in.
 
         Raises :class:`RequestRefused` when the prompt leaves no room for an output.
@@ -225,18 +225,18 @@ class JobRunner:
             seed=seed % _SEED_RANGE,
         )
 
-    def _clean_up(self, active: ActiveJob) -> None:
+    def _release(self, active: ActiveJob) -> None:
         """Release what the job holds. If it was stopped, remove it from the engine and drop its pending events."""
         self._prefix_gate.release(active.number, computed=False)
-        self._preemption.leave(active)
+        self._preemption.release(active)
         if active.quarantined:
-            self._quarantine.end(active.job.id)
+            self._quarantine.leave(active.job.id)
         match active.stopped:
             case None:
                 return
-            case Stop.CANCELLED:
+            case StopCause.CANCELLED:
                 self._publisher.discard(active.lease)
-            case Stop.ABANDONED:
+            case StopCause.ABANDONED:
                 self._publisher.drop(active.lease)
         if active.engine is not None:
             active.engine.cancel(active.number)
@@ -257,7 +257,7 @@ def _is_preemptible(line: ActiveJob, sampling: Sampling) -> bool:
     return not (line.quarantined or seeded)
 
 
-def _published(claim: Claim) -> tuple[tuple[int, ...], bool]:
+def _read_history(claim: Claim) -> tuple[tuple[int, ...], bool]:
     """Return the tokens that earlier attempts published, and whether they published the prompt's log probabilities.
 
     Raises :class:`RequestRefused` for a damaged journal.

@@ -233,10 +233,10 @@ class _Worker:
                 await self.releaser.release()
 
     def _on_engine_change(self) -> None:
-        """Pass on that an engine was loaded or has ended."""
+        """Handle the start or the end of an engine."""
         self.prefix_gate.forget()
         self.consumer.wake()
-        self.heartbeat.hurry()
+        self.heartbeat.trigger()
 
 
 async def _accept_grammar(constraint: Constraint, param: str) -> None:

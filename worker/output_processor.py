@@ -51,23 +51,23 @@ class OutputProcessor:
                 active.started = True
                 self._prefix_gate.release(active.number, computed=True)
                 self._preemption.on_first_token(active)
-                publisher.add(active.lease, active.opened(output.cached))
+                publisher.add(active.lease, active.encode_started(output.cached))
             if len(output.delta) > EMPTY_DELTA_BYTES:
                 publisher.add(active.lease, bytes(output.delta))
             if output.reason is not None:
-                active.ending = _terminal_event(output)
-                publisher.end(active.lease, active.ending)
+                active.terminal_event = _terminal_event(output)
+                publisher.end(active.lease, active.terminal_event)
                 active.ended.set()
             elif active.quarantined:
-                self._quarantine.progressed(active.job.id, output.end)
+                self._quarantine.record_progress(active.job.id, output.end)
         publisher.flush()
 
     def on_refused(self, report: Refused) -> None:
         """End the job of a sequence that the engine refused."""
         active = self._jobs.by_number.get(report.number)
         if active is not None:
-            active.ending = active.failure(report.problem)
-            self._publisher.end_soon(active.lease, active.ending)
+            active.terminal_event = active.failure(report.problem)
+            self._publisher.end_soon(active.lease, active.terminal_event)
             active.ended.set()
 
 

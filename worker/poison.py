@@ -6,7 +6,7 @@ from shared.protocol.cost import prompt_cost
 from shared.protocol.request import ChatRequest, Job
 
 
-def outline(job: Job) -> str:
+def summary(job: Job) -> str:
     """Describe ``job`` in one line by its sizes and settings, without prompts, schemas, stop strings or names."""
     request = job.request
     parts = [
@@ -21,11 +21,11 @@ def outline(job: Job) -> str:
         f"sampling {_sampling(request)}",
     ]
     if request.constraint is not None:
-        parts.append(f"held to {request.constraint.kind} of {len(request.constraint.value)} characters")
+        parts.append(f"constrained by a {request.constraint.kind} of {len(request.constraint.value)} characters")
     return ", ".join(parts)
 
 
-def whole(job: Job) -> str:
+def full_request(job: Job) -> str:
     """Return the complete request of ``job`` as JSON in one line."""
     return msgspec.json.encode(job.request).decode()
 

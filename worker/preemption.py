@@ -1,8 +1,8 @@
 """Preemption: takes lines of batches out of the engine while other requests wait for their first token.
 
-A step can't be interrupted, but the next one is without the lines, so it computes nothing but the prompts of the
-others. The lines keep their slots and leases. They are resumed from their prompts and the tokens generated so far, most
-of which are in the prefix cache.
+A step can't be interrupted, but the next one leaves out the lines, and computes only the prompts of the other
+requests. The lines keep their slots and leases. They are resumed from their prompts and generated tokens, most of which
+are in the prefix cache.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ from collections.abc import Callable
 from worker.active_jobs import ActiveJob, ActiveJobs
 from worker.engine.process import EngineProcess
 
-LONGEST = 10.0
+MAX_DURATION = 10.0
 """Maximum duration of a preemption in seconds."""
 
-SHORTEST_RUN = 0.5
-"""Minimum time between two preemptions in seconds. Most of what lines compute again takes less."""
+MIN_RUN = 0.5
+"""Minimum time between two preemptions in seconds. Recomputation of the lines mostly takes less."""
 
 
 class Preemption:
     """Preempts the lines of batches, at most half of the time.
 
     Lines are preempted when another request enters the engine, and resumed when each of those has its first token.
-    They then run at least as long as they were preempted; a request that comes meanwhile preempts them after that.
+    They then run at least as long as they were preempted; a request that arrives meanwhile preempts them after that.
     """
 
     def __init__(
@@ -37,63 +37,63 @@ class Preemption:
         """Sequence numbers of the jobs for which lines are preempted."""
         self._engine: EngineProcess | None = None
         """The engine process with preempted lines."""
-        self._began = 0.0
-        self._next = 0.0
+        self._preempted_at = 0.0
+        self._next_at = 0.0
         """When lines may be preempted again, by the clock."""
-        self._over = asyncio.Event()
-        self._over.set()
+        self._resumed = asyncio.Event()
+        self._resumed.set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def over(self) -> None:
+    async def wait_until_resumed(self) -> None:
         """Wait until no lines are preempted."""
-        await self._over.wait()
+        await self._resumed.wait()
 
-    def arrive(self, active: ActiveJob) -> None:
-        """Preempt the lines in the engine that is about to get a job. :meth:`leave` must follow."""
+    def preempt_for(self, active: ActiveJob) -> None:
+        """Preempt the lines for a job that is about to enter the engine. :meth:`release` must follow."""
         self._waiting.add(active.number)
-        if self._over.is_set():
-            self._begin()
+        if self._resumed.is_set():
+            self._preempt()
 
     def on_first_token(self, active: ActiveJob) -> None:
-        """Resume the lines if no job is left that waits for its first token."""
+        """Resume the lines if no other job waits for its first token."""
         if not self._until_end:
-            self.leave(active)
+            self.release(active)
 
-    def leave(self, active: ActiveJob) -> None:
-        """Resume the lines if no job is left for which they are preempted. May be called more than once."""
+    def release(self, active: ActiveJob) -> None:
+        """Resume the lines if they are preempted for no other job. May be called more than once."""
         if active.number in self._waiting:
             self._waiting.remove(active.number)
             if not self._waiting:
-                self._end()
+                self._resume()
 
-    def _begin(self) -> None:
-        """Preempt the lines, now or as soon as they have run for long enough."""
+    def _preempt(self) -> None:
+        """Preempt the lines, now or once they have run for long enough."""
         now = self._clock()
-        if now < self._next:
-            self._schedule(self._next - now, self._begin)
+        if now < self._next_at:
+            self._schedule(self._next_at - now, self._preempt)
             return
-        lines = [one for one in self._jobs.by_number.values() if one.preemptible]
+        lines = [active for active in self._jobs.by_number.values() if active.preemptible]
         if lines and lines[0].engine is not None:
             self._engine = lines[0].engine
             self._engine.preempt([line.number for line in lines])
-        self._began = now
-        self._over.clear()
-        self._schedule(LONGEST, self._end)
+        self._preempted_at = now
+        self._resumed.clear()
+        self._schedule(MAX_DURATION, self._resume)
 
-    def _end(self) -> None:
-        """Resume the lines, or do not preempt them after all."""
+    def _resume(self) -> None:
+        """Resume the lines, or cancel a scheduled preemption."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._over.is_set():
+        if self._resumed.is_set():
             return
-        self._next = now = self._clock()
+        self._next_at = now = self._clock()
         if self._engine is not None:
             self._engine.preempt(())
             self._engine = None
-            self._next += max(SHORTEST_RUN, now - self._began)
-        self._over.set()
+            self._next_at += max(MIN_RUN, now - self._preempted_at)
+        self._resumed.set()
         if self._waiting:
-            self._begin()
+            self._preempt()
 
     def _schedule(self, delay: float, call: Callable[[], None]) -> None:
         if self._timer is not None:

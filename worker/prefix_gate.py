@@ -37,11 +37,11 @@ class PrefixGate:
         after a cancellation.
         """
         blocks = _digests(tokens) if self._caching else []
-        while first := self._first(blocks):
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting[number] = (first, turn)
+        while first := self._blocking_sequence(blocks):
+            released = asyncio.get_running_loop().create_future()
+            self._waiting[number] = (first, released)
             try:
-                await turn
+                await released
             finally:
                 del self._waiting[number]
         self._blocks[number] = blocks
@@ -59,15 +59,15 @@ class PrefixGate:
                 self._computed.move_to_end(block)
         for block in list(islice(self._computed, max(0, len(self._computed) - _MAX_COMPUTED))):
             del self._computed[block]
-        for first, turn in self._waiting.values():
-            if first == number and not turn.done():
-                turn.set_result(None)
+        for first, released in self._waiting.values():
+            if first == number and not released.done():
+                released.set_result(None)
 
     def forget(self) -> None:
         """Assume an empty prefix cache: the engine was replaced."""
         self._computed.clear()
 
-    def _first(self, blocks: Sequence[bytes]) -> int | None:
+    def _blocking_sequence(self, blocks: Sequence[bytes]) -> int | None:
         """Return the sequence to wait for, if any."""
         for length in range(len(blocks), 0, -1):
             number = self._computing.get(blocks[length - 1])

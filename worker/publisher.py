@@ -113,7 +113,7 @@ class Publisher:
         self._ended.discard(lease)
 
     def flush(self) -> None:
-        """Send all pending events, or, while a call is outstanding, as soon as its reply is here."""
+        """Send all pending events, or, while a call is outstanding, when its reply arrives."""
         self._flush_due = False
         if not self._connection.is_open or (self._sent and not self._confirmed()):
             self._idle.clear()
@@ -195,7 +195,7 @@ class Publisher:
             if self._pending:
                 self._connection.watch(self.flush)
         except RedisError as error:
-            self._break(error)
+            self._disconnect(error)
             return
         if self._reply_timer is None:
             self._reply_timer = asyncio.get_running_loop().call_later(_REPLY_CHECK, self._check_reply)
@@ -224,16 +224,16 @@ class Publisher:
             if _is_script_error(error):
                 self._isolate(error)
                 return True
-            self._break(error)
+            self._disconnect(error)
             return False
         self._sent = {}
         self._on_success()
         for replica, count in zip(self._replicas, receivers, strict=True):
-            self._note_receivers(replica, count)
+            self._track_receivers(replica, count)
         return True
 
     def _isolate(self, error: RedisError) -> None:
-        """Handle a failure of the script: give up the job that causes it, or find out which one does."""
+        """Handle a failure of the script: give up the job that causes it, or identify it by sending jobs separately."""
         sent, self._sent = self._sent, {}
         ended, self._sent_ended = self._sent_ended, set()
         self._load_due = True
@@ -257,20 +257,20 @@ class Publisher:
             return
         waited = time.monotonic() - self._sent_at
         if waited > READ_TIMEOUT:
-            self._break(TimeoutError("the store does not reply"))
+            self._disconnect(TimeoutError("the store does not reply"))
             return
         if waited > _REPLY_CHECK / 2:
             self.flush()
         if self._sent:
             self._reply_timer = asyncio.get_running_loop().call_later(_REPLY_CHECK, self._check_reply)
 
-    def _break(self, error: Exception) -> None:
+    def _disconnect(self, error: Exception) -> None:
         """Close the connection and have :meth:`run` reconnect."""
         self._connection.close()
         self._failures += 1
         if not isinstance(error, ConnectionError):
             outage.store.failed("publishing", error)
-        # A connection that was idle during an outage shows it only now. If the outage lasts, connecting fails.
+        # An idle connection reveals an outage only now. If the outage lasts, connecting fails.
         self._disconnected.set()
 
     def _on_success(self) -> None:
@@ -278,7 +278,7 @@ class Publisher:
             self._failures = 0
             outage.store.served("publishing")
 
-    def _note_receivers(self, replica: str, count: int) -> None:
+    def _track_receivers(self, replica: str, count: int) -> None:
         if count:
             self._no_receiver_since.pop(replica, None)
             return

@@ -27,22 +27,22 @@ class Quarantine:
         self._cleared_at = 0
 
     @staticmethod
-    def concerns(crashes: int, lost_workers: int) -> bool:
+    def is_suspect(crashes: int, lost_workers: int) -> bool:
         """Return whether a job with these counts is a suspect."""
         return crashes > 0 or lost_workers >= SUSPECT_LOST_WORKERS
 
-    async def begin(self, job: str, generated: int) -> None:
+    async def enter(self, job: str, generated: int) -> None:
         """Wait until no other suspect runs. ``job`` has ``generated`` tokens already."""
         await self._turn.acquire()
         self._suspect = job
         self._cleared_at = generated + QUARANTINE_TOKENS
 
-    def progressed(self, job: str, tokens: int) -> None:
+    def record_progress(self, job: str, tokens: int) -> None:
         """Record that ``job`` has ``tokens`` tokens now, which may clear it."""
         if job == self._suspect and tokens >= self._cleared_at:
-            self.end(job)
+            self.leave(job)
 
-    def end(self, job: str) -> None:
+    def leave(self, job: str) -> None:
         """End the quarantine of ``job``, if it is the suspect that runs."""
         if job == self._suspect:
             self._suspect = None

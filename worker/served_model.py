@@ -1,4 +1,4 @@
-"""Finds the model to serve, which may take a long download. Meanwhile, the registry says that it is loading."""
+"""Finds the model to serve, and downloads it if necessary. Meanwhile, the registry says that it is loading."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -77,12 +77,12 @@ async def _announced(
     record = RegistryRecord(worker, names, settings, engine, jobs)
     queue = JobQueue(redis, names[0], lease_ms=int(settings.lease * 1000))
     heartbeat = Heartbeat(queue, worker, jobs, record.current, lease=settings.lease)
-    beating = asyncio.create_task(heartbeat.run(), name="heartbeat")
+    heartbeat_task = asyncio.create_task(heartbeat.run(), name="heartbeat")
     try:
         yield
     except BaseException:
-        await cancel_all({beating})
+        await cancel_all({heartbeat_task})
         with suppress(RedisError, OSError):
             await heartbeat.withdraw()
         raise
-    await cancel_all({beating})
+    await cancel_all({heartbeat_task})

@@ -5,13 +5,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-SLOWER = 10.0
+SLOWDOWN_FACTOR = 10.0
 """A step counts as hung after this multiple of the longest recent step."""
 
 MIN_TIMEOUT = 3.0
 """Minimum timeout in seconds, however short the recent steps are."""
 
-MEMORY = 10
+RECENT_MINUTES = 10
 """Minutes for which a step counts as recent."""
 
 _MAX_CHECK = 0.5
@@ -37,21 +37,21 @@ class _Minute:
 class Watchdog:
     """Measures how long the engine has been silent, and how long it may be.
 
-    The timeout is ten times the longest step of the last ten minutes, but at least 3 s and at most ``bound`` seconds.
-    It is ``bound`` before the first step, and during a prefill that is longer than any of the last ten minutes. Images
-    extend it by the time that encoding them may take. Time
-    spent waiting for a CPU is not silence: on an overloaded machine, the engine is slow, not hung.
+    The timeout is ten times the longest step of the last ten minutes, at least 3 and at most ``max_timeout`` seconds.
+    It is ``max_timeout`` before the first step, and during a prefill that is longer than any of the last ten minutes.
+    Images extend it by the time that encoding them may take. Time spent waiting for a CPU is not silence: on an
+    overloaded machine, the engine is slow, not hung.
     """
 
     def __init__(
         self,
-        bound: float,
+        max_timeout: float,
         *,
         clock: Callable[[], float] = time.monotonic,
         cpu_time: Callable[[float], float] = lambda elapsed: elapsed,
     ) -> None:
         """``cpu_time`` maps the seconds elapsed since its last call to those that the engine could use."""
-        self._bound = bound
+        self._max_timeout = max_timeout
         self._clock = clock
         self.cpu_time = cpu_time
         self._running: set[int] = set()
@@ -111,19 +111,19 @@ class Watchdog:
         return self._step_timeout() + max(self._encoding.values(), default=0.0)
 
     def _step_timeout(self) -> float:
-        oldest = self._minute_number() - MEMORY
+        oldest = self._minute_number() - RECENT_MINUTES
         minutes = [minute for minute in self._minutes if minute.number > oldest]
         longest_prompt = max((minute.prompt for minute in minutes), default=0)
         if any(tokens > longest_prompt and since < _SETTLED for tokens, since in self._prefilling.values()):
-            return self._bound
-        longest_step = max((minute.step for minute in minutes), default=self._bound)
-        return min(self._bound, max(MIN_TIMEOUT, SLOWER * longest_step))
+            return self._max_timeout
+        longest_step = max((minute.step for minute in minutes), default=self._max_timeout)
+        return min(self._max_timeout, max(MIN_TIMEOUT, SLOWDOWN_FACTOR * longest_step))
 
     def _this_minute(self) -> _Minute:
         number = self._minute_number()
         if not self._minutes or self._minutes[-1].number != number:
             self._minutes.append(_Minute(number))
-            while self._minutes[0].number <= number - MEMORY:
+            while self._minutes[0].number <= number - RECENT_MINUTES:
                 self._minutes.popleft()
         return self._minutes[-1]
 

@@ -85,7 +85,7 @@ async def test_the_time_for_which_the_process_waits_for_a_cpu_does_not_count(
     starved: list[float] = []
 
     class CpuTimeOfAStarvedProcess(CpuTime):
-        def of(self, elapsed: float) -> float:
+        def usable(self, elapsed: float) -> float:
             starved.append(elapsed)
             return 0.0 if sum(starved) < 3 * DEADLINE else elapsed
 

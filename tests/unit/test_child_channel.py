@@ -54,7 +54,7 @@ def test_polling_returns_nothing_when_nothing_has_come(ends: tuple[socket.socket
 def test_polling_waits_for_the_rest_of_a_message(
     ends: tuple[socket.socket, Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel_module, "_REST", 60)
+    monkeypatch.setattr(channel_module, "_MAX_PARTIAL_WAIT", 60)
     parent, channel = ends
     sent = list(range(100_000))
     stream = framed(sent)

@@ -36,7 +36,7 @@ def test_one_that_wants_no_cpu_had_all_of_it(code: str, stop: bool) -> None:
         time.sleep(0.1)
         own = CpuTime(pid)
         time.sleep(0.05)
-        assert own.of(0.05) == 0.05
+        assert own.usable(0.05) == 0.05
 
 
 def test_a_busy_process_had_what_it_computed() -> None:
@@ -44,10 +44,10 @@ def test_a_busy_process_had_what_it_computed() -> None:
         own = CpuTime(pid)
         time.sleep(0.1)
         # However crowded the machine is, it had no hour.
-        assert own.of(3600) < 60
+        assert own.usable(3600) < 60
 
 
 def test_a_process_that_is_gone_can_wait_for_nothing() -> None:
     with running("pass") as pid:
         pass
-    assert CpuTime(pid).of(0.25) == 0.25
+    assert CpuTime(pid).usable(0.25) == 0.25

@@ -3,7 +3,7 @@
 import json
 
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, Sampling, Tool
-from worker.poison import outline, whole
+from worker.poison import full_request, summary
 
 SECRETS = ("my diary", "secret schema", "secret stop", "secret tool", "secret user", "secret data")
 JOB = Job(
@@ -23,7 +23,7 @@ JOB = Job(
 
 
 def test_the_outline_tells_sizes_and_settings_and_no_text() -> None:
-    line = outline(JOB)
+    line = summary(JOB)
     assert not any(secret in line for secret in SECRETS)
     for part in ("tiny", "key-7", "1 messages", "16 characters", "1 tools", '"temperature":0.5', '"stop":2'):
         assert part in line
@@ -32,11 +32,11 @@ def test_the_outline_tells_sizes_and_settings_and_no_text() -> None:
 
 def test_a_plain_completion_is_told_too() -> None:
     job = Job(id="j1", reply_to="api-1", request=ChatRequest(model="tiny", prompts=("my diary",)))
-    assert "a plain prompt, 8 characters" in outline(job)
+    assert "a plain prompt, 8 characters" in summary(job)
 
 
 def test_the_whole_request_is_one_line_of_json() -> None:
-    line = whole(JOB)
+    line = full_request(JOB)
     assert "\n" not in line
     assert json.loads(line)["messages"][0]["content"] == "my diary\nis long"
     assert all(secret in line for secret in SECRETS)

@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 from worker import preemption
 from worker.active_jobs import ActiveJob, ActiveJobs
 from worker.engine.process import EngineProcess
-from worker.preemption import SHORTEST_RUN, Preemption
+from worker.preemption import MIN_RUN, Preemption
 
 
 class Engine:
@@ -47,9 +47,9 @@ class Rig:
 
     def preempt_once(self, seconds: float) -> None:
         other = self.job()
-        self.preemption.arrive(other)
+        self.preemption.preempt_for(other)
         self.now += seconds
-        self.preemption.leave(other)
+        self.preemption.release(other)
         self.engine.commands.clear()
 
 
@@ -63,13 +63,13 @@ async def test_lines_are_preempted_until_each_arrival_has_its_first_token(rig: R
     rig.job(preemptible=True)
     rig.job()
     first, second = rig.job(), rig.job()
-    rig.preemption.arrive(first)
+    rig.preemption.preempt_for(first)
     assert rig.engine.commands == [(1, 2)]
-    rig.preemption.arrive(second)
-    rig.preemption.leave(first)
-    rig.preemption.leave(first)
+    rig.preemption.preempt_for(second)
+    rig.preemption.release(first)
+    rig.preemption.release(first)
     assert rig.engine.commands == [(1, 2)]
-    rig.preemption.leave(second)
+    rig.preemption.release(second)
     assert rig.engine.commands == [(1, 2), ()]
 
 
@@ -78,50 +78,50 @@ async def test_with_a_pause_lines_are_preempted_until_the_end_of_the_others() ->
         rig = Rig(until_end=until_end)
         rig.job(preemptible=True)
         other = rig.job()
-        rig.preemption.arrive(other)
+        rig.preemption.preempt_for(other)
         rig.preemption.on_first_token(other)
         assert rig.engine.commands == resumed
-        rig.preemption.leave(other)
+        rig.preemption.release(other)
         assert rig.engine.commands == [(1,), ()]
 
 
-@pytest.mark.parametrize("seconds", [SHORTEST_RUN / 2, 3 * SHORTEST_RUN])
+@pytest.mark.parametrize("seconds", [MIN_RUN / 2, 3 * MIN_RUN])
 async def test_lines_run_as_long_as_they_were_preempted(rig: Rig, seconds: float) -> None:
     rig.job(preemptible=True)
     rig.preempt_once(seconds)
-    rig.now += max(SHORTEST_RUN, seconds) - 0.01
+    rig.now += max(MIN_RUN, seconds) - 0.01
     early, late = rig.job(), rig.job()
-    rig.preemption.arrive(early)
-    rig.preemption.leave(early)
+    rig.preemption.preempt_for(early)
+    rig.preemption.release(early)
     assert rig.engine.commands == []
-    rig.preemption.arrive(late)
+    rig.preemption.preempt_for(late)
     assert rig.engine.commands == []
     rig.now += 0.02
     await eventually(lambda: rig.engine.commands == [(1,)])
-    rig.preemption.leave(late)
+    rig.preemption.release(late)
     assert rig.engine.commands == [(1,), ()]
 
 
 async def test_a_preemption_ends_in_time_and_is_repeated(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preemption, "LONGEST", 0.01)
+    monkeypatch.setattr(preemption, "MAX_DURATION", 0.01)
     rig.job(preemptible=True)
     other = rig.job()
-    rig.preemption.arrive(other)
+    rig.preemption.preempt_for(other)
     await eventually(lambda: rig.engine.commands == [(1,), ()])
-    rig.now += SHORTEST_RUN
+    rig.now += MIN_RUN
     await eventually(lambda: rig.engine.commands == [(1,), (), (1,), ()])
-    rig.preemption.leave(other)
+    rig.preemption.release(other)
     assert len(rig.engine.commands) == 4
 
 
 async def test_a_line_that_has_been_claimed_waits(rig: Rig) -> None:
-    await rig.preemption.over()
+    await rig.preemption.wait_until_resumed()
     other = rig.job()
-    rig.preemption.arrive(other)
-    waiting = asyncio.create_task(rig.preemption.over())
+    rig.preemption.preempt_for(other)
+    waiting = asyncio.create_task(rig.preemption.wait_until_resumed())
     await asyncio.sleep(0)
     assert not waiting.done()
-    rig.preemption.leave(other)
+    rig.preemption.release(other)
     await waiting
     assert rig.engine.commands == [], "there was no line in the engine"
 
@@ -129,5 +129,5 @@ async def test_a_line_that_has_been_claimed_waits(rig: Rig) -> None:
 async def test_without_lines_the_next_batch_is_protected_at_once(rig: Rig) -> None:
     rig.preempt_once(5.0)
     rig.job(preemptible=True)
-    rig.preemption.arrive(rig.job())
+    rig.preemption.preempt_for(rig.job())
     assert rig.engine.commands == [(2,)]

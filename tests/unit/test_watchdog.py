@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.watchdog import MEMORY, MIN_TIMEOUT, Watchdog
+from worker.watchdog import MIN_TIMEOUT, RECENT_MINUTES, Watchdog
 
 BOUND = 15.0
 
@@ -65,7 +65,7 @@ def test_long_steps_are_forgotten_after_some_minutes(watchdog: Watchdog, clock: 
     watchdog.add(1, 10)
     step(watchdog, clock, 2, 1)
     watchdog.add(2, 10)
-    for _ in range(MEMORY + 1):
+    for _ in range(RECENT_MINUTES + 1):
         watch(watchdog, clock, 59.75)
         watchdog.discard(1)
         watchdog.discard(2)

@@ -83,7 +83,7 @@ class EngineProcess:
         """Start the process. Raises :class:`OSError` when that fails."""
         await self._child.start()
         if self.pid is not None:
-            self.watchdog.cpu_time = CpuTime(self.pid).of
+            self.watchdog.cpu_time = CpuTime(self.pid).usable
 
     async def ready(self) -> EngineInfo:
         """Wait until the model is loaded.

@@ -238,20 +238,20 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
                 self._current = pending
                 child.send(pending.call)
                 if child.pid is not None:
-                    self._check_in(CpuTime(child.pid), self._deadline)
+                    self._schedule_check(CpuTime(child.pid), self._deadline)
                 return
 
-    def _check_in(self, cpu_time: CpuTime, left: float) -> None:
-        """Check the time of the current call, which has ``left`` seconds, in a moment."""
+    def _schedule_check(self, cpu_time: CpuTime, remaining: float) -> None:
+        """Check the time of the current call, which has ``remaining`` seconds, in a moment."""
         loop = asyncio.get_running_loop()
         self._deadline_timer = loop.call_later(
-            self._deadline / _DEADLINE_CHECKS, self._check_deadline, cpu_time, left, loop.time()
+            self._deadline / _DEADLINE_CHECKS, self._check_deadline, cpu_time, remaining, loop.time()
         )
 
-    def _check_deadline(self, cpu_time: CpuTime, left: float, since: float) -> None:
-        left -= cpu_time.of(asyncio.get_running_loop().time() - since)
-        if left > 0:
-            self._check_in(cpu_time, left)
+    def _check_deadline(self, cpu_time: CpuTime, remaining: float, since: float) -> None:
+        remaining -= cpu_time.usable(asyncio.get_running_loop().time() - since)
+        if remaining > 0:
+            self._schedule_check(cpu_time, remaining)
         else:
             self._on_deadline()
 

@@ -16,7 +16,7 @@ from worker.subprocess.messages import READ_SIZE, MessageReader, encode_message
 CHANNEL_VARIABLE = "VINOQUEUE_CHANNEL_FD"
 """Environment variable with the channel's file descriptor."""
 
-_REST = 0.05
+_MAX_PARTIAL_WAIT = 0.05
 """Maximum number of seconds to wait for more of a message of which a part has been received.
 
 A message with images exceeds the socket's buffers. Without waiting, each poll would receive another part of it, and the
@@ -77,7 +77,7 @@ class ChildChannel(Generic[In, Out]):
     def _wait(self, timeout: float | None) -> float | None:
         if timeout is None or not self._reader.partial:
             return timeout
-        return max(timeout, _REST)
+        return max(timeout, _MAX_PARTIAL_WAIT)
 
     def serve(self, handle: Callable[[In], Out]) -> None:
         """Reply to each message with what ``handle`` returns, until the supervisor closes its end."""

@@ -56,9 +56,9 @@ class ChildProcess(Generic[In, Out, Ready]):
         self._protocol = _Protocol(MessageReader(decoder), self._on_load_message, self._on_end)
         self._process: asyncio.subprocess.Process | None = None
         self._load_result: Ready | LoadFailed | None = None
-        self._load_over = asyncio.Event()
+        self._load_ended = asyncio.Event()
         """Set once it has loaded, and while it does not run."""
-        self._over = asyncio.Event()
+        self._ended = asyncio.Event()
         """Set while it does not run."""
         self._on_end(None)
         self._error: Exception | None = None
@@ -81,8 +81,8 @@ class ChildProcess(Generic[In, Out, Ready]):
                     env={**os.environ, CHANNEL_VARIABLE: str(theirs.fileno())},
                     stdin=asyncio.subprocess.DEVNULL,
                 )
-            self._over.clear()
-            self._load_over.clear()
+            self._ended.clear()
+            self._load_ended.clear()
             await asyncio.get_running_loop().create_connection(lambda: self._protocol, sock=ours)
         except BaseException:
             ours.close()
@@ -91,7 +91,7 @@ class ChildProcess(Generic[In, Out, Ready]):
     async def loaded(self) -> Ready:
         """Wait until the process has loaded; return its ``Ready`` message. Raises :class:`LoadError`, or
         :class:`LoadInterrupted` when the process ends first."""
-        await self._load_over.wait()
+        await self._load_ended.wait()
         if isinstance(self._load_result, self._ready):
             return self._load_result
         if isinstance(self._load_result, LoadFailed):
@@ -111,7 +111,7 @@ class ChildProcess(Generic[In, Out, Ready]):
 
         Raises what ``on_message`` has raised, after which no more messages are delivered.
         """
-        await self._over.wait()
+        await self._ended.wait()
         if self._error is not None:
             raise self._error
 
@@ -147,15 +147,15 @@ class ChildProcess(Generic[In, Out, Ready]):
         """Handle a message that arrives before ``Ready``."""
         if isinstance(message, self._ready | LoadFailed):
             self._load_result = message
-            self._load_over.set()
+            self._load_ended.set()
             self._protocol.on_message = self._on_message
         else:
             self._on_message(message)
 
     def _on_end(self, error: Exception | None) -> None:
         self._error = error
-        self._over.set()
-        self._load_over.set()
+        self._ended.set()
+        self._load_ended.set()
 
 
 class _Protocol(asyncio.BufferedProtocol, Generic[In]):

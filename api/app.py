@@ -92,7 +92,7 @@ async def _add_headers(response: Response) -> Response:
         response.headers["request-id"] = exchange.id
     if isinstance(exchange.dialect, Responses | ModelServerResponses) and exchange.dialect.skipped_tools:
         response.headers[SKIPPED_TOOLS_HEADER] = ", ".join(exchange.dialect.skipped_tools)
-    response.headers["openai-processing-ms"] = str(round((time.monotonic() - exchange.began) * 1000))
+    response.headers["openai-processing-ms"] = str(round((time.monotonic() - exchange.started_at) * 1000))
     return response
 
 

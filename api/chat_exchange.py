@@ -57,12 +57,13 @@ class ChatExchange:
         key: ApiKey | None,
         headers: Lookup,
         messages: bytes,
-        began: float,
+        started_at: float,
         span: Span = NO_SPAN,
     ) -> None:
-        """``headers`` are the HTTP request's, ``messages`` the JSON array that the client sent if it asks for
-        ``store``. ``began`` is the time of the request (monotonic seconds). ``span`` is the request's span, which the
-        caller ends."""
+        """``headers`` are the HTTP request's, ``messages`` the JSON array that the client sent, if it set ``store``.
+
+        ``started_at`` is the start of the request (monotonic seconds). ``span`` is its span, which the caller ends.
+        """
         self._replica = replica
         self._key = key
         self._headers = headers
@@ -74,7 +75,7 @@ class ChatExchange:
         self.request = request
         """The request. Once admitted, it has the model's own name instead of an alias, the model's default
         sampling, and the tier of its key."""
-        self.recorder = UsageRecorder(began, trace_id=span.trace_id if span.context is not None else "")
+        self.recorder = UsageRecorder(started_at, trace_id=span.trace_id if span.context is not None else "")
         self.span = span
         self.headers: Mapping[str, str] = {}
         """The rate limit headers of the response."""

@@ -18,9 +18,9 @@ PROVIDER = "vinoqueue"
 _PROBLEMS = frozenset(ProblemKind)
 
 
-def begin_background(tracing: Tracing, parent: Span, at: float) -> Span:
+def start_background(tracing: Tracing, parent: Span, at: float) -> Span:
     """Begin the span of a background response, a child of the span of the request that creates it."""
-    return NO_SPAN if parent.context is None else tracing.begin("background response", at, parent=parent.context)
+    return NO_SPAN if parent.context is None else tracing.start_span("background response", at, parent=parent.context)
 
 
 def describe_request(span: Span, request: ChatRequest) -> None:
@@ -62,7 +62,7 @@ def describe_response(span: Span, request: ChatRequest, usage: UsageRecorder, re
     if usage.outcome not in _PROBLEMS and usage.outcome != "aborted":
         span.set({"gen_ai.response.finish_reasons": [usage.outcome]})
     if usage.first_token is not None:
-        span.set({"gen_ai.response.time_to_first_chunk": round(usage.first_token - usage.began, 6)})
+        span.set({"gen_ai.response.time_to_first_chunk": round(usage.first_token - usage.started_at, 6)})
 
 
 def record_jobs(tracing: Tracing, parent: TraceContext, stream: ResponseStream, usage: UsageRecorder) -> None:
@@ -94,14 +94,14 @@ def end(span: Span, usage: UsageRecorder) -> None:
 
 
 def _record_wait(
-    tracing: Tracing, parent: TraceContext, job: str, began: float, ended: float, started: Started | None
+    tracing: Tracing, parent: TraceContext, job: str, started_at: float, ended: float, started: Started | None
 ) -> None:
     attributes: dict[str, str | int] = {"vinoqueue.job": job}
     if started is not None:
         attributes["vinoqueue.attempt"] = started.attempt
         if started.cause:
             attributes["vinoqueue.cause"] = started.cause
-    tracing.record("queue", began, ended, parent=parent, attributes=attributes)
+    tracing.record("queue", started_at, ended, parent=parent, attributes=attributes)
 
 
 def _record_lost(
@@ -116,16 +116,16 @@ def _record_lost(
             job=job,
             number=started.attempt,
             lost_worker=started.worker,
-            claimed=added - started.prompt_seconds,
-            added=added,
-            first=lost.arrived,
-            ended=max(lost.arrived, following.last_token),
+            claimed_at=added - started.prompt_seconds,
+            added_at=added,
+            first_output_at=lost.arrived,
+            ended_at=max(lost.arrived, following.last_token),
             prompt_tokens=started.prompt_tokens,
             cached_tokens=started.cached_tokens,
             resumed_tokens=lost.tokens,
             output_tokens=following.tokens - lost.tokens,
             outcome="worker_lost",
             failed=True,
-            follows=started.attempt > 1,
+            links_previous=started.attempt > 1,
         ),
     )

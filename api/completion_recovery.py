@@ -112,7 +112,7 @@ class CompletionRecovery:
             await asyncio.sleep(next_tick(self._lease / 3))
             try:
                 await self._look()
-                outage.store.served("completion recovery")
+                outage.store.succeeded("completion recovery")
             except (RedisError, OSError) as error:
                 # Replicas cannot renew their records during an outage, so absence means nothing.
                 self._missing.clear()

@@ -12,7 +12,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError, ResponseError
 
 from api.service_rate import ServiceRate
-from shared.protocol.registry import IMAGE, ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, survey
+from shared.protocol.registry import IMAGE, ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, read_registry
 from shared.protocol.request import Sampling
 from shared.protocol.version import PROTOCOL
 from shared.redis import keys, outage
@@ -137,12 +137,12 @@ class Directory:
         """Refresh now. Raises what redis-py raises when the store is unreachable."""
         async with self._looking:
             before = self.fleet.workers
-            workers, replicas, models = await survey(self._redis)
+            workers, replicas, models = await read_registry(self._redis)
             depths = await self._depths(models)
             self.fleet = Fleet(tuple(workers), tuple(replicas), models, depths, _names(workers, models.values()))
             self._report_unreadable()
             now = time.monotonic()
-            outage.store.served("registry")
+            outage.store.succeeded("registry")
             if self.reachable:
                 _report_gone(before, workers)
             else:

@@ -60,9 +60,9 @@ class ExchangeHandler(ASGIHTTPConnection):
         """Run the route and send its response; then release what the request holds."""
         request_id = request_id_of(request)
         dialect = dialect_of(request.path, request.args, request.headers, self._serving, self._own_name, request_id)
-        began = time.monotonic()
-        span = http_span.begin(replica_of(self.app).tracing, request, began)
-        exchange = HttpExchange(request, dialect, request_id, began=began, span=span)
+        started_at = time.monotonic()
+        span = http_span.begin(replica_of(self.app).tracing, request, started_at)
+        exchange = HttpExchange(request, dialect, request_id, started_at=started_at, span=span)
         cast(ExchangeRequest, request).exchange = exchange
         try:
             await super().handle_request(request, send)

@@ -21,12 +21,24 @@ class HttpExchange:
     """One HTTP request and its response, and the owner of the resources that its route has entered."""
 
     # One instance per open stream.
-    __slots__ = ("_resources", "began", "chat", "dialect", "id", "key", "method", "path", "problem", "span", "status")
+    __slots__ = (
+        "_resources",
+        "chat",
+        "dialect",
+        "id",
+        "key",
+        "method",
+        "path",
+        "problem",
+        "span",
+        "started_at",
+        "status",
+    )
 
-    def __init__(self, request: Request, dialect: Dialect, request_id: str, *, began: float, span: Span) -> None:
-        """``began`` is the time of the request (monotonic seconds)."""
+    def __init__(self, request: Request, dialect: Dialect, request_id: str, *, started_at: float, span: Span) -> None:
+        """``started_at`` is the time of the request (monotonic seconds)."""
         self.id = request_id
-        self.began = began
+        self.started_at = started_at
         self.span = span
         self.method = request.method
         self.path = request.path

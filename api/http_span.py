@@ -23,7 +23,7 @@ def begin(tracing: Tracing, request: Request, at: float) -> Span:
     parent = None
     if len(parents) == 1:
         parent = TraceContext(parents[0], ",".join(request.headers.getlist("tracestate")))
-    return tracing.begin(_method(request, other="HTTP"), at, parent=parent, server=True)
+    return tracing.start_span(_method(request, other="HTTP"), at, parent=parent, server=True)
 
 
 def end(exchange: HttpExchange, request: Request) -> None:

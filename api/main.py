@@ -210,7 +210,7 @@ async def _announce(replica: Replica, address: str) -> None:
         )
         try:
             await announce_replica(replica.redis, info, lease=replica.settings.lease)
-            outage.store.served("heartbeat")
+            outage.store.succeeded("heartbeat")
         except (RedisError, OSError) as error:
             outage.store.failed("heartbeat", error)
         await asyncio.sleep(next_tick(replica.settings.lease / 3))

@@ -58,8 +58,8 @@ def write(exchange: HttpExchange) -> None:
             if seconds is not None:
                 fields[f"{name}_ms"] = _milliseconds(seconds)
         if usage.first_token is not None:
-            fields["first_token_ms"] = _milliseconds(usage.first_token - exchange.began)
-    fields["total_ms"] = _milliseconds(now - exchange.began)
+            fields["first_token_ms"] = _milliseconds(usage.first_token - exchange.started_at)
+    fields["total_ms"] = _milliseconds(now - exchange.started_at)
     logger.info("request %s", Fields(fields))
 
 

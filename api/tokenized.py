@@ -19,7 +19,7 @@ async def tokenized(asked: ChatRequest) -> Tokenized:
         key=exchange.key,
         headers=request.headers,
         messages=b"",
-        began=exchange.began,
+        started_at=exchange.started_at,
         span=exchange.span,
     )
     await exchange.enter(chat)

@@ -14,7 +14,7 @@ from cli.instances import store_option
 from cli.progress import terminal
 from cli.store_reader import read_store
 from shared.protocol.queue import JobQueue
-from shared.protocol.registry import ReplicaInfo, WorkerInfo, survey, unread_protocols
+from shared.protocol.registry import ReplicaInfo, WorkerInfo, read_registry, unread_protocols
 
 if TYPE_CHECKING:
     from api.fleet.document import BatchState
@@ -89,7 +89,7 @@ def look(redis_url: str) -> Snapshot:
 
 async def read(redis: ArqRedis) -> Snapshot:
     """Return the state of the service."""
-    workers, replicas, known = await survey(redis)
+    workers, replicas, known = await read_registry(redis)
     models = sorted({*(worker.model for worker in workers), *known})
     queues = []
     for model in models:

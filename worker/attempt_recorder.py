@@ -33,17 +33,17 @@ class AttemptRecorder:
         attempt = Attempt(
             job=active.job.id,
             number=claim.attempt,
-            claimed=active.claimed_at,
-            added=active.added_at,
-            first=active.first_output_at,
-            ended=time.monotonic(),
+            claimed_at=active.claimed_at,
+            added_at=active.added_at,
+            first_output_at=active.first_output_at,
+            ended_at=time.monotonic(),
             prompt_tokens=active.started_event.prompt_tokens,
             cached_tokens=active.started_event.cached_tokens,
             resumed_tokens=active.resumed,
             output_tokens=outcome.tokens,
             outcome=outcome.kind,
             failed=outcome.failed,
-            follows=_follows_traced_attempt(claim),
+            links_previous=_follows_traced_attempt(claim),
         )
         record_attempt(self._tracing, trace, attempt)
 

@@ -100,7 +100,7 @@ class JobConsumer:
         while True:
             try:
                 await self._claim()
-                outage.store.served("queue")
+                outage.store.succeeded("queue")
             except (RedisError, OSError) as error:
                 outage.store.failed("queue", error)
                 await asyncio.sleep(min(self._poll, 1.0))

@@ -38,7 +38,7 @@ class Heartbeat:
         while True:
             try:
                 await self.renew()
-                outage.store.served("heartbeat")
+                outage.store.succeeded("heartbeat")
             except (RedisError, OSError) as error:
                 outage.store.failed("heartbeat", error)
             with suppress(TimeoutError):

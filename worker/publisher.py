@@ -156,7 +156,7 @@ class Publisher:
             if self._failures:
                 await asyncio.sleep(_RETRY_DELAYS[min(self._failures, len(_RETRY_DELAYS)) - 1])
             try:
-                await self._connection.open(self._emitter.loading)
+                await self._connection.open(self._emitter.load_command)
                 return
             except (RedisError, OSError) as error:
                 self._failures += 1
@@ -208,7 +208,7 @@ class Publisher:
                 self._connection.watch(self.flush)
                 return False
             self._connection.unwatch()
-            receivers = self._emitter.receipt(replies[0])
+            receivers = self._emitter.parse_reply(replies[0])
         except StaleClaims as stale:
             lost = [lease for lease in self._sent if lease.job in stale.jobs]
             for lease in lost:
@@ -276,7 +276,7 @@ class Publisher:
     def _on_success(self) -> None:
         if self._failures:
             self._failures = 0
-            outage.store.served("publishing")
+            outage.store.succeeded("publishing")
 
     def _track_receivers(self, replica: str, count: int) -> None:
         if count:

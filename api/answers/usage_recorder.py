@@ -9,11 +9,10 @@ from shared.protocol.events import Alternatives, Delta, Finished, Started
 class UsageRecorder:
     """Counts tokens over all choices of a request. Times are :func:`time.monotonic` seconds."""
 
-    def __init__(self, began: float | None = None, *, trace_id: str = "") -> None:
-        """``began`` is when the request began; by default it is now. ``trace_id`` is the id of its trace, if its spans
-        are recorded."""
+    def __init__(self, started_at: float | None = None, *, trace_id: str = "") -> None:
+        """``started_at`` is the start of the request, by default now. ``trace_id`` is its trace, if recorded."""
         self.trace_id = trace_id
-        self.began = time.monotonic() if began is None else began
+        self.started_at = time.monotonic() if started_at is None else started_at
         self.first_token: float | None = None
         self.queued: float | None = None
         """When the jobs were queued."""

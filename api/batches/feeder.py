@@ -50,7 +50,7 @@ class BatchFeeder:
                     task = asyncio.create_task(self._feed(claim), name=claim.batch.id)
                     self._runs.add(task)
                     task.add_done_callback(self._runs.discard)
-            outage.store.served("batches")
+            outage.store.succeeded("batches")
         except (RedisError, OSError) as error:
             outage.store.failed("batches", error)
 

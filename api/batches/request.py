@@ -81,15 +81,15 @@ async def _serve(
     replica: Replica, batch: Batch, index: int, custom_id: str, body: bytes, dialect: Dialect, request_id: str
 ) -> Result:
     """Submit a line and wait for its response. Raises :class:`RequestRefused`."""
-    request, began = _parse(replica, dialect, body), time.monotonic()
+    request, started_at = _parse(replica, dialect, body), time.monotonic()
     chat = ChatExchange(
         replica,
         request,
         key=_unlimited(replica, batch.owner),
         headers={},
         messages=sent_messages(body) if request.store else b"",
-        began=began,
-        span=replica.tracing.begin("batch line", began),
+        started_at=started_at,
+        span=replica.tracing.start_span("batch line", started_at),
     )
     chat.span.set({"vinoqueue.batch": batch.id, "vinoqueue.line": index})
     try:

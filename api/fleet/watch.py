@@ -22,7 +22,7 @@ from api.fleet.document import (
 )
 from api.fleet.moves import MoveLog
 from shared.protocol.queue.occupancy import OccupancyReader
-from shared.protocol.registry import ModelInfo, WorkerInfo, heartbeats, survey
+from shared.protocol.registry import ModelInfo, WorkerInfo, heartbeats, read_registry
 from shared.redis import outage
 from shared.redis.clock import store_time
 from shared.runtime.tasks import cancel_all, keep_running
@@ -98,7 +98,7 @@ class FleetWatch:
         async with self._reading:
             try:
                 document = await self._read_store()
-                outage.store.served("fleet watch")
+                outage.store.succeeded("fleet watch")
             except (RedisError, OSError) as error:
                 outage.store.failed("fleet watch", error)
                 document = msgspec.structs.replace(self._latest or _empty(self._replica), store="down")
@@ -106,7 +106,7 @@ class FleetWatch:
 
     async def _read_store(self) -> FleetDocument:
         (workers, replicas, models), now, beats = await asyncio.gather(
-            survey(self._redis), store_time(self._redis), heartbeats(self._redis, lease=self._lease)
+            read_registry(self._redis), store_time(self._redis), heartbeats(self._redis, lease=self._lease)
         )
         for worker in workers:
             models.setdefault(worker.model, _unserved(worker))

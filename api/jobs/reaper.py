@@ -42,6 +42,6 @@ class Reaper:
                         logger.warning("%d requests lost their worker and wait for another: %s", *summary(expired))
                     if end is not None:
                         soonest = min(soonest, end)
-                outage.store.served("leases")
+                outage.store.succeeded("leases")
             except (RedisError, OSError) as error:
                 outage.store.failed("leases", error)

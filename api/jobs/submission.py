@@ -76,7 +76,7 @@ class Submission:
         """
         limit = self._max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
         try:
-            await self._queues.of(request.model).enqueue(jobs, limit=limit, most_bytes=self._max_choice_bytes)
+            await self._queues.of(request.model).enqueue(jobs, limit=limit, max_bytes=self._max_choice_bytes)
         except JobsTooLarge:
             self._streams.discard(stream)
             raise self._too_large(request, len(jobs)) from None

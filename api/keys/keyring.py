@@ -106,7 +106,7 @@ class Keyring:
         while True:
             try:
                 await self.refresh()
-                outage.store.served("keys")
+                outage.store.succeeded("keys")
             except (RedisError, OSError) as error:
                 if is_wrong_type(error):
                     report_unreadable(keys.API_KEYS, error)

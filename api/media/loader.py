@@ -71,7 +71,7 @@ class MediaLoader:
     async def _read(self, url: str) -> _File | MediaError:
         """Return the file, or the reason why it can't be read: one failure must not interrupt the others."""
         source = _source(url)
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
             match source:
                 case "data":
@@ -86,7 +86,7 @@ class MediaLoader:
         except MediaError as error:
             self.failures[source] += 1
             return error
-        self.times.observe(source, time.monotonic() - began)
+        self.times.observe(source, time.monotonic() - started_at)
         self.bytes[source] += len(file.content)
         return file
 

@@ -83,10 +83,10 @@ class RequestMetrics:
         exemplar = {"job": stream.jobs[0].partition(":")[0][:64]}
         if usage.trace_id:
             exemplar["trace_id"] = usage.trace_id
-        self._duration.labels(model).observe(time.monotonic() - usage.began, exemplar)
+        self._duration.labels(model).observe(time.monotonic() - usage.started_at, exemplar)
         if usage.first_token is not None:
-            self._first_token.labels(model).observe(usage.first_token - usage.began, exemplar)
-            self._first_token_times.record(model, usage.first_token - usage.began)
+            self._first_token.labels(model).observe(usage.first_token - usage.started_at, exemplar)
+            self._first_token_times.record(model, usage.first_token - usage.started_at)
         for metric, seconds in (
             (self._queue_wait, usage.queue_wait),
             (self._prompt, usage.prompt_seconds),

@@ -37,13 +37,13 @@ def chat_exchange_of(
     check_size(request, replica.settings.max_choices)
     span = exchange.span
     if request.background:
-        span = chat_span.begin_background(replica.tracing, span, exchange.began)
+        span = chat_span.start_background(replica.tracing, span, exchange.started_at)
     return ChatExchange(
         replica,
         request,
         key=exchange.key,
         headers=headers,
         messages=msgspec.json.encode(draft.input_items(history)) if store else b"",
-        began=exchange.began,
+        started_at=exchange.started_at,
         span=span,
     )

@@ -84,9 +84,9 @@ class ResponseSession:
 
     async def _answer(self, message: bytes) -> None:
         """Answer one message, with a response or an error."""
-        began = time.monotonic()
-        span = http_span.begin(self._replica.tracing, self._request, began)
-        exchange = HttpExchange(self._request, Responses(), f"req_{uuid.uuid4().hex}", began=began, span=span)
+        started_at = time.monotonic()
+        span = http_span.begin(self._replica.tracing, self._request, started_at)
+        exchange = HttpExchange(self._request, Responses(), f"req_{uuid.uuid4().hex}", started_at=started_at, span=span)
         exchange.method = METHOD
         try:
             await self._respond(exchange, message)

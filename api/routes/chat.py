@@ -80,7 +80,7 @@ async def _parsed(replica: Replica, exchange: HttpExchange) -> ChatExchange:
         key=exchange.key,
         headers=request.headers,
         messages=messages,
-        began=exchange.began,
+        started_at=exchange.started_at,
         span=exchange.span,
     )
 

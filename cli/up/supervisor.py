@@ -15,7 +15,7 @@ from cli.options import file_variable, variable
 from cli.up.children import Child
 from cli.up.progress import Progress
 from cli.up.store import EmbeddedValkey, wait_for_answer
-from shared.protocol.registry import Survey, WorkerInfo, survey
+from shared.protocol.registry import RegistrySnapshot, WorkerInfo, read_registry
 from shared.redis.client import connect
 from shared.runtime.placement import cpus_for_others, own_cpus
 from shared.runtime.processes import exit_description, module_command
@@ -148,9 +148,9 @@ class _Supervisor:
         try:
             while True:
                 try:
-                    found = await survey(redis)
+                    found = await read_registry(redis)
                 except (RedisError, OSError):
-                    found = Survey([], [], {})
+                    found = RegistrySnapshot([], [], {})
                 worker = next((one for one in found.workers if self._is_ours(one)), None)
                 if worker and worker.status in ("loading", "failing"):
                     self._progress.loading(worker)

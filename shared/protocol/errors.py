@@ -41,7 +41,7 @@ class ProblemKind(StrEnum):
 
 
 class ContextExcess(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request does not fit the context, for dialects that report it in words of their own. In tokens.
+    """Why a request does not fit the context, for dialects with their own message. In tokens.
 
     ``prompt`` is a lower bound where a very long prompt was not counted to its end.
     """

@@ -1,8 +1,8 @@
 """Events of a job, published by workers for API replicas, and the frames that carry them.
 
 Order for one attempt: ``Started``, perhaps ``PromptLogprobs``, any number of ``Delta``, then ``Finished`` or
-``Failed``; or ``Rejected`` alone. A request for tokens has ``Started``, ``Tokenized`` and ``Finished``. Positions count
-generated tokens from 0, so that receivers detect gaps and repeats.
+``Failed``; or ``Rejected`` alone. A tokenization request has ``Started``, ``Tokenized`` and ``Finished``. Positions
+count generated tokens from 0, so that receivers detect gaps and repeats.
 Events are encoded as arrays without field names, because they are written and read once per token.
 """
 
@@ -34,7 +34,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag=1):
     reasoning: str = ""
     in_reasoning: bool = False
     prompt_token_ids: tuple[int, ...] = ()
-    """The prompt's tokens, if the request asks for token ids."""
+    """The prompt's tokens, if the request has ``return_token_ids``."""
     attempt: int = 0
     """Number of the attempt, from 1; 0 from a worker of an older version."""
     cause: str = ""
@@ -62,7 +62,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """New tokens: ``position`` is the index of the first one.
 
     ``text`` may be empty while characters or a possible stop string are held back, and may then
-    belong to earlier tokens too. Where log probabilities were asked for, ``logprobs`` and ``pieces`` (each
+    belong to earlier tokens too. If log probabilities were requested, ``logprobs`` and ``pieces`` (each
     token's bytes) run parallel to ``tokens``, and so does ``top``, the most likely tokens at each position, likeliest
     first.
     """
@@ -137,7 +137,7 @@ class PromptLogprobs(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Tokenized(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """The tokens of a prompt, with the ``strings`` of each or the ``text`` of all where the request asked for them."""
+    """The tokens of a prompt, with the ``strings`` of each or the ``text`` of all if requested."""
 
     tokens: tuple[int, ...]
     strings: tuple[str, ...]

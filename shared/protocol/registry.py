@@ -1,4 +1,4 @@
-"""The registry: the records by which workers, API replicas and models are known to each other.
+"""The registry: records of workers, API replicas and models in the store.
 
 A process's record is renewed every third of its lease and expires with it, so a process that dies needs no cleanup.
 Leases use the store's clock only. Unreadable records are skipped (see :mod:`shared.redis.records`).
@@ -17,12 +17,12 @@ from shared.redis import keys
 from shared.redis.records import UNREADABLE, is_wrong_type, readable_names, report_unreadable
 from shared.redis.scripts import KeyType, Script
 
-_REMEMBERED = 60
+_INDEX_TTL = 60
 """Seconds for which an id stays in the index after its record has expired."""
 
 WorkerStatus = Literal["loading", "serving", "draining", "failing"]
 FINDING_FILES = "looking for the model's files"
-"""Detail of a worker that finds or downloads its model; a download shows its own progress in the worker's output."""
+"""Detail of a worker that finds or downloads its model. The worker's output shows the progress of a download."""
 TEXT = "text"
 IMAGE = "image"
 
@@ -76,7 +76,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logits: bool = False
     """Whether the worker serves fields that need the model's logits."""
     temperature: _Amount | None = None
-    """The model's own default; None if it has none. So is ``top_p``."""
+    """The model's own default; None if it has none. The same applies to ``top_p``."""
     top_p: _Amount | None = None
 
 
@@ -160,7 +160,7 @@ async def withdraw_replica(redis: Redis, replica_id: str) -> None:
         await pipe.execute()
 
 
-class Survey(NamedTuple):
+class RegistrySnapshot(NamedTuple):
     """The registered workers and API replicas, ordered by id, and every model ever served, by name."""
 
     workers: list[WorkerInfo]
@@ -168,7 +168,7 @@ class Survey(NamedTuple):
     models: dict[str, ModelInfo]
 
 
-async def survey(redis: Redis) -> Survey:
+async def read_registry(redis: Redis) -> RegistrySnapshot:
     """Read the registry in two round trips.
 
     Unreadable records are skipped. Raises what redis-py raises when the store is unreachable.
@@ -180,11 +180,11 @@ async def survey(redis: Redis) -> Survey:
     )
     workers = readable_names(keys.WORKERS, indexes[0])
     replicas = readable_names(keys.REPLICAS, indexes[1])
-    names = [keys.worker(one) for one in workers] + [keys.replica(one) for one in replicas]
-    advertised = await redis.mget(names) if names else []
-    return Survey(
-        _read(workers, names, advertised, WorkerInfo),
-        _read(replicas, names[len(workers) :], advertised[len(workers) :], ReplicaInfo),
+    names = [*map(keys.worker, workers), *map(keys.replica, replicas)]
+    records = await redis.mget(names) if names else []
+    return RegistrySnapshot(
+        _read(workers, names, records, WorkerInfo),
+        _read(replicas, names[len(workers) :], records[len(workers) :], ReplicaInfo),
         _read_models(dict(indexes[2])),
     )
 
@@ -193,7 +193,7 @@ async def registered_workers(redis: Redis) -> list[WorkerInfo]:
     """Read the workers' records only. Raises what redis-py raises when the store is unreachable."""
     index = await _read_index(keys.WORKERS, redis.zrange(keys.WORKERS, 0, -1))
     ids = readable_names(keys.WORKERS, index)
-    names = [keys.worker(one) for one in ids]
+    names = [keys.worker(worker) for worker in ids]
     return _read(ids, names, await redis.mget(names) if names else [], WorkerInfo)
 
 
@@ -214,7 +214,7 @@ async def _announce(
     lease: float,
     served: list[str | bytes] | None = None,
 ) -> None:
-    arguments = (info.id, msgspec.json.encode(info), int(lease * 1000), _REMEMBERED, *(served or ()))
+    arguments = (info.id, msgspec.json.encode(info), int(lease * 1000), _INDEX_TTL, *(served or ()))
     await Script(redis, _ANNOUNCE, _TYPES[: len(names)])(names, arguments)
 
 
@@ -230,11 +230,9 @@ async def _read_index(name: str, reply: Awaitable[Any]) -> Any:
         return ()
 
 
-def _read(
-    ids: Sequence[str], names: Sequence[str], advertised: Sequence[bytes | None], kind: type[_Info]
-) -> list[_Info]:
+def _read(ids: Sequence[str], names: Sequence[str], records: Sequence[bytes | None], kind: type[_Info]) -> list[_Info]:
     found = []
-    for own_id, name, record in zip(ids, names, advertised, strict=False):
+    for own_id, name, record in zip(ids, names, records, strict=False):
         if record is None:
             continue
         try:

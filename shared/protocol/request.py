@@ -37,7 +37,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An image in a message."""
 
     at: int = 0
-    """Where it stands: an offset in the message's ``content``, in characters."""
+    """Its offset in the message's ``content``, in characters."""
     param: str = ""
     """Path of its content part in the request, for errors: ``messages[0].content[1]``."""
     low: bool = False
@@ -54,7 +54,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     role: Role
     content: str = ""
     images: tuple[Image, ...] = ()
-    """In the order of their places in the content."""
+    """In the order of their offsets."""
     name: str | None = None
     reasoning: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -84,10 +84,10 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PromptScoring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Asks for the log probabilities of the prompt's tokens.
+    """Requests the log probabilities of the prompt's tokens.
 
-    ``top`` is the number of most likely tokens to return at each position. ``param`` names the field of the request
-    that asked for them.
+    ``top`` is the number of most likely tokens to return at each position. ``param`` is the path of the request's
+    field for errors.
     """
 
     top: int = 0
@@ -139,7 +139,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tokenization(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Asks for the tokens of the prompt, or for the text of a prompt of token ids, instead of an answer."""
+    """Requests the tokens of the prompt, or the text of a prompt of token ids, instead of an answer."""
 
     add_special_tokens: bool = True
     """Whether the prompt begins with the tokens that the model's tokenizer puts before each text, such as BOS."""
@@ -188,10 +188,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     tier: Tier | None = None
     store: bool = False
     background: bool = False
-    """Whether the request goes on without its client."""
+    """Whether the request continues without its client."""
     metadata: tuple[tuple[str, str], ...] = ()
     cut_at_context: bool = False
-    """Whether a ``max_tokens`` for which the context has no room is lowered instead of refused."""
+    """Whether a ``max_tokens`` that exceeds the context is lowered instead of refused."""
     truncate: bool = False
     """Whether the oldest turns of a conversation that is too long are left out of the prompt."""
     hidden: Hidden | None = None

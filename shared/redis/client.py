@@ -48,14 +48,14 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
     }
     pool: ConnectionPool
     if _SENTINEL in url:
-        known = _Sentinels.of(url, options)
-        sentinel = Sentinel(known.addresses, sentinel_kwargs=known.reach)  # type: ignore[no-untyped-call]
-        pool = SentinelConnectionPool(known.service, sentinel, **known.options)  # type: ignore[no-untyped-call]
+        sentinels = _Sentinels.of(url, options)
+        sentinel = Sentinel(sentinels.addresses, sentinel_kwargs=sentinels.sentinel_options)  # type: ignore[no-untyped-call]
+        pool = SentinelConnectionPool(sentinels.service, sentinel, **sentinels.options)  # type: ignore[no-untyped-call]
     else:
         pool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
     pool.connection_class = type("PoolConnection", (_UvloopErrors, pool.connection_class), {})
     # PipelinedRedis retries once by itself before it applies the policy.
-    return PipelinedRedis(pool, CommandPipeline(raw_connection(url), patience=READ_TIMEOUT), retry=_retry(_RETRIES - 1))
+    return PipelinedRedis(pool, CommandPipeline(raw_connection(url), timeout=READ_TIMEOUT), retry=_retry(_RETRIES - 1))
 
 
 class _UvloopErrors(AbstractConnection):
@@ -74,9 +74,9 @@ def raw_connection(url: str) -> RawConnection:
     malformed URL."""
     options = _options(url)
     if _SENTINEL in url:
-        known = _Sentinels.of(url, options)
-        sentinel = redis.sentinel.Sentinel(known.addresses, sentinel_kwargs=known.reach)  # type: ignore[no-untyped-call]
-        pool = redis.sentinel.SentinelConnectionPool(known.service, sentinel, **known.options)  # type: ignore[no-untyped-call]
+        sentinels = _Sentinels.of(url, options)
+        sentinel = redis.sentinel.Sentinel(sentinels.addresses, sentinel_kwargs=sentinels.sentinel_options)  # type: ignore[no-untyped-call]
+        pool = redis.sentinel.SentinelConnectionPool(sentinels.service, sentinel, **sentinels.options)  # type: ignore[no-untyped-call]
         return RawConnection(pool)
     return RawConnection(redis.ConnectionPool.from_url(url, **options))
 
@@ -98,7 +98,7 @@ class _Sentinels:
 
     service: str
     addresses: list[tuple[str, int]]
-    reach: dict[str, Any]
+    sentinel_options: dict[str, Any]
     options: dict[str, Any]
 
     @classmethod
@@ -136,5 +136,5 @@ def _address(text: str) -> tuple[str, int]:
 
 def _keepalive() -> dict[int, int]:
     """Return socket options that detect a dead peer within about ten seconds, as far as the platform has them."""
-    wanted = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
-    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
+    options = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
+    return {getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)}

@@ -1,8 +1,8 @@
 """The command pipeline: concurrent commands over one connection to the store, and a redis-py client on top of it.
 
 redis-py takes a connection out of a pool and starts a timer for each command. Here all commands share one connection,
-where replies arrive in the order of the commands, and one timer. What needs a connection of its own (pipelines,
-transactions, subscriptions) still takes one out of the pool.
+where replies arrive in the order of the commands, and one timer. Pipelines,
+transactions and subscriptions, which need a dedicated connection, still use the pool.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ _CLOSED = "the connection to the store was closed"
 class CommandPipeline:
     """Sends commands over one connection, opened on demand, and gives each caller the reply to its command."""
 
-    def __init__(self, connection: RawConnection, *, patience: float) -> None:
-        """``patience`` is the timeout in seconds for a reply."""
+    def __init__(self, connection: RawConnection, *, timeout: float) -> None:
+        """``timeout`` is the timeout in seconds for a reply."""
         self._connection = connection
-        self._patience = patience
+        self._timeout = timeout
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
         """The futures of commands without a reply, in order, and when each was sent (event loop time)."""
         self._opening: asyncio.Task[None] | None = None
@@ -43,20 +43,20 @@ class CommandPipeline:
         try:
             self._connection.send(*command)
         except ConnectionError as error:
-            self._break(error)
+            self._disconnect(error)
             raise
         loop = asyncio.get_running_loop()
         reply = loop.create_future()
         self._waiting.append((reply, loop.time()))
         if self._timer is None:
-            self._timer = loop.call_later(self._patience, self._check_timeout)
+            self._timer = loop.call_later(self._timeout, self._check_timeout)
         return await reply
 
     def close(self) -> None:
         """Close the connection. Commands without a reply fail with :class:`ConnectionError`."""
         if self._opening is not None:
             self._opening.cancel()
-        self._break(ConnectionError(_CLOSED))
+        self._disconnect(ConnectionError(_CLOSED))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -88,11 +88,11 @@ class CommandPipeline:
         try:
             replies = self._connection.replies()
         except RedisError as error:
-            self._break(error)
+            self._disconnect(error)
             return
         for reply in replies:
             if not self._waiting:
-                self._break(InvalidResponse("the store sent an unexpected reply"))
+                self._disconnect(InvalidResponse("the store sent an unexpected reply"))
                 return
             waiting, _ = self._waiting.popleft()
             if waiting.done():
@@ -102,7 +102,7 @@ class CommandPipeline:
             elif isinstance(reply, ReadOnlyError):
                 # No longer the master. A retry connects to the new one.
                 waiting.set_exception(ConnectionError(f"the store has become a replica: {reply}"))
-                self._break(ConnectionError("the store has become a replica"))
+                self._disconnect(ConnectionError("the store has become a replica"))
                 return
             else:
                 waiting.set_exception(reply)
@@ -113,13 +113,13 @@ class CommandPipeline:
         if not self._waiting:
             return
         loop = asyncio.get_running_loop()
-        remaining = self._waiting[0][1] + self._patience - loop.time()
+        remaining = self._waiting[0][1] + self._timeout - loop.time()
         if remaining > 0:
             self._timer = loop.call_later(remaining, self._check_timeout)
         else:
-            self._break(TimeoutError("the store does not reply"))
+            self._disconnect(TimeoutError("the store does not reply"))
 
-    def _break(self, error: Exception) -> None:
+    def _disconnect(self, error: Exception) -> None:
         self._connection.close()
         waiting, self._waiting = self._waiting, deque()
         for reply, _ in waiting:
@@ -131,8 +131,10 @@ class PipelinedRedis(ArqRedis):
     """redis-py's client, with single commands sent through a :class:`CommandPipeline`."""
 
     def __init__(self, pool: ConnectionPool, pipeline: CommandPipeline, *, retry: Retry) -> None:
-        """``pool`` serves what needs a connection of its own. A command that fails because of its connection is retried
-        immediately, and then according to ``retry``."""
+        """``pool`` serves commands that need a dedicated connection.
+
+        A command that fails because of its connection is retried immediately, and then according to ``retry``.
+        """
         super().__init__(pool_or_conn=pool)
         self._command_pipeline = pipeline
         self._retry_policy = retry

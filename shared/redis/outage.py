@@ -40,7 +40,7 @@ class Outage:
             self._reported.add(part)
         self._failing.add(part)
 
-    def served(self, part: str) -> None:
+    def succeeded(self, part: str) -> None:
         """Report that a command of ``part`` succeeded."""
         if part not in self._failing:
             return

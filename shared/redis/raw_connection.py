@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError, InvalidResponse
 Argument = str | bytes | int | float
 """Types of a command's arguments."""
 
-_NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _READ = 64 * 1024
 """Size of a socket read in bytes."""
 
@@ -108,7 +108,7 @@ class RawConnection:
         sent = self._try_send(packed)
         if sent < len(packed):
             self._unsent = packed[sent:]
-            asyncio.get_running_loop().add_writer(self.fileno(), self._send_rest)
+            asyncio.get_running_loop().add_writer(self.fileno(), self._flush)
 
     def replies(self) -> list[Any]:
         """Return the complete replies that have arrived, in order, without waiting.
@@ -126,7 +126,7 @@ class RawConnection:
                 # Data that TLS has already decrypted does not make the socket readable.
                 if not (isinstance(connected, ssl.SSLSocket) and connected.pending()):
                     break
-        except _NOT_NOW:
+        except _WOULD_BLOCK:
             pass
         except OSError as error:
             raise ConnectionError(f"the connection to the store is broken: {error}") from error
@@ -165,12 +165,12 @@ class RawConnection:
         """Send and return the number of bytes accepted. Raises :class:`ConnectionError` when the socket is broken."""
         try:
             return self._open_socket().send(data)
-        except _NOT_NOW:
+        except _WOULD_BLOCK:
             return 0
         except OSError as error:
             raise ConnectionError(f"the connection to the store is broken: {error}") from error
 
-    def _send_rest(self) -> None:
+    def _flush(self) -> None:
         try:
             self._unsent = self._unsent[self._try_send(self._unsent) :]
         except ConnectionError:

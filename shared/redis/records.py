@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 UNREADABLE = (ValueError, RecursionError)
 """What decoding a record raises: :class:`msgspec.DecodeError` and :class:`UnicodeDecodeError` are ValueErrors."""
 
-_MOST_REPORTED = 1024
+_MAX_REPORTED = 1024
 """Maximum number of remembered reports, which bounds memory when the store is full of foreign records."""
 
 _reported: set[tuple[str | bytes, str]] = set()
@@ -29,7 +29,7 @@ def report_unreadable(record: str | bytes, error: Exception) -> None:
     report = (record, str(error))
     if report in _reported:
         return
-    if len(_reported) >= _MOST_REPORTED:
+    if len(_reported) >= _MAX_REPORTED:
         _reported.clear()
     _reported.add(report)
     logger.error("record %.200r in the store cannot be read and is skipped: %.500s", record, error)

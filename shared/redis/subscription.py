@@ -36,7 +36,7 @@ async def stay_subscribed(
     """
 
     def start() -> None:
-        outage.store.served(part)
+        outage.store.succeeded(part)
         on_subscribed()
 
     while True:
@@ -60,7 +60,7 @@ async def subscribe(
     await connection.open()
     try:
         subscriber = _Subscriber(connection, on_message, on_subscribed)
-        connection.watch(subscriber.take)
+        connection.watch(subscriber.read)
         connection.send("SUBSCRIBE", channel)
         await subscriber.broken()
     finally:
@@ -81,7 +81,7 @@ class _Subscriber:
         self._broken: asyncio.Future[None] = self._loop.create_future()
         self._last_reply = self._loop.time()
 
-    def take(self) -> None:
+    def read(self) -> None:
         """Deliver the messages that have arrived."""
         try:
             for reply in self._connection.replies():

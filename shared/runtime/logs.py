@@ -38,7 +38,7 @@ class JsonFormatter(logging.Formatter):
     """Formats each record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line. :class:`Fields` that are the message's only argument become members of their own."""
+        """Return the line. :class:`Fields` that are the message's only argument become separate members."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

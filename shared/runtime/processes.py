@@ -21,7 +21,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies. Does nothing on systems other than Linux.
 
-    May be called between fork and exec. A parent that has already died is not noticed.
+    May be called between fork and exec. Has no effect if the parent has already died.
     """
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

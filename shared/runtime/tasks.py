@@ -30,13 +30,13 @@ async def keep_running(name: str, work: Callable[[], Coroutine[Any, Any, None]])
     loop = asyncio.get_running_loop()
     backoff, last_place, last_logged = _INITIAL_BACKOFF, "", 0.0
     while True:
-        began = loop.time()
+        started = loop.time()
         try:
             await work()
             raise RuntimeError("it has returned")
         except Exception as error:
             now = loop.time()
-            if now - began > _HEALTHY_AFTER:
+            if now - started > _HEALTHY_AFTER:
                 backoff = _INITIAL_BACKOFF
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{type(error).__name__} at {frame.filename}:{frame.lineno}"

@@ -1,4 +1,4 @@
-"""Tracing: spans of requests, exported by OpenTelemetry. Without an endpoint, nothing of it is imported."""
+"""Tracing: spans of requests, exported by OpenTelemetry. Without an endpoint, OpenTelemetry is not imported."""
 
 from shared.tracing.interface import NO_SPAN, NO_TRACING, Attributes, Span, Tracing
 from shared.tracing.setup import TracingUnavailable, start_tracing

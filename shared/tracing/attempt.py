@@ -1,7 +1,7 @@
 """The spans of an attempt: prompt, prefill and decode.
 
-They are children of the request's span. The worker records them when the attempt ends. Those of an attempt whose
-worker was lost are recorded by the API replica, as far as it knows them. The id of an attempt's first span is computed
+They are children of the request's span. The worker records them when the attempt ends. If the worker was lost, the API
+replica records those that it knows. The id of an attempt's first span is computed
 from the job and the attempt, so that the next attempt, in another process, can have a link to it.
 """
 
@@ -12,7 +12,7 @@ from shared.protocol.trace import TraceContext
 from shared.tracing.interface import Tracing
 
 _SPAN_ID = 36, 52
-"""Where the span's id stands in a ``traceparent``."""
+"""Position of the span's id in a ``traceparent``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +23,12 @@ class Attempt:
     number: int
     lost_worker: str = ""
     """Its worker, if another process records it."""
-    claimed: float
-    added: float = 0.0
+    claimed_at: float
+    added_at: float = 0.0
     """When the engine got its sequence."""
-    first: float = 0.0
-    """When its first output came."""
-    ended: float
+    first_output_at: float = 0.0
+    """When its first output arrived."""
+    ended_at: float
     prompt_tokens: int = 0
     cached_tokens: int = 0
     resumed_tokens: int = 0
@@ -36,11 +36,11 @@ class Attempt:
     output_tokens: int | None = None
     """Number of tokens that it has generated; None if that is not known."""
     outcome: str
-    """A finish reason, the kind of a problem, ``cancelled``, or why the job goes on in another attempt."""
+    """A finish reason, the kind of a problem, ``cancelled``, or why another attempt continues the job."""
     failed: bool = False
     """Whether ``outcome`` is an error."""
-    follows: bool = False
-    """Whether there are spans of the attempt before."""
+    links_previous: bool = False
+    """Whether the previous attempt has spans, to link to."""
 
 
 def record_attempt(tracing: Tracing, parent: TraceContext, attempt: Attempt) -> None:
@@ -54,14 +54,14 @@ def record_attempt(tracing: Tracing, parent: TraceContext, attempt: Attempt) -> 
     if attempt.output_tokens is not None:
         decode["gen_ai.usage.output_tokens"] = attempt.output_tokens
     phases: tuple[tuple[str, float, float, dict[str, str | int]], ...] = (
-        ("prompt", attempt.claimed, attempt.added, {}),
-        ("prefill", attempt.added, attempt.first, prefill),
-        ("decode", attempt.first, attempt.ended, decode),
+        ("prompt", attempt.claimed_at, attempt.added_at, {}),
+        ("prefill", attempt.added_at, attempt.first_output_at, prefill),
+        ("decode", attempt.first_output_at, attempt.ended_at, decode),
     )
     span_id = _span_id(attempt.job, attempt.number)
-    link = _sibling(parent, _span_id(attempt.job, attempt.number - 1)) if attempt.follows else None
-    for name, began, ended, attributes in phases:
-        last = not ended or name == "decode"
+    link = _sibling(parent, _span_id(attempt.job, attempt.number - 1)) if attempt.links_previous else None
+    for name, started_at, ended_at, attributes in phases:
+        last = not ended_at or name == "decode"
         attributes |= {"vinoqueue.job": attempt.job, "vinoqueue.attempt": attempt.number}
         if attempt.lost_worker:
             attributes["vinoqueue.worker"] = attempt.lost_worker
@@ -69,8 +69,8 @@ def record_attempt(tracing: Tracing, parent: TraceContext, attempt: Attempt) -> 
             attributes["vinoqueue.outcome"] = attempt.outcome
         tracing.record(
             name,
-            began,
-            ended or attempt.ended,
+            started_at,
+            ended_at or attempt.ended_at,
             parent=parent,
             attributes=attributes,
             error=attempt.outcome if last and attempt.failed else "",

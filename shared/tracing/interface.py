@@ -1,4 +1,4 @@
-"""What API and workers use of tracing, and its form when it is off.
+"""The tracing interface of API and workers, and its implementation when tracing is off.
 
 All times are :func:`time.monotonic` seconds.
 """
@@ -12,11 +12,11 @@ Attributes = Mapping[str, str | bool | int | float | Sequence[str]]
 
 
 class Span(Protocol):
-    """A span that has begun."""
+    """A started span."""
 
     @property
     def context(self) -> TraceContext | None:
-        """What makes other spans its children; None if it is not recorded."""
+        """The trace context for its child spans; None if it is not recorded."""
 
     @property
     def trace_id(self) -> str:
@@ -26,8 +26,7 @@ class Span(Protocol):
         """Add attributes."""
 
     def end(self, at: float, *, name: str = "", error: str = "") -> None:
-        """End it, with its final ``name`` if that was not known before. ``error`` is what kind of error has ended it,
-        if one has."""
+        """End it. ``name`` replaces its name, ``error`` is the kind of error that ended it; both may be empty."""
 
 
 class Tracing(Protocol):
@@ -37,8 +36,8 @@ class Tracing(Protocol):
     def enabled(self) -> bool:
         """Whether spans are exported."""
 
-    def begin(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
-        """Begin a span, which the sampler may decide not to record. ``server`` says that it serves a remote client.
+    def start_span(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
+        """Start a span, which the sampler may decide not to record. ``server``: it serves a remote client.
 
         An invalid ``parent`` is ignored.
         """
@@ -46,8 +45,8 @@ class Tracing(Protocol):
     def record(
         self,
         name: str,
-        began: float,
-        ended: float,
+        started_at: float,
+        ended_at: float,
         *,
         parent: TraceContext,
         attributes: Attributes,
@@ -55,10 +54,10 @@ class Tracing(Protocol):
         span_id: str = "",
         link: TraceContext | None = None,
     ) -> None:
-        """Record a span that has ended. ``span_id`` (hexadecimal) is its id; by default it is random."""
+        """Record a span that has ended. ``span_id`` (hexadecimal) is its id, by default random."""
 
     def close(self) -> None:
-        """Export what is left, for at most a few seconds. Blocks."""
+        """Export the remaining spans, for at most a few seconds. Blocks."""
 
 
 class _NoSpan:
@@ -78,14 +77,14 @@ NO_SPAN: Span = _NoSpan()
 class _NoTracing:
     enabled = False
 
-    def begin(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
+    def start_span(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
         return NO_SPAN
 
     def record(
         self,
         name: str,
-        began: float,
-        ended: float,
+        started_at: float,
+        ended_at: float,
         *,
         parent: TraceContext,
         attributes: Attributes,

@@ -34,10 +34,10 @@ from shared.tracing.interface import Attributes, Span
 _CLOSE_TIMEOUT = 2.0
 """Seconds for the last export."""
 
-_QUIET = 60.0
+_LOG_INTERVAL = 60.0
 """Minimum time in seconds between two log lines about failing exports."""
 
-_LONGEST_VALUE = 1024
+_MAX_VALUE = 1024
 """Maximum number of characters of an attribute: clients choose paths and names of models."""
 
 _EXPORTERS = ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "opentelemetry.sdk._shared_internal")
@@ -51,7 +51,7 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class OtlpTracing:
-    """Tracing by OpenTelemetry's SDK: a batch processor with a bounded queue, in a thread of its own."""
+    """Tracing by OpenTelemetry's SDK: a batch processor with a bounded queue, in a separate thread."""
 
     enabled = True
 
@@ -59,7 +59,7 @@ class OtlpTracing:
         """``endpoint`` is the URL for traces; if empty, it comes from the environment. For the rest, see
         :func:`~shared.tracing.setup.start_tracing`."""
         for name in _EXPORTERS:
-            logging.getLogger(name).addFilter(_Seldom())
+            logging.getLogger(name).addFilter(_RateLimit())
         self._provider = TracerProvider(
             sampler=None if makes_roots else ParentBased(ALWAYS_OFF),
             resource=Resource.create({"service.version": VERSION, "host.name": socket.gethostname(), **resource}).merge(
@@ -71,8 +71,8 @@ class OtlpTracing:
         self._provider.add_span_processor(self._processor)
         self._tracer = self._provider.get_tracer(_SCOPE.name, _SCOPE.version)
 
-    def begin(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
-        """Begin a span."""
+    def start_span(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
+        """Start a span."""
         return _OtlpSpan(
             self._tracer.start_span(
                 name,
@@ -85,8 +85,8 @@ class OtlpTracing:
     def record(
         self,
         name: str,
-        began: float,
-        ended: float,
+        started_at: float,
+        ended_at: float,
         *,
         parent: TraceContext,
         attributes: Attributes,
@@ -96,35 +96,35 @@ class OtlpTracing:
     ) -> None:
         """Record a span that has ended.
 
-        It is made as the SDK makes what it exports, but not by a tracer, which takes three times as long: these spans
-        have few attributes, none of which come from clients.
+        Constructs the SDK's span directly: a tracer takes three times as long. These spans have few attributes, none of
+        them from clients.
         """
-        above = _span_context_of(parent)
-        if not above.trace_flags.sampled:
+        parent_context = _span_context_of(parent)
+        if not parent_context.trace_flags.sampled:
             return
-        own = SpanContext(
-            above.trace_id,
+        context = SpanContext(
+            parent_context.trace_id,
             int(span_id, 16) if span_id else random.getrandbits(64),
             is_remote=False,
-            trace_flags=above.trace_flags,
-            trace_state=above.trace_state,
+            trace_flags=parent_context.trace_flags,
+            trace_state=parent_context.trace_state,
         )
         span = ReadableSpan(
             name,
-            own,
-            above,
+            context,
+            parent_context,
             self._provider.resource,
             {**attributes, "error.type": error} if error else attributes,
             links=(Link(_span_context_of(link)),) if link is not None else (),
             status=_FAILED if error else _UNSET,
-            start_time=_unix_nanoseconds(began),
-            end_time=_unix_nanoseconds(ended),
+            start_time=_unix_nanoseconds(started_at),
+            end_time=_unix_nanoseconds(ended_at),
             instrumentation_scope=_SCOPE,
         )
         self._processor.on_end(span)
 
     def close(self) -> None:
-        """Export what is left. A collector that can't be reached does not delay the process's end for long."""
+        """Export the remaining spans. An unreachable collector delays the process's end only briefly."""
         closing = threading.Thread(target=self._provider.shutdown, name="last export", daemon=True)
         closing.start()
         closing.join(_CLOSE_TIMEOUT)
@@ -135,18 +135,19 @@ class _OtlpSpan:
 
     def __init__(self, span: OpenTelemetrySpan) -> None:
         self._span = span
-        own = span.get_span_context()
-        self.trace_id = format_trace_id(own.trace_id)
+        context = span.get_span_context()
+        self.trace_id = format_trace_id(context.trace_id)
         self.context: TraceContext | None = None
-        if own.trace_flags.sampled:
+        if context.trace_flags.sampled:
             self.context = TraceContext(
-                f"00-{self.trace_id}-{format_span_id(own.span_id)}-{own.trace_flags:02x}", own.trace_state.to_header()
+                f"00-{self.trace_id}-{format_span_id(context.span_id)}-{context.trace_flags:02x}",
+                context.trace_state.to_header(),
             )
 
     def set(self, attributes: Attributes) -> None:
-        # The SDK's own limit would log each value that exceeds it.
+        # The SDK's context limit would log each value that exceeds it.
         self._span.set_attributes(
-            {name: value[:_LONGEST_VALUE] if isinstance(value, str) else value for name, value in attributes.items()}
+            {name: value[:_MAX_VALUE] if isinstance(value, str) else value for name, value in attributes.items()}
         )
 
     def end(self, at: float, *, name: str = "", error: str = "") -> None:
@@ -158,8 +159,8 @@ class _OtlpSpan:
         self._span.end(_unix_nanoseconds(at))
 
 
-class _Seldom(logging.Filter):
-    """Lets one record pass per :data:`_QUIET` seconds."""
+class _RateLimit(logging.Filter):
+    """Passes one record per :data:`_LOG_INTERVAL` seconds."""
 
     _until = 0.0
 
@@ -167,7 +168,7 @@ class _Seldom(logging.Filter):
         now = time.monotonic()
         passes = now >= self._until
         if passes:
-            self._until = now + _QUIET
+            self._until = now + _LOG_INTERVAL
         return passes
 
 
@@ -177,7 +178,7 @@ def _unix_nanoseconds(at: float) -> int:
 
 @lru_cache(maxsize=64)
 def _span_context_of(trace: TraceContext) -> SpanContext:
-    """Return ``trace`` as the SDK has it; an invalid one is not sampled."""
+    """Return ``trace`` as the SDK's span context; an invalid one is not sampled."""
     return get_current_span(_context_of(trace)).get_span_context()
 
 

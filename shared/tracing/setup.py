@@ -1,4 +1,4 @@
-"""Turns tracing on where an endpoint is set."""
+"""Turns tracing on if an endpoint is configured."""
 
 import os
 

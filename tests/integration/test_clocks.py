@@ -13,7 +13,7 @@ from api.keys.store import new_key, put_key, rotate
 from api.outbox import Outbox, PendingCompletion
 from api.stored import CompletionStore, Selection, StoredCompletion
 from shared.protocol.events import Delta, Finished, Started, encode_event
-from shared.protocol.registry import announce_worker, survey
+from shared.protocol.registry import announce_worker, read_registry
 from shared.protocol.request import ChatRequest, Message
 from shared.redis import keys
 from shared.redis.clock import store_time
@@ -45,7 +45,7 @@ async def test_a_worker_whose_clock_is_wrong_erases_nobody(
     await announce_worker(redis, msgspec.structs.replace(WORKER, id="w2"), lease=60)
     monkeypatch.setattr(time, "time", lambda: wrong() - skew)
     await announce_worker(redis, msgspec.structs.replace(WORKER, id="w3"), lease=60)
-    assert [worker.id for worker in (await survey(redis)).workers] == ["w1", "w2", "w3"]
+    assert [worker.id for worker in (await read_registry(redis)).workers] == ["w1", "w2", "w3"]
 
 
 @pytest.mark.usefixtures("skew")

@@ -18,8 +18,8 @@ async def emit(
     load: float | None = None,
 ) -> dict[str, int]:
     """Publish as :meth:`Emitter.command` says; return the number of receivers of each replica's frame, or raise, as
-    :meth:`Emitter.receipt` does."""
+    :meth:`Emitter.parse_reply` does."""
     command, replicas = emitter.command(said, ended=ended, load=load)
     _, _, names, *arguments = unpack(command)
     answer = await Script(redis, emitter.text)(arguments[: int(names)], arguments[int(names) :])
-    return dict(zip(replicas, emitter.receipt(answer), strict=True))
+    return dict(zip(replicas, emitter.parse_reply(answer), strict=True))

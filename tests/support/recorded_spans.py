@@ -14,8 +14,8 @@ class RecordedSpan:
     """The arguments of :meth:`RecordedSpans.record`."""
 
     name: str
-    began: float
-    ended: float
+    started_at: float
+    ended_at: float
     parent: TraceContext
     attributes: Attributes
     error: str
@@ -31,15 +31,15 @@ class RecordedSpans:
     def __init__(self) -> None:
         self.spans: list[RecordedSpan] = []
 
-    def begin(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
+    def start_span(self, name: str, at: float, *, parent: TraceContext | None = None, server: bool = False) -> Span:
         """Return a span that is not recorded."""
         return NO_SPAN
 
     def record(
         self,
         name: str,
-        began: float,
-        ended: float,
+        started_at: float,
+        ended_at: float,
         *,
         parent: TraceContext,
         attributes: Attributes,
@@ -48,7 +48,7 @@ class RecordedSpans:
         link: TraceContext | None = None,
     ) -> None:
         """Keep the span."""
-        self.spans.append(RecordedSpan(name, began, ended, parent, attributes, error, span_id, link))
+        self.spans.append(RecordedSpan(name, started_at, ended_at, parent, attributes, error, span_id, link))
 
     def close(self) -> None:
         """Do nothing."""

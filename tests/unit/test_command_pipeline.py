@@ -21,7 +21,7 @@ async def store() -> AsyncIterator[LittleStore]:
 
 @pytest.fixture
 async def pipeline(store: LittleStore) -> AsyncIterator[CommandPipeline]:
-    made = CommandPipeline(raw_connection(store.url), patience=PATIENCE)
+    made = CommandPipeline(raw_connection(store.url), timeout=PATIENCE)
     yield made
     made.close()
 
@@ -74,7 +74,7 @@ async def test_waiting_calls_fail_when_the_store_goes_and_the_next_one_reconnect
 
 
 async def test_a_store_that_says_nothing_is_given_up(store: LittleStore) -> None:
-    pipeline = CommandPipeline(raw_connection(store.url), patience=0.05)
+    pipeline = CommandPipeline(raw_connection(store.url), timeout=0.05)
     assert await pipeline.execute("ECHO", "open") == b"open"
     store.silent = True
     with pytest.raises(TimeoutError):
@@ -86,7 +86,7 @@ async def test_a_store_that_says_nothing_is_given_up(store: LittleStore) -> None
 
 async def test_a_line_is_opened_once_for_all_and_all_hear_when_that_fails(store: LittleStore) -> None:
     host, _, _ = store.url.rpartition(":")
-    pipeline = CommandPipeline(raw_connection(f"{host}:1/0"), patience=PATIENCE)
+    pipeline = CommandPipeline(raw_connection(f"{host}:1/0"), timeout=PATIENCE)
     results = await asyncio.gather(*(pipeline.execute("ECHO", "x") for _ in range(10)), return_exceptions=True)
     assert all(isinstance(result, ConnectionError) for result in results)
     assert len({id(result) for result in results}) == 1
@@ -108,7 +108,7 @@ async def test_waiting_calls_fail_when_it_is_closed(store: LittleStore, pipeline
 
 async def test_calls_that_wait_for_the_connection_fail_when_it_is_closed(store: LittleStore) -> None:
     store.silent = True
-    pipeline = CommandPipeline(raw_connection(store.url), patience=PATIENCE)
+    pipeline = CommandPipeline(raw_connection(store.url), timeout=PATIENCE)
     waiting = asyncio.create_task(pipeline.execute("ECHO", "x"))
     await eventually(lambda: store.heard)
     pipeline.close()

@@ -18,11 +18,11 @@ def test_an_outage_and_its_end_are_logged_once_each(caplog: pytest.LogCaptureFix
         store.failed("frames", ConnectionError("refused"))
         store.failed("registry", OSError("gone"))
     assert lines(caplog) == ["the store fails (frames): ConnectionError: refused"]
-    store.served("frames")
-    store.served("frames")
+    store.succeeded("frames")
+    store.succeeded("frames")
     assert len(lines(caplog)) == 1, "the registry still fails"
-    store.served("registry")
-    store.served("registry")
+    store.succeeded("registry")
+    store.succeeded("registry")
     assert lines(caplog)[1:] == [caplog.messages[-1]]
     assert caplog.messages[-1].startswith("the store works again after ")
 
@@ -31,7 +31,7 @@ def test_the_next_outage_is_logged_again(caplog: pytest.LogCaptureFixture) -> No
     store = Outage()
     for _ in range(2):
         store.failed("frames", ConnectionError("refused"))
-        store.served("frames")
+        store.succeeded("frames")
     assert len(lines(caplog)) == 4
 
 
@@ -48,5 +48,5 @@ def test_what_is_not_retried_is_no_news_in_an_outage() -> None:
     assert store.level == logging.WARNING
     store.failed("frames", ConnectionError("refused"))
     assert store.level == logging.DEBUG
-    store.served("frames")
+    store.succeeded("frames")
     assert store.level == logging.WARNING

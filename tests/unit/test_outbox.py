@@ -269,7 +269,7 @@ async def test_a_taken_over_request_keeps_its_concurrency_place_until_it_ends(re
 
 def exchange_of(harness: Harness, key: ApiKey | None = None) -> ChatExchange:
     return ChatExchange(
-        harness.replica, pending().request, key=key, headers={}, messages=MESSAGES, began=time.monotonic()
+        harness.replica, pending().request, key=key, headers={}, messages=MESSAGES, started_at=time.monotonic()
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.directory import Directory
-from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker, survey
+from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker, read_registry
 from shared.redis import keys, records
 from tests.support.redis_types import awaitable
 
@@ -35,7 +35,7 @@ async def write_worker(redis: ArqRedis, worker_id: bytes, record: bytes) -> None
 
 
 async def seen(redis: ArqRedis) -> list[str]:
-    return [worker.id for worker in (await survey(redis)).workers]
+    return [worker.id for worker in (await read_registry(redis)).workers]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def test_an_id_that_is_no_text_is_left_out(redis: ArqRedis, index: str) ->
     await announce_worker(redis, WORKER, lease=60)
     await announce_replica(redis, REPLICA, lease=60)
     await redis.zadd(index, {b"\xff\xfe": time.time() + 60})
-    found = await survey(redis)
+    found = await read_registry(redis)
     assert (found.workers, found.replicas) == ([WORKER], [REPLICA])
 
 
@@ -77,7 +77,7 @@ async def test_an_id_that_is_no_text_is_left_out(redis: ArqRedis, index: str) ->
 async def test_a_model_that_cannot_be_read_is_left_out(redis: ArqRedis, name: bytes, record: bytes) -> None:
     await announce_worker(redis, WORKER, lease=60)
     await awaitable(redis.hset(keys.MODELS, mapping={name: record}))
-    assert list((await survey(redis)).models) == ["tiny"]
+    assert list((await read_registry(redis)).models) == ["tiny"]
 
 
 async def test_a_worker_with_a_status_of_a_newer_version_is_alive_but_does_not_serve(redis: ArqRedis) -> None:
@@ -93,10 +93,10 @@ async def test_a_worker_with_a_status_of_a_newer_version_is_alive_but_does_not_s
 @pytest.mark.parametrize("name", [keys.WORKERS, keys.REPLICAS, keys.MODELS])
 async def test_an_index_of_another_type_is_replaced_by_whoever_announces_itself(redis: ArqRedis, name: str) -> None:
     await redis.set(name, "garbage")
-    await survey(redis)
+    await read_registry(redis)
     await announce_worker(redis, WORKER, lease=60)
     await announce_replica(redis, REPLICA, lease=60)
-    found = await survey(redis)
+    found = await read_registry(redis)
     assert (found.workers, found.replicas, list(found.models)) == ([WORKER], [REPLICA], ["tiny"])
 
 

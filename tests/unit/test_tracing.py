@@ -80,7 +80,7 @@ def test_a_collector_that_cannot_be_reached_is_logged_once(unreachable: Tracing,
     with caplog.at_level(logging.INFO):
         now = time.monotonic()
         for _ in range(1200):
-            span = unreachable.begin("request", now)
+            span = unreachable.start_span("request", now)
             span.end(now)
         unreachable.close()
     by_logger = Counter(record.name for record in caplog.records if record.name.startswith("opentelemetry."))
@@ -90,7 +90,7 @@ def test_a_collector_that_cannot_be_reached_is_logged_once(unreachable: Tracing,
 
 def test_a_span_continues_the_trace_of_its_parent(unreachable: Tracing) -> None:
     parent = TraceContext(TRACE.traceparent, "vendor=value")
-    span = unreachable.begin("request", 0.0, parent=parent)
+    span = unreachable.start_span("request", 0.0, parent=parent)
     assert span.trace_id in parent.traceparent
     assert span.context is not None
     assert span.context.traceparent.startswith(f"00-{span.trace_id}-")
@@ -102,7 +102,7 @@ def test_a_span_continues_the_trace_of_its_parent(unreachable: Tracing) -> None:
     "header", ["", "garbage", TRACE.traceparent.upper(), "00-" + "0" * 32 + "-b7ad6b7169203331-01"]
 )
 def test_an_invalid_parent_is_ignored(unreachable: Tracing, header: str) -> None:
-    span = unreachable.begin("request", 0.0, parent=TraceContext(header, "vendor=value"))
+    span = unreachable.start_span("request", 0.0, parent=TraceContext(header, "vendor=value"))
     assert span.context is not None
     assert (span.trace_id in TRACE.traceparent, span.context.tracestate) == (False, "")
 
@@ -110,7 +110,7 @@ def test_an_invalid_parent_is_ignored(unreachable: Tracing, header: str) -> None
 def test_a_worker_records_only_what_the_api_records() -> None:
     tracing = start(f"http://127.0.0.1:{free_port()}/v1/traces", makes_roots=False)
     not_sampled = TraceContext(TRACE.traceparent[:-1] + "0")
-    contexts = [tracing.begin("span", 0.0, parent=parent).context for parent in (TRACE, not_sampled, None)]
+    contexts = [tracing.start_span("span", 0.0, parent=parent).context for parent in (TRACE, not_sampled, None)]
     assert [context is not None for context in contexts] == [True, False, False]
     tracing.close()
 
@@ -124,14 +124,14 @@ def test_a_job_carries_its_trace() -> None:
 
 @pytest.mark.parametrize("header", ["", "garbage", "00-" + "0" * 32 + "-b7ad6b7169203331-01"])
 def test_a_damaged_trace_of_a_job_does_no_harm(unreachable: Tracing, header: str) -> None:
-    record_attempt(unreachable, TraceContext(header, "="), attempt(2, follows=True))
+    record_attempt(unreachable, TraceContext(header, "="), attempt(2, links_previous=True))
 
 
 def attempt(number: int = 1, **fields: Any) -> Attempt:
     defaults: dict[str, Any] = {
         "job": "a",
-        "claimed": 1.0,
-        "ended": 9.0,
+        "claimed_at": 1.0,
+        "ended_at": 9.0,
         "outcome": "stop",
     }
     return Attempt(number=number, **defaults | fields)
@@ -141,18 +141,18 @@ def test_an_attempt_has_the_spans_of_the_phases_it_has_reached() -> None:
     def phases(**fields: Any) -> list[tuple[str, float, float, str]]:
         tracing = RecordedSpans()
         record_attempt(tracing, TRACE, attempt(failed=True, outcome="o", **fields))
-        return [(span.name, span.began, span.ended, span.error) for span in tracing.spans]
+        return [(span.name, span.started_at, span.ended_at, span.error) for span in tracing.spans]
 
     prompt, prefill = ("prompt", 1.0, 2.0, ""), ("prefill", 2.0, 3.0, "")
     assert phases() == [("prompt", 1.0, 9.0, "o")]
-    assert phases(added=2.0) == [prompt, ("prefill", 2.0, 9.0, "o")]
-    assert phases(added=2.0, first=3.0) == [prompt, prefill, ("decode", 3.0, 9.0, "o")]
+    assert phases(added_at=2.0) == [prompt, ("prefill", 2.0, 9.0, "o")]
+    assert phases(added_at=2.0, first_output_at=3.0) == [prompt, prefill, ("decode", 3.0, 9.0, "o")]
 
 
 def test_an_attempt_has_a_link_to_the_one_before() -> None:
     tracing = RecordedSpans()
     record_attempt(tracing, TRACE, attempt())
-    record_attempt(tracing, TRACE, attempt(2, added=2.0, first=3.0, follows=True))
+    record_attempt(tracing, TRACE, attempt(2, added_at=2.0, first_output_at=3.0, links_previous=True))
     first, second, *others = tracing.spans
     assert second.link is not None
     assert second.link.traceparent == TRACE.traceparent.replace("b7ad6b7169203331", first.span_id)

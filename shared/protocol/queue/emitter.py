@@ -37,17 +37,17 @@ class StaleClaims(Exception):
     """Nothing was published, because the worker no longer holds the leases of ``jobs``."""
 
     def __init__(self, jobs: frozenset[str]) -> None:
-        super().__init__(f"claims moved on: {', '.join(sorted(jobs))}")
+        super().__init__(f"leases lost: {', '.join(sorted(jobs))}")
         self.jobs = jobs
 
 
 class Emitter:
-    """Packs publish commands. The command :attr:`loading` must run once on the connection's store before."""
+    """Packs publish commands. :attr:`load_command` must run before them, once per connection."""
 
     def __init__(self, model: str, worker: str) -> None:
         """``worker`` is the id of a worker of ``model``."""
         self.text = script_text("emit")
-        self.loading = ("SCRIPT", "LOAD", self.text)
+        self.load_command = ("SCRIPT", "LOAD", self.text)
         names = (keys.inflight(model), keys.load(model))
         head = ("EVALSHA", digest_of(self.text), len(names), *names, *PREFIXES, worker, JOB_TTL_MS, LINGER_MS)
         self._head, self._head_length = pack_arguments(*head), len(head)
@@ -62,7 +62,7 @@ class Emitter:
         """Return the packed command that publishes encoded events, and the replicas that get a frame.
 
         The command atomically appends the events to the journals, publishes one frame per replica, deletes the jobs
-        in ``ended``, and sets the worker's ``load`` unless it is ``None``. :meth:`receipt` reads its reply. This is
+        in ``ended``, and sets the worker's ``load`` unless it is ``None``. :meth:`parse_reply` reads its reply. This is
         the hot path: the loop runs once per token. The part that depends on the lease only is packed once per lease.
         """
         common: list[bytes] = []
@@ -93,15 +93,15 @@ class Emitter:
         return b"".join((pack_count(count), *parts)), tuple(entries)
 
     @staticmethod
-    def receipt(answer: Any) -> Sequence[int]:
+    def parse_reply(reply: Any) -> Sequence[int]:
         """Return the number of receivers of each replica's frame; 0 means that the replica is gone.
 
         Raises :class:`StaleClaims` when a lease has moved to another worker and nothing was published, and
         :class:`redis.exceptions.RedisError` when that is the reply.
         """
-        if isinstance(answer, RedisError):
-            raise answer
-        if answer[0] == 0:
-            raise StaleClaims(frozenset(job.decode() for job in answer[1:]))
-        receivers: list[int] = answer[1:]
+        if isinstance(reply, RedisError):
+            raise reply
+        if reply[0] == 0:
+            raise StaleClaims(frozenset(job.decode() for job in reply[1:]))
+        receivers: list[int] = reply[1:]
         return receivers

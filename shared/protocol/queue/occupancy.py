@@ -11,7 +11,7 @@ from shared.redis import keys
 from shared.redis.scripts import Script
 
 ServedTier = Literal["priority", "default", "flex", "batch"]
-"""A service tier that has a band of its own."""
+"""A service tier with its own band."""
 
 TIERS: dict[int, ServedTier] = {-3: "priority", -2: "default", -1: "flex", 0: "batch"}
 """The tier of each band, in the order in which they are served."""
@@ -38,7 +38,7 @@ class Occupancy:
     claimed: dict[str, Holder] = field(default_factory=dict)
     """The claimed jobs, at most :data:`MAX_LISTED`."""
     queued: frozenset[str] = frozenset()
-    """Those of the jobs that were asked for that are in the queue."""
+    """The requested jobs that wait in the queue."""
 
     def running(self, tier: ServedTier) -> int:
         """Return the number of claimed jobs of ``tier``."""
@@ -51,10 +51,10 @@ class OccupancyReader:
     def __init__(self, redis: Redis) -> None:
         self._script = Script(redis, script_text("occupancy"), ("zset", "zset"))
 
-    async def read(self, model: str, wanted: Collection[str] = ()) -> Occupancy:
-        """Return the occupancy of ``model``, and which of the ``wanted`` jobs wait. Raises what redis-py raises."""
+    async def read(self, model: str, jobs: Collection[str] = ()) -> Occupancy:
+        """Return the occupancy of ``model``, and which of ``jobs`` wait. Raises what redis-py raises."""
         names = (keys.queue(model), keys.inflight(model))
-        waiting, claimed, queued = await self._script(names, (keys.STATE_PREFIX, MAX_LISTED, *wanted))
+        waiting, claimed, queued = await self._script(names, (keys.STATE_PREFIX, MAX_LISTED, *jobs))
         rows = zip(claimed[::4], claimed[1::4], claimed[2::4], claimed[3::4], strict=True)
         return Occupancy(
             dict(zip(TIERS.values(), waiting, strict=True)),

@@ -13,7 +13,7 @@ from shared.protocol.request import Job, QueuedJob, encode_job, encode_request
 JOB_FUNCTION = "chat"
 """Name of the arq function that serves a job."""
 
-MOST_BYTES = 32 * 2**20
+MAX_BYTES = 32 * 2**20
 """Default limit of encoded bytes, counting the request once per job."""
 
 _INLINE = 4096
@@ -33,10 +33,10 @@ class PackedJobs(NamedTuple):
     shared: dict[str, bytes]
 
 
-def pack_jobs(jobs: Sequence[Job], most_bytes: int) -> PackedJobs:
+def pack_jobs(jobs: Sequence[Job], max_bytes: int) -> PackedJobs:
     """Encode ``jobs``; jobs of the same request must be adjacent.
 
-    Raises :class:`JobsTooLarge` as soon as ``most_bytes`` is exceeded.
+    Raises :class:`JobsTooLarge` as soon as ``max_bytes`` is exceeded.
     """
     packed = PackedJobs([], {})
     total = 0
@@ -44,7 +44,7 @@ def pack_jobs(jobs: Sequence[Job], most_bytes: int) -> PackedJobs:
         own = list(group)
         request = encode_request(own[0].request)
         total += len(request) * len(own)
-        if total > most_bytes:
+        if total > max_bytes:
             raise JobsTooLarge
         inline: bytes | None = request
         if len(own) > 1 and len(request) > _INLINE and own[0].shared_request:

@@ -11,7 +11,7 @@ from shared.protocol.cost import answer_cost, prompt_cost
 from shared.protocol.events import Event, MoveCause, decode_journal
 from shared.protocol.prefix import prefix_digests
 from shared.protocol.queue.emitter import JOB_TTL_MS
-from shared.protocol.queue.packing import MOST_BYTES, pack_jobs
+from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
 from shared.protocol.queue.texts import PREFIXES, script_text
 from shared.protocol.request import ChatRequest, Job, Tier, decode_request
 from shared.redis import keys
@@ -114,14 +114,14 @@ class JobQueue:
         self._reaped = keys.reaped(model)
         self._scripts = {name: Script(redis, script_text(name), types) for name, types in _SCRIPTS.items()}
 
-    async def enqueue(self, jobs: Sequence[Job], *, limit: int, most_bytes: int = MOST_BYTES) -> int:
+    async def enqueue(self, jobs: Sequence[Job], *, limit: int, max_bytes: int = MAX_BYTES) -> int:
         """Enqueue the ``jobs`` of one request and wake workers; return the number of jobs ahead of them.
 
         Bands have strict priority; within a band, tenants share the workers equally by tokens. Raises
         :class:`QueueFull`, without enqueueing any job, when the jobs ahead and the new ones exceed ``limit``, and
-        :class:`JobsTooLarge` when the encoded requests of all jobs exceed ``most_bytes``.
+        :class:`JobsTooLarge` when the encoded requests of all jobs exceed ``max_bytes``.
         """
-        packed = pack_jobs(jobs, most_bytes)
+        packed = pack_jobs(jobs, max_bytes)
         shared = [part for pair in packed.shared.items() for part in pair]
         quadruples: list[str | bytes | int] = []
         request, cost, digests = None, 0, ""
@@ -154,7 +154,7 @@ class JobQueue:
         return int(ahead)
 
     async def charge(self, tenant: str, tier: Tier | None, tokens: int) -> None:
-        """Add ``tokens`` to what ``tenant`` was charged at enqueue; negative if the estimate was too high."""
+        """Correct the charge of ``tenant`` at enqueue by ``tokens``, negative if the estimate was too high."""
         await self._run("charge", [self._fair_queue], [_band(tier), tenant, tokens])
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:
@@ -167,7 +167,7 @@ class JobQueue:
         return frozenset(job.decode() for job in await self._run("cancel", [self._queue], arguments))
 
     async def shared_request(self, request_id: str) -> ChatRequest | None:
-        """Return the shared request with this id; ``None`` when none of its jobs is left.
+        """Return the shared request with this id; ``None`` when all of its jobs have ended.
 
         Raises :class:`msgspec.DecodeError` on malformed bytes.
         """
@@ -182,7 +182,7 @@ class JobQueue:
         claim again after ``RESERVED_MS``. Returns the claims and the number of jobs that are still waiting, without
         lines of batches if the worker may not claim more of them.
         """
-        left, *rows = await self._run(
+        remaining, *rows = await self._run(
             "claim",
             [self._queue, self._inflight, self._load, self._fair_queue, self._reserved],
             [
@@ -214,7 +214,7 @@ class JobQueue:
             except UnicodeDecodeError as error:
                 report_unreadable(f"{self._queue} {job!r}", error)
                 await self._discard(job)
-        return claims, int(left)
+        return claims, int(remaining)
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
         """Renew leases given as ``(job, attempt)``; return the jobs that ``worker`` must stop computing."""
@@ -244,14 +244,16 @@ class JobQueue:
         """Return jobs with expired leases to the queue.
 
         Returns their ids and the seconds until the next lease ends, ``None`` without any lease. Must be called more
-        than twice per lease: a longer pause is taken for an outage of the store, and leases that expired during it are
+        than twice per lease: a longer pause counts as an outage of the store, and leases that expired during it are
         extended once.
         """
         arguments: list[str | int] = [
             *PREFIXES, keys.WORKER_CHANNEL_PREFIX, REAP_LIMIT, self._lease_ms, JOB_TTL_MS
         ]  # fmt: skip
-        holds, *back = await self._run("reap", [self._queue, self._inflight, self._load, self._reaped], arguments)
-        return [job.decode(errors="replace") for job in back], holds / 1000 if holds >= 0 else None
+        expires_ms, *requeued = await self._run(
+            "reap", [self._queue, self._inflight, self._load, self._reaped], arguments
+        )
+        return [job.decode(errors="replace") for job in requeued], expires_ms / 1000 if expires_ms >= 0 else None
 
     async def journal(self, job: str) -> list[Event]:
         """Return the published events of ``job`` in order; empty when it is unknown or its journal has expired."""

@@ -13,7 +13,7 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 from shared.runtime.settings import ApiSettings
 
-_MOST_BUFFERED = 512 * 1024
+_MAX_BUFFERED = 512 * 1024
 """Maximum number of bytes of a body that are buffered before the route reads them."""
 
 
@@ -34,7 +34,7 @@ class PacedBody(Body):
     def append(self, data: bytes) -> None:
         """Add received data."""
         super().append(data)
-        if len(self._data) >= _MOST_BUFFERED:
+        if len(self._data) >= _MAX_BUFFERED:
             self._room.clear()
 
     async def room(self) -> None:

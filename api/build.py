@@ -92,7 +92,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_wait=settings.max_wait,
         max_choice_bytes=settings.max_choice_bytes,
     )
-    outbox = Outbox(redis, replica_id, longest=settings.request_timeout)
+    outbox = Outbox(redis, replica_id, max_duration=settings.request_timeout)
     stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
     responses = ResponseStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
     completion_recovery = CompletionRecovery(

@@ -27,7 +27,7 @@ class ChatExchange:
     """Owns everything that a chat request holds: its reservation, images, jobs and their events, pending completion.
 
     An async context manager. Entering it accepts the request, or raises :class:`RequestRefused` and holds nothing.
-    Leaving it releases everything, however the request has ended: complete, failed, or left by its client.
+    Leaving it releases everything, however the request has ended: completed, failed or aborted.
     """
 
     # One instance per open stream.
@@ -153,7 +153,7 @@ class ChatExchange:
         """Queue the jobs."""
         ticket, replica = self._ticket, self._replica
         if self.request.background and ticket.queue_timeout is None:
-            # Nobody waits for the beginning of the response.
+            # Nobody waits for the start of the response.
             ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=replica.settings.request_timeout)
         jobs = replica.submission.split(self.request, tenant=ticket.tenant, trace=self.span.context)
         # Before the reply, because a worker may have claimed the jobs by then.
@@ -183,7 +183,7 @@ class ChatExchange:
         """Release everything, in this order.
 
         Nothing here waits, so that a cancellation cannot interrupt it: requests to the store run in the background.
-        Charging and settling come after closing, because they ask the cancellation which jobs were claimed.
+        Charging and settling come after closing, because they need the cancellation's list of claimed jobs.
         """
         if self._replica.draining.leaves(self.stream):
             # Another replica finishes, stores, charges and settles the request.

@@ -1,4 +1,4 @@
-"""What the span of a chat request says, by OpenTelemetry's semantic conventions for generative AI, and its children.
+"""The span of a chat request, with the attributes of OpenTelemetry's semantic conventions for generative AI.
 
 Prompts and answers are never recorded.
 """
@@ -19,16 +19,16 @@ _PROBLEMS = frozenset(ProblemKind)
 
 
 def start_background(tracing: Tracing, parent: Span, at: float) -> Span:
-    """Begin the span of a background response, a child of the span of the request that creates it."""
+    """Start the span of a background response, a child of the span of the request that creates it."""
     return NO_SPAN if parent.context is None else tracing.start_span("background response", at, parent=parent.context)
 
 
 def describe_request(span: Span, request: ChatRequest) -> None:
-    """Add what ``request`` asks for to ``span``."""
+    """Add the parameters of ``request`` to ``span``."""
     if span.context is None or request.tokenization is not None:
         return
     sampling = request.sampling
-    asked: dict[str, str | bool | int | float | None] = {
+    attributes: dict[str, str | bool | int | float | None] = {
         "gen_ai.operation.name": "text_completion" if request.prompts else "chat",
         "gen_ai.provider.name": PROVIDER,
         "gen_ai.request.model": request.model,
@@ -42,11 +42,11 @@ def describe_request(span: Span, request: ChatRequest) -> None:
         "gen_ai.request.presence_penalty": sampling.presence_penalty,
         "gen_ai.request.seed": sampling.seed,
     }
-    span.set({name: value for name, value in asked.items() if value is not None})
+    span.set({name: value for name, value in attributes.items() if value is not None})
 
 
 def describe_response(span: Span, request: ChatRequest, usage: UsageRecorder, response_id: str) -> None:
-    """Add what a request has got to ``span``. ``response_id`` is the response's, without its dialect's prefix."""
+    """Add the response's id and usage to ``span``. ``response_id`` is the response's, without its dialect's prefix."""
     if span.context is None:
         return
     span.set(
@@ -88,20 +88,20 @@ def record_jobs(tracing: Tracing, parent: TraceContext, stream: ResponseStream, 
 
 
 def end(span: Span, usage: UsageRecorder) -> None:
-    """End the span of a request that has no HTTP exchange of its own."""
+    """End the span of a request without an HTTP exchange."""
     span.set({"vinoqueue.outcome": usage.outcome})
     span.end(time.monotonic(), error=usage.outcome if usage.outcome in _PROBLEMS else "")
 
 
 def _record_wait(
-    tracing: Tracing, parent: TraceContext, job: str, started_at: float, ended: float, started: Started | None
+    tracing: Tracing, parent: TraceContext, job: str, started_at: float, ended_at: float, started: Started | None
 ) -> None:
     attributes: dict[str, str | int] = {"vinoqueue.job": job}
     if started is not None:
         attributes["vinoqueue.attempt"] = started.attempt
         if started.cause:
             attributes["vinoqueue.cause"] = started.cause
-    tracing.record("queue", started_at, ended, parent=parent, attributes=attributes)
+    tracing.record("queue", started_at, ended_at, parent=parent, attributes=attributes)
 
 
 def _record_lost(

@@ -21,6 +21,6 @@ def streamed(chat: ChatExchange, encoder: ResponseEncoder, write: Writer | None)
         chat.request,
         encoder,
         chat.recorder,
-        on_whole=store if chat.is_stored else None,
+        on_complete=store if chat.is_stored else None,
         write=write,
     )

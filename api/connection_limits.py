@@ -118,7 +118,7 @@ class ConnectionLimits:
             logger.warning("new connections are refused or replace idle ones: %s", reason)
 
 
-def most_connections(wanted: int, open_files: int | None) -> int:
+def max_connections(wanted: int, open_files: int | None) -> int:
     """Return ``wanted``, or the number of connections that ``open_files`` files allow, if that is less."""
     if open_files is None:
         return wanted

@@ -106,7 +106,7 @@ class Directory:
 
     def __init__(self, redis: ArqRedis) -> None:
         self._redis = redis
-        self._looking = asyncio.Lock()
+        self._refreshing = asyncio.Lock()
         self._last_seen: dict[str, float] = {}
         self._rates: dict[str, ServiceRate] = {}
         self._unreadable: dict[str, frozenset[str]] = {}
@@ -135,7 +135,7 @@ class Directory:
 
     async def refresh(self) -> None:
         """Refresh now. Raises what redis-py raises when the store is unreachable."""
-        async with self._looking:
+        async with self._refreshing:
             before = self.fleet.workers
             workers, replicas, models = await read_registry(self._redis)
             depths = await self._depths(models)

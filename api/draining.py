@@ -11,11 +11,11 @@ logger = logging.getLogger(__name__)
 
 
 class Draining:
-    """Whether this replica is draining, and what becomes of the requests that it cannot finish."""
+    """Whether this replica is draining, and which requests it leaves to other replicas."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._over = False
+        self._drained = False
         self.draining = False
         """Whether new requests are refused."""
 
@@ -30,7 +30,7 @@ class Draining:
                 await self._relay.emptied()
         except TimeoutError:
             logger.warning("drain timed out; %d requests are aborted", len(self._relay.streams()))
-        self._over = True
+        self._drained = True
         for stream in self._relay.streams():
             stream.fail(
                 Problem(
@@ -41,4 +41,4 @@ class Draining:
 
     def leaves(self, stream: ResponseStream) -> bool:
         """Return whether another replica must finish, store and charge ``stream``, because this one shuts down."""
-        return self._over and stream.recoverable and (stream.abandoned or not stream.over)
+        return self._drained and stream.recoverable and (stream.abandoned or not stream.finished)

@@ -17,7 +17,7 @@ from api.app import create_app
 from api.batches.feeder import BatchFeeder
 from api.build import build
 from api.connection import DRAIN_FACTOR, Bounds, connection_type
-from api.connection_limits import ConnectionLimits, most_connections
+from api.connection_limits import ConnectionLimits, max_connections
 from api.files import FilesDirError
 from api.files.cleanup import FileCleanup
 from api.keys import KeyFileError, NoKeysError
@@ -230,7 +230,7 @@ def _raise_open_files() -> int | None:
 
 
 def _connection_limits(settings: ApiSettings, open_files: int | None) -> ConnectionLimits:
-    total = most_connections(settings.max_connections, open_files)
+    total = max_connections(settings.max_connections, open_files)
     if total < settings.max_connections:
         logger.warning(
             "connection limit lowered from %d to %d, because this process may open only %d files (ulimit -n)",

@@ -48,7 +48,7 @@ class OpenStreams:
     def close(self, stream: ResponseStream) -> None:
         """Stop relaying to ``stream`` and cancel its unfinished jobs, unless another replica takes them over."""
         self.discard(stream)
-        if (stream.abandoned or not stream.over) and not self._draining.leaves(stream):
+        if (stream.abandoned or not stream.finished) and not self._draining.leaves(stream):
             stream.cancellation = self._cancellation.cancel(stream.model, stream.jobs)
         elif stream.recoverable and stream.ended:
             self._cancellation.cancel(stream.model, stream.ended)

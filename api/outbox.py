@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 LINGER = 60.0
 """Seconds by which a pending completion outlives its request's timeout; the same as for journals."""
 
-_MOST_TAKEN = 64
+_MAX_TAKEN = 64
 """Maximum pending completions taken over per pass, so that several replicas share those of a lost one."""
 
 
@@ -64,12 +64,12 @@ _decoder = msgspec.msgpack.Decoder(PendingCompletion)
 class Outbox:
     """One replica's access to its own outbox and those of lost replicas. Methods raise what redis-py raises."""
 
-    def __init__(self, redis: ArqRedis, replica: str, *, longest: float) -> None:
-        """``longest`` is the maximum duration of a request in seconds."""
+    def __init__(self, redis: ArqRedis, replica: str, *, max_duration: float) -> None:
+        """``max_duration`` is the maximum duration of a request in seconds."""
         self._redis = redis
         self._replica = replica
         self._own = keys.outbox(replica)
-        self._ttl_ms = int((longest + LINGER) * 1000)
+        self._ttl_ms = int((max_duration + LINGER) * 1000)
         self._add = Script(redis, _ADD, ("hash", "set"))
         self._take_over = Script(redis, (files("api") / "take_over.lua").read_text(), ("hash", "hash", "set", "string"))
 
@@ -98,13 +98,13 @@ class Outbox:
         return set(readable_names(keys.OUTBOX_OWNERS, members))
 
     async def take_over(self, gone: str) -> int:
-        """Move up to :data:`_MOST_TAKEN` entries from the outbox of ``gone`` to this replica's; return how many.
+        """Move up to :data:`_MAX_TAKEN` entries from the outbox of ``gone`` to this replica's; return how many.
 
         Moves nothing while ``gone`` is in the registry.
         """
         moved = await self._take_over(
             [keys.outbox(gone), self._own, keys.OUTBOX_OWNERS, keys.replica(gone)],
-            [gone, self._replica, _MOST_TAKEN, self._ttl_ms],
+            [gone, self._replica, _MAX_TAKEN, self._ttl_ms],
         )
         return int(moved)
 

@@ -130,7 +130,7 @@ class Relay:
                         last = choice_stream.response.model, choice_stream.last_token
                         earlier[last] = earlier[last] + 1 if last in earlier else 1
                     choice_stream.last_token = now
-                if not choice_stream.take(entry.attempt, entry.event):
+                if not choice_stream.push(entry.attempt, entry.event):
                     gaps.append(choice_stream)
         for last in earlier:
             self.token_gaps.observe(last[0], now - last[1], earlier[last])

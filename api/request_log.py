@@ -48,8 +48,8 @@ def write(exchange: HttpExchange) -> None:
             "cached_tokens": usage.cached_tokens,
             "completion_tokens": usage.completion_tokens,
         }
-        if chat.stream.moves:
-            fields["migrations"] = len(chat.stream.moves)
+        if chat.stream.move_causes:
+            fields["migrations"] = len(chat.stream.move_causes)
         for name, seconds in (
             ("queue", usage.queue_wait),
             ("prompt", usage.prompt_seconds),

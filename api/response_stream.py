@@ -27,11 +27,11 @@ Batch = list[tuple[int, Event]]
 """Events, each with the index of its choice."""
 
 Bypass = Callable[[int, Event], bool]
-"""Takes a choice and its event. Returns whether the event is fully handled."""
+"""Called with a choice and its event. Returns whether it has handled the event."""
 
 
 class StartedAttempt(NamedTuple):
-    """An attempt that has started, and how far the job was until then. Times are monotonic seconds."""
+    """An attempt that has started, and the progress of the job until then. Times are monotonic seconds."""
 
     choice: int
     started: Started
@@ -56,7 +56,7 @@ class ResponseStream:
         self._merge_at = _MERGE_FROM
         self._unfinished = len(jobs)
         self._bypass: Bypass | None = None
-        """The consumer's, while it waits."""
+        """The consumer's bypass, while it waits."""
         self._cancel = cancel
         self.ended: list[str] = []
         """Jobs whose choices :meth:`end` ended early."""
@@ -74,13 +74,13 @@ class ResponseStream:
         """Whether a pending completion covers this stream, so that another replica can finish it."""
 
     @property
-    def moves(self) -> list[str]:
-        """Why jobs went on in another attempt, one cause for each."""
+    def move_causes(self) -> list[str]:
+        """The causes of further attempts, one for each."""
         return [attempt.started.cause for attempt in self.attempts if attempt.started.attempt > 1]
 
     @property
-    def over(self) -> bool:
-        """Whether every choice has had its terminal event."""
+    def finished(self) -> bool:
+        """Whether every choice has ended."""
         return self._unfinished == 0
 
     def put(self, choice: int, event: Event, *, last: bool) -> None:
@@ -98,7 +98,7 @@ class ResponseStream:
         self._arrived.set()
 
     def end(self, choice: int) -> None:
-        """End a choice before its job has ended, because no more of its text is wanted.
+        """End a choice before its job has ended, because the rest of its text is not needed.
 
         The job is cancelled, which frees its slot. The jobs of a recoverable stream are cancelled together when the
         stream is closed, because another replica may have to read their journals until then.
@@ -112,7 +112,7 @@ class ResponseStream:
 
     def fail(self, problem: Problem) -> None:
         """End every open choice with ``problem``."""
-        if self.over:
+        if self.finished:
             return
         self.abandoned = True
         for choice_stream in self.choices:
@@ -134,7 +134,10 @@ class ResponseStream:
             raise RequestRefused(event.problem)
         if not isinstance(event, Started):
             raise RequestRefused(
-                Problem(kind=ProblemKind.INTERNAL, message=f"The worker began with {type(event).__name__}.")
+                Problem(
+                    kind=ProblemKind.INTERNAL,
+                    message=f"The worker sent {type(event).__name__} before its started event.",
+                )
             )
         return event
 
@@ -217,7 +220,7 @@ class ChoiceStream:
         self._scored = False
         """Whether the prompt's log probabilities or tokens were accepted."""
 
-    def take(self, attempt: int, event: Event) -> bool:
+    def push(self, attempt: int, event: Event) -> bool:
         """Accept an event from the channel. Returns False when events before it are missing.
 
         The event is then held back, like all that follow, until :meth:`fill` supplies the missing ones.
@@ -291,14 +294,14 @@ class ChoiceStream:
         self.attempt = attempt
         match event:
             case Delta():
-                known = self.position - event.position
-                if known == 0:
+                overlap = self.position - event.position
+                if overlap == 0:
                     self.position += len(event.tokens)
                     self.response.put(self.choice, event, last=False)
             case Started():
                 if event.attempt > self._started:
                     self._started = event.attempt
-                    # Without what may be large.
+                    # Without the prompt's tokens, which may be many.
                     started = replace(event, prompt_token_ids=()) if event.prompt_token_ids else event
                     self.response.attempts.append(
                         StartedAttempt(self.choice, started, time.monotonic(), self.position, self.last_token)

@@ -14,7 +14,7 @@ from shared.protocol.events import Delta, FinishReason, PromptLogprobs, Started
 from shared.protocol.formats import GUIDED, OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest
 
-Read = tuple[Part, Sequence[TokenLogprob]]
+ParsedPart = tuple[Part, Sequence[TokenLogprob]]
 
 
 class ChoiceReader:
@@ -27,48 +27,48 @@ class ChoiceReader:
         self._parser = _parser(request, started)
         self._aligner = _Aligner() if needs_logprobs(request) else None
         self._recorder = recorder
-        self._most_calls = 1 if request.single_call else math.inf
+        self._max_calls = 1 if request.single_call else math.inf
         self._reasoning = self._parser is not None and started.in_reasoning
         self._called = False
         self.plain = self._parser is None and self._aligner is None
         self.complete = False
         """Whether the choice is complete although the model still generates; further deltas are ignored."""
 
-    def anew(self) -> "ChoiceReader":
+    def renewed(self) -> "ChoiceReader":
         """Return a reader for another text of the same job."""
         return ChoiceReader(self._request, self._started, self._recorder)
 
-    def read(self, delta: Delta) -> list[Read]:
+    def read(self, delta: Delta) -> list[ParsedPart]:
         """Return the parts that ``delta`` adds."""
         if self.complete:
             return []
-        logprobs = self._aligner.take(delta) if self._aligner else ()
+        logprobs = self._aligner.push(delta) if self._aligner else ()
         if self._parser is None:
             parts: list[Part] = [Content(delta.text)] if delta.text else []
         else:
             parts = self._parser.feed(delta.text) if delta.text else []
-            self._watch(parts)
+            self._track(parts)
             if self._reasoning:
                 self._recorder.reasoning_tokens += len(delta.tokens)
-        return self._with(parts, logprobs)
+        return self._attach_logprobs(parts, logprobs)
 
-    def finish(self, reason: FinishReason) -> tuple[list[Read], FinishReason]:
+    def finish(self, reason: FinishReason) -> tuple[list[ParsedPart], FinishReason]:
         """Return the parts that were held back, and the finish reason for clients (``tool_calls`` after a call).
 
         After a cut by length, the remaining tokens are reported although they have no text yet, for example half of a
         character. Otherwise they belong to the end of the text or to calls, and are not reported.
         """
         parts = self._parser.finish(cut=reason == "length") if self._parser and not self.complete else []
-        self._watch(parts)
+        self._track(parts)
         in_markup = self._called or (self._parser is not None and self._parser.dropped)
-        logprobs = self._aligner.rest() if self._aligner and reason == "length" and not in_markup else ()
+        logprobs = self._aligner.flush() if self._aligner and reason == "length" and not in_markup else ()
         if logprobs and not any(isinstance(part, Content | Reasoning) for part in parts):
             parts.append(Content(""))
         if self._called and (reason == "stop" or self.complete):
             reason = "tool_calls"
-        return self._with(parts, logprobs), reason
+        return self._attach_logprobs(parts, logprobs), reason
 
-    def _watch(self, parts: Sequence[Part]) -> None:
+    def _track(self, parts: Sequence[Part]) -> None:
         for part in parts:
             match part:
                 case Reasoning():
@@ -79,14 +79,14 @@ class ChoiceReader:
                 case Content():
                     self._reasoning = False
 
-    def _with(self, parts: Sequence[Part], logprobs: Sequence[TokenLogprob]) -> list[Read]:
+    def _attach_logprobs(self, parts: Sequence[Part], logprobs: Sequence[TokenLogprob]) -> list[ParsedPart]:
         """Attach the tokens to the first part that can carry them, or hold them back for the next one.
 
         A call beyond the allowed number completes the choice.
         """
-        read: list[Read] = []
+        read: list[ParsedPart] = []
         for part in parts:
-            if isinstance(part, CallOpened) and part.index >= self._most_calls:
+            if isinstance(part, CallOpened) and part.index >= self._max_calls:
                 self.complete = True
                 break
             carries = isinstance(part, Content | Reasoning)
@@ -94,7 +94,7 @@ class ChoiceReader:
             if carries:
                 logprobs = ()
         if logprobs and self._aligner:
-            self._aligner.give_back(logprobs)
+            self._aligner.push_back(logprobs)
         return read
 
 
@@ -178,7 +178,7 @@ class _Aligner:
         self._token_start = 0
         self._text_end = 0
 
-    def take(self, delta: Delta) -> list[TokenLogprob]:
+    def push(self, delta: Delta) -> list[TokenLogprob]:
         """Return the tokens that begin before the end of the text emitted so far. Offsets are in bytes."""
         self._waiting.extend(map(TokenLogprob, delta.pieces, delta.logprobs, delta.top or repeat(())))
         self._text_end += len(delta.text.encode())
@@ -189,12 +189,12 @@ class _Aligner:
             ready.append(token)
         return ready
 
-    def give_back(self, tokens: Sequence[TokenLogprob]) -> None:
+    def push_back(self, tokens: Sequence[TokenLogprob]) -> None:
         """Hold tokens back for the next text, because a parser still holds theirs."""
         self._waiting.extendleft(reversed(tokens))
         self._token_start -= sum(len(token.piece) for token in tokens)
 
-    def rest(self) -> list[TokenLogprob]:
+    def flush(self) -> list[TokenLogprob]:
         """Return all tokens that are held back."""
         rest = list(self._waiting)
         self._waiting.clear()

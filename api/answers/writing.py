@@ -1,8 +1,8 @@
-"""Encoding a response in a dialect, as a stream or as a whole."""
+"""Encoding a response in a dialect, as a stream or as one document."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
-from api.answers.reader import ChoiceBuilder, ChoiceReader, Read
+from api.answers.reader import ChoiceBuilder, ChoiceReader, ParsedPart
 from api.answers.selection import is_selected, jobs_per_prompt, needs_logprobs, select
 from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Choice, ResponseEncoder
@@ -21,7 +21,7 @@ from shared.protocol.events import (
 )
 from shared.protocol.request import ChatRequest
 
-OnWhole = Callable[[list[Choice]], Awaitable[None]]
+OnComplete = Callable[[list[Choice]], Awaitable[None]]
 
 
 async def stream(
@@ -29,28 +29,28 @@ async def stream(
     request: ChatRequest,
     encoder: ResponseEncoder,
     recorder: UsageRecorder,
-    on_whole: OnWhole | None = None,
+    on_complete: OnComplete | None = None,
     write: Callable[[bytes], bool] | None = None,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the encoded stream, one piece per batch of events.
 
-    A failure after the first event is encoded into the stream. ``on_whole`` receives the complete choices in order and
-    is awaited before the end of the stream is sent. ``write`` sends a piece immediately or returns False; plain text is
-    sent through it whenever nothing else is waiting to be sent.
+    A failure after the first event is encoded into the stream. ``on_complete`` receives the complete choices in order,
+    and is awaited before the end of the stream is sent. ``write`` sends a piece immediately or returns False; plain
+    text is sent through it whenever nothing else is waiting to be sent.
     """
     if is_selected(request):
-        async for piece in _stream_selected(response, request, encoder, recorder, on_whole):
+        async for piece in _stream_selected(response, request, encoder, recorder, on_complete):
             yield piece
         return
     readers: dict[int, ChoiceReader] = {}
     builders = [
         ChoiceBuilder(index, logprobs=request.sampling.logprobs)
-        for index in range(len(response.jobs) if on_whole else 0)
+        for index in range(len(response.jobs) if on_complete else 0)
     ]
-    whole: list[Choice] = []
+    completed: list[Choice] = []
     unfinished = len(response.jobs)
     bypass = None
-    if write is not None and on_whole is None and not request.return_token_ids:
+    if write is not None and on_complete is None and not request.return_token_ids:
         bypass = _bypass(readers, encoder, recorder, write)
     async for batch in response.batches(bypass):
         pieces: list[bytes] = []
@@ -61,15 +61,15 @@ async def stream(
                     reader = readers[choice]
                     if request.return_token_ids:
                         pieces.append(encoder.token_ids(choice, event.tokens))
-                        if on_whole is not None:
+                        if on_complete is not None:
                             builders[choice].tokens += event.tokens
-                    if reader.plain and on_whole is None:
+                    if reader.plain and on_complete is None:
                         if event.text:
                             pieces.append(encoder.content(choice, event.text))
                     else:
                         read = reader.read(event)
                         write_parts(encoder, choice, read, pieces)
-                        if on_whole is not None:
+                        if on_complete is not None:
                             _build(builders[choice], read)
                         if reader.complete:
                             response.end(choice)
@@ -79,7 +79,7 @@ async def stream(
                     pieces.append(encoder.opening(choice, event.prompt_tokens))
                     if request.return_token_ids:
                         pieces.append(encoder.token_ids(choice, (), event.prompt_token_ids))
-                        if on_whole is not None:
+                        if on_complete is not None:
                             builders[choice].prompt_tokens = event.prompt_token_ids
                 case PromptLogprobs():
                     pieces.append(encoder.prompt(choice, event))
@@ -90,9 +90,9 @@ async def stream(
                     recorder.outcome = reason
                     pieces.append(encoder.closing(choice, reason, event.stop))
                     unfinished -= 1
-                    if on_whole is not None:
+                    if on_complete is not None:
                         _build(builders[choice], rest)
-                        whole.append(builders[choice].choice(reason, event.stop))
+                        completed.append(builders[choice].choice(reason, event.stop))
                 case Failed() | Rejected():
                     recorder.outcome = event.problem.kind
                     pieces.append(encoder.failure(event.problem))
@@ -100,8 +100,8 @@ async def stream(
                     return
         if not unfinished:
             pieces += (encoder.usage(recorder.usage()), encoder.done)
-            if on_whole is not None:
-                await on_whole(sorted(whole, key=lambda choice: choice.index))
+            if on_complete is not None:
+                await on_complete(sorted(completed, key=lambda choice: choice.index))
         if pieces:
             yield b"".join(pieces)
 
@@ -160,9 +160,9 @@ async def collect(response: ResponseStream, request: ChatRequest, recorder: Usag
                         recorder.generated(len(item.tokens))
                         builder = ChoiceBuilder(job * request.n + rank, logprobs=logprobs)
                         builder.tokens, builder.prompt_tokens = [*item.tokens], builders[job].prompt_tokens
-                        own = readers[job].anew()
-                        _build(builder, own.read(Delta(0, item.tokens, item.text, item.logprobs, item.pieces)))
-                        rest, recorder.outcome = own.finish(item.reason)
+                        reader = readers[job].renewed()
+                        _build(builder, reader.read(Delta(0, item.tokens, item.text, item.logprobs, item.pieces)))
+                        rest, recorder.outcome = reader.finish(item.reason)
                         _build(builder, rest)
                         choices[job * request.n + rank] = builder.choice(recorder.outcome)
                 case Failed() | Rejected():
@@ -176,7 +176,7 @@ async def _stream_selected(
     request: ChatRequest,
     encoder: ResponseEncoder,
     recorder: UsageRecorder,
-    on_whole: OnWhole | None,
+    on_complete: OnComplete | None,
 ) -> AsyncIterator[bytes]:
     """Stream a response whose choices are known only at the end."""
     yield b"".join(encoder.opening(choice) for choice in range(request.n * max(1, len(request.prompts))))
@@ -195,12 +195,12 @@ async def _stream_selected(
             pieces.append(encoder.call(choice.index, index, call.id, call.name))
             pieces.append(encoder.arguments(choice.index, index, call.arguments))
         pieces.append(encoder.closing(choice.index, choice.reason, choice.stop))
-    if on_whole is not None:
-        await on_whole(choices)
+    if on_complete is not None:
+        await on_complete(choices)
     yield b"".join((*pieces, encoder.usage(recorder.usage()), encoder.done))
 
 
-def write_parts(encoder: ResponseEncoder, choice: int, read: list[Read], pieces: list[bytes]) -> None:
+def write_parts(encoder: ResponseEncoder, choice: int, read: list[ParsedPart], pieces: list[bytes]) -> None:
     """Append the encoded parts of a choice to ``pieces``."""
     for part, logprobs in read:
         match part:
@@ -216,6 +216,6 @@ def write_parts(encoder: ResponseEncoder, choice: int, read: list[Read], pieces:
                 pass
 
 
-def _build(builder: ChoiceBuilder, read: Sequence[Read]) -> None:
+def _build(builder: ChoiceBuilder, read: Sequence[ParsedPart]) -> None:
     for part, logprobs in read:
         builder.add(part, logprobs)

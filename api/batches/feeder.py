@@ -14,11 +14,11 @@ from shared.runtime.ticks import next_tick
 
 logger = logging.getLogger(__name__)
 
-_MOST_RUNS = 4
+_MAX_RUNS = 4
 """Maximum number of batches that a replica feeds at a time. The others are fed by other replicas, or wait."""
 
-_LOOK_EVERY = 1.0
-"""Seconds between two looks for unfinished batches."""
+_POLL_INTERVAL = 1.0
+"""Seconds between two polls for unfinished batches."""
 
 
 class BatchFeeder:
@@ -36,7 +36,7 @@ class BatchFeeder:
                     await cancel_all(self._runs)
                 else:
                     await self._claim()
-                await asyncio.sleep(next_tick(_LOOK_EVERY))
+                await asyncio.sleep(next_tick(_POLL_INTERVAL))
         finally:
             await cancel_all(self._runs)
 
@@ -45,8 +45,8 @@ class BatchFeeder:
         try:
             unfinished = await store.unfinished()
             self._replica.metrics.batches.unfinished(unfinished)
-            if unfinished and len(self._runs) < _MOST_RUNS:
-                for claim in await store.claim(_MOST_RUNS - len(self._runs)):
+            if unfinished and len(self._runs) < _MAX_RUNS:
+                for claim in await store.claim(_MAX_RUNS - len(self._runs)):
                     task = asyncio.create_task(self._feed(claim), name=claim.batch.id)
                     self._runs.add(task)
                     task.add_done_callback(self._runs.discard)

@@ -27,7 +27,7 @@ class Line(msgspec.Struct, frozen=True):
     body: msgspec.Raw
 
 
-class _Loose(msgspec.Struct, frozen=True):
+class _UncheckedLine(msgspec.Struct, frozen=True):
     """A line whose fields may have any type, or be missing."""
 
     custom_id: object = None
@@ -59,7 +59,7 @@ class Validated(NamedTuple):
 
 
 _line_decoder = msgspec.json.Decoder(Line)
-_loose_decoder = msgspec.json.Decoder(_Loose)
+_unchecked_decoder = msgspec.json.Decoder(_UncheckedLine)
 _body_decoder = msgspec.json.Decoder(_Body)
 
 
@@ -117,7 +117,7 @@ def _read(file: BinaryIO, max_line: int) -> Iterator[tuple[int, int, bytes]]:
 def _check(data: bytes, number: int, endpoint: str, seen: set[str], models: set[str]) -> LineError | None:
     """Return what is wrong with a line. Notes its id and model."""
     try:
-        line = _loose_decoder.decode(data)
+        line = _unchecked_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         message = "This line is not parseable as valid JSON, or not an object."
         return LineError(code="invalid_json_line", message=message, line=number)
@@ -134,7 +134,7 @@ def _check(data: bytes, number: int, endpoint: str, seen: set[str], models: set[
     return LineError(code=code, message=message, line=number, param=param)
 
 
-def _problem(line: _Loose, endpoint: str, seen: set[str]) -> tuple[str, str, str] | None:
+def _problem(line: _UncheckedLine, endpoint: str, seen: set[str]) -> tuple[str, str, str] | None:
     """Return the code, message and field of the first problem outside of the body."""
     for name in ("custom_id", "method", "url"):
         value = getattr(line, name)

@@ -1,4 +1,4 @@
-"""One line of a batch: served like a request of a client, but in the lowest band and with patience."""
+"""One line of a batch: served like a client's request, but in the lowest band, and retried while problems pass."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ from shared.protocol.request import ChatRequest
 
 logger = logging.getLogger(__name__)
 
-_PATIENT: frozenset[ProblemKind] = frozenset(
+_TRANSIENT: frozenset[ProblemKind] = frozenset(
     {
         ProblemKind.NO_WORKER,
         ProblemKind.QUEUE_FULL,
@@ -39,14 +39,14 @@ _PATIENT: frozenset[ProblemKind] = frozenset(
 )
 """Problems that pass. The line is submitted again until it succeeds or the batch ends."""
 
-_DOUBTFUL: frozenset[ProblemKind] = frozenset({ProblemKind.LOST, ProblemKind.ENGINE_FAILED, ProblemKind.INTERNAL})
+_RETRYABLE: frozenset[ProblemKind] = frozenset({ProblemKind.LOST, ProblemKind.ENGINE_FAILED, ProblemKind.INTERNAL})
 """Problems that may pass. The line is submitted again a few times."""
 
-_MOST_FAILURES = 5
+_MAX_FAILURES = 5
 """Maximum number of submissions of a line that end with a doubtful problem."""
 
-_PAUSE = 0.5
-_LONGEST_PAUSE = 15.0
+_INITIAL_BACKOFF = 0.5
+_MAX_BACKOFF = 15.0
 """Bounds of the time in seconds before a line is submitted again."""
 
 
@@ -57,7 +57,7 @@ async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes) ->
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return failure_of(index, "", "invalid_json_line", "The input file has changed since it was validated.")
     dialect, request_id = DIALECTS[batch.endpoint](), f"req_{uuid.uuid4().hex}"
-    failures, pause = 0, _PAUSE
+    failures, backoff = 0, _INITIAL_BACKOFF
     while True:
         try:
             result = await _serve(replica, batch, index, line.custom_id, bytes(line.body), dialect, request_id)
@@ -68,13 +68,13 @@ async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes) ->
             problem = Problem(kind=ProblemKind.INTERNAL, message="The server had an error while processing this line.")
         else:
             return result
-        failures += problem.kind in _DOUBTFUL
-        if problem.kind not in _PATIENT and (problem.kind not in _DOUBTFUL or failures >= _MOST_FAILURES):
+        failures += problem.kind in _RETRYABLE
+        if problem.kind not in _TRANSIENT and (problem.kind not in _RETRYABLE or failures >= _MAX_FAILURES):
             return _failed(index, line.custom_id, dialect, problem, request_id)
         if problem.kind is ProblemKind.QUEUE_TIMEOUT:
             continue  # It has waited.
-        await asyncio.sleep(max(pause, min(problem.retry_after or 0, _LONGEST_PAUSE)) * random.uniform(0.75, 1.25))  # noqa: S311
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        await asyncio.sleep(max(backoff, min(problem.retry_after or 0, _MAX_BACKOFF)) * random.uniform(0.75, 1.25))  # noqa: S311
+        backoff = min(2 * backoff, _MAX_BACKOFF)
 
 
 async def _serve(

@@ -32,7 +32,7 @@ class Result(NamedTuple):
 
 
 class Assembled(NamedTuple):
-    """The sizes in bytes of the result files, 0 for one that there is not."""
+    """The sizes in bytes of the result files, 0 for one that does not exist."""
 
     output: int
     errors: int

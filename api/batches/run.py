@@ -24,20 +24,20 @@ from shared.runtime.tasks import cancel_all
 
 logger = logging.getLogger(__name__)
 
-_LOOK_EVERY = 1.0
-"""Seconds without new results after which the lease is renewed, and a cancellation noticed."""
+_POLL_INTERVAL = 1.0
+"""Seconds without new results after which the lease is renewed, which also detects a cancellation."""
 
 _RETRY = 0.5
 """Seconds between retries after a failure of the store or the storage."""
 
 _WINDOW_PER_SLOT = 2
-_LEAST_WINDOW, _MOST_WINDOW = 8, 512
-"""How many lines of a batch are submitted at a time: enough that no slot waits for the next one."""
+_MIN_WINDOW, _MAX_WINDOW = 8, 512
+"""Limits of the number of lines that are submitted at a time: enough to keep all slots busy."""
 
-_REST_AT_A_TIME = 2000
-"""Number of results without a response that are written at a time."""
+_RESULTS_PER_WRITE = 2000
+"""Number of results of unserved lines that are written at a time."""
 
-_ENDINGS: dict[Outcome, tuple[str, str]] = {
+_EARLY_OUTCOMES: dict[Outcome, tuple[str, str]] = {
     "expired": ("batch_expired", "This request could not be executed before the completion window expired."),
     "cancelled": ("batch_cancelled", "This request was not executed, because the batch was cancelled."),
 }
@@ -67,7 +67,7 @@ class BatchRun:
     async def run(self) -> None:
         """Feed the batch to its end. Releases the claim when cancelled. Raises :class:`Superseded`."""
         try:
-            storage = await self._patiently(self._replica.files.storage)
+            storage = await self._retrying(self._replica.files.storage)
             if self._batch.status == "finalizing":
                 await self._finish(storage)
                 return
@@ -94,10 +94,10 @@ class BatchRun:
     async def _open_input(self) -> BinaryIO | None:
         """Open the input file. A batch without one fails."""
         batch = self._batch
-        record = await self._patiently(lambda: self._replica.files.get(batch.owner, batch.input_file))
+        record = await self._retrying(lambda: self._replica.files.get(batch.owner, batch.input_file))
         if record is not None:
             try:
-                return await self._patiently(lambda: self._replica.files.open_local(record))
+                return await self._retrying(lambda: self._replica.files.open_local(record))
             except FileNotFoundError:
                 pass
         message = f"The input file {batch.input_file} was deleted or has expired."
@@ -109,8 +109,8 @@ class BatchRun:
         batch, max_line = self._batch, self._replica.settings.max_request_body
         if batch.status != "validating":
             self._done = bytearray(self._claim.done.ljust((batch.counts.total + 7) // 8, b"\0"))
-            return await self._renewing(asyncio.to_thread(find_lines, file, max_line))
-        found = await self._renewing(asyncio.to_thread(validate_file, file, batch.endpoint, max_line))
+            return await self._keep_lease(asyncio.to_thread(find_lines, file, max_line))
+        found = await self._keep_lease(asyncio.to_thread(validate_file, file, batch.endpoint, max_line))
         if found.errors:
             await self._fail(found.errors)
             return None
@@ -130,32 +130,32 @@ class BatchRun:
     # Serving.
 
     async def _serve(self, storage: Storage, file: BinaryIO, lines: Lines) -> None:
-        """Serve all lines that are not done, until the batch has to end; then give the others a result without."""
-        left = iter([index for index in range(len(lines)) if not self._is_done(index)])
+        """Serve all remaining lines until the batch must end, then write results for those that were not served."""
+        remaining = iter([index for index in range(len(lines)) if not self._is_done(index)])
         running: set[asyncio.Task[Result]] = set()
         waiting: list[Result] = []
         try:
-            while (outcome := self._ending()) is None:
-                while len(running) < self._window() and (index := next(left, None)) is not None:
+            while (outcome := self._early_outcome()) is None:
+                while len(running) < self._window() and (index := next(remaining, None)) is not None:
                     task = asyncio.create_task(self._line(file, lines, index), name=f"{self._batch.id} {index}")
                     running.add(task)
                 if running:
-                    pause = storage.write_every if waiting else _LOOK_EVERY
+                    pause = storage.write_every if waiting else _POLL_INTERVAL
                     ended, running = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                     waiting += [task.result() for task in ended]
                 else:
                     outcome = "completed"
                     break
-                if waiting and self._is_time(storage.write_every):
+                if waiting and self._is_due(storage.write_every):
                     await self._write(storage, waiting)
                     waiting = []
-                elif self._is_time(_LOOK_EVERY):
+                elif self._is_due(_POLL_INTERVAL):
                     await self._renew()
         finally:
             await cancel_all(running)
         await self._write(storage, waiting)
         if outcome != "completed":
-            await self._give_up(storage, file, lines, outcome)
+            await self._fail_remaining(storage, file, lines, outcome)
         await self._finalize(outcome)
 
     async def _line(self, file: BinaryIO, lines: Lines, index: int) -> Result:
@@ -165,18 +165,18 @@ class BatchRun:
     def _window(self) -> int:
         """Return how many lines may be submitted now."""
         slots = sum(worker.slots for worker in self._replica.directory.fleet.workers if worker.status == "serving")
-        return max(_LEAST_WINDOW, min(_MOST_WINDOW, _WINDOW_PER_SLOT * slots))
+        return max(_MIN_WINDOW, min(_MAX_WINDOW, _WINDOW_PER_SLOT * slots))
 
-    def _ending(self) -> Outcome | None:
+    def _early_outcome(self) -> Outcome | None:
         """Return how the batch ends, if it does so before all lines are served."""
         if self._claim.cancelling is not None:
             return "cancelled"
         # The wall clock is good enough for a window of a day.
         return "expired" if time.time() >= self._batch.expires else None
 
-    async def _give_up(self, storage: Storage, file: BinaryIO, lines: Lines, outcome: Outcome) -> None:
+    async def _fail_remaining(self, storage: Storage, file: BinaryIO, lines: Lines, outcome: Outcome) -> None:
         """Write a result for each line that was not served."""
-        code, message = _ENDINGS[outcome]
+        code, message = _EARLY_OUTCOMES[outcome]
         rest = [index for index in range(len(lines)) if not self._is_done(index)]
 
         def results(indexes: list[int]) -> list[Result]:
@@ -186,8 +186,8 @@ class BatchRun:
                 found.append(failure_of(index, line.custom_id, code, message))
             return found
 
-        for start in range(0, len(rest), _REST_AT_A_TIME):
-            part = rest[start : start + _REST_AT_A_TIME]
+        for start in range(0, len(rest), _RESULTS_PER_WRITE):
+            part = rest[start : start + _RESULTS_PER_WRITE]
             await self._write(storage, await asyncio.to_thread(results, part))
 
     async def _write(self, storage: Storage, results: list[Result]) -> None:
@@ -200,11 +200,11 @@ class BatchRun:
         )
         data = encode(results)
         name = segment_name(batch.id, epoch)
-        await self._patiently(lambda: asyncio.to_thread(storage.write_at, name, own.size, data))
+        await self._retrying(lambda: asyncio.to_thread(storage.write_at, name, own.size, data))
         others = tuple(segment for segment in batch.segments if segment.epoch != epoch)
         written = msgspec.structs.replace(
             batch,
-            counts=_counted(batch.counts, results),
+            counts=_add_counts(batch.counts, results),
             segments=(*others, Segment(epoch=epoch, size=own.size + len(data))),
         )
         for result in results:
@@ -219,7 +219,7 @@ class BatchRun:
     # The end.
 
     async def _finalize(self, outcome: Outcome) -> None:
-        """Give the batch its last status but one, and its result files their ids."""
+        """Set the status ``finalizing``, and the ids of the result files."""
         batch, now = self._batch, await self._now()
         times = batch.times
         if outcome == "cancelled" and self._claim.cancelling is not None:
@@ -234,7 +234,7 @@ class BatchRun:
         batch = self._batch
         assert batch.outcome is not None
         try:
-            sizes = await self._renewing(self._patiently(lambda: asyncio.to_thread(assemble, storage, batch)))
+            sizes = await self._keep_lease(self._retrying(lambda: asyncio.to_thread(assemble, storage, batch)))
         except (FileNotFoundError, ValueError) as error:
             logger.error("results of batch %s are lost: %s", batch.id, error)
             await self._fail([LineError(code="results_lost", message="Results in the folder for files are damaged.")])
@@ -254,7 +254,7 @@ class BatchRun:
                     created=int(now),
                     expires=int(now) + batch.retention,
                 )
-                await self._patiently(lambda record=record: self._replica.files.add(record))  # type: ignore[misc]
+                await self._retrying(lambda record=record: self._replica.files.add(record))  # type: ignore[misc]
         ended = msgspec.structs.replace(batch, segments=())
         await self._commit(ended.at(batch.outcome, now), ended=True)
         self._replica.metrics.batches.ended(batch.outcome)
@@ -268,14 +268,14 @@ class BatchRun:
 
     async def _commit(self, batch: Batch, *, ended: bool = False) -> None:
         done = bytes(self._done)
-        self._claim = await self._patiently(lambda: self._store.commit(self._claim, batch, done, ended=ended))
+        self._claim = await self._retrying(lambda: self._store.commit(self._claim, batch, done, ended=ended))
         self._renewed = time.monotonic()
 
     async def _renew(self) -> None:
-        self._claim = await self._patiently(lambda: self._store.renew(self._claim))
+        self._claim = await self._retrying(lambda: self._store.renew(self._claim))
         self._renewed = time.monotonic()
 
-    async def _renewing(self, work: Awaitable[_Value]) -> _Value:
+    async def _keep_lease(self, work: Awaitable[_Value]) -> _Value:
         """Wait for ``work``, and renew the lease meanwhile."""
         task = asyncio.ensure_future(work)
         try:
@@ -287,14 +287,14 @@ class BatchRun:
         finally:
             task.cancel()
 
-    def _is_time(self, pause: float) -> bool:
+    def _is_due(self, pause: float) -> bool:
         """Return whether ``pause`` seconds have passed since the last commit or renewal."""
         return time.monotonic() - self._renewed >= pause
 
     async def _now(self) -> float:
-        return await self._patiently(self._store.now)
+        return await self._retrying(self._store.now)
 
-    async def _patiently(self, work: Callable[[], Awaitable[_Value]]) -> _Value:
+    async def _retrying(self, work: Callable[[], Awaitable[_Value]]) -> _Value:
         """Repeat ``work`` while the store or the storage fails."""
         while True:
             try:
@@ -311,7 +311,7 @@ def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
     return os.pread(file.fileno(), size, offset)
 
 
-def _counted(counts: Counts, results: list[Result]) -> Counts:
+def _add_counts(counts: Counts, results: list[Result]) -> Counts:
     completed = sum(result.kind == "o" for result in results)
     return Counts(
         total=counts.total,

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 _INTERVAL = 600.0
 """Mean number of seconds between two passes."""
 
-_LEAST_AGE = 3600.0
+_MIN_AGE = 3600.0
 """Seconds without a write after which a file without a record is deleted. Uploads take less, and a record is added
 right after its content."""
 
@@ -23,9 +23,9 @@ _AT_A_TIME = 256
 class FileCleanup:
     """Deletes contents without a record. All replicas do, at different times."""
 
-    def __init__(self, files: FileStore, *, least_age: float = _LEAST_AGE) -> None:
+    def __init__(self, files: FileStore, *, min_age: float = _MIN_AGE) -> None:
         self._files = files
-        self._least_age = least_age
+        self._min_age = min_age
 
     async def run(self) -> None:
         """Clean up from time to time, until cancelled."""
@@ -39,7 +39,7 @@ class FileCleanup:
     async def sweep(self) -> int:
         """Delete contents without a record; return how many."""
         storage = await self._files.storage()
-        limit = time.time() - self._least_age
+        limit = time.time() - self._min_age
         old = await asyncio.to_thread(lambda: [entry.name for entry in storage.names() if entry.modified < limit])
         deleted = 0
         for start in range(0, len(old), _AT_A_TIME):

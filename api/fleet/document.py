@@ -98,7 +98,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     """A request that changed its worker, or returned to the queue (``to`` is ``None``)."""
 
     time: float
-    """Unix time in seconds at which the replica noticed it."""
+    """Unix time in seconds at which the replica detected it."""
     request: str
     model: str
     source: str = msgspec.field(name="from")
@@ -136,7 +136,7 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
     batches: list[BatchState]
     """The batches of all keys, oldest first, at most 100 that have not ended."""
     moves: list[Move]
-    """The moves of the last minutes, oldest first. They are noticed only while somebody watches the events."""
+    """The moves of the last minutes, oldest first. They are detected only while somebody watches the events."""
 
 
 def model_entry(

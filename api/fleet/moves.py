@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from api.fleet.document import Move
 from shared.protocol.queue.occupancy import Holder, Occupancy
 
-_KEPT = 200
-"""Number of moves that are kept."""
+_MAX_MOVES = 200
+"""Maximum number of moves in the log."""
 _MAX_AGE = 300.0
-"""Seconds for which a move is kept."""
+"""Seconds for which a move stays in the log."""
 
 
 @dataclass(slots=True)
@@ -22,15 +22,15 @@ class _Absent:
 
 
 class MoveLog:
-    """Notices jobs of one fleet that go on in another attempt."""
+    """Detects migrations, and returns of jobs to the queue."""
 
     def __init__(self) -> None:
         self._held: dict[str, dict[str, Holder]] = {}
         self._absent: dict[str, dict[str, _Absent]] = {}
-        self._moves: deque[Move] = deque(maxlen=_KEPT)
+        self._moves: deque[Move] = deque(maxlen=_MAX_MOVES)
 
-    def wanted(self, model: str) -> list[str]:
-        """Return the jobs of ``model`` that the next reading must look for in the queue."""
+    def tracked_jobs(self, model: str) -> list[str]:
+        """Return the jobs of ``model`` whose presence in the queue the next reading must check."""
         return [*self._held.get(model, ()), *self._absent.get(model, ())]
 
     def observe(self, model: str, occupancy: Occupancy, alive: Collection[str], now: float) -> None:
@@ -50,13 +50,13 @@ class MoveLog:
         self._held[model] = occupancy.claimed
 
     def recent(self, now: float) -> list[Move]:
-        """Return the moves that are kept, oldest first."""
+        """Return the moves in the log, oldest first."""
         while self._moves and now - self._moves[0].time > _MAX_AGE:
             self._moves.popleft()
         return list(self._moves)
 
     def forget_jobs(self) -> None:
-        """Forget who holds which job, because the next reading does not follow soon."""
+        """Forget the claimed jobs, because reading stops."""
         self._held.clear()
         self._absent.clear()
 

@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 INTERVAL = 0.5
 """Seconds between two readings."""
 
-_HURRIED = 0.1
-"""The same while a worker is silent: its requests are about to move."""
+_FAST_INTERVAL = 0.1
+"""The same while a worker is silent: its requests are likely to move soon."""
 _GONE_SHOWN = 60.0
 """Seconds for which a worker is shown after its lease has ended, and a batch after its end."""
 _MAX_BATCHES = 100
@@ -65,7 +65,7 @@ class FleetWatch:
         self._latest: FleetDocument | None = None
         self._reading = asyncio.Lock()
 
-    async def look(self) -> bytes:
+    async def snapshot(self) -> bytes:
         """Return the current document as JSON: the watchers' latest one if anybody watches."""
         document = self._latest if self._watchers and self._latest is not None else await self._read()
         return msgspec.json.encode(document)
@@ -92,7 +92,7 @@ class FleetWatch:
             for watcher in self._watchers:
                 watcher.put(encoded)
             troubled = any(worker.status == "silent" for worker in self._latest.workers)
-            await asyncio.sleep(next_tick(_HURRIED if troubled else INTERVAL))
+            await asyncio.sleep(next_tick(_FAST_INTERVAL if troubled else INTERVAL))
 
     async def _read(self) -> FleetDocument:
         async with self._reading:
@@ -114,7 +114,7 @@ class FleetWatch:
         occupancies = dict(
             zip(
                 names,
-                await asyncio.gather(*(self._occupancies.read(name, self._moves.wanted(name)) for name in names)),
+                await asyncio.gather(*(self._occupancies.read(name, self._moves.tracked_jobs(name)) for name in names)),
                 strict=True,
             )
         )
@@ -180,12 +180,12 @@ class Watcher:
         await self._watch.leave(self)
 
     def put(self, document: bytes) -> None:
-        """Replace the document that the client gets next."""
+        """Set the next document for the client."""
         self._newest = document
         self._arrived.set()
 
     async def documents(self) -> AsyncIterator[bytes]:
-        """Yield documents as they come, without end."""
+        """Yield new documents, without end."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()

@@ -27,7 +27,7 @@ class JobCancellation:
         return self._tasks.run(self._cancel(model, jobs), "cancel jobs")
 
     async def _cancel(self, model: str, jobs: Sequence[str]) -> frozenset[str]:
-        """Retries while the store is unreachable, because workers would go on computing."""
+        """Cancel jobs, retrying while the store is unreachable: otherwise workers would continue to compute."""
         while True:
             try:
                 return await self._queues.of(model).cancel(jobs)

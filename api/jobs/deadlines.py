@@ -15,7 +15,7 @@ _RETRY = 1.0
 
 _TIMED_OUT = Problem(kind=ProblemKind.TIMEOUT, message="The request exceeded the maximum duration of requests.")
 
-_WAITED_OUT = Problem(
+_QUEUE_TIMEOUT = Problem(
     kind=ProblemKind.QUEUE_TIMEOUT,
     message="No worker became free within the queue timeout. Please try again later.",
     retry_after=RETRY_NO_WORKER,
@@ -23,7 +23,7 @@ _WAITED_OUT = Problem(
 
 
 class Deadlines:
-    """Fails response streams whose time is up."""
+    """Fails response streams whose queue wait or duration exceeds its limit."""
 
     def __init__(
         self, queues: JobQueues, tasks: BackgroundTasks, *, queue_timeout: float, request_timeout: float
@@ -41,12 +41,12 @@ class Deadlines:
         ``queue_timeout`` is the maximum wait in seconds; by default it is the service's.
         """
         loop = asyncio.get_running_loop()
-        wait, whole = queue_timeout or self._queue_timeout, self._request_timeout
+        wait, duration = queue_timeout or self._queue_timeout, self._request_timeout
         # One timer per stream at a time, because there are thousands of streams.
-        if wait < whole:
-            self._timers[stream] = loop.call_later(wait - age, self._end_wait, stream, whole - max(wait, age))
+        if wait < duration:
+            self._timers[stream] = loop.call_later(wait - age, self._end_wait, stream, duration - max(wait, age))
         else:
-            self._timers[stream] = loop.call_later(whole - age, stream.fail, _TIMED_OUT)
+            self._timers[stream] = loop.call_later(duration - age, stream.fail, _TIMED_OUT)
 
     def stop(self, stream: ResponseStream) -> None:
         """Cancel the timer of ``stream``."""
@@ -65,7 +65,7 @@ class Deadlines:
         while stream in self._timers:
             try:
                 if not await self._queues.of(stream.model).any_claimed(stream.jobs):
-                    stream.fail(_WAITED_OUT)
+                    stream.fail(_QUEUE_TIMEOUT)
                 return
             except (RedisError, OSError):
                 await asyncio.sleep(_RETRY)

@@ -71,7 +71,7 @@ class Submission:
     async def enqueue(self, request: ChatRequest, jobs: list[Job], stream: ResponseStream) -> None:
         """Queue the ``jobs`` of ``request``. Their events arrive in ``stream``, which is open.
 
-        Raises :class:`RequestRefused` when the queue does not take them. Then, and when it is cancelled, the stream is
+        Raises :class:`RequestRefused` when the queue is full or unavailable. Then, and on cancellation, the stream is
         closed; otherwise the caller must close it.
         """
         limit = self._max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
@@ -102,11 +102,11 @@ class Submission:
 
     def _full(self, model: str, ahead: int, excess: int) -> RequestRefused:
         rate = self._directory.service_rate(model)
-        least, most = _RETRY_BOUNDS
+        minimum, maximum = _RETRY_BOUNDS
         return refuse(
             ProblemKind.QUEUE_FULL,
             f"The queue of model '{model}' is full ({ahead} requests wait). Please try again later.",
-            retry_after=min(most, max(least, excess / rate if rate else _RETRY_SOON)),
+            retry_after=min(maximum, max(minimum, excess / rate if rate else _RETRY_SOON)),
         )
 
     def _too_large(self, request: ChatRequest, jobs: int) -> RequestRefused:

@@ -27,7 +27,7 @@ _HEADERS = [
     (b"accept-encoding", b"identity"),
 ]
 _SHOWN = 100
-_MOST_CONNECTIONS = 32
+_MAX_CONNECTIONS = 32
 
 
 class Downloads:
@@ -44,7 +44,7 @@ class Downloads:
         self._timeout = timeout
         self._limit = limit
         self._pool = httpcore2.AsyncConnectionPool(
-            max_connections=_MOST_CONNECTIONS,
+            max_connections=_MAX_CONNECTIONS,
             max_keepalive_connections=0,
             network_backend=_CheckedNetwork(private_addresses),
         )

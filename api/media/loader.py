@@ -1,4 +1,4 @@
-"""Reads the images of a request from where its client points: data URLs, downloads and local files."""
+"""Reads the images of a request from data URLs, downloads and local files."""
 
 import asyncio
 import time
@@ -15,9 +15,9 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.media import digest_of
 from shared.protocol.request import LOCAL, ChatRequest, Image
 
-_SHORT = 2**20
-"""Length up to which a data URL is decoded at once, which takes 2 ms, as parsing its body does. In a burst, a thread
-would get to it only after the bodies of all other requests have been parsed."""
+_DECODED_INLINE = 2**20
+"""Maximum length of a data URL that is decoded without a thread. Decoding takes 2 ms, as parsing its body does; in a
+burst, a thread would run only after the bodies of all other requests have been parsed."""
 
 Source = Literal["data", "local", "download"]
 """Where an image comes from: a data URL, a local file or a download."""
@@ -75,7 +75,7 @@ class MediaLoader:
         try:
             match source:
                 case "data":
-                    if len(url) > _SHORT:
+                    if len(url) > _DECODED_INLINE:
                         file = await asyncio.to_thread(self._decode, url)
                     else:
                         file = self._decode(url)

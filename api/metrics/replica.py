@@ -75,7 +75,7 @@ class RequestMetrics:
         self._prompt_tokens.labels(model).inc(usage.prompt_tokens)
         self._cached_tokens.labels(model).inc(usage.cached_tokens)
         self._completion_tokens.labels(model).inc(usage.completion_tokens)
-        for cause in stream.moves:
+        for cause in stream.move_causes:
             self._migrations.labels(model, cause if cause in _CAUSES else "unknown").inc()
         if not timed:
             return

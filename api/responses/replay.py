@@ -7,7 +7,7 @@ the same events, whichever replica sends it, and however often it is cut and res
 import asyncio
 from collections.abc import AsyncIterator
 
-from api.answers.reader import ChoiceReader, Read
+from api.answers.reader import ChoiceReader, ParsedPart
 from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import write_parts
 from api.dialects.responses.render import ResponsesEncoder
@@ -58,7 +58,7 @@ class Replay:
         rest, reason = reader.finish(reason)
         return self._written(rest) + self._encoder.closing(0, reason)
 
-    def _written(self, read: list[Read]) -> bytes:
+    def _written(self, read: list[ParsedPart]) -> bytes:
         pieces: list[bytes] = []
         write_parts(self._encoder, 0, read, pieces)
         return b"".join(pieces)

@@ -19,7 +19,7 @@ blueprint = Blueprint("fleet", __name__)
 async def fleet() -> Response:
     """Describe models, queues, workers and replicas."""
     require_admin()
-    return json_response(await current_replica().fleet.look())
+    return json_response(await current_replica().fleet.snapshot())
 
 
 @blueprint.get("/v1/fleet/events")

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
-_MOST_NAMES = 10
-_MOST_CHARACTERS = 128
+_MAX_NAMES = 10
+_MAX_CHARACTERS = 128
 """Maximum number of logged characters of a field."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:/+@-]{1,128}")
@@ -25,7 +25,7 @@ class Fields:
 
     def __init__(self, values: Mapping[str, object]) -> None:
         self.values = {
-            name: value[:_MOST_CHARACTERS] if isinstance(value, str) else value
+            name: value[:_MAX_CHARACTERS] if isinstance(value, str) else value
             for name, value in values.items()
             if value is not None
         }
@@ -56,7 +56,7 @@ class JsonFormatter(logging.Formatter):
 
 def summary(names: Sequence[str]) -> tuple[int, str]:
     """Return the number of ``names``, and the first of them joined by commas."""
-    return len(names), ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+    return len(names), ", ".join(names[:_MAX_NAMES]) + (", ..." if len(names) > _MAX_NAMES else "")
 
 
 def configure(level: str, *, as_json: bool) -> None:

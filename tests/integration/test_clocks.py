@@ -88,7 +88,7 @@ async def test_a_replica_whose_clock_is_wrong_finishes_the_pending_completions_o
         messages=b'[{"role":"user","content":"hello"}]',
         jobs=("job-a1",),
     )
-    await Outbox(redis, "gone", longest=600).add(pending)
+    await Outbox(redis, "gone", max_duration=600).add(pending)
     await redis.set(keys.payload("job-a1"), b"payload")
     replica = build(redis, ApiSettings(lease=0.15), "heir")
     relay = replica.relay

@@ -419,7 +419,7 @@ async def test_the_log_probabilities_of_a_prompt_come_once_after_a_migration() -
     answer = ResponseStream(["job"], "m")
     (choice,) = answer.choices
     for attempt, event in ((1, STARTED), (1, PROMPT), (2, STARTED), (2, PROMPT), (2, Finished(0, "length"))):
-        assert choice.take(attempt, event)
+        assert choice.push(attempt, event)
     assert [event async for batch in answer.batches() for _, event in batch] == [
         STARTED,
         PROMPT,
@@ -431,10 +431,10 @@ async def test_the_most_likely_tokens_survive_a_slow_consumer() -> None:
     """Many waiting deltas are merged into one."""
     answer = ResponseStream(["job"], "m")
     (choice,) = answer.choices
-    choice.take(1, STARTED)
+    choice.push(1, STARTED)
     for at in range(100):
-        choice.take(1, Delta(at, (at,), "x", (-0.5,), (b"x",), ((TopToken(b"x", -0.5), TopToken(b"y", -float(at))),)))
-    choice.take(1, Finished(100, "stop"))
+        choice.push(1, Delta(at, (at,), "x", (-0.5,), (b"x",), ((TopToken(b"x", -0.5), TopToken(b"y", -float(at))),)))
+    choice.push(1, Finished(100, "stop"))
     (found,) = await collect(answer, asked(sampling=Sampling(logprobs=True, top_logprobs=2)), UsageRecorder())
     assert found.logprobs is not None
     assert [token.top[1].logprob for token in found.logprobs] == [-float(at) for at in range(100)]

@@ -145,7 +145,7 @@ async def test_an_end_from_this_side(harness: Harness, kind: ProblemKind, charge
 async def test_a_refusal_by_the_worker_costs_nothing(harness: Harness) -> None:
     exchange = await harness.accept(chat(n=2))
     await harness.queue.claim("w1", used=0, slots=2)
-    exchange.stream.choices[0].take(1, Rejected(Problem(kind=ProblemKind.CONTEXT_LENGTH, message="")))
+    exchange.stream.choices[0].push(1, Rejected(Problem(kind=ProblemKind.CONTEXT_LENGTH, message="")))
     assert await harness.end(exchange) == tokens(0)
 
 

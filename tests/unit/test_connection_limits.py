@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from api.connection_limits import RESERVE, ConnectionLimits, most_connections
+from api.connection_limits import RESERVE, ConnectionLimits, max_connections
 
 
 @dataclass(eq=False)
@@ -115,7 +115,7 @@ def test_every_open_connection_is_held_to_its_deadline() -> None:
     [(100, None, 100), (100, 1024, 100), (16_384, 1024, 896), (100, 64, 16), (4, 64, 4)],
 )
 def test_open_files_bound_the_connections(wanted: int, files: int | None, expected: int) -> None:
-    assert most_connections(wanted, files) == expected
+    assert max_connections(wanted, files) == expected
 
 
 def test_a_full_replica_warns_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

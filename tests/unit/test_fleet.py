@@ -49,7 +49,7 @@ def moved(log: MoveLog) -> list[tuple[str, str, str | None, str]]:
 def test_moves_from_a_dead_worker() -> None:
     log = MoveLog()
     log.observe("m", read(one=("a", 1), two=("a", 1), ended=("a", 1), other=("b", 1)), {"a", "b"}, 0.0)
-    assert sorted(log.wanted("m")) == ["ended", "one", "other", "two"]
+    assert sorted(log.tracked_jobs("m")) == ["ended", "one", "other", "two"]
     log.observe("m", read(("two",), one=("b", 2), other=("b", 1)), {"b"}, 0.5)
     log.observe("m", read(("two",), one=("b", 2), other=("b", 1)), {"b"}, 1.0)
     log.observe("m", read(one=("b", 2), two=("b", 2)), {"b"}, 1.5)
@@ -117,7 +117,7 @@ async def test_all_watchers_share_one_reading_and_nobody_costs_nothing(redis: Ar
     async with Watcher(watch) as first:
         async with Watcher(watch) as second:
             documents = [await anext(one.documents()) for one in (first, second)]
-        assert documents[0] == documents[1] == await watch.look()
+        assert documents[0] == documents[1] == await watch.snapshot()
         assert counting.reads == 1
     document = json.loads(documents[0])
     (model,) = document["models"]
@@ -136,7 +136,7 @@ async def test_batches_are_shown_until_a_minute_after_their_end(redis: ArqRedis,
     watch = FleetWatch(redis, Directory(redis), store, replica="r", lease=60)
 
     async def shown() -> list[tuple[str, int, int]]:
-        batches = json.loads(await watch.look())["batches"]
+        batches = json.loads(await watch.snapshot())["batches"]
         return [(batch["status"], batch["completed"], batch["total"]) for batch in batches]
 
     assert await shown() == []

@@ -51,7 +51,7 @@ def ended(*started: Started, queued: float | None) -> tuple[ResponseStream, Usag
     usage.queued = queued
     stream = ResponseStream(["a"], WORKER.model)
     for event in started:
-        stream.choices[0].take(event.attempt, event)
+        stream.choices[0].push(event.attempt, event)
         usage.started(0, event)
     return stream, usage
 

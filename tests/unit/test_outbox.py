@@ -60,7 +60,7 @@ def pending(answer_id: str = "a1", **fields: Any) -> PendingCompletion:
 
 
 def outbox(redis: ArqRedis, replica: str) -> Outbox:
-    return Outbox(redis, replica, longest=600)
+    return Outbox(redis, replica, max_duration=600)
 
 
 def timeless(completions: Sequence[PendingCompletion]) -> list[PendingCompletion]:

@@ -29,7 +29,7 @@ def delta(position: int, text: str, tokens: int = 1) -> Delta:
 
 
 def feed(answer: ResponseStream, *events: tuple[int, Event]) -> list[bool]:
-    return [answer.choices[0].take(attempt, event) for attempt, event in events]
+    return [answer.choices[0].push(attempt, event) for attempt, event in events]
 
 
 def frame_of(*entries: tuple[str, int, Event]) -> bytes:
@@ -74,12 +74,12 @@ async def test_a_missed_beginning_is_noticed() -> None:
 async def test_a_slow_consumer_gets_merged_deltas() -> None:
     answer = ResponseStream(["a", "b"], "tiny")
     for track in answer.choices:
-        track.take(1, STARTED)
+        track.push(1, STARTED)
     for position in range(1000):
         for track in answer.choices:
-            track.take(1, delta(position, track.job))
+            track.push(1, delta(position, track.job))
     for track in answer.choices:
-        track.take(1, Finished(1000, "stop"))
+        track.push(1, Finished(1000, "stop"))
     batches = [batch async for batch in answer.batches()]
     events = [(choice, event) for batch in batches for choice, event in batch]
     assert len(events) < 200
@@ -102,8 +102,8 @@ async def test_failing_an_answer_ends_every_choice_once() -> None:
     answer = ResponseStream(["a", "b"], "tiny")
     feed(answer, (1, STARTED), (1, Finished(0, "stop")))
     answer.fail(Problem(kind=ProblemKind.TIMEOUT, message="late"))
-    answer.choices[1].take(1, STARTED)
-    assert answer.over
+    answer.choices[1].push(1, STARTED)
+    assert answer.finished
     events = [event async for batch in answer.batches() for _, event in batch]
     assert [type(event) for event in events] == [Started, Finished, Failed]
 
@@ -168,7 +168,7 @@ async def test_a_damaged_journal_ends_its_own_answer_only(redis: ArqRedis, garba
     for answer in (damaged, whole):
         relay.catch_up(answer)
     await relay.recovered()
-    assert damaged.over
+    assert damaged.finished
     assert damaged.abandoned, "its job is not cancelled"
     events = [event async for batch in damaged.batches() for _, event in batch]
     assert isinstance(events[-1], Failed)
@@ -186,4 +186,4 @@ async def test_a_frame_that_can_not_be_read_is_skipped(redis: ArqRedis, garbage:
     relay.open(answer)
     relay.route(garbage)
     relay.route(frame_of(("a", 1, STARTED), ("a", 1, Finished(0, "stop"))))
-    assert answer.over
+    assert answer.finished

@@ -166,7 +166,7 @@ def replayed(*events: tuple[int, Any]) -> RecordedSpans:
     usage.queued = time.monotonic()
     for number, event in events:
         stream.choices[0].last_token = time.monotonic()
-        stream.choices[0].take(number, event)
+        stream.choices[0].push(number, event)
         if isinstance(event, Started):
             usage.started(0, event)
     chat_span.record_jobs(tracing, TRACE, stream, usage)

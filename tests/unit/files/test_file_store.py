@@ -103,7 +103,7 @@ async def test_cleanup_deletes_old_contents_without_a_record(store: FileStore, r
     (tmp_path / (await redis.get(keys.FILES_FOLDER)).decode() / "0.partial").touch()  # of a replica that was killed
     assert await FileCleanup(store).sweep() == 0
     assert len(list(storage.names())) == 3
-    assert await FileCleanup(store, least_age=-1).sweep() == 2
+    assert await FileCleanup(store, min_age=-1).sweep() == 2
     assert [entry.name for entry in storage.names()] == [kept.id]
 
 

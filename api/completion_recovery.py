@@ -119,7 +119,7 @@ class CompletionRecovery:
                 outage.store.failed("completion recovery", error)
 
     async def aclose(self) -> None:
-        """Wait for background removals, at most :data:`_CLOSE_TIMEOUT` seconds. Other replicas remove what is left."""
+        """Wait for background removals, at most :data:`_CLOSE_TIMEOUT` seconds. Other replicas remove the rest."""
         await self._background_tasks.finish(_CLOSE_TIMEOUT)
 
     async def _look(self) -> None:

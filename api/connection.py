@@ -99,7 +99,7 @@ class HttpConnection(HttpToolsProtocol):
 
     Pipelining is not supported: a request that arrives before the previous response is complete is discarded, and the
     connection is closed after that response. Reading therefore never pauses during a response, and a disconnect is
-    noticed at once.
+    detected at once.
     """
 
     # In slots, because more attributes would give each instance a dictionary of its own: 1.3 kB per connection.

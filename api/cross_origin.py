@@ -23,9 +23,9 @@ class CrossOrigin:
         return bool(self._origins)
 
     def is_preflight(self, method: str, headers: Lookup) -> bool:
-        """Return whether a browser asks on behalf of a page of an allowed origin what it may send."""
-        asks = method == "OPTIONS" and bool(headers.get("access-control-request-method"))
-        return asks and self.allows(headers.get("origin"))
+        """Return whether a request is a preflight of an allowed origin."""
+        is_preflight = method == "OPTIONS" and bool(headers.get("access-control-request-method"))
+        return is_preflight and self.allows(headers.get("origin"))
 
     def preflight_headers(self, headers: Lookup) -> Mapping[str, str]:
         """Return the headers of the answer to a preflight request: all methods and the headers that it names."""

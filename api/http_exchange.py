@@ -59,7 +59,7 @@ class HttpExchange:
         self._resources.append(resource)
 
     async def close(self) -> None:
-        """Leave all resources, the last one first. Raises what they raise."""
+        """Exit all resources in reverse order. Raises what they raise."""
         # Only now, because an exit stack for each open stream would take a kilobyte.
         async with AsyncExitStack() as stack:
             for resource in self._resources:

@@ -66,7 +66,7 @@ def document() -> bytes:
         "ChatCompletionUpdate": _UPDATE,
     }
     for name, model, served in BODIES:
-        body = _named_apart(name, model.model_json_schema(ref_template=REFERENCE, mode="validation"), schemas)
+        body = _without_conflicts(name, model.model_json_schema(ref_template=REFERENCE, mode="validation"), schemas)
         schemas |= body.pop("$defs", {})
         schemas[name] = _only(served, body)
     # The formats that OpenAI does not have are validated by the worker.
@@ -89,14 +89,14 @@ def document() -> bytes:
     )
 
 
-def _named_apart(owner: str, body: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
-    """Return ``body`` with its inner schemas renamed whose names other schemas have ``taken``: interfaces differ in
-    what they call a message, for example."""
+def _without_conflicts(owner: str, body: dict[str, Any], taken: dict[str, Any]) -> dict[str, Any]:
+    """Return ``body`` with a prefix before names of inner schemas that other schemas have ``taken``, such as
+    ``Message``."""
     inner = body.get("$defs", {})
-    apart = [name for name, schema in inner.items() if taken.get(name, schema) != schema]
-    body = body | {"$defs": {f"{owner}{name}" if name in apart else name: inner[name] for name in inner}}
+    conflicting = [name for name, schema in inner.items() if taken.get(name, schema) != schema]
+    body = body | {"$defs": {f"{owner}{name}" if name in conflicting else name: inner[name] for name in inner}}
     text = json.dumps(body)
-    for name in apart:
+    for name in conflicting:
         text = text.replace(f'"{REFERENCE.format(model=name)}"', f'"{REFERENCE.format(model=owner + name)}"')
     renamed: dict[str, Any] = json.loads(text)
     return renamed

@@ -28,7 +28,7 @@ _MAX_TAKEN = 64
 
 
 class PendingCompletion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What another replica needs to finish and store a response. Times are in seconds.
+    """The record from which another replica can finish and store a response. Times are in seconds.
 
     ``answer_id`` is the response's id without the dialect's prefix. ``accepted`` is the Unix time shown to clients.
     ``messages`` is the JSON array that the client sent.

@@ -71,10 +71,10 @@ class Replica:
     stored: CompletionStore
     responses: ResponseStore
     memories: ConnectionMemories
-    """What WebSockets of the Responses API remember."""
+    """Responses that WebSocket connections of the Responses API can continue."""
     completion_recovery: CompletionRecovery
     background: BackgroundTasks
-    """The tasks of responses that are made in the background."""
+    """The tasks of background responses."""
     files: FileStore
     batches: BatchStore
     metrics: Metrics

@@ -96,7 +96,7 @@ def base_url(url: str) -> str:
     """Return ``url``, or that of ``vinoqueue up`` on this machine if it is empty."""
     if url:
         return url
-    ports = [one.port for one in running()]
+    ports = [instance.port for instance in running()]
     if len(ports) > 1:
         raise click.UsageError(
             f"'vinoqueue up' runs {len(ports)} times on this machine, on the ports {', '.join(ports)}. "

@@ -89,9 +89,10 @@ def convert(
             )
     except (ModelError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    for name, one in (("original", done.original), ("converted", done.converted)):
+    for name, measured in (("original", done.original), ("converted", done.converted)):
         click.echo(
-            f"{name:9}  {one.size / 1e6:.0f} MB  loads in {one.load_seconds:.1f} s  perplexity {one.perplexity:.3f}"
+            f"{name:9}  {measured.size / 1e6:.0f} MB  loads in {measured.load_seconds:.1f} s  "
+            f"perplexity {measured.perplexity:.3f}"
         )
     click.echo(f"perplexity ratio {done.perplexity_ratio:.4f} on {done.tokens} tokens of text")
     click.echo(done.folder)

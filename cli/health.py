@@ -44,12 +44,12 @@ def worker(redis_url: str, node: str, serving: bool) -> None:
     from shared.protocol.registry import registered_workers
 
     # Only what the store's user of workers may read (docs/security.md).
-    workers = [one for one in read_store(redis_url, registered_workers) if one.host == node]
+    workers = [record for record in read_store(redis_url, registered_workers) if record.host == node]
     if not workers:
         raise click.ClickException(f"no worker advertises itself from the node {node}.")
-    for one in workers:
-        if one.status == "failing" or (serving and one.status != "serving"):
-            raise click.ClickException(f"worker {one.id} is {one.status}: {one.detail}")
+    for record in workers:
+        if record.status == "failing" or (serving and record.status != "serving"):
+            raise click.ClickException(f"worker {record.id} is {record.status}: {record.detail}")
 
 
 def get(host: str, port: int, path: str, *, timeout: float) -> int:

@@ -39,15 +39,16 @@ def make_folder(port: int) -> Path:
 
     Raises :class:`click.ClickException` if no private directory is available.
     """
-    for place in _places():
+    for directory in _directories():
         try:
-            place.mkdir(mode=0o700, exist_ok=True)
-            if _is_private(place):
-                return Path(tempfile.mkdtemp(prefix=f"{port}-", dir=place))
+            directory.mkdir(mode=0o700, exist_ok=True)
+            if _is_private(directory):
+                return Path(tempfile.mkdtemp(prefix=f"{port}-", dir=directory))
         except OSError:
             continue  # for example, another user's XDG_RUNTIME_DIR under sudo
     raise click.ClickException(
-        f"No private directory for a socket: {', '.join(map(str, _places()))} can't be made, or others may write there."
+        f"No private directory for a socket: {', '.join(map(str, _directories()))} can't be created, or others may "
+        "write there."
     )
 
 
@@ -69,12 +70,12 @@ def running() -> list[Instance]:
     """Return this user's running instances, sorted by port."""
     found = (
         Instance(path.parent.name.partition("-")[0], f"unix://{path}")
-        for place in _places()
-        if _is_private(place)
-        for path in place.glob(f"*/{_SOCKET}")
+        for directory in _directories()
+        if _is_private(directory)
+        for path in directory.glob(f"*/{_SOCKET}")
         if _listens(path)
     )
-    return sorted(found, key=lambda one: (one.port.zfill(5), one.redis_url))
+    return sorted(found, key=lambda instance: (instance.port.zfill(5), instance.redis_url))
 
 
 def store_option() -> click.Option:
@@ -83,7 +84,7 @@ def store_option() -> click.Option:
     Its default is the store of a local ``vinoqueue up``. If several instances run, it is a usage error that lists them.
     """
     made = option(Settings, "redis_url")
-    made.callback = _find
+    made.callback = _default_store
     made.help = f"{made.help} Where 'vinoqueue up' runs on this machine, its store is the default."
     return made
 
@@ -95,7 +96,7 @@ def own_command(*arguments: str) -> str:
     return shlex.join([*start, *arguments])
 
 
-def _find(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+def _default_store(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     if ctx.get_parameter_source(str(parameter.name)) is not ParameterSource.DEFAULT:
         return value
     match running():
@@ -105,21 +106,21 @@ def _find(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
             click.echo(f"Using the store of 'vinoqueue up' on port {only.port}.", err=True)
             return only.redis_url
         case several:
-            choices = "\n".join(f"  --redis-url {one.redis_url}   (port {one.port})" for one in several)
+            choices = "\n".join(f"  --redis-url {instance.redis_url}   (port {instance.port})" for instance in several)
             raise click.UsageError(f"'vinoqueue up' runs {len(several)} times on this machine. Choose one:\n{choices}")
 
 
-def _places() -> Iterator[Path]:
+def _directories() -> Iterator[Path]:
     """Yield the candidate directories for instance folders in order of preference."""
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         yield Path(runtime) / "vinoqueue"
     yield Path(tempfile.gettempdir()) / f"vinoqueue-{os.geteuid()}"
 
 
-def _is_private(place: Path) -> bool:
-    """Whether ``place`` is a directory owned by this user and inaccessible to other users."""
+def _is_private(directory: Path) -> bool:
+    """Whether ``directory`` is a directory owned by this user and inaccessible to other users."""
     try:
-        found = place.lstat()
+        found = directory.lstat()
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077

@@ -34,7 +34,7 @@ class Duration(click.ParamType[float]):
             return value
         found = re.fullmatch(r"(\d+)([smhd])", str(value))
         if found is None:
-            self.fail(f"{value!r} is no duration such as 90s, 15m, 12h or 30d.", param, ctx)
+            self.fail(f"{value!r} is not a duration such as 90s, 15m, 12h or 30d.", param, ctx)
         return float(found[1]) * _UNITS[found[2]]
 
 
@@ -115,15 +115,15 @@ def list_(redis_url: str, as_json: bool) -> None:
         return decoded(await stored_keys(redis)), await store_time(redis)
 
     found, now = _with_store(redis_url, read)
-    found.sort(key=lambda one: (one.created, one.id))
+    found.sort(key=lambda api_key: (api_key.created, api_key.id))
     if as_json:
         hidden = {"digest", "previous_digest"}
-        records = [{name: value for name, value in _asdict(one).items() if name not in hidden} for one in found]
+        records = [{name: value for name, value in _asdict(api_key).items() if name not in hidden} for api_key in found]
         click.echo(msgspec.json.encode(records).decode())
     elif not found:
         click.echo("There are no keys in Redis.")
-    for one in () if as_json else found:
-        click.echo("  ".join((one.id, _state(one, now), one.name or "-", *_limits(one))))
+    for api_key in () if as_json else found:
+        click.echo("  ".join((api_key.id, _state(api_key, now), api_key.name or "-", *_limits(api_key))))
 
 
 @key.command("revoke", params=[_STORE])
@@ -156,8 +156,8 @@ def as_toml(made: ApiKey) -> str:
     return "\n".join(("[[key]]", *lines))
 
 
-def _asdict(one: ApiKey) -> dict[str, Any]:
-    return msgspec.structs.asdict(one)
+def _asdict(api_key: ApiKey) -> dict[str, Any]:
+    return msgspec.structs.asdict(api_key)
 
 
 def _show_secret(made: ApiKey, secret: str, *, on_stderr: bool = False) -> None:
@@ -166,25 +166,29 @@ def _show_secret(made: ApiKey, secret: str, *, on_stderr: bool = False) -> None:
     click.echo(secret, err=on_stderr)
 
 
-def _state(one: ApiKey, now: float) -> str:
-    if one.revoked is not None:
+def _state(api_key: ApiKey, now: float) -> str:
+    if api_key.revoked is not None:
         return "revoked"
-    if one.expires is not None:
-        if one.expires <= now:
+    if api_key.expires is not None:
+        if api_key.expires <= now:
             return "expired"
-        return time.strftime("until %Y-%m-%d %H:%M", time.localtime(one.expires))
+        return time.strftime("until %Y-%m-%d %H:%M", time.localtime(api_key.expires))
     return "valid"
 
 
-def _limits(one: ApiKey) -> list[str]:
-    said = [("rpm", one.requests_per_minute), ("tpm", one.tokens_per_minute), ("at a time", one.concurrency)]
-    words = [f"{limit} {unit}" for unit, limit in said if limit is not None]
-    if one.queue_timeout is not None:
-        words.append(f"waits {one.queue_timeout:g} s")
-    if one.models:
-        words.append(f"models {','.join(one.models)}")
-    words += [f"scope {scope}" for scope in one.scopes]
-    return [*words, one.priority] if one.priority != "default" else words
+def _limits(api_key: ApiKey) -> list[str]:
+    limits = [
+        ("rpm", api_key.requests_per_minute),
+        ("tpm", api_key.tokens_per_minute),
+        ("at a time", api_key.concurrency),
+    ]
+    words = [f"{limit} {unit}" for unit, limit in limits if limit is not None]
+    if api_key.queue_timeout is not None:
+        words.append(f"waits {api_key.queue_timeout:g} s")
+    if api_key.models:
+        words.append(f"models {','.join(api_key.models)}")
+    words += [f"scope {scope}" for scope in api_key.scopes]
+    return [*words, api_key.priority] if api_key.priority != "default" else words
 
 
 def _with_store(redis_url: str, work: Callable[[Redis], Awaitable[_Result]]) -> _Result:
@@ -198,8 +202,8 @@ def _with_store(redis_url: str, work: Callable[[Redis], Awaitable[_Result]]) -> 
     try:
         return asyncio.run(run())
     except UnknownKey as error:
-        raise click.ClickException(f"{error} 'vinoqueue key list' shows those that there are.") from None
+        raise click.ClickException(f"{error} 'vinoqueue key list' lists the keys.") from None
     except ValueError as error:
-        raise click.ClickException(f"--redis-url is malformed, or what is kept there is: {error}") from None
+        raise click.ClickException(f"--redis-url is malformed, or a record in the store is: {error}") from None
     except (RedisError, OSError) as error:
         raise store_failure(error) from None

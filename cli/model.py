@@ -22,8 +22,8 @@ def list_() -> None:
     """List the models on this machine that can be named without a path."""
     from worker.model.local import list_models
 
-    for one in list_models():
-        click.echo(f"{one.source}  {one.size / 2**20:.0f} MB  {one.path}")
+    for listed in list_models():
+        click.echo(f"{listed.source}  {listed.size / 2**20:.0f} MB  {listed.path}")
 
 
 @model.command()
@@ -32,7 +32,7 @@ def pull(source: str) -> None:
     """Download a model from Hugging Face unless it is cached, and print its path."""
     from worker.model.local import pull as pull_source
 
-    _print_place(pull_source, source)
+    _print_path(pull_source, source)
 
 
 @model.command()
@@ -41,13 +41,13 @@ def path(source: str) -> None:
     """Print the path of a model on this machine, without downloading it."""
     from worker.model.local import path as source_path
 
-    _print_place(source_path, source)
+    _print_path(source_path, source)
 
 
 model.add_command(convert)
 
 
-def _print_place(find: Callable[[str], Path], source: str) -> None:
+def _print_path(find: Callable[[str], Path], source: str) -> None:
     from worker.model.local import ModelError
 
     try:

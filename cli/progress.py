@@ -97,7 +97,7 @@ class Stages:
         self._console = terminal(self._stream)
         self._drawn: Progress | None = None
         self._text = ""
-        self._began = 0.0
+        self._started_at = 0.0
 
     def __enter__(self) -> "Stages":
         """Show nothing yet."""
@@ -115,7 +115,7 @@ class Stages:
             return
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        self._text, self._began = text, time.monotonic()
+        self._text, self._started_at = text, time.monotonic()
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
         self._drawn = Progress(*columns, console=self._console, transient=True, refresh_per_second=_REDRAWS)
         self._drawn.add_task(text, total=None)
@@ -126,4 +126,4 @@ class Stages:
         if self._drawn is not None:
             self._drawn.stop()
             self._drawn = None
-            click.echo(f"{self._text}  {time.monotonic() - self._began:.1f} s", file=self._stream)
+            click.echo(f"{self._text}  {time.monotonic() - self._started_at:.1f} s", file=self._stream)

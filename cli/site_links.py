@@ -1,7 +1,7 @@
 """``python -m cli.site_links build/site docs``: the links of the documentation site, after it is built.
 
-Pages link to sources, which are beside them in the repository, but not on the site: there, such links become plain
-text. Any other link that leads nowhere is an error; Zensical's own check looks only at links to pages.
+Pages link to source files, which exist in the repository but not on the site. There, such links become plain text.
+Any other broken link is an error; Zensical itself checks only links to pages.
 """
 
 import os

@@ -62,7 +62,7 @@ def status(redis_url: str, as_json: bool, watch: bool) -> None:
     if watch:
         _watch(redis_url, as_json=as_json)
     else:
-        click.echo(_as_text(look(redis_url), as_json=as_json))
+        click.echo(_as_text(read_snapshot(redis_url), as_json=as_json))
 
 
 def _watch(redis_url: str, *, as_json: bool) -> None:
@@ -72,9 +72,9 @@ def _watch(redis_url: str, *, as_json: bool) -> None:
         if console is not None:
             from cli.live_tables import show
 
-            show(console, lambda: tables(look(redis_url), now=time.time()), every=REFRESH)
+            show(console, lambda: tables(read_snapshot(redis_url), now=time.time()), every=REFRESH)
         while True:
-            click.echo(_as_text(look(redis_url), as_json=as_json) + ("" if as_json else "\n"))
+            click.echo(_as_text(read_snapshot(redis_url), as_json=as_json) + ("" if as_json else "\n"))
             time.sleep(REFRESH)
 
 
@@ -82,7 +82,7 @@ def _as_text(snapshot: Snapshot, *, as_json: bool) -> str:
     return as_json_line(snapshot) if as_json else as_table(snapshot, now=time.time())
 
 
-def look(redis_url: str) -> Snapshot:
+def read_snapshot(redis_url: str) -> Snapshot:
     """Read the state of the service. Raises :class:`click.ClickException` if the store can't be read."""
     return read_store(redis_url, read)
 
@@ -154,8 +154,8 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
     ]
     queues = [(queue.model, str(queue.waiting), str(queue.in_flight), str(queue.workers)) for queue in snapshot.queues]
     replicas = [
-        (one.id, one.host, str(one.pid), one.address, str(one.streams), _age(now - one.started))
-        for one in snapshot.replicas
+        (replica.id, replica.host, str(replica.pid), replica.address, str(replica.streams), _age(now - replica.started))
+        for replica in snapshot.replicas
     ]
     batches = [
         (

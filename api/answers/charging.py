@@ -1,4 +1,4 @@
-"""How many tokens an ended request is charged against its key's rate limit and its tenant's share of the queue."""
+"""The tokens that an ended request is charged in its key's rate limit and in its tenant's fair-queueing share."""
 
 import asyncio
 

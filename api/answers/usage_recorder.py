@@ -36,7 +36,7 @@ class UsageRecorder:
     def started(self, prompt: int, event: Started) -> None:
         """Count the tokens of the prompt with index ``prompt``, once for all of its choices."""
         if self.queue_wait is None and self.queued is not None and event.attempt:
-            # The clocks of two machines can't be compared: the wait is what is left after the worker's own times.
+            # The clocks of two machines can't be compared: the wait is the rest after the worker's times.
             self.prompt_seconds, self.prefill_seconds = event.prompt_seconds, event.prefill_seconds
             waited = time.monotonic() - self.queued - event.prompt_seconds - event.prefill_seconds
             self.queue_wait = max(0.0, waited)

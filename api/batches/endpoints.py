@@ -18,7 +18,7 @@ Endpoint = Literal[
     "/v1/images/edits",
     "/v1/videos",
 ]
-"""What OpenAI's service accepts."""
+"""The endpoints that OpenAI's service accepts."""
 
 DIALECTS: dict[str, Callable[[], Dialect]] = {
     "/v1/chat/completions": OpenAI,

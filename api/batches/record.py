@@ -10,7 +10,7 @@ BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
 Outcome = Literal["completed", "expired", "cancelled"]
-"""How a batch ends whose file was valid."""
+"""Final status of a batch whose file was valid."""
 
 COMPLETION_WINDOW = 86_400
 """Seconds in which the lines of a batch must be served: OpenAI's only value of ``completion_window``, 24h."""
@@ -21,7 +21,7 @@ _ID = re.compile(r"batch_[0-9a-f]{32}")
 
 
 class LineError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is wrong with the input file. ``line`` counts from 1."""
+    """An error in the input file. ``line`` counts from 1."""
 
     code: str
     message: str
@@ -69,7 +69,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     counts: Counts = Counts()
     segments: tuple[Segment, ...] = ()
     outcome: Outcome | None = None
-    """How the batch ends, while it is being finalized."""
+    """Final status, set while the batch is being finalized."""
     output_file: str | None = None
     error_file: str | None = None
 

@@ -57,11 +57,11 @@ def response_of(
     )
 
 
-def failure_of(index: int, custom_id: str, code: str, message: str, usage: Usage = _NO_USAGE) -> Result:
+def failure_of(index: int, custom_id: str, code: str, message: str) -> Result:
     """Return the result of a request that got no response."""
     error = {"code": code, "message": message}
     json = msgspec.json.encode({"id": _new_id(), "custom_id": custom_id, "response": None, "error": error})
-    return Result(index, "e", json, usage)
+    return Result(index, "e", json, _NO_USAGE)
 
 
 def encode(results: Sequence[Result]) -> bytes:

@@ -49,7 +49,7 @@ class BatchRun:
     """Validates a batch, submits its lines, commits their results and writes the result files.
 
     A result is written to this claim's segment first; then one commit marks its line as done and counts the bytes. A
-    crash between the two leaves bytes that nobody reads, and the line is served again. So each line has exactly one
+    crash between the two leaves bytes that are never read, and the line is served again. So each line has exactly one
     committed result.
     """
 

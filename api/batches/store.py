@@ -2,7 +2,7 @@
 
 A replica that feeds a batch has claimed it and renews its lease. Everything that it writes goes through one script,
 which refuses replicas whose claim is not the newest and records based on an older revision than the store's. A replica
-that was suspended, or whose store has lost its last second in a crash, can therefore not write over what came after.
+that was suspended, or whose store has lost its last second in a crash, can therefore not overwrite later records.
 """
 
 from collections.abc import Collection, Sequence
@@ -110,7 +110,7 @@ class BatchStore:
         return BatchPage(*page) if page is not None else None
 
     async def known(self, batch_id: str) -> bool:
-        """Return whether there is a batch with this id, whoever owns it."""
+        """Return whether there is a batch with this id, regardless of its owner."""
         async with store_errors():
             return bool(await self._redis.exists(keys.batch(batch_id)))
 

@@ -49,11 +49,11 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[Call, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
     prompt: PromptLogprobs | None = None
-    """The log probabilities of the prompt, if the request asked for them."""
+    """The log probabilities of the prompt, if the request asks for them."""
     tokens: tuple[int, ...] = ()
     """The generated tokens."""
     prompt_tokens: tuple[int, ...] = ()
-    """The prompt's tokens, if the request asked for token ids."""
+    """The prompt's tokens, if the request has ``return_token_ids``."""
     stop: str = ""
     """The stop string that matched, if one did."""
 
@@ -100,16 +100,16 @@ class ResponseEncoder(Protocol):
         """Encode the first event of a choice, sent as soon as a worker has started the job."""
 
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
-        """Encode the log probabilities of a choice's prompt, which the request asked for."""
+        """Encode the log probabilities of a choice's prompt that the request asks for."""
 
     def token_ids(self, choice: int, tokens: Sequence[int], prompt: Sequence[int] = ()) -> bytes:
-        """Encode new tokens of a choice, or those of its prompt, if the request asked for token ids."""
+        """Encode new tokens of a choice, or those of its prompt, if the request has ``return_token_ids``."""
 
     def content(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """Encode a text delta of a choice, with its tokens if the request asked for log probabilities."""
+        """Encode a text delta of a choice, with its tokens if the request asks for log probabilities."""
 
     def reasoning(self, choice: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
-        """Encode a reasoning delta of a choice, with its tokens if the request asked for log probabilities."""
+        """Encode a reasoning delta of a choice, with its tokens if the request asks for log probabilities."""
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
         """Encode the start of a tool call; ``index`` numbers the calls of the choice from 0."""

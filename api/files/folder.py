@@ -1,7 +1,7 @@
 """The folder of a service's files: a subfolder of ``--files-dir`` whose name is in the store.
 
-So services with different stores can share a directory or a bucket, and a replica with another one than the others is
-noticed.
+So services with different stores can share a directory or a bucket, and a replica whose directory differs from that of
+the others is detected.
 """
 
 import asyncio

@@ -20,7 +20,7 @@ _DECODED_INLINE = 2**20
 burst, a thread would run only after the bodies of all other requests have been parsed."""
 
 Source = Literal["data", "local", "download"]
-"""Where an image comes from: a data URL, a local file or a download."""
+"""The source of an image: a data URL, a local file or a download."""
 
 
 class _File(NamedTuple):

@@ -1,4 +1,4 @@
-"""What this replica counts of batches."""
+"""Metrics of the batches that this replica feeds."""
 
 from prometheus_client import CollectorRegistry
 

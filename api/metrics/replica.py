@@ -1,4 +1,4 @@
-"""What this replica counts itself."""
+"""Metrics that this replica counts itself."""
 
 import time
 from collections.abc import Iterable, Iterator

@@ -1,1 +1,1 @@
-"""Stored responses of the Responses API: records, history, and responses that are made in the background."""
+"""Stored responses of the Responses API: records, history, and background responses."""

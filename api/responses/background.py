@@ -1,4 +1,4 @@
-"""Responses that are made in the background, without their clients."""
+"""Background responses: generated without their clients."""
 
 import asyncio
 

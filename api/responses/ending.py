@@ -1,4 +1,4 @@
-"""Waiting for the end of a response that nobody reads as a stream."""
+"""Waiting for the end of a response without a streaming reader."""
 
 import logging
 

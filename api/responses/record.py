@@ -25,7 +25,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     document: bytes
-    """The JSON body; empty while the response is made."""
+    """The JSON body; empty while the response is generated."""
     input: bytes
     """The request's own input items, a JSON array."""
     previous: str = ""

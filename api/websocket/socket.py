@@ -48,7 +48,7 @@ class WebSocket:
     """One WebSocket, the :class:`api.connection_extension.Tunnel` of its connection.
 
     Nothing is compressed, so a message never takes more memory than was sent. Reading never pauses, so a disconnect is
-    noticed at once.
+    detected at once.
     """
 
     def __init__(self, link: Link, bounds: SocketBounds) -> None:

@@ -13,7 +13,7 @@ from cli.batch.client import Client
 from cli.progress import Stages, bar
 
 _POLL = 1.0
-"""Seconds between two looks at a batch."""
+"""Polling interval of a batch in seconds."""
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
 _DIGEST = "sha256"

@@ -19,7 +19,7 @@ import msgspec
 Api = Literal["chat", "completions"]
 
 _PATHS: dict[Api, str] = {"chat": "/chat/completions", "completions": "/completions"}
-_LONGEST_ERROR = 64 * 1024
+_MAX_ERROR_BODY = 64 * 1024
 """Bytes of an error body that are read."""
 
 
@@ -122,7 +122,7 @@ class Endpoint:
             async with asyncio.timeout(self._timeout):
                 response = await self._pool.request("GET", f"{self.url}/models", headers=self._headers)
             if response.status != 200:
-                raise OSError(f"{self.url}/models answered with {response.status}: {_said(response.content)}")
+                raise OSError(f"{self.url}/models answered with {response.status}: {_error_message(response.content)}")
             return str(msgspec.json.decode(response.content)["data"][0]["id"])
         except (msgspec.DecodeError, KeyError, IndexError, TypeError):
             raise OSError(f"{self.url}/models lists no model") from None
@@ -152,16 +152,16 @@ class Endpoint:
         url = self.url + _PATHS[self._api]
         async with self._pool.stream("POST", url, headers=headers, content=body) as response:
             if response.status != 200:
-                raise _Failure(f"HTTP {response.status}", _said(await _beginning(response)))
+                raise _Failure(f"HTTP {response.status}", _error_message(await _error_body(response)))
             kind = next((value for name, value in response.headers if name.lower() == b"content-type"), b"")
             if not kind.startswith(b"text/event-stream"):
                 raise _Failure("no event stream", f"the content type is {kind.decode(errors='replace') or 'missing'}")
             await _read(response, outcome)
 
     def _body(self, prompt: str) -> bytes:
-        asked = {"messages": [{"role": "user", "content": prompt}]} if self._api == "chat" else {"prompt": prompt}
+        body = {"messages": [{"role": "user", "content": prompt}]} if self._api == "chat" else {"prompt": prompt}
         options = {"stream_options": {"include_usage": True}} if self.with_usage else {}
-        fields = {**asked, "stream": True, **options, **self.fields}
+        fields = {**body, "stream": True, **options, **self.fields}
         return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
 
 
@@ -177,7 +177,7 @@ async def _read(response: httpcore2.Response, outcome: Outcome) -> None:
         except msgspec.DecodeError as error:
             raise _Failure("malformed chunk", f"{error}: {data[:200].decode(errors='replace')}") from None
         if chunk.error is not None:
-            raise _Failure("error in the stream", _said(data))
+            raise _Failure("error in the stream", _error_message(data))
         for choice in chunk.choices or ():
             finished = finished or choice.finish_reason is not None
         if any(choice.has_text() for choice in chunk.choices or ()):
@@ -203,16 +203,16 @@ async def _events(response: httpcore2.Response) -> AsyncIterator[bytes]:
         yield rest[5:].strip()
 
 
-async def _beginning(response: httpcore2.Response) -> bytes:
+async def _error_body(response: httpcore2.Response) -> bytes:
     body = b""
     async for part in response.aiter_stream():
         body += part
-        if len(body) > _LONGEST_ERROR:
+        if len(body) > _MAX_ERROR_BODY:
             break
     return body
 
 
-def _said(body: bytes) -> str:
+def _error_message(body: bytes) -> str:
     """Return the message of an error body, whatever its form."""
     try:
         found = msgspec.json.decode(body)

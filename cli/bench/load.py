@@ -53,7 +53,7 @@ class _Object(click.ParamType[Any]):
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
-    help=f"Maximum number of requests under way; default: {_CONCURRENCY}, or unlimited with --rate.",
+    help=f"Maximum number of requests in flight; default: {_CONCURRENCY}, or unlimited with --rate.",
 )
 @click.option(
     "--rate",

@@ -17,10 +17,12 @@ _FIGURES = ("mean", "p50", "p95", "p99")
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return the figures as a JSON object. Throughput and latencies are those of complete answers."""
-    good = [one for one in outcomes if not one.error]
-    seconds = max(one.ended for one in outcomes) - min(one.started for one in outcomes) if outcomes else 0.0
-    tokens = sum(one.tokens for one in good)
-    prompt = [one.prompt_tokens for one in good if one.prompt_tokens is not None]
+    good = [outcome for outcome in outcomes if not outcome.error]
+    seconds = (
+        max(outcome.ended for outcome in outcomes) - min(outcome.started for outcome in outcomes) if outcomes else 0.0
+    )
+    tokens = sum(outcome.tokens for outcome in good)
+    prompt = [outcome.prompt_tokens for outcome in good if outcome.prompt_tokens is not None]
     return {
         "completed": len(good),
         "failed": len(outcomes) - len(good),
@@ -28,13 +30,13 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "peak_concurrency": _peak(outcomes),
         "prompt_tokens": sum(prompt) if len(prompt) == len(good) else None,
         "output_tokens": tokens,
-        "output_tokens_are_chunks": any(one.output_tokens is None for one in good),
+        "output_tokens_are_chunks": any(outcome.output_tokens is None for outcome in good),
         "requests_per_s": _rate(len(good), seconds),
         "output_tokens_per_s": _rate(tokens, seconds),
-        "ttft_ms": _spread(one.arrivals[0] - one.started for one in good),
-        "tpot_ms": _spread(time for one in good if not math.isnan(time := time_per_token(one))),
-        "itl_ms": _spread(gap for one in good for gap in gaps(one)),
-        "e2e_ms": _spread(one.ended - one.started for one in good),
+        "ttft_ms": _spread(outcome.arrivals[0] - outcome.started for outcome in good),
+        "tpot_ms": _spread(time for outcome in good if not math.isnan(time := time_per_token(outcome))),
+        "itl_ms": _spread(gap for outcome in good for gap in gaps(outcome)),
+        "e2e_ms": _spread(outcome.ended - outcome.started for outcome in good),
         "errors": _errors(outcomes),
     }
 
@@ -85,9 +87,9 @@ def _rate(count: int, seconds: float) -> float:
 
 
 def _peak(outcomes: Iterable[Outcome]) -> int:
-    """Return how many requests were under way at the same time."""
+    """Return how many requests were in flight at the same time."""
     # At equal times, an end comes before a start.
-    changes = sorted([(one.started, 1) for one in outcomes] + [(one.ended, -1) for one in outcomes])
+    changes = sorted([(outcome.started, 1) for outcome in outcomes] + [(outcome.ended, -1) for outcome in outcomes])
     peak = running = 0
     for _, change in changes:
         running += change
@@ -98,8 +100,8 @@ def _peak(outcomes: Iterable[Outcome]) -> int:
 def _errors(outcomes: Iterable[Outcome]) -> dict[str, dict[str, Any]]:
     """Return the errors by kind, the most frequent first, each with the message of its first occurrence."""
     found: dict[str, dict[str, Any]] = {}
-    for one in outcomes:
-        if one.error:
-            error = found.setdefault(one.error, {"count": 0, "example": one.message})
+    for outcome in outcomes:
+        if outcome.error:
+            error = found.setdefault(outcome.error, {"count": 0, "example": outcome.message})
             error["count"] += 1
     return dict(sorted(found.items(), key=lambda item: -item[1]["count"]))

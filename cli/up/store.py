@@ -63,14 +63,14 @@ class EmbeddedValkey:
             await asyncio.wait([ended, answers], return_when=asyncio.FIRST_COMPLETED)
             if not answers.done():
                 raise click.ClickException(
-                    f"Valkey did not start: it {exit_description(ended.result())}.\n{self.last_words()}"
+                    f"Valkey did not start: it {exit_description(ended.result())}.\n{self.last_log_lines()}"
                 )
             await answers
         finally:
             ended.cancel()
             answers.cancel()
 
-    def last_words(self) -> str:
+    def last_log_lines(self) -> str:
         """Return the last lines of its log."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
 

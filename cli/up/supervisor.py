@@ -22,9 +22,9 @@ from shared.runtime.processes import exit_description, module_command
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, UpSettings, WorkerSettings
 from worker.devices import computes_on_cpus
 
-FIRST_PAUSE = 0.5
+INITIAL_BACKOFF = 0.5
 """Initial restart backoff in seconds; it doubles with each restart."""
-LONGEST_PAUSE = 15.0
+MAX_BACKOFF = 15.0
 """Maximum restart backoff in seconds."""
 HEALTHY_AFTER = 60.0
 """Uptime in seconds after which the restart backoff of a child is reset."""
@@ -32,10 +32,10 @@ HEALTHY_AFTER = 60.0
 API_MARGIN = 3.0
 """Seconds that the API and the worker have to exit after the drain time, concurrently."""
 
-LOOK = 0.25
+POLL_INTERVAL = 0.25
 """Polling interval of the registry in seconds until the service is ready."""
 
-LOOK_LATER = 2.0
+IDLE_POLL_INTERVAL = 2.0
 """Polling interval in seconds afterwards, longer to leave the CPU to the engine."""
 
 
@@ -122,23 +122,23 @@ class _Supervisor:
         Raises :class:`click.ClickException` if it exits before the service was ready for the first time. The cause is
         then in the settings or the installation, and the child has printed it.
         """
-        pause = FIRST_PAUSE
+        backoff = INITIAL_BACKOFF
         while True:
-            began = time.monotonic()
+            started = time.monotonic()
             await child.start()
             how = exit_description(await child.wait())
             if not self._ready:
                 raise click.ClickException(f"The {child.name} did not start: it {how}. See its lines above.")
-            if time.monotonic() - began > HEALTHY_AFTER:
-                pause = FIRST_PAUSE
-            self._progress.say(f"The {child.name} {how}; it starts again in {pause:.1f} s")
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            if time.monotonic() - started > HEALTHY_AFTER:
+                backoff = INITIAL_BACKOFF
+            self._progress.say(f"The {child.name} {how}; it starts again in {backoff:.1f} s")
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, MAX_BACKOFF)
 
     async def _guard(self, store: EmbeddedValkey) -> NoReturn:
         """Raise :class:`click.ClickException` when the store exits, because the queue and all journals are lost."""
         how = exit_description(await store.child.wait())
-        raise click.ClickException(f"Valkey {how}, and the queue is lost.\n{store.last_words()}".rstrip())
+        raise click.ClickException(f"Valkey {how}, and the queue is lost.\n{store.last_log_lines()}".rstrip())
 
     async def _watch(self) -> NoReturn:
         """Poll the registry and print the progress of the worker and the API."""
@@ -151,13 +151,17 @@ class _Supervisor:
                     found = await read_registry(redis)
                 except (RedisError, OSError):
                     found = RegistrySnapshot([], [], {})
-                worker = next((one for one in found.workers if self._is_ours(one)), None)
+                worker = next((record for record in found.workers if self._is_ours(record)), None)
                 if worker and worker.status in ("loading", "failing"):
                     self._progress.loading(worker)
-                elif worker and worker.status == "serving" and any(one.pid == self._api.pid for one in found.replicas):
+                elif (
+                    worker
+                    and worker.status == "serving"
+                    and any(replica.pid == self._api.pid for replica in found.replicas)
+                ):
                     self._ready = True
                     self._progress.serving(worker, address, store, web=self._settings.web)
-                await asyncio.sleep(LOOK_LATER if self._ready else LOOK)
+                await asyncio.sleep(IDLE_POLL_INTERVAL if self._ready else POLL_INTERVAL)
         finally:
             await redis.aclose()
 

@@ -12,7 +12,7 @@ save noticeable time, and end at 49,152, longer than most contexts."""
 _DIGEST_BYTES = 8
 
 _IMAGE_DIGESTS = 16
-"""How often an image's digest is repeated: an image is as much worth caching as 1,024 characters."""
+"""Repetitions of an image's digest: caching an image is worth as much as caching 1,024 characters."""
 
 
 def prefix_digests(request: ChatRequest) -> str:

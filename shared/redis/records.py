@@ -16,7 +16,7 @@ _Record = TypeVar("_Record")
 logger = logging.getLogger(__name__)
 
 UNREADABLE = (ValueError, RecursionError)
-"""What decoding a record raises: :class:`msgspec.DecodeError` and :class:`UnicodeDecodeError` are ValueErrors."""
+"""Exceptions of decoding a record: :class:`msgspec.DecodeError` and :class:`UnicodeDecodeError` are ValueErrors."""
 
 _MAX_REPORTED = 1024
 """Maximum number of remembered reports, which bounds memory when the store is full of foreign records."""

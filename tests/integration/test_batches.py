@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.batch import batch as batch_command
-from cli.status import look
+from cli.status import read_snapshot
 from tests.support.batches import chat_line, ended, results, submit
 from tests.support.fleet import Fleet, fleet
 
@@ -231,7 +231,7 @@ def test_lists_and_limits(client: openai.OpenAI, target: Fleet) -> None:
     first, second = submit(other, lines), submit(other, lines)
     assert [batch.id for batch in other.batches.list(limit=1)] == [second.id, first.id]
     assert first.id not in [batch.id for batch in client.batches.list()]
-    shown = look(target.url).batches
+    shown = read_snapshot(target.url).batches
     assert shown is not None
     assert {batch.id for batch in shown} == {first.id, second.id}
     with pytest.raises(openai.RateLimitError, match="2 unfinished"):
@@ -241,7 +241,7 @@ def test_lists_and_limits(client: openai.OpenAI, target: Fleet) -> None:
     for batch in (first, second):
         other.batches.cancel(batch.id)
         ended(other, batch)
-    assert not look(target.url).batches
+    assert not read_snapshot(target.url).batches
     target.until(lambda: all(worker.get("used", 0) == 0 for worker in target.workers()), "all slots to be free")
 
 

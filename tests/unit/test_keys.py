@@ -199,7 +199,10 @@ def test_a_shown_secret_is_masked() -> None:
     assert new_secret() != secret
 
 
-def test_a_file_entry_printed_by_the_command_line_opens_the_service(tmp_path: Path) -> None:
+def test_a_file_entry_printed_by_the_command_line_opens_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cli.instances.running", list)
     arguments = ["key", "create", "--toml", "--name", 'a "quoted" team', "--models", "a,b", "--expires", "30d"]
     outcome = CliRunner().invoke(
         main, [*arguments, "--priority", "flex", "--queue-timeout", "90s", "--concurrency", "3"]

@@ -26,7 +26,7 @@ from worker.subprocess.process import ChildProcess, LoadError
 from worker.watchdog import Watchdog
 
 _PIXELS_PER_SECOND = 2**14
-"""What a slow CPU encodes of an image. An encoder that takes longer counts as hung."""
+"""Minimum rate at which a slow CPU encodes images. A slower encoder counts as hung."""
 
 
 class EngineProcess:

@@ -42,7 +42,7 @@ _CONTROLS = {"n": 0x0A, "r": 0x0D, "t": 0x09, "f": 0x0C, "v": 0x0B, "0": 0x00}
 _QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _BRACES = re.compile(r"\{([0-9]{1,6})(,?)([0-9]{0,6})\}")
 _COUNTED = ((16, 128), (128, 8), (LAST_CHARACTER + 1, 4))
-"""How many repetitions of a class with at most so many characters a grammar counts."""
+"""Pairs of a class size in characters, and the maximum number of its repetitions that a grammar counts."""
 _GROUP = re.compile(r"\((?:\?:|\?P?<[A-Za-z_][A-Za-z0-9_]*>|(?!\?))")
 _HEXADECIMAL = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}")
 

@@ -31,7 +31,7 @@ _UNUSED = 90 * 86_400
 """Seconds after the last load when a cache entry is removed: those of older OpenVINO versions or of deleted files."""
 
 _KINDS = ("int8", "logits", "tokenizer")
-"""What entries hold, as in their names."""
+"""Kinds of entries; part of their names."""
 
 _VERSION = "3"
 """Format version of cache entries. Change it when conversions produce other weights or properties."""

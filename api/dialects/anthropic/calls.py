@@ -1,4 +1,4 @@
-"""The calls of tools in a conversation: each has an id of its own, and one result."""
+"""The tool calls in a conversation: each has a unique id, and one result."""
 
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse

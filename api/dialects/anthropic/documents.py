@@ -14,7 +14,7 @@ from api.dialects.anthropic.blocks import (
 
 
 def parts_of(block: ResultContent) -> Iterator[TextBlock | ImageBlock]:
-    """Yield the texts and images of a block. Those of a document or search result are in tags, after what it is."""
+    """Yield the texts and images of a block. Those of a document or search result are in tags that name its kind."""
     match block:
         case DocumentBlock():
             yield from _tagged("document", (("title", block.title), ("context", block.context)), _content(block))

@@ -20,7 +20,7 @@ class _Form:
 
 
 UNTHREADED = "thread_unsupported_request"
-"""Code of a refused ``thread``. The SDK's tool runner, which sends it by default, then goes on without one."""
+"""Code of a refused ``thread``. The SDK's tool runner, which sends it by default, then continues without one."""
 
 _INVALID = _Form(400, "invalid_request_error")
 _OVERLOADED = _Form(529, "overloaded_error")

@@ -32,7 +32,7 @@ def check_api_version(query: Lookup) -> None:
 def choose_model(headers: Lookup, serving: Collection[str], named: object) -> str:
     """Return the name of the model that a request selects, whether or not a worker serves it.
 
-    The order, by the reference, is: the deployment header, the only served model whatever the body names, the model
+    The order, by the reference, is: the deployment header, the only served model regardless of the body, the model
     in the body. ``named`` is the body's value, of any type. Raises :class:`RequestRefused` if none of them applies.
     """
     deployment = headers.get(DEPLOYMENT_HEADER)

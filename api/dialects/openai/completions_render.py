@@ -77,7 +77,7 @@ class CompletionResponseEncoder:
         return self._chunk(choice, "", None, _word(reason))
 
     def usage(self, usage: Usage) -> bytes:
-        """Encode the usage chunk, which has no choices; empty unless the request asked for it."""
+        """Encode the usage chunk, which has no choices; empty unless the request asks for it."""
         if not self._request.include_usage:
             return b""
         return self._event_head + b'],"usage":' + _encode(self._usage_object(usage)) + b"}\n\n"
@@ -171,7 +171,7 @@ class _Offsets:
 def logprobs_object(tokens: Sequence[TokenLogprob], offsets: _Offsets) -> dict[str, list[object] | None]:
     """Return the ``logprobs`` object of a choice.
 
-    The most likely tokens at each position include the sampled one, which may thus be one more than asked for.
+    The most likely tokens at each position include the sampled one, which may thus be one more than requested.
     """
     return {
         "tokens": [_shown(token.piece) for token in tokens],

@@ -17,7 +17,7 @@ from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 SHORTEST_RETENTION = 3600
 _PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
-"""What OpenAI's service accepts."""
+"""The purposes that OpenAI's service accepts."""
 _MAX_NAME = 255
 
 

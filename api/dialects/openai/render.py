@@ -115,7 +115,7 @@ class ChatResponseEncoder:
         return self._event_head + _encode(body) + self._event_tail
 
     def usage(self, usage: Usage) -> bytes:
-        """Encode the usage chunk, which has no choices; empty unless the request asked for it."""
+        """Encode the usage chunk, which has no choices; empty unless the request asks for it."""
         if not self._include_usage:
             return b""
         return self._event_head + b'],"usage":' + _encode(self._usage_object(usage)) + b"}\n\n"
@@ -134,7 +134,7 @@ class ChatResponseEncoder:
         )
 
     def _prompt_fields(self, choices: Sequence[Choice]) -> dict[str, object]:
-        """Return vLLM's ``prompt_logprobs`` and ``prompt_token_ids``, as the request asked for them."""
+        """Return vLLM's ``prompt_logprobs`` and ``prompt_token_ids``, as the request asks for them."""
         if self._return_token_ids:
             return {"prompt_token_ids": choices[0].prompt_tokens} | self._prompt_logprobs_field(choices)
         return self._prompt_logprobs_field(choices)

@@ -47,7 +47,7 @@ def translate_items(instructions: str | None, items: Iterable[Placed]) -> tuple[
 
 @dataclass
 class _Turn:
-    """What the model said in one turn."""
+    """The model's output in one turn."""
 
     texts: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)

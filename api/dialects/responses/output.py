@@ -45,7 +45,7 @@ class OutputItem:
 
     @property
     def logprobs(self) -> list[dict[str, Any]]:
-        """The log probabilities of all tokens of the text, if the request asked for them."""
+        """The log probabilities of all tokens of the text, if the request asks for them."""
         return self._logprobs
 
     def part(self) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class ResponsesEncoder:
         self._answer_id = answer_id
         echoed: dict[str, Any] = msgspec.json.decode(request.response_fields or "{}")
         self._sealed = SEALED in echoed.pop("include", ())
-        # An API key may have another priority than the client asked for.
+        # An API key may have another priority than the client requested.
         tier = "default" if request.tier in (None, "auto", "batch") else request.tier
         self._head = {"id": f"resp_{answer_id}", "object": "response", "created_at": created, "model": request.model}
         self._echoed = echoed | {"background": request.background, "store": request.store, "service_tier": tier}
@@ -73,7 +73,7 @@ class ResponsesEncoder:
         """The response as JSON once it has ended."""
 
     def queued(self) -> bytes:
-        """Encode the first events of a response that is made in the background."""
+        """Encode the first events of a background response."""
         response = self._response("queued")
         return self._event("response.created", response=response) + self._event("response.queued", response=response)
 
@@ -133,7 +133,7 @@ class ResponsesEncoder:
         return self._event(kind, response=msgspec.Raw(document))
 
     def error(self, problem: Problem) -> bytes:
-        """Encode an error that ends a stream although the response may go on.
+        """Encode an error that ends a stream although the response may continue.
 
         The SDK's type has its fields in the event, the service and some clients have them in ``error``.
         """

@@ -41,7 +41,7 @@ class ItemsQuery(Strict):
 
 
 class RetrieveQuery(Strict):
-    """Query of a response that may be streamed. What can be included is, if the request asked for it."""
+    """Query of a response that may be streamed. What can be included is, if the request asks for it."""
 
     include: Items[Includable] | None = None
     include_obfuscation: bool = False

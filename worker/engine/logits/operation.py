@@ -3,7 +3,7 @@
 OpenVINO GenAI's Python API has no access to logits. The tap sees every row of logits before a token is sampled from it,
 and biases are added in place (:mod:`worker.engine.logits.graph`).
 
-It runs in every step, also when nobody needs logits. By then the model's weights have evicted everything from the
+It runs in every step, even if no sequence needs logits. By then the model's weights have evicted everything from the
 caches, so each Python object that it touches costs about a microsecond.
 """
 
@@ -24,7 +24,7 @@ Ids = NDArray[numpy.int64]
 
 
 class StepInput(NamedTuple):
-    """What a step computes: all ``tokens`` and their ``positions`` [tokens], and the indices of the ``sampled`` ones,
+    """The input of a step: all ``tokens`` and their ``positions`` [tokens], and the indices of the ``sampled`` ones,
     which have a row of logits [rows]."""
 
     tokens: Ids

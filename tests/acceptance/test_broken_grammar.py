@@ -16,7 +16,7 @@ from unittest.mock import patch
 from shared.protocol.errors import ProblemKind
 from shared.protocol.request import Constraint
 from tests.support.engine_driver import TOPICS, Bench
-from tests.support.engine_outputs import news_of, text_of, tokens_of
+from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.eventually import PATIENCE
 from worker.engine.interface import Refused, StepOutput
 from worker.grammar.schema import schema_grammar
@@ -67,7 +67,7 @@ def a_constrained_neighbour_survives(bench: Bench) -> None:
     later, refused = drain(bench)
     assert len(refused) == 1
     assert text_of(outputs + later) == alone
-    deltas = news_of(outputs + later)
+    deltas = deltas_of(outputs + later)
     assert [delta.position for delta in deltas] == list(range(len(deltas)))
 
 

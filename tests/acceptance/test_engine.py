@@ -11,7 +11,7 @@ import pytest
 from shared.protocol.errors import ProblemKind
 from shared.protocol.request import Sampling
 from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
-from tests.support.engine_outputs import news_of, text_of, tokens_of
+from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from worker.engine.interface import EngineLoadError, EngineRefusal, Sequence, StepOutput
 from worker.engine.openvino import OpenVINOEngine
 from worker.engine.pipeline import load_pipeline
@@ -61,7 +61,7 @@ def test_greedy_text_is_the_pipelines_own(own: Own, bench: Bench, text: str) -> 
     (outputs,) = bench.run([sequence])
     assert text_of(outputs) == own_text(own[0], bench, sequence)
     assert "\ufffd" not in text_of(outputs)
-    assert [delta.position for delta in news_of(outputs)] == list(range(len(outputs)))
+    assert [delta.position for delta in deltas_of(outputs)] == list(range(len(outputs)))
 
 
 def test_the_vocabulary_decodes_as_the_tokenizer_does(own: Own, bench: Bench) -> None:
@@ -98,7 +98,7 @@ def test_a_resumed_sequence_makes_the_identical_rest(bench: Bench, cut: int) -> 
     rest = bench.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:cut])
     assert tokens_of(rest) == tokens_of(whole)[cut:]
     assert text_of(rest) == text_of(whole[cut:])
-    assert news_of(rest)[0].position == cut
+    assert deltas_of(rest)[0].position == cut
     assert rest[-1].reason == whole[-1].reason
 
 
@@ -130,9 +130,11 @@ def test_preempted_sequences_make_the_same_texts(bench: Bench, steps: int) -> No
     assert list(map(text_of, again)) == list(map(text_of, whole))
     assert list(map(tokens_of, again)) == list(map(tokens_of, whole))
     for one, other in zip(again, whole, strict=True):
-        assert [delta.position for delta in news_of(one)] == [delta.position for delta in news_of(other)]
-        logprobs = [logprob for delta in news_of(one) for logprob in delta.logprobs]
-        assert logprobs == pytest.approx([logprob for delta in news_of(other) for logprob in delta.logprobs], abs=1e-3)
+        assert [delta.position for delta in deltas_of(one)] == [delta.position for delta in deltas_of(other)]
+        logprobs = [logprob for delta in deltas_of(one) for logprob in delta.logprobs]
+        assert logprobs == pytest.approx(
+            [logprob for delta in deltas_of(other) for logprob in delta.logprobs], abs=1e-3
+        )
     assert not bench.engine.busy()
 
 
@@ -158,7 +160,7 @@ def test_a_beam_search_brings_its_best_texts_in_order(bench: Bench) -> None:
     assert len({one.text for one in found}) == 3
     assert all(len(one.tokens) == len(one.logprobs) == len(one.pieces) for one in found)
     greedy = sum(
-        sum(delta.logprobs) for delta in news_of(bench.one("Name three colours.", max_tokens=16, logprobs=True))
+        sum(delta.logprobs) for delta in deltas_of(bench.one("Name three colours.", max_tokens=16, logprobs=True))
     )
     assert sum(found[0].logprobs) >= greedy
     assert bench.engine.gauges().requests == 0
@@ -213,13 +215,13 @@ def test_penalties_count_what_was_generated_before_the_interruption(bench: Bench
     whole = bench.one("Tell me a story about a lighthouse.", **penalties)
     rest = bench.one("Tell me a story about a lighthouse.", generated=tokens_of(whole)[:12], **penalties)
     assert tokens_of(rest) == tokens_of(whole)[12:]
-    assert news_of(rest)[0].position == 12
+    assert deltas_of(rest)[0].position == 12
 
 
 def test_a_beginning_that_can_not_be_made_again_is_gone_on_from(bench: Bench) -> None:
     other = tokens_of(bench.one("Name three colours."))[:12]
     rest = bench.one("Tell me a story about a lighthouse.", generated=other, presence_penalty=1.5)
-    assert news_of(rest)[0].position == 12
+    assert deltas_of(rest)[0].position == 12
     assert rest[-1].reason in ("stop", "length")
 
 
@@ -261,7 +263,7 @@ def test_ignore_eos_goes_on_but_heeds_other_stop_tokens(bench: Bench) -> None:
 
 def test_logprobs_run_parallel_to_tokens(bench: Bench) -> None:
     outputs = bench.one("Say hi.", logprobs=True, max_tokens=8)
-    logprobs = [value for delta in news_of(outputs) for value in delta.logprobs]
+    logprobs = [value for delta in deltas_of(outputs) for value in delta.logprobs]
     assert len(logprobs) == len(tokens_of(outputs))
     assert all(value <= 0 for value in logprobs)
     assert any(value < 0 for value in logprobs)

@@ -19,7 +19,7 @@ import pytest
 from shared.protocol.events import Delta
 from shared.protocol.request import Constraint, Sampling
 from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
-from tests.support.engine_outputs import news_of, tokens_of
+from tests.support.engine_outputs import deltas_of, tokens_of
 from tests.support.logits_reference import Reference
 from worker.engine.interface import EngineRefusal, Sequence
 from worker.engine.logits.operation import LogitsTap
@@ -160,7 +160,7 @@ def test_log_probabilities_are_those_before_bias_and_grammar(bench: Bench, refer
     ):
         sequence = bench.sequence("A colour?", logprobs=True, top_logprobs=4, max_tokens=6, **fields)
         (outputs,) = bench.run([sequence])
-        check(bench, reference, sequence, news_of(outputs))
+        check(bench, reference, sequence, deltas_of(outputs))
 
 
 def test_an_interrupted_sequence_goes_on_with_its_bias_and_log_probabilities(
@@ -172,7 +172,7 @@ def test_an_interrupted_sequence_goes_on_with_its_bias_and_log_probabilities(
     (outputs,) = bench.run([sequence])
     assert tokens_of(outputs) == whole[10:]
     resumed = Sequence(number=0, prompt=sequence.prompt + whole[:10], sampling=sequence.sampling)
-    check(bench, reference, resumed, news_of(outputs))
+    check(bench, reference, resumed, deltas_of(outputs))
 
 
 @pytest.mark.parametrize("token", [-1, 10**6])
@@ -217,7 +217,7 @@ def test_preempted_sequences_keep_their_rows(monkeypatch: pytest.MonkeyPatch, pr
     LogitsTap.listener = listener
     assert bench.engine.gauges().lost_rows == 0
     for sequence, outputs in zip(sequences, results, strict=True):
-        check(bench, reference, sequence, news_of(outputs))
+        check(bench, reference, sequence, deltas_of(outputs))
 
 
 def test_the_tap_runs_in_the_thread_that_steps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

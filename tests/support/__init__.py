@@ -1,1 +1,1 @@
-"""What several test modules and the benchmarks share: real processes, a real store, fakes and samples."""
+"""Shared by test modules and benchmarks: real processes, a real store, fakes and samples."""

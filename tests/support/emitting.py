@@ -12,14 +12,16 @@ from shared.redis.scripts import Script
 async def emit(
     redis: Redis,
     emitter: Emitter,
-    said: Mapping[Lease, Sequence[bytes]],
+    events: Mapping[Lease, Sequence[bytes]],
     *,
     ended: Container[Lease] = (),
     load: float | None = None,
 ) -> dict[str, int]:
-    """Publish as :meth:`Emitter.command` says; return the number of receivers of each replica's frame, or raise, as
-    :meth:`Emitter.parse_reply` does."""
-    command, replicas = emitter.command(said, ended=ended, load=load)
+    """Publish ``events`` by :meth:`Emitter.command`; return the number of receivers of each replica's frame.
+
+    Raises what :meth:`Emitter.parse_reply` raises.
+    """
+    command, replicas = emitter.command(events, ended=ended, load=load)
     _, _, names, *arguments = unpack(command)
     answer = await Script(redis, emitter.text)(arguments[: int(names)], arguments[int(names) :])
     return dict(zip(replicas, emitter.parse_reply(answer), strict=True))

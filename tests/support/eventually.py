@@ -14,7 +14,7 @@ def wait_until(condition: Callable[[], object], what: str, *, details: Callable[
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited in vain for {what}\n{details()}")
+            raise AssertionError(f"timed out waiting for {what}\n{details()}")
         time.sleep(0.02)
 
 
@@ -28,5 +28,5 @@ async def eventually(
         if await reached if inspect.isawaitable(reached) else reached:
             return
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited in vain for {what or condition}\n{details()}")
+            raise AssertionError(f"timed out waiting for {what or condition}\n{details()}")
         await asyncio.sleep(0.005)

@@ -141,7 +141,7 @@ class Fleet:
         self.until(lambda: len(self.workers("serving")) >= wanted, f"{count} workers to serve")
 
     def workers(self, status: str | None = None) -> list[dict[str, Any]]:
-        """What live workers advertise."""
+        """The registry records of live workers."""
         with self.redis() as client:
             found = [client.get(key) for key in client.scan_iter("vinoqueue:worker:*")]
         infos = [json.loads(info) for info in found if isinstance(info, bytes)]
@@ -173,7 +173,7 @@ class Fleet:
         wait_until(condition, what, details=self.logs)
 
     def logs(self) -> str:
-        """What the processes have printed."""
+        """The output of all processes."""
         return "\n".join(f"--- {process.log.name}\n{process.log.read_text()}" for process in self.processes)
 
     def stop(self) -> None:

@@ -27,7 +27,7 @@ _WANTED = 100.0
 _CLOSING = 75.0
 """Logit of closing tokens in random texts, which would seldom end otherwise."""
 _MORE_TOKENS = 60
-"""How many tokens longer than the wanted text another one may become."""
+"""Maximum number of additional tokens of a text that differs from the wanted one."""
 
 
 class GrammarOracle:

@@ -23,11 +23,11 @@ def unknown(params: Any, schema: type[BaseModel]) -> set[str]:
     anything = {path.removesuffix("*") for path in ours - known}
     missing = {path for path in _paths(params) if not path.endswith("*")} - known
     missing = {path for path in missing - anything if f"{path.partition('=')[0]}=" not in known}
-    missing = {path for path in missing if not any(_takes(above, path, known) for above in anything & _above(path))}
+    missing = {path for path in missing if not any(_accepts(above, path, known) for above in anything & _above(path))}
     return {path for path in missing if not missing & _above(path)}
 
 
-def _takes(anything: str, path: str, known: set[str]) -> bool:
+def _accepts(anything: str, path: str, known: set[str]) -> bool:
     """Return whether ``path`` is in the object at ``anything``, and not in a member of a union with its own schema."""
     rest = path.removeprefix(anything)
     return not rest.startswith("<") or anything + rest[: rest.index(">") + 1] not in known
@@ -39,7 +39,7 @@ def _above(path: str) -> set[str]:
 
 
 def _paths(kind: Any, path: str = "", stack: tuple[Any, ...] = ()) -> Iterator[str]:
-    """Yield the paths in ``kind``. One that ends with ``*`` takes any object."""
+    """Yield the paths in ``kind``. One that ends with ``*`` accepts any object."""
     kind = _bare(kind)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:

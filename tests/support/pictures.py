@@ -189,7 +189,7 @@ def _thing(corner: int, chosen: random.Random) -> Thing:
 
 
 def _covered(shape: str, across: Any, down: Any) -> Any:
-    """Tell which pixels a shape covers, from their distances to its centre in units of its radius."""
+    """Return which pixels a shape covers, from their distances to its centre in units of its radius."""
     match shape:
         case "circle":
             return across**2 + down**2 <= 1

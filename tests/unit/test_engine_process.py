@@ -9,7 +9,7 @@ import pytest
 from shared.protocol.events import Delta
 from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
-from tests.support.engine_outputs import news_of, text_of
+from tests.support.engine_outputs import deltas_of, text_of
 from tests.support.engine_reports import ReportingEngine
 from tests.support.eventually import eventually
 from worker.engine.interface import EngineLoadError, Output, RawStep, Refused, Sequence, StepOutput, Stepped
@@ -87,7 +87,7 @@ async def test_a_cancelled_sequence_says_no_more(engine: ReportingEngine) -> Non
 async def test_a_crash_ends_the_reports_after_all_that_was_made_before(engine: ReportingEngine) -> None:
     engine.add(sequence(1, "[[crash at 3]]"))
     made = [output async for report in engine.reports() if isinstance(report, Stepped) for output in unpacked(report)]
-    assert [delta.position for delta in news_of(made)] == [0, 1, 2]
+    assert [delta.position for delta in deltas_of(made)] == [0, 1, 2]
     assert engine.exit_description == "was killed by SIGKILL"
 
 

@@ -6,7 +6,7 @@ import pytest
 from shared.protocol.errors import ProblemKind
 from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
-from tests.support.engine_outputs import news_of, text_of, tokens_of
+from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from worker.engine import directives
 from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Sequence, StepOutput
 from worker.engine.options import EngineOptions
@@ -49,7 +49,7 @@ def test_the_same_prompt_gets_the_same_words_in_any_company() -> None:
 
 def test_positions_count_tokens_and_only_the_last_output_has_a_reason() -> None:
     outputs = run(sequence("hello"))[1]
-    assert [delta.position for delta in news_of(outputs)] == list(range(12))
+    assert [delta.position for delta in deltas_of(outputs)] == list(range(12))
     assert [output.reason for output in outputs] == [None] * 11 + ["stop"]
     assert tokens_of(outputs)[-1] == END
     assert "<|end|>" not in text_of(outputs)
@@ -69,7 +69,7 @@ def test_a_preempted_sequence_goes_on_where_it_was() -> None:
         outputs += machine.step()
     own = [[output for output in outputs if output.number == number] for number in (1, 2, 3)]
     assert [text_of(own[0]), text_of(own[2])] == [text_of(run(sequence(f"hello {n}"))[1]) for n in (1, 3)]
-    assert [delta.position for delta in news_of(own[0])] == list(range(12))
+    assert [delta.position for delta in deltas_of(own[0])] == list(range(12))
     assert len(own[1]) == 1, "it was cancelled while it was preempted"
     assert machine.gauges().preemptions == 2
 
@@ -124,13 +124,13 @@ def test_min_tokens_and_ignore_eos_put_the_end_off() -> None:
 
 
 def test_logprobs_run_parallel_to_tokens_only_when_asked_for() -> None:
-    assert all(len(delta.logprobs) == len(delta.tokens) for delta in news_of(run(sequence("hi", logprobs=True))[1]))
-    assert not any(delta.logprobs or delta.pieces for delta in news_of(run(sequence("hi"))[1]))
+    assert all(len(delta.logprobs) == len(delta.tokens) for delta in deltas_of(run(sequence("hi", logprobs=True))[1]))
+    assert not any(delta.logprobs or delta.pieces for delta in deltas_of(run(sequence("hi"))[1]))
 
 
 def test_pieces_are_the_bytes_of_the_text() -> None:
     outputs = run(sequence("hi", logprobs=True))[1]
-    assert b"".join(piece for delta in news_of(outputs) for piece in delta.pieces).decode() == text_of(outputs)
+    assert b"".join(piece for delta in deltas_of(outputs) for piece in delta.pieces).decode() == text_of(outputs)
 
 
 def test_a_cancelled_sequence_is_gone_before_the_next_step() -> None:

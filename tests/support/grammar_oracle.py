@@ -5,7 +5,6 @@ another one comes out; so the grammar accepts exactly the texts that come out un
 """
 
 import math
-import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from openvino.op.util import Variable, VariableInfo
 
 from shared.protocol.request import Constraint
 from worker.engine.detokenizer import open_tokenizer
+from worker.engine.grammar_compiler import stub_input, stub_pipeline
 from worker.engine.structured_output import structured_output_config
 
 TINY_VOCABULARY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
@@ -45,7 +45,7 @@ class GrammarOracle:
         self._temperature = _WANTED / math.log(len(vocabulary))
         closing = numpy.zeros(len(vocabulary), numpy.float32)
         closing[[self._tokens[piece] for piece in (b'"', b"]", b"}")]] = 1
-        self._pipeline = _pipeline(_model(closing), tokenizer)
+        self._pipeline = stub_pipeline(_model(closing), tokenizer)
 
     def accepts(self, constraint: Constraint, text: str) -> bool:
         """Whether ``text`` is a complete text of the constraint's language."""
@@ -105,19 +105,11 @@ def tiny_oracle() -> GrammarOracle:
     return GrammarOracle(TINY_VOCABULARY)
 
 
-def _pipeline(model: openvino.Model, tokenizer: openvino_genai.Tokenizer) -> openvino_genai.LLMPipeline:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "model.xml"
-        openvino.save_model(model, file)
-        weights = openvino.Tensor(numpy.fromfile(file.with_suffix(".bin"), numpy.uint8))
-        return openvino_genai.LLMPipeline(file.read_text(), weights, tokenizer, "CPU")
-
-
 def _model(closing: numpy.typing.NDArray[numpy.float32]) -> openvino.Model:
     """Build the stub model: step ``n`` wants token ``n`` of the prompt, and its last token from there on."""
-    ids = _input("input_ids", [-1, -1], openvino.Type.i64)
-    mask = _input("attention_mask", [-1, -1], openvino.Type.i64)
-    beams = _input("beam_idx", [-1], openvino.Type.i32)
+    ids = stub_input("input_ids", [-1, -1], openvino.Type.i64)
+    mask = stub_input("attention_mask", [-1, -1], openvino.Type.i64)
+    beams = stub_input("beam_idx", [-1], openvino.Type.i32)
     info = VariableInfo()
     info.data_shape, info.data_type, info.variable_id = openvino.PartialShape([-1, -1]), openvino.Type.i32, "prompt"
     state = Variable(info)
@@ -129,12 +121,6 @@ def _model(closing: numpy.typing.NDArray[numpy.float32]) -> openvino.Model:
     logits = opset.maximum(wanted, opset.constant(closing * _CLOSING))
     logits.output(0).set_names({"logits"})
     return openvino.Model([opset.result(logits)], [opset.assign(prompt, state)], [ids, mask, beams], "wanted")
-
-
-def _input(name: str, shape: list[int], kind: openvino.Type) -> openvino.Node:
-    parameter = opset.parameter(shape, kind, name=name)
-    parameter.output(0).set_names({name})
-    return parameter
 
 
 def _length(tensor: openvino.Node) -> openvino.Node:

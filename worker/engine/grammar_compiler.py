@@ -35,8 +35,9 @@ class GrammarCompiler:
 
     def __init__(self, tokenizer: openvino_genai.Tokenizer, width: int) -> None:
         """``width`` is the number of logits per token."""
-        self._pipeline = _pipeline(width, tokenizer)
-        self._other_width = _pipeline(width + 1, tokenizer)
+        end = tokenizer.get_eos_token_id()
+        self._pipeline = stub_pipeline(_model(width, end), tokenizer)
+        self._other_width = stub_pipeline(_model(width + 1, end), tokenizer)
         self._compiled: set[Constraint] = set()
         self._seconds = 0.0
         self.generate(_WARM_UP, 1)
@@ -86,10 +87,11 @@ class GrammarCompiler:
             raise GrammarError(_reason(error)) from error
 
 
-def _pipeline(width: int, tokenizer: openvino_genai.Tokenizer) -> openvino_genai.LLMPipeline:
+def stub_pipeline(model: openvino.Model, tokenizer: openvino_genai.Tokenizer) -> openvino_genai.LLMPipeline:
+    """Return a pipeline of the stub language model ``model``."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.xml"
-        openvino.save_model(_model(width, tokenizer.get_eos_token_id()), file)
+        openvino.save_model(model, file)
         weights = openvino.Tensor(numpy.fromfile(file.with_suffix(".bin"), numpy.uint8))
         return openvino_genai.LLMPipeline(file.read_text(), weights, tokenizer, "CPU")
 
@@ -99,9 +101,9 @@ def _model(width: int, end: int) -> openvino.Model:
 
     All tokens are equally probable except ``end``: texts under a grammar end only where it allows nothing else.
     """
-    ids = _input("input_ids", [-1, -1], openvino.Type.i64)
-    mask = _input("attention_mask", [-1, -1], openvino.Type.i64)
-    beams = _input("beam_idx", [-1], openvino.Type.i32)
+    ids = stub_input("input_ids", [-1, -1], openvino.Type.i64)
+    mask = stub_input("attention_mask", [-1, -1], openvino.Type.i64)
+    beams = stub_input("beam_idx", [-1], openvino.Type.i32)
     shape = opset.concat([opset.shape_of(ids), opset.constant(numpy.array([width], numpy.int64))], 0)
     row = numpy.zeros((1, 1, width), numpy.float32)
     row[..., end] = _UNLIKELY
@@ -110,7 +112,8 @@ def _model(width: int, end: int) -> openvino.Model:
     return openvino.Model([opset.result(logits)], [ids, mask, beams], "stub")
 
 
-def _input(name: str, shape: list[int], kind: openvino.Type) -> openvino.Node:
+def stub_input(name: str, shape: list[int], kind: openvino.Type) -> openvino.Node:
+    """Return an input of a stub language model."""
     parameter = opset.parameter(shape, kind, name=name)
     parameter.output(0).set_names({name})
     return parameter

@@ -68,6 +68,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     description: str | None = None
     parameters: str | None = None
     strict: bool = False
+    namespace: str | None = None
+    """The part of ``name`` that is the function's namespace in the client's dialect. Not for the model."""
 
 
 class Constraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

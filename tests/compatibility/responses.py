@@ -209,6 +209,20 @@ REQUESTS = (
         test=_UNIT + "test_tool_choice",
     ),
     Request(
+        fields="tools[].tools tools[].tools[].type tools[].tools[].name tools[].tools[].description "
+        "tools[].tools[].parameters tools[].tools[].strict input[].namespace",
+        when="namespace",
+        body={
+            "tools": [{"type": "namespace", "name": "n", "description": "More.", "tools": [_TOOL | {"strict": True}]}],
+            **_input(
+                {"type": "function_call", "call_id": "c", "namespace": "n", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c", "output": "1"},
+            ),
+        },
+        how="The model sees the functions as `n__f`; calls have `name` and `namespace`.",
+        test=_UNIT + "test_functions_of_a_namespace_have_its_name_for_the_model_only",
+    ),
+    Request(
         fields="tools[].type",
         when="all others",
         body={"tools": [{"type": "web_search"}]},

@@ -161,7 +161,7 @@ def test_a_session_of_codex(client: openai.OpenAI) -> None:
             TOOL | {"strict": False},
             {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "syntax": "lark"}},
             {"type": "web_search", "external_web_access": False},
-            {"type": "namespace", "name": "mcp", "description": "More.", "tools": [TOOL]},
+            {"type": "namespace", "name": "mcp__city", "description": "More.", "tools": [TOOL]},
         ],
         "tool_choice": "auto",
         "parallel_tool_calls": True,

@@ -26,6 +26,7 @@ from api.dialects.responses.items import (
     Reasoning,
     RefusalText,
 )
+from api.dialects.responses.offered_tools import joined
 from api.dialects.responses.summary import decode_summary
 from api.dialects.sealed_reasoning import unseal
 from shared.protocol import request as internal
@@ -97,9 +98,9 @@ class _Conversation:
                 turn = self._speak()
                 turn.reasoning += _reasoning(item)
             case FunctionCall():
-                self._call(path, item.call_id, item.name, item.arguments)
+                self._call(path, item, item.arguments)
             case CustomCall():
-                self._call(path, item.call_id, item.name, json_text({"input": item.input}))
+                self._call(path, item, json_text({"input": item.input}))
             case FunctionCallOutput() | CustomCallOutput():
                 self._answer(path, item)
             case Compaction():
@@ -138,10 +139,11 @@ class _Conversation:
             self._messages.append(internal.Message(role="user", content=self._said.text, images=self._said.images))
             self._said = None
 
-    def _call(self, path: str, call_id: str, name: str, arguments: str) -> None:
-        self._speak().calls.append(internal.ToolCall(id=call_id, name=name, arguments=arguments))
-        self._names[call_id] = name
-        self._unanswered[call_id] = path
+    def _call(self, path: str, item: FunctionCall | CustomCall, arguments: str) -> None:
+        name = joined(item.namespace, item.name)
+        self._speak().calls.append(internal.ToolCall(id=item.call_id, name=name, arguments=arguments))
+        self._names[item.call_id] = name
+        self._unanswered[item.call_id] = path
 
     def _answer(self, path: str, item: FunctionCallOutput | CustomCallOutput) -> None:
         if item.call_id not in self._names:

@@ -19,15 +19,25 @@ class OutputItem:
     Ids depend on the response's id and on ``index`` only, so that a replayed stream has the same.
     """
 
-    __slots__ = ("_logprobs", "_name", "_sealed", "_texts", "call_id", "id", "index", "kind")
+    __slots__ = ("_logprobs", "_name", "_namespace", "_sealed", "_texts", "call_id", "id", "index", "kind")
 
-    def __init__(self, kind: Kind, answer_id: str, index: int, name: str = "", *, sealed: bool = False) -> None:
-        """``name`` is that of the function. ``sealed`` is whether reasoning has encrypted content, too."""
+    def __init__(
+        self,
+        kind: Kind,
+        answer_id: str,
+        index: int,
+        name: str = "",
+        *,
+        namespace: str | None = None,
+        sealed: bool = False,
+    ) -> None:
+        """``name`` and ``namespace`` are those of the function. ``sealed`` is whether reasoning has encrypted content,
+        too."""
         self.kind: Kind = kind
         self.index = index
         self.id = f"{_PREFIXES[kind]}_{answer_id}{index:04x}"
         self.call_id = f"call_{answer_id}{index:04x}"
-        self._name = name
+        self._name, self._namespace = name, namespace
         self._sealed = sealed
         self._texts: list[str] = []
         self._logprobs: list[dict[str, Any]] = []
@@ -81,7 +91,7 @@ class OutputItem:
                     "call_id": self.call_id,
                     "name": self._name,
                     "arguments": self.text if started else "",
-                }
+                } | ({} if self._namespace is None else {"namespace": self._namespace})
 
 
 def logprob_objects(tokens: Sequence[TokenLogprob]) -> list[dict[str, Any]]:

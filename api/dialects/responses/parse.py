@@ -1,6 +1,6 @@
 """Parser of the bodies of ``POST /v1/responses``."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -14,10 +14,11 @@ from api.dialects.openai.strict_schema import root_fault, strict_fault
 from api.dialects.openai.toolset import json_text
 from api.dialects.openai.validation import unknown_parameter, validate
 from api.dialects.responses.conversation import Placed, translate_items
-from api.dialects.responses.items import AdditionalTools, Item, ItemReference
+from api.dialects.responses.items import Item, ItemReference
+from api.dialects.responses.offered_tools import OfferedFunction, functions, skipped_types
 from api.dialects.responses.repeated import repeated_fields
 from api.dialects.responses.schema import JsonSchemaFormat, ResponsesRequest
-from api.dialects.responses.tools import AllowedFunctions, AnyTool, ChosenFunction, FunctionDefinition
+from api.dialects.responses.tools import AllowedFunctions, ChosenFunction
 from api.dialects.responses.unserved import check_served
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
@@ -78,8 +79,7 @@ class Draft(Generic[_Body]):
     @property
     def skipped_tools(self) -> tuple[str, ...]:
         """The types of the tools that the model does not get."""
-        tools = _offered(self.body.tools or (), _placed(self.body.input))
-        return tuple(dict.fromkeys(tool.type for _, tool in tools if tool.type != "function"))
+        return skipped_types(self.body.tools or (), _placed(self.body.input))
 
     def input_items(self, history: History) -> list[Mapping[str, Any]]:
         """Return the request's own input as items, with references replaced."""
@@ -95,7 +95,8 @@ class Draft(Generic[_Body]):
         """Return the internal form. Raises :class:`RequestRefused` for a broken rule, and for an unknown reference."""
         request = self.body
         own = _placed(_items(self.input_items(history)))
-        tools = _functions(request.tools or (), own)
+        tools = tuple(functions(request.tools or (), own))
+        _check_names(tools)
         mode, named, allowed = _choice(request, tools)
         return ChatRequest(
             model=request.model,
@@ -106,7 +107,7 @@ class Draft(Generic[_Body]):
             sampling=_sampling(request),
             defaults=DEFAULTS,
             stream=bool(request.stream),
-            tools=tuple(_tool(path, tool) for path, tool in tools if allowed is None or tool.name in allowed),
+            tools=tuple(_tool(tool) for tool in tools if allowed is None or tool.name in allowed),
             tool_choice=mode,
             named_tool=named,
             parallel_tool_calls=request.parallel_tool_calls is not False,
@@ -192,40 +193,37 @@ def _referenced(index: int, item_id: str, history: History) -> Mapping[str, Any]
     return found
 
 
-def _offered(tools: Sequence[AnyTool], items: Sequence[Placed]) -> Iterator[tuple[str, AnyTool]]:
-    """Yield each tool and its path."""
-    for index, tool in enumerate(tools):
-        yield f"tools[{index}]", tool
-    for path, item in items:
-        if isinstance(item, AdditionalTools):
-            for index, tool in enumerate(item.tools):
-                yield f"{path}.tools[{index}]", tool
+def _check_names(tools: Iterable[OfferedFunction]) -> None:
+    """Raise :class:`RequestRefused` if a function of one namespace would have the name of another one's."""
+    namespaces: dict[str, str | None] = {}
+    for tool in tools:
+        if namespaces.setdefault(tool.name, tool.namespace) != tool.namespace:
+            message = f"Functions in different namespaces can't both be called '{tool.name[:_SHOWN]}' by the model."
+            raise refuse(ProblemKind.INVALID, message, param=f"{tool.path}.name")
 
 
-def _functions(tools: Sequence[AnyTool], items: Sequence[Placed]) -> list[tuple[str, FunctionDefinition]]:
-    return [(path, tool) for path, tool in _offered(tools, items) if isinstance(tool, FunctionDefinition)]
-
-
-def _tool(path: str, tool: FunctionDefinition) -> internal.Tool:
-    if tool.parameters is not None:
-        fault = strict_fault(tool.parameters) if tool.strict else root_fault(tool.parameters)
+def _tool(tool: OfferedFunction) -> internal.Tool:
+    parameters, strict = tool.definition.parameters, bool(tool.definition.strict)
+    if parameters is not None:
+        fault = strict_fault(parameters) if strict else root_fault(parameters)
         if fault is not None:
-            message = f"Invalid schema for function '{tool.name}': {fault}"
-            param = f"{path}.parameters"
+            message = f"Invalid schema for function '{tool.definition.name}': {fault}"
+            param = f"{tool.path}.parameters"
             raise refuse(ProblemKind.INVALID, message, param=param, code="invalid_function_parameters")
     return internal.Tool(
         name=tool.name,
         description=tool.description,
-        parameters=None if tool.parameters is None else json_text(tool.parameters),
-        strict=bool(tool.strict),
+        parameters=None if parameters is None else json_text(parameters),
+        strict=strict,
+        namespace=tool.namespace,
     )
 
 
 def _choice(
-    request: ResponsesRequest, tools: Sequence[tuple[str, FunctionDefinition]]
+    request: ResponsesRequest, tools: Sequence[OfferedFunction]
 ) -> tuple[internal.ToolChoice, str | None, frozenset[str] | None]:
     """Return the mode, the function that must be called, and the names of the allowed functions (None: all)."""
-    names = {tool.name for _, tool in tools}
+    names = {tool.name for tool in tools}
     match request.tool_choice:
         case None:
             return "auto", None, None

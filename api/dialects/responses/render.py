@@ -8,6 +8,7 @@ import msgspec
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
+from api.dialects.responses.offered_tools import bare
 from api.dialects.responses.output import Kind, OutputItem, logprob_objects
 from shared.protocol.defaults import fill_in
 from shared.protocol.errors import Problem, ProblemKind
@@ -62,6 +63,8 @@ class ResponsesEncoder:
             if echoed.get(name) is None:
                 self._echoed[name] = 1.0 if used is None else used
         self._reasoning: Kind = "summary" if echoed.get("reasoning", {}).get("summary") else "reasoning"
+        self._namespaces = {tool.name: tool.namespace for tool in request.tools if tool.namespace is not None}
+        """The namespaces of functions, by the functions' names for the model."""
         self._sequence = 0
         self._items: list[dict[str, Any]] = []
         """The complete items."""
@@ -185,7 +188,15 @@ class ResponsesEncoder:
 
     def _open(self, kind: Kind, name: str = "") -> bytes:
         closed = self._close("completed")
-        item = self._item = OutputItem(kind, self._answer_id, len(self._items), name, sealed=self._sealed)
+        namespace = self._namespaces.get(name)
+        item = self._item = OutputItem(
+            kind,
+            self._answer_id,
+            len(self._items),
+            name if namespace is None else bare(namespace, name),
+            namespace=namespace,
+            sealed=self._sealed,
+        )
         added = self._event(
             "response.output_item.added", output_index=item.index, item=item.object("in_progress", started=False)
         )

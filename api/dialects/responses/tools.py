@@ -38,9 +38,31 @@ def _kind(value: Any) -> str | None:
     return tag("function" if kind == "function" else "other")
 
 
-AnyTool = Annotated[
+def _any_kind(value: Any) -> str | None:
+    is_namespace = isinstance(value, Mapping) and value.get("type") == "namespace"
+    return tag("namespace") if is_namespace else _kind(value)
+
+
+NamespacedTool = Annotated[
     Annotated[FunctionDefinition, Tag(tag("function"))] | Annotated[OtherTool, Tag(tag("other"))],
     Discriminator(_kind, custom_error_type=WRONG_BRANCH, custom_error_message="type function"),
+]
+
+
+class NamespaceTool(Strict):
+    """A group of tools with a name, such as those of an MCP server of the client."""
+
+    type: Literal["namespace"]
+    name: ToolName
+    description: str | None = None
+    tools: Items[NamespacedTool]
+
+
+AnyTool = Annotated[
+    Annotated[FunctionDefinition, Tag(tag("function"))]
+    | Annotated[NamespaceTool, Tag(tag("namespace"))]
+    | Annotated[OtherTool, Tag(tag("other"))],
+    Discriminator(_any_kind, custom_error_type=WRONG_BRANCH, custom_error_message="type function namespace"),
 ]
 
 

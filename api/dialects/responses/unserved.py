@@ -10,6 +10,7 @@ from api.dialects.responses.items import (
     InputText,
     Message,
 )
+from api.dialects.responses.offered_tools import functions
 from api.dialects.responses.schema import PromptCacheOptions, ResponsesRequest
 from api.dialects.responses.tools import FunctionDefinition
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
@@ -67,10 +68,10 @@ def _unserved(request: ResponsesRequest) -> Iterator[RequestRefused]:
         yield unsupported_value("reasoning.context", reasoning.context, _CONTEXT)
     if reasoning is not None and reasoning.mode not in (None, "standard"):
         yield unsupported_value("reasoning.mode", reasoning.mode[:64], _MODE)
-    for index, tool in enumerate(request.tools or ()):
-        if isinstance(tool, FunctionDefinition):
-            yield from _in_tool(f"tools[{index}]", tool)
-    for index, item in enumerate(request.input if isinstance(request.input, list) else ()):
+    items = request.input if isinstance(request.input, list) else []
+    for function in functions(request.tools or (), [(f"input[{index}]", item) for index, item in enumerate(items)]):
+        yield from _in_tool(function.path, function.definition)
+    for index, item in enumerate(items):
         content = item.content if isinstance(item, Message) else getattr(item, "output", None)
         name = "content" if isinstance(item, Message) else "output"
         for place, part in enumerate(content if isinstance(content, list) else ()):

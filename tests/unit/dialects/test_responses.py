@@ -225,13 +225,55 @@ def test_images_of_a_message() -> None:
 
 def test_unknown_tools_are_skipped_and_named() -> None:
     dialect = Responses()
-    namespace = {"type": "namespace", "name": "n", "tools": [TOOL]}
+    custom = {"type": "custom", "name": "c"}
+    namespace = {"type": "namespace", "name": "n", "tools": [custom]}
     more = {"type": "additional_tools", "role": "developer", "tools": [TOOL | {"name": "g"}, {"type": "tool_search"}]}
-    body = {"model": "m", "input": [more, user("Hi")], "tools": [{"type": "web_search"}, TOOL, namespace, namespace]}
+    body = {"model": "m", "input": [more, user("Hi")], "tools": [{"type": "web_search"}, TOOL, custom, namespace]}
     request = dialect.parse(json.dumps(body).encode())
-    assert dialect.skipped_tools == ("web_search", "namespace", "tool_search")
+    assert dialect.skipped_tools == ("web_search", "custom", "tool_search")
     assert [tool.name for tool in request.tools] == ["f", "g"]
     assert request.tools[0] == Tool(name="f", description="Does it.", parameters='{"type":"object"}')
+
+
+CRM = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [TOOL, TOOL | {"name": "g"}]}
+
+
+def test_functions_of_a_namespace_have_its_name_for_the_model_only() -> None:
+    request = parse(tools=[TOOL, CRM])
+    assert [(tool.name, tool.description) for tool in request.tools] == [
+        ("f", "Does it."),
+        ("crm__f", "Customers.\n\nDoes it."),
+        ("crm__g", "Does it."),
+    ]
+    encoder = Responses().render(request, answer_id=ID, created=7, fingerprint="")
+    calls = (Call(id="c1", name="crm__g", arguments="{}"), Call(id="c2", name="f", arguments="{}"))
+    document = checked(
+        Response, encoder.completion([Choice(index=0, text="", calls=calls, reason="tool_calls")], USAGE)
+    )
+    called = [item for item in document.output if isinstance(item, ResponseFunctionToolCall)]
+    assert [(item.name, item.namespace) for item in called] == [("g", "crm"), ("f", None)]
+    history = [item.model_dump(exclude_none=True) for item in document.output]
+    results = [OUTPUT | {"call_id": item["call_id"]} for item in history]
+    _, turn, *answers = parse(input=[user("Hi"), *history, *results], tools=[TOOL, CRM]).messages
+    assert [call.name for call in turn.tool_calls] == ["crm__g", "f"]
+    assert [answer.name for answer in answers] == ["crm__g", "f"]
+
+
+def test_a_namespace_may_end_with_the_separator_and_hold_items_of_the_input() -> None:
+    more = {"type": "additional_tools", "role": "developer", "tools": [CRM | {"name": "crm__", "description": "C."}]}
+    request = parse(input=[more, user("Hi")])
+    assert [tool.name for tool in request.tools] == ["crm__f", "crm__g"]
+    encoder = Responses().render(request, answer_id=ID, created=7, fingerprint="")
+    encoder.call(0, 0, "c1", "crm__f")
+    assert b'"name":"f","arguments":"","namespace":"crm__"' in encoder.closing(0, "tool_calls")
+
+
+def test_functions_that_the_model_could_not_tell_apart_are_refused() -> None:
+    """tools[].tools[].name"""
+    status, error = refusal(tools=[TOOL | {"name": "crm__g"}, CRM])
+    assert (status, error["param"]) == (400, "tools[1].tools[1].name")
+    status, error = refusal(tools=[CRM | {"tools": [TOOL | {"defer_loading": True}]}])
+    assert (status, error["param"]) == (400, "tools[0].tools[0].defer_loading")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.MODALITY: _INVALID,
     ProblemKind.CONTEXT_LENGTH: _INVALID,
     ProblemKind.TEMPLATE: _INVALID,
-    ProblemKind.UNAUTHORIZED: _Form(401, "authentication_error"),
+    # Claude Code retries those for minutes unless it is told not to.
+    ProblemKind.UNAUTHORIZED: _Form(401, "authentication_error", retry=False),
     ProblemKind.FORBIDDEN: _Form(403, "permission_error"),
     ProblemKind.MODEL_NOT_FOUND: _Form(404, "not_found_error"),
     ProblemKind.NOT_FOUND: _Form(404, "not_found_error"),

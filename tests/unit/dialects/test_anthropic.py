@@ -459,6 +459,11 @@ def test_a_stream_of_blocks() -> None:
     assert delta["usage"]["output_tokens"] == 5
 
 
+def test_a_wrong_key_is_not_to_be_sent_again() -> None:
+    reply = DIALECT.error(Problem(kind=ProblemKind.UNAUTHORIZED, message="Incorrect API key."))
+    assert (reply.status, reply.headers["x-should-retry"]) == (401, "false")
+
+
 def test_a_stream_that_fails_ends_with_an_error() -> None:
     by = encoder(stream=True)
     stream = by.opening(0) + by.content(0, "a") + by.failure(Problem(kind=ProblemKind.ENGINE_FAILED, message="why"))

@@ -126,6 +126,36 @@ MESSAGES = (
         test=_PARSE + "test_the_annotations_of_an_answer_come_back_with_the_history",
     ),
     Request(
+        fields="messages[].parsed messages[].tool_calls[].function.parsed_arguments messages[].tool_calls[].index",
+        body={
+            "messages": [
+                USER,
+                {
+                    "role": "assistant",
+                    "parsed": None,
+                    "tool_calls": [
+                        {**CALL, "index": 0, "function": {"name": "f", "arguments": "{}", "parsed_arguments": {}}}
+                    ],
+                },
+                {"role": "tool", "tool_call_id": "c", "content": "1"},
+            ]
+        },
+        how="Accepted and ignored: the reference's SDKs add them to answers, which clients send back.",
+        test=_PARSE + "test_an_answer_as_sdks_have_parsed_it_comes_back_with_the_history",
+    ),
+    Request(
+        fields="messages[].provider_specific_fields messages[].thinking_blocks",
+        body={
+            "messages": [
+                USER,
+                {"role": "assistant", "content": "Hi.", "provider_specific_fields": {}, "thinking_blocks": []},
+                USER,
+            ]
+        },
+        how="Not OpenAI's. Accepted and ignored: LiteLLM adds them to answers, and other fields say the same.",
+        test=_PARSE + "test_an_answer_with_the_fields_of_litellm_comes_back_with_the_history",
+    ),
+    Request(
         fields="messages[].reasoning_content",
         body={"messages": [USER, {"role": "assistant", "content": "Hi.", "reasoning_content": "Hm."}, USER]},
         how="Not OpenAI's. Earlier reasoning is passed to the chat template.",

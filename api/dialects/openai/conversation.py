@@ -27,7 +27,8 @@ def translate_messages(messages: Sequence[Message]) -> tuple[internal.Message, .
             # Some chat templates need the tool's name with its result.
             call_id = message.tool_call_id
             content = flatten(message.content)
-            said = internal.Message(role="tool", content=content, name=names.get(call_id), tool_call_id=call_id)
+            name = message.name or names.get(call_id)
+            said = internal.Message(role="tool", content=content, name=name, tool_call_id=call_id)
         elif isinstance(message, FunctionMessage):
             said = internal.Message(
                 role="tool", content=message.content or "", name=message.name, tool_call_id=function_id

@@ -38,10 +38,14 @@ class UserMessage(Strict):
 
 
 class CalledFunction(Strict):
-    """A function that the assistant called. ``arguments`` is JSON text as the model generated it, possibly invalid."""
+    """A function that the assistant called. ``arguments`` is JSON text as the model generated it, possibly invalid.
+
+    ``parsed_arguments`` is not in the reference. Its SDKs add it to answers, and send it back in the history.
+    """
 
     name: str
     arguments: str
+    parsed_arguments: Any = None
 
 
 class CalledCustomTool(Strict):
@@ -52,11 +56,12 @@ class CalledCustomTool(Strict):
 
 
 class FunctionToolCall(Strict):
-    """A call of a function tool."""
+    """A call of a function tool. ``index`` is not in the reference's requests: chunks of streams have it."""
 
     id: str
     type: Literal["function"]
     function: CalledFunction
+    index: int | None = None
 
 
 class CustomToolCall(Strict):
@@ -74,10 +79,11 @@ MessageToolCall = Annotated[
 
 
 class AssistantMessage(Strict):
-    """An earlier message of the assistant.
+    """An earlier message of the assistant, with what clients send back because the answer contained it.
 
-    ``annotations`` and ``reasoning_content`` are not in the reference's requests. Responses contain them, so clients
-    send them back in the history.
+    Not in the reference's requests are ``annotations`` and ``reasoning_content``, which responses contain, ``parsed``,
+    which its SDKs add to answers, and ``provider_specific_fields`` and ``thinking_blocks``, which LiteLLM adds. What
+    these three say is in other fields, too. SDKs also send ``tool_calls`` as null.
     """
 
     role: Literal["assistant"]
@@ -85,20 +91,22 @@ class AssistantMessage(Strict):
     name: Name = None
     refusal: str | None = None
     audio: AudioReference | None = None
-    tool_calls: Annotated[
-        Annotated[Items[MessageToolCall], Field(min_length=1)] | None, NotNull("an array of objects")
-    ] = None
+    tool_calls: Annotated[Items[MessageToolCall], Field(min_length=1)] | None = None
     function_call: CalledFunction | None = None
     annotations: list[dict[str, Any]] | None = None
     reasoning_content: str | None = None
+    parsed: Any = None
+    provider_specific_fields: dict[str, Any] | None = None
+    thinking_blocks: list[dict[str, Any]] | None = None
 
 
 class ToolMessage(Strict):
-    """The result of a tool call."""
+    """The result of a tool call. The reference's clients may send the tool's ``name``, which its schema lacks."""
 
     role: Literal["tool"]
     content: Content
     tool_call_id: str
+    name: Name = None
 
 
 class FunctionMessage(Strict):

@@ -212,6 +212,33 @@ def test_the_annotations_of_an_answer_come_back_with_the_history() -> None:
     assert parse(messages=[USER, message]).messages[1] == Message(role="assistant", content="Hi")
 
 
+def test_an_answer_as_sdks_have_parsed_it_comes_back_with_the_history() -> None:
+    answer = {"role": "assistant", "content": '{"a":1}', "refusal": None, "tool_calls": None, "parsed": {"a": 1}}
+    function = {"name": "f", "arguments": "{}", "parsed_arguments": {}}
+    calls = {"role": "assistant", "content": None, "tool_calls": [{**CALL, "index": 0, "function": function}]}
+    result = {"role": "tool", "content": "4", "tool_call_id": "c1"}
+    assert parse(messages=[USER, answer, USER, calls, result]).messages[1::2] == (
+        Message(role="assistant", content='{"a":1}'),
+        Message(role="assistant", tool_calls=(ToolCall(id="c1", name="f", arguments="{}"),)),
+    )
+
+
+def test_an_answer_with_the_fields_of_litellm_comes_back_with_the_history() -> None:
+    added = {
+        "provider_specific_fields": {"refusal": None},
+        "thinking_blocks": [{"type": "thinking", "thinking": "Hm."}],
+    }
+    message = {"role": "assistant", "content": "Hi", "reasoning_content": "Hm.", **added}
+    assert parse(messages=[USER, message]).messages[1] == Message(role="assistant", content="Hi", reasoning="Hm.")
+
+
+@pytest.mark.parametrize(("sent", "name"), [({"name": "g"}, "g"), ({}, "f")])
+def test_a_result_has_the_name_that_the_client_gives_or_that_of_the_call(sent: dict[str, str], name: str) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": "4", **sent}
+    messages = [USER, {"role": "assistant", "tool_calls": [CALL]}, result]
+    assert parse(messages=messages).messages[-1].name == name
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -72,8 +72,15 @@ PAIRS: list[tuple[type[BaseModel], Any]] = [
 ]
 
 
-ADDED: dict[type[BaseModel], set[str]] = {messages.AssistantMessage: {"annotations", "reasoning_content"}}
-"""What clients send back because our answers carry it."""
+ADDED: dict[type[BaseModel], set[str]] = {
+    messages.AssistantMessage: {
+        *("annotations", "reasoning_content", "parsed", "provider_specific_fields", "thinking_blocks"),
+    },
+    messages.CalledFunction: {"parsed_arguments"},
+    messages.FunctionToolCall: {"index"},
+    messages.ToolMessage: {"name"},
+}
+"""What clients send back because our answers have it, or because they have added it to them."""
 
 
 @pytest.mark.parametrize(("model", "params"), PAIRS, ids=lambda value: value.__name__)

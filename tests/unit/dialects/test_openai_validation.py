@@ -47,10 +47,10 @@ CASES: list[tuple[dict[str, Any], str | None, str | None, str]] = [
     ),
     ({"messages": [{"role": 5}]}, "messages[0].role", "invalid_type", "expected a string, but got an integer instead."),
     (
-        {"messages": [{"role": "assistant", "content": "", "tool_calls": None}]},
+        {"messages": [{"role": "assistant", "content": "", "tool_calls": {}}]},
         "messages[0].tool_calls",
         "invalid_type",
-        "expected an array of objects, but got null instead.",
+        "expected an array of objects, but got an object instead.",
     ),
     ({"tools": None}, "tools", "invalid_type", "expected an array of objects, but got null instead."),
     ({"user": None}, "user", "invalid_type", "expected a string, but got null instead."),

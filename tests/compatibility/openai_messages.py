@@ -10,6 +10,7 @@ _INSIDE = _PARSE + "test_what_is_not_served_inside_a_field_is_refused_by_path"
 _MODALITY = _PARSE + "test_a_modality_that_the_model_lacks_is_named"
 
 BREAKPOINT = {"mode": "explicit", "ttl": "30m"}
+_COPIED = {"type": "text", "text": "Hi.", "role": "assistant", "refusal": None, "annotations": [], "tool_calls": []}
 _CUSTOM_CALL = {"id": "c", "type": "custom", "custom": {"name": "g", "input": "x"}}
 
 
@@ -154,6 +155,27 @@ MESSAGES = (
         },
         how="Not OpenAI's. Accepted and ignored: LiteLLM adds them to answers, and other fields say the same.",
         test=_PARSE + "test_an_answer_with_the_fields_of_litellm_comes_back_with_the_history",
+    ),
+    Request(
+        fields="messages[].content[].annotations messages[].content[].refusal messages[].content[].role "
+        "messages[].content[].tool_calls",
+        when="text of the assistant",
+        body={"messages": [USER, {"role": "assistant", "content": [_COPIED]}, USER]},
+        how="Ignored: clients copy these fields of a response's message into its text.",
+        test=_PARSE + "test_the_fields_of_an_answer_come_back_in_its_text",
+    ),
+    Request(
+        fields="messages[].name",
+        when="tool",
+        body={
+            "messages": [
+                USER,
+                {"role": "assistant", "tool_calls": [CALL]},
+                {"role": "tool", "tool_call_id": "c", "name": "f", "content": "1"},
+            ]
+        },
+        how="Not in the reference's schema. Accepted, and passed to the chat template.",
+        test=_PARSE + "test_a_result_has_the_name_that_the_client_gives_or_that_of_the_call",
     ),
     Request(
         fields="messages[].reasoning_content",

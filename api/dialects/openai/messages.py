@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, Tag
+from pydantic import BeforeValidator, Field, StringConstraints, Tag
 
 from api.dialects.openai.content import AudioReference, Content
 from api.dialects.openai.fields import Items, NotNull, Strict, by_key, tag
@@ -78,6 +78,18 @@ MessageToolCall = Annotated[
 ]
 
 
+def _without_message_fields(content: object) -> object:
+    """Return ``content`` without fields of the message in its text parts: clients copy them there from a response."""
+    if not isinstance(content, list):
+        return content
+    return [
+        {key: value for key, value in part.items() if key not in _MESSAGE_FIELDS}
+        if isinstance(part, dict) and part.get("type") == "text"
+        else part
+        for part in content
+    ]
+
+
 class AssistantMessage(Strict):
     """An earlier message of the assistant, with what clients send back because the answer contained it.
 
@@ -87,7 +99,7 @@ class AssistantMessage(Strict):
     """
 
     role: Literal["assistant"]
-    content: Content | None = None
+    content: Annotated[Content | None, BeforeValidator(_without_message_fields)] = None
     name: Name = None
     refusal: str | None = None
     audio: AudioReference | None = None
@@ -98,6 +110,9 @@ class AssistantMessage(Strict):
     parsed: Any = None
     provider_specific_fields: dict[str, Any] | None = None
     thinking_blocks: list[dict[str, Any]] | None = None
+
+
+_MESSAGE_FIELDS = AssistantMessage.model_fields.keys() - {"content"}
 
 
 class ToolMessage(Strict):

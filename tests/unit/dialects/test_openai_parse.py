@@ -239,6 +239,20 @@ def test_a_result_has_the_name_that_the_client_gives_or_that_of_the_call(sent: d
     assert parse(messages=messages).messages[-1].name == name
 
 
+def test_the_fields_of_an_answer_come_back_in_its_text() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    copied = {"role": "assistant", "refusal": None, "annotations": [], "tool_calls": [call]}
+    text = {"type": "text", "text": "Hi"}
+    answer = {"role": "assistant", "content": [text | copied]}
+    assert parse(messages=[USER, answer]).messages[1] == Message(role="assistant", content="Hi")
+    for part, message in {
+        "role": {"role": "user", "content": [text | copied]},
+        "cited": {"role": "assistant", "content": [text | {"cited": True}]},
+    }.items():
+        status, error = error_of(body(messages=[message]))
+        assert (status, error["message"]) == (400, f"Unknown parameter: 'messages[0].content[0].{part}'.")
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -3,32 +3,55 @@
 from collections.abc import Mapping
 from typing import Any
 
+from api.dialects.openai.body import MAX_VALUES, count_values
 from api.dialects.responses import Draft, History, previous_not_found
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import input_items, output_items
 from api.responses.record import StoredResponse, response_of_item
 from api.responses.store import ResponseStore
-from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 MAX_TURNS = 1024
 """Maximum number of responses in one conversation."""
 
 
-async def history_of(store: ResponseStore, owner: str, draft: Draft[ResponsesRequest]) -> History:
+async def history_of(store: ResponseStore, owner: str, draft: Draft[ResponsesRequest], *, max_bytes: int) -> History:
     """Return the stored items that ``draft`` needs.
 
-    Raises :class:`RequestRefused` for an unknown previous response and when the store is unreachable.
+    The responses that they are part of have at most ``max_bytes`` of JSON together, and as many values in their input
+    as a body. Raises :class:`RequestRefused` for larger ones, for an unknown previous response and when the store is
+    unreachable.
     """
-    turns = await _turns(store, owner, draft.previous)
+    size = _Size(max_bytes)
+    turns = await _turns(store, owner, draft.previous, size)
     if turns:
         await store.keep(owner, [turn.id for turn in turns])
     return History(
         earlier=tuple(item for turn in turns for item in (*input_items(turn), *output_items(turn))),
-        referenced=await _referenced(store, owner, draft.references),
+        referenced=await _referenced(store, owner, draft.references, size),
     )
 
 
-async def _turns(store: ResponseStore, owner: str, previous: str | None) -> list[StoredResponse]:
+class _Size:
+    """The size of the responses of a history, which a small request can make large: they are read and validated in
+    the event loop, like a body."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._values = 0
+
+    def add(self, record: StoredResponse, param: str) -> None:
+        """Add a response. Raises :class:`RequestRefused`, naming ``param``, if the history is too large."""
+        self._bytes += len(record.input) + len(record.document)
+        if self._bytes > self._max_bytes:
+            raise _too_large(f"{self._max_bytes} bytes", param)
+        self._values += count_values(record.input)
+        if self._values > MAX_VALUES:
+            raise _too_large(f"{MAX_VALUES} values in their input", param)
+
+
+async def _turns(store: ResponseStore, owner: str, previous: str | None, size: _Size) -> list[StoredResponse]:
     """Return the responses of a conversation, the first one first."""
     turns: list[StoredResponse] = []
     while previous:
@@ -42,15 +65,24 @@ async def _turns(store: ResponseStore, owner: str, previous: str | None) -> list
         if len(turns) > MAX_TURNS:
             message = f"The conversation has more than {MAX_TURNS} responses."
             raise refuse(ProblemKind.INVALID, message, param="previous_response_id")
+        size.add(turn, "previous_response_id")
         previous = turn.previous
     turns.reverse()
     return turns
 
 
-async def _referenced(store: ResponseStore, owner: str, references: tuple[str, ...]) -> Mapping[str, Mapping[str, Any]]:
+async def _referenced(
+    store: ResponseStore, owner: str, references: tuple[str, ...], size: _Size
+) -> Mapping[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     for response_id in {response_of_item(reference) for reference in references} - {None}:
         record = await store.get(owner, response_id or "")
         if record is not None and not record.job:
+            size.add(record, "input")
             found |= {item["id"]: item for item in (*input_items(record), *output_items(record))}
     return found
+
+
+def _too_large(limit: str, param: str) -> RequestRefused:
+    message = f"The stored responses that this request continues or refers to have more than {limit} together."
+    return refuse(ProblemKind.INVALID, message, param=param)

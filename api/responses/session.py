@@ -126,7 +126,9 @@ class ResponseSession:
         kept = self._memory.history(draft.previous)
         if kept is not None and generate and draft.store:
             raise not_storable()
-        history = kept or await history_of(self._replica.responses, key_owner(), draft)
+        history = kept or await history_of(
+            self._replica.responses, key_owner(), draft, max_bytes=self._replica.settings.max_request_body
+        )
         chat = chat_exchange_of(
             self._replica,
             exchange,

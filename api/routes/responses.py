@@ -72,7 +72,7 @@ async def count_input_tokens() -> Response:
     """Return the number of tokens of an input. A worker of the model counts them."""
     replica = current_replica()
     draft = draft_input_tokens(await read_json_body(request, replica.settings))
-    history = await history_of(replica.responses, key_owner(), draft)
+    history = await history_of(replica.responses, key_owner(), draft, max_bytes=replica.settings.max_request_body)
     found = await tokenized(counting(draft.request(history, store=False)))
     return json_response(render_input_tokens(len(found.tokens)))
 
@@ -135,7 +135,7 @@ async def _parsed(
             await replica.models.require(missing.model)
             raise
         size = len(body)
-    history = await history_of(replica.responses, key_owner(), draft)
+    history = await history_of(replica.responses, key_owner(), draft, max_bytes=replica.settings.max_request_body)
     store = is_stored(draft, is_large=size > settings.max_body)
     return chat_exchange_of(replica, exchange, request.headers, draft, history, size=size, store=store)
 

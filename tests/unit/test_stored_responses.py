@@ -9,8 +9,9 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
-from api.dialects.responses import Responses
+from api.dialects.responses import Draft, Responses
 from api.dialects.responses.render import ResponsesEncoder
+from api.dialects.responses.schema import ResponsesRequest
 from api.responses.history import history_of
 from api.responses.record import StoredResponse
 from api.responses.replay import follow
@@ -169,11 +170,43 @@ async def test_a_conversation_is_read_from_its_responses(redis: ArqRedis, store:
         assert await store.save("k", record, fulfils=OUTBOX)
     await redis.pexpire(keys.stored_response("k", first.id), int(TTL * 500))
     draft = Responses().draft(json.dumps({"model": "m", "input": "c", "previous_response_id": second.id}).encode())
-    messages = draft.request(await history_of(store, "k", draft), store=True).messages
+    messages = draft.request(await history_of(store, "k", draft, max_bytes=1000), store=True).messages
     assert [message.content for message in messages] == ["a", "one", "b", "two", "c"]
     assert await redis.pttl(keys.stored_response("k", first.id)) > TTL * 500
     with pytest.raises(RequestRefused, match="not found"):
-        await history_of(store, "another", draft)
+        await history_of(store, "another", draft, max_bytes=1000)
+
+
+@pytest.mark.parametrize("continued", [True, False])
+async def test_a_small_request_cannot_have_a_large_history(store: ResponseStore, *, continued: bool) -> None:
+    """All of it is read and validated in the event loop, which other requests share."""
+    small, large = b'[{"role":"user","content":"a"}]', b"[%b]" % b",".join([b'{"role":"user","content":[]}'] * 60_000)
+    sizes = (len(small) + len(document()), len(large) + len(document()))
+    for number, texts in enumerate([small, large]):
+        turn = StoredResponse(
+            id=f"resp_{number:032x}", document=document(), input=texts, previous=f"resp_{0:032x}" if number else ""
+        )
+        assert await store.save("k", turn, fulfils=OUTBOX)
+
+    def draft(number: int) -> Draft[ResponsesRequest]:
+        referred = {"input": [{"type": "item_reference", "id": f"msg_{number:032x}8000"}]}
+        more = {"input": "b", "previous_response_id": f"resp_{number:032x}"} if continued else referred
+        return Responses().draft(json.dumps({"model": "m", **more}).encode())
+
+    await history_of(store, "k", draft(0), max_bytes=sizes[0])
+    for number, limit, what in ((0, sizes[0] - 1, "bytes"), (1, sum(sizes), "values")):
+        with pytest.raises(RequestRefused, match=what) as refused:
+            await history_of(store, "k", draft(number), max_bytes=limit)
+        assert refused.value.problem.param == ("previous_response_id" if continued else "input")
+
+
+async def test_an_item_is_referred_to_once(store: ResponseStore) -> None:
+    """Each reference takes the memory of the item."""
+    reference = {"type": "item_reference", "id": f"msg_{1:032x}8000"}
+    draft = Responses().draft(json.dumps({"model": "m", "input": [reference, {"id": reference["id"]}]}).encode())
+    with pytest.raises(RequestRefused, match="Duplicate item found with id msg_") as refused:
+        await history_of(store, "k", draft, max_bytes=1000)
+    assert refused.value.problem.param == "input"
 
 
 async def test_unreadable_records_are_not_found(redis: ArqRedis, store: ResponseStore) -> None:

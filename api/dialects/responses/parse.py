@@ -68,8 +68,19 @@ class Draft(Generic[_Body]):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The ids of the items that the input refers to."""
-        return tuple(item.id for _, item in _placed(self.body.input) if isinstance(item, ItemReference))
+        """The ids of the items that the input refers to. Raises :class:`RequestRefused` for one that is there twice:
+        each takes the memory of the item itself."""
+        found: dict[str, None] = {}
+        for _, item in _placed(self.body.input):
+            if isinstance(item, ItemReference):
+                if item.id in found:
+                    message = (
+                        f"Duplicate item found with id {item.id[:80]}. Remove duplicate items from your input and try "
+                        "again."
+                    )
+                    raise refuse(ProblemKind.INVALID, message, param="input")
+                found[item.id] = None
+        return tuple(found)
 
     @property
     def store(self) -> bool | None:

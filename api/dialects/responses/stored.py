@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import msgspec
 from pydantic import Field
 from werkzeug.datastructures import MultiDict
 
@@ -29,6 +30,15 @@ _FIRST_INPUT = 0x8000
 """Number of the first input item in ids; those of output items are lower."""
 
 _LOST = Problem(kind=ProblemKind.LOST, message="The response was lost. Please send the request again.")
+
+
+class _Document(msgspec.Struct):
+    """The field of a stored response with its items; the others are skipped."""
+
+    output: list[dict[str, Any]]
+
+
+_document_decoder = msgspec.json.Decoder(_Document)
 
 
 class ItemsQuery(Strict):
@@ -113,8 +123,7 @@ def input_items(record: StoredResponse) -> list[dict[str, Any]]:
 
 def output_items(record: StoredResponse) -> Sequence[Mapping[str, Any]]:
     """Return the output items of a response that has ended."""
-    items: list[dict[str, Any]] = json.loads(record.document)["output"]
-    return items
+    return _document_decoder.decode(record.document).output
 
 
 def is_background(record: StoredResponse) -> bool:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections import Counter
+from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
@@ -17,28 +19,45 @@ logger = logging.getLogger(__name__)
 _MAX_RUNS = 4
 """Maximum number of batches that a replica feeds at a time. The others are fed by other replicas, or wait."""
 
+_SLICE = 60.0
+"""Seconds for which a batch is fed at least while others wait. Without it, a few batches that take long, or whose model
+has no worker, would keep all others waiting until they expire."""
+
 _POLL_INTERVAL = 1.0
 """Seconds between two polls for unfinished batches."""
 
 
-class BatchFeeder:
-    """Feeds unfinished batches to the queue, unless the replica is draining."""
+@dataclass(frozen=True, slots=True)
+class _Feeding:
+    """A batch that is being fed, and since when (monotonic seconds)."""
 
-    def __init__(self, replica: Replica) -> None:
+    run: BatchRun
+    since: float
+
+
+class BatchFeeder:
+    """Feeds unfinished batches to the queue, unless the replica is draining.
+
+    Those that wait are fed in turn. An owner with many batches can't keep those of others waiting: batches of the owner
+    of most are left first.
+    """
+
+    def __init__(self, replica: Replica, *, slice_seconds: float = _SLICE) -> None:
         self._replica = replica
-        self._runs: set[asyncio.Task[None]] = set()
+        self._slice = slice_seconds
+        self._runs: dict[asyncio.Task[None], _Feeding] = {}
 
     async def run(self) -> None:
         """Claim and feed batches until cancelled."""
         try:
             while True:
                 if self._replica.draining.draining:
-                    await cancel_all(self._runs)
+                    await cancel_all(set(self._runs))
                 else:
                     await self._claim()
                 await asyncio.sleep(next_tick(_POLL_INTERVAL))
         finally:
-            await cancel_all(self._runs)
+            await cancel_all(set(self._runs))
 
     async def _claim(self) -> None:
         store = self._replica.batches
@@ -47,16 +66,28 @@ class BatchFeeder:
             self._replica.metrics.batches.unfinished(unfinished)
             if unfinished and len(self._runs) < _MAX_RUNS:
                 for claim in await store.claim(_MAX_RUNS - len(self._runs)):
-                    task = asyncio.create_task(self._feed(claim), name=claim.batch.id)
-                    self._runs.add(task)
-                    task.add_done_callback(self._runs.discard)
+                    run = BatchRun(self._replica, claim)
+                    task = asyncio.create_task(self._feed(run, claim), name=claim.batch.id)
+                    self._runs[task] = _Feeding(run, asyncio.get_running_loop().time())
+                    task.add_done_callback(self._runs.pop)
+            if unfinished > len(self._runs) == _MAX_RUNS:
+                self._leave(await store.waiting())
             outage.store.succeeded("batches")
         except (RedisError, OSError) as error:
             outage.store.failed("batches", error)
 
-    async def _feed(self, claim: BatchClaim) -> None:
+    def _leave(self, waiting: int) -> None:
+        """Leave a batch if more batches wait than are being left."""
+        fed = [feeding for feeding in self._runs.values() if not feeding.run.leaving]
+        before = asyncio.get_running_loop().time() - self._slice
+        found = [feeding for feeding in fed if feeding.since <= before]
+        if found and waiting > len(self._runs) - len(fed):
+            of_owner = Counter(feeding.run.owner for feeding in fed)
+            max(found, key=lambda feeding: (of_owner[feeding.run.owner], -feeding.since)).run.leave()
+
+    async def _feed(self, run: BatchRun, claim: BatchClaim) -> None:
         try:
-            await BatchRun(self._replica, claim).run()
+            await run.run()
         except Superseded:
             logger.info("batch %s is fed by another replica", claim.batch.id)
         except Exception:

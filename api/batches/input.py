@@ -17,6 +17,9 @@ MAX_ERRORS = 100
 _MAX_ID = 512
 """Maximum length of a ``custom_id`` in characters."""
 
+_MAX_MODEL = 256
+"""Maximum length of a model's name in characters that is shown."""
+
 
 class Line(msgspec.Struct, frozen=True):
     """One line: a request. ``body`` is JSON text."""
@@ -98,7 +101,7 @@ def validate_file(file: BinaryIO, endpoint: str, max_line: int) -> Validated:
             break
     if not lines.offsets:
         errors.append(LineError(code="empty_file", message="The input file is empty."))
-    return Validated(lines, errors, models.pop() if len(models) == 1 else None)
+    return Validated(lines, errors, (models.pop() or None) if len(models) == 1 else None)
 
 
 def _read(file: BinaryIO, max_line: int) -> Iterator[tuple[int, int, bytes]]:
@@ -124,7 +127,9 @@ def _check(data: bytes, number: int, endpoint: str, seen: set[str], models: set[
     error = _problem(line, endpoint, seen)
     if error is None:
         try:
-            models.add(_body_decoder.decode(line.body).model)
+            model = _body_decoder.decode(line.body).model
+            if len(models) < 2:
+                models.add(model if len(model) <= _MAX_MODEL else "")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             if not bytes(line.body).lstrip().startswith(b"{"):
                 error = ("invalid_type", "The 'body' must be a JSON object.", "body")

@@ -5,6 +5,7 @@ import logging
 import random
 import time
 import uuid
+from contextlib import suppress
 
 import msgspec
 
@@ -50,8 +51,11 @@ _MAX_BACKOFF = 15.0
 """Bounds of the time in seconds before a line is submitted again."""
 
 
-async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes) -> Result:
-    """Return the result of the line with this ``index``, whose bytes are ``data``."""
+async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes, leaving: asyncio.Event) -> Result | None:
+    """Return the result of the line with this ``index``, whose bytes are ``data``.
+
+    Once ``leaving`` is set, a line that would be submitted again has no result.
+    """
     try:
         line = read_line(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -71,10 +75,15 @@ async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes) ->
         failures += problem.kind in _RETRYABLE
         if problem.kind not in _TRANSIENT and (problem.kind not in _RETRYABLE or failures >= _MAX_FAILURES):
             return _failed(index, line.custom_id, dialect, problem, request_id)
-        if problem.kind is ProblemKind.QUEUE_TIMEOUT:
-            continue  # It has waited.
-        await asyncio.sleep(max(backoff, min(problem.retry_after or 0, _MAX_BACKOFF)) * random.uniform(0.75, 1.25))  # noqa: S311
-        backoff = min(2 * backoff, _MAX_BACKOFF)
+        if problem.kind is not ProblemKind.QUEUE_TIMEOUT:  # Otherwise, it has waited.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(
+                    max(backoff, min(problem.retry_after or 0, _MAX_BACKOFF)) * random.uniform(0.75, 1.25)  # noqa: S311
+                ):
+                    await leaving.wait()
+            backoff = min(2 * backoff, _MAX_BACKOFF)
+        if leaving.is_set():
+            return None
 
 
 async def _serve(

@@ -59,14 +59,34 @@ class BatchRun:
         self._claim = claim
         self._done = bytearray()
         self._renewed = time.monotonic()
+        self._leaving = asyncio.Event()
+        self._clock = 0.0
+        """The store's time minus that of the monotonic clock. Wall clocks may be wrong."""
+
+    @property
+    def owner(self) -> str:
+        """The owner of the batch."""
+        return self._batch.owner
+
+    @property
+    def leaving(self) -> bool:
+        """Whether :meth:`leave` was called."""
+        return self._leaving.is_set()
+
+    def leave(self) -> None:
+        """Submit no more lines, and release the claim when those that were submitted have their results. Lines that
+        wait to be submitted again have none."""
+        self._leaving.set()
 
     @property
     def _batch(self) -> Batch:
         return self._claim.batch
 
     async def run(self) -> None:
-        """Feed the batch to its end. Releases the claim when cancelled. Raises :class:`Superseded`."""
+        """Feed the batch to its end, or until it is left. Releases the claim when cancelled or left. Raises
+        :class:`Superseded`."""
         try:
+            self._clock = await self._now() - time.monotonic()
             storage = await self._retrying(self._replica.files.storage)
             if self._batch.status == "finalizing":
                 await self._finish(storage)
@@ -77,8 +97,10 @@ class BatchRun:
             with file:
                 lines = await self._prepare(file)
                 if lines is not None:
-                    await self._serve(storage, file, lines)
-                    await self._finish(storage)
+                    if await self._serve(storage, file, lines):
+                        await self._finish(storage)
+                    else:
+                        await self._release()
         except asyncio.CancelledError:
             await self._release()
             raise
@@ -129,22 +151,26 @@ class BatchRun:
 
     # Serving.
 
-    async def _serve(self, storage: Storage, file: BinaryIO, lines: Lines) -> None:
-        """Serve all remaining lines until the batch must end, then write results for those that were not served."""
+    async def _serve(self, storage: Storage, file: BinaryIO, lines: Lines) -> bool:
+        """Serve all remaining lines until the batch must end, then write results for those that were not served.
+
+        Returns False if the batch was left before its end.
+        """
         remaining = iter([index for index in range(len(lines)) if not self._is_done(index)])
-        running: set[asyncio.Task[Result]] = set()
+        running: set[asyncio.Task[Result | None]] = set()
         waiting: list[Result] = []
         try:
             while (outcome := self._early_outcome()) is None:
-                while len(running) < self._window() and (index := next(remaining, None)) is not None:
+                while (
+                    not self.leaving and len(running) < self._window() and (index := next(remaining, None)) is not None
+                ):
                     task = asyncio.create_task(self._line(file, lines, index), name=f"{self._batch.id} {index}")
                     running.add(task)
                 if running:
                     pause = storage.write_every if waiting else _POLL_INTERVAL
                     ended, running = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-                    waiting += [task.result() for task in ended]
+                    waiting += [result for task in ended if (result := task.result()) is not None]
                 else:
-                    outcome = "completed"
                     break
                 if waiting and self._is_due(storage.write_every):
                     await self._write(storage, waiting)
@@ -154,13 +180,16 @@ class BatchRun:
         finally:
             await cancel_all(running)
         await self._write(storage, waiting)
-        if outcome != "completed":
+        if outcome is not None:
             await self._fail_remaining(storage, file, lines, outcome)
-        await self._finalize(outcome)
+        elif not all(self._is_done(index) for index in range(len(lines))):
+            return False
+        await self._finalize(outcome or "completed")
+        return True
 
-    async def _line(self, file: BinaryIO, lines: Lines, index: int) -> Result:
+    async def _line(self, file: BinaryIO, lines: Lines, index: int) -> Result | None:
         data = await asyncio.to_thread(_read_at, file, lines.offsets[index], lines.sizes[index])
-        return await serve_line(self._replica, self._batch, index, data)
+        return await serve_line(self._replica, self._batch, index, data, self._leaving)
 
     def _window(self) -> int:
         """Return how many lines may be submitted now."""
@@ -171,8 +200,7 @@ class BatchRun:
         """Return how the batch ends, if it does so before all lines are served."""
         if self._claim.cancelling is not None:
             return "cancelled"
-        # The wall clock is good enough for a window of a day.
-        return "expired" if time.time() >= self._batch.expires else None
+        return "expired" if time.monotonic() + self._clock >= self._batch.expires else None
 
     async def _fail_remaining(self, storage: Storage, file: BinaryIO, lines: Lines, outcome: Outcome) -> None:
         """Write a result for each line that was not served."""

@@ -118,6 +118,11 @@ class BatchStore:
         """Return the number of unfinished batches. Raises what redis-py raises."""
         return int(await self._redis.zcard(keys.UNFINISHED_BATCHES))
 
+    async def waiting(self) -> int:
+        """Return the number of unfinished batches that no replica feeds. Raises what redis-py raises."""
+        now = await store_time(self._redis)
+        return int(await self._redis.zcount(keys.UNFINISHED_BATCHES, "-inf", int(now * 1000)))
+
     async def current(self, also: Collection[str], *, limit: int) -> list[Batch]:
         """Return the unfinished batches of all owners, at most ``limit``, and those of ``also`` that are kept.
 

@@ -1,15 +1,20 @@
 """Batches on a simulated store: claims that fence each other off, commits, and the assembly of results."""
 
+import asyncio
+import io
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.batches.record import Batch, Counts, Segment, new_batch_id, segment_name
-from api.batches.results import assemble, encode, failure_of, response_of
+from api.batches.feeder import BatchFeeder
+from api.batches.input import validate_file
+from api.batches.record import UNFINISHED, Batch, Counts, Segment, new_batch_id, segment_name
+from api.batches.results import Result, assemble, encode, failure_of, response_of
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, BatchStore, Superseded, TooManyBatches
 from api.build import build
@@ -19,6 +24,8 @@ from api.files.record import new_file_id
 from api.replica import Replica
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import cancel_all
+from tests.support.eventually import eventually
 from tests.support.redis_types import awaitable
 
 LINES = [
@@ -112,6 +119,58 @@ async def test_a_key_that_is_gone_serves_no_more_lines(replica: Replica, redis: 
     with await replica.files.open(errors) as content:
         (line,) = map(json.loads, content)
     assert (line["custom_id"], line["response"]["status_code"]) == ("c0", 401)
+
+
+async def test_the_wall_clock_does_not_expire_a_batch(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = await put_file(replica, json.dumps(LINES[0]).encode())
+    batch = new_batch(file)
+    await replica.batches.create(batch)
+    claim = await claimed(replica.batches)
+    ahead = time.time() + 2 * 86_400
+    monkeypatch.setattr("api.batches.run.time", SimpleNamespace(time=lambda: ahead, monotonic=time.monotonic))
+    await BatchRun(replica, claim).run()
+    ended = await replica.batches.get("", batch.id)
+    assert ended is not None
+    assert ended.status == "completed"
+
+
+async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
+    replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as those of a model whose workers are down."""
+
+    async def serve(replica: Replica, batch: Batch, index: int, data: bytes, leaving: asyncio.Event) -> Result | None:
+        if batch.owner != "stuck":
+            return failure_of(index, "c", "error", "message")
+        await leaving.wait()
+        return None
+
+    monkeypatch.setattr("api.batches.run.serve_line", serve)
+    many = build(redis, replica.settings.model_copy(update={"max_batches": 100}), "r")
+    file = await put_file(replica, json.dumps(LINES[0]).encode())
+    record = await replica.files.get("", file)
+    assert record is not None
+    await replica.files.add(msgspec.structs.replace(record, owner="stuck"))
+    feeding = asyncio.create_task(BatchFeeder(many, slice_seconds=0).run())
+    for _ in range(6):
+        await many.batches.create(msgspec.structs.replace(new_batch(file), owner="stuck"))
+    other = new_batch(await put_file(replica, json.dumps(LINES[0]).encode()))
+    await many.batches.create(other)
+
+    async def ended() -> bool:
+        found = await many.batches.get("", other.id)
+        return found is not None and found.status not in UNFINISHED
+
+    await eventually(ended, "the other batch to end")
+    await cancel_all([feeding])
+    assert await many.batches.unfinished() == await many.batches.waiting() == 6
+
+
+def test_a_long_model_name_is_not_repeated_in_each_record() -> None:
+    body = {"model": "m" * 10_000, "prompt": "a"}
+    line = {"custom_id": "c", "method": "POST", "url": "/v1/completions", "body": body}
+    found = validate_file(io.BytesIO(json.dumps(line).encode()), "/v1/completions", 100_000)
+    assert (found.errors, found.model) == ([], None)
 
 
 async def test_one_replica_at_a_time_has_a_batch(store: BatchStore, redis: ArqRedis) -> None:

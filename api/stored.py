@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 _SCAN = 100
 """Entries read per round trip."""
 
+_PAGE_BYTES = 8 * 2**20
+"""Size of a page in bytes beyond which it gets no more completions. Each may have megabytes."""
+
 _TAG = """
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return 0
@@ -110,7 +113,7 @@ class CompletionStore:
             return bool(await self._redis.delete(keys.stored(owner, completion_id)))
 
     async def select(self, owner: str, wanted: Selection) -> tuple[list[StoredCompletion], bool] | None:
-        """Return a page of completions ordered by age, and whether there are more.
+        """Return a page of completions ordered by age, and whether there are more. Large completions make it shorter.
 
         Returns ``None`` when there is no completion with the id ``after``.
         """
@@ -132,8 +135,17 @@ class CompletionStore:
             if found is None:
                 return None
             names, more = found
-            page = [await self.get(owner, name) for name in names]
-        return [completion for completion in page if completion is not None], more
+            page: list[StoredCompletion] = []
+            size = 0
+            for place, name in enumerate(names):
+                if (completion := await self.get(owner, name)) is None:
+                    continue
+                page.append(completion)
+                size += len(completion.document) + len(completion.messages)
+                if size > _PAGE_BYTES:
+                    more = more or place + 1 < len(names)
+                    break
+        return page, more
 
     async def _matching(self, owner: str, names: list[str], wanted: Selection) -> list[str]:
         async with self._redis.pipeline(transaction=False) as pipe:
@@ -164,8 +176,8 @@ def _matches(key: str, row: Any, wanted: Selection) -> bool:
 def _decode(key: str, completion_id: str, fields: Mapping[bytes, bytes]) -> StoredCompletion | None:
     """Return the completion under ``key``, or ``None`` if it is unreadable."""
     try:
-        msgspec.json.decode(fields.get(b"document", b""), type=dict[str, Any])
-        msgspec.json.decode(fields.get(b"messages", b""), type=list[dict[str, Any]])
+        msgspec.json.decode(fields.get(b"document", b""), type=dict[str, msgspec.Raw])
+        msgspec.json.decode(fields.get(b"messages", b""), type=list[dict[str, msgspec.Raw]])
         return StoredCompletion(
             id=completion_id,
             model=fields.get(b"model", b"").decode(),

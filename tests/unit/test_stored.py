@@ -62,6 +62,15 @@ async def test_what_is_deleted_is_gone(store: CompletionStore) -> None:
     assert await ids(store) == ([], False)
 
 
+async def test_a_page_of_large_completions_is_shorter(store: CompletionStore) -> None:
+    """A page of a hundred would take gigabytes, and block the event loop for seconds."""
+    names = [f"c{number}" for number in range(4)]
+    for name in names:
+        await store.save(OWNER, completion(name, messages=b'[{"content":"%b"}]' % (b"a" * 5 * 2**20)))
+    assert await ids(store, limit=100) == (names[:2], True)
+    assert await ids(store, limit=100, after=names[1]) == (names[2:], False)
+
+
 async def test_pages_in_both_orders(store: CompletionStore) -> None:
     names = [f"c{number:03}" for number in range(7)]
     for name in names:

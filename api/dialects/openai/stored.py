@@ -97,12 +97,13 @@ def unknown_cursor(after: str) -> RequestRefused:
 
 def render_stored(completion: StoredCompletion) -> bytes:
     """Encode a stored completion as JSON."""
-    return _dump(_object(completion))
+    return msgspec.json.encode(_object(completion))
 
 
 def render_page(page: Sequence[StoredCompletion], *, more: bool) -> bytes:
     """Encode a page of stored completions as JSON."""
-    return _list([_object(completion) for completion in page], more=more)
+    objects = [_object(completion) for completion in page]
+    return _list(objects, [completion.id for completion in page], more=more)
 
 
 def render_deleted(completion_id: str) -> bytes:
@@ -127,11 +128,13 @@ def render_messages(completion: StoredCompletion, wanted: Selection) -> bytes:
             raise unknown_cursor(wanted.after)
         start = ids.index(wanted.after) + 1
     end = start + wanted.limit
-    return _list(messages[start:end], more=len(messages) > end)
+    shown = messages[start:end]
+    items = [msgspec.Raw(_dump(message)) for message in shown]
+    return _list(items, [message["id"] for message in shown], more=len(messages) > end)
 
 
 def _object(completion: StoredCompletion) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(completion.document)
+    document: dict[str, Any] = _document_decoder.decode(completion.document)
     return document | {"metadata": dict(completion.metadata)}
 
 
@@ -147,16 +150,20 @@ def _message(completion_id: str, index: int, message: Mapping[str, Any]) -> dict
     }
 
 
-def _list(items: Sequence[Mapping[str, Any]], *, more: bool) -> bytes:
-    return _dump(
+def _list(items: Sequence[Mapping[str, Any] | msgspec.Raw], ids: Sequence[str], *, more: bool) -> bytes:
+    return msgspec.json.encode(
         {
             "object": "list",
             "data": items,
-            "first_id": items[0]["id"] if items else None,
-            "last_id": items[-1]["id"] if items else None,
+            "first_id": ids[0] if ids else None,
+            "last_id": ids[-1] if ids else None,
             "has_more": more,
         }
     )
+
+
+_document_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+"""Documents may have megabytes, and only their metadata changes."""
 
 
 def _dump(value: Any) -> bytes:

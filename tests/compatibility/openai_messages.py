@@ -141,7 +141,7 @@ MESSAGES = (
                 {"role": "tool", "tool_call_id": "c", "content": "1"},
             ]
         },
-        how="Not in the reference's schema. Accepted and ignored: its SDKs add them to answers, which clients send back.",
+        how="Not in the reference's schema. Accepted and ignored: its SDKs add them to answers that clients send back.",
         test=_PARSE + "test_an_answer_as_sdks_have_parsed_it_comes_back_with_the_history",
     ),
     Request(

@@ -280,12 +280,14 @@ class SchemaCompiler:
         form = schema.get("format")
         if not isinstance(form, str | None):
             raise SchemaError(f"{path}/format", "expected a text")
-        if form is not None and form in FORMATS and expression is None:
-            expression, keyword = f"^(?:{FORMATS[form]})$", "format"
-        elif form is not None and self._strict:
-            known = ", ".join(sorted(FORMATS))
-            reason = "not supported together with 'pattern'" if expression is not None else f"supported are {known}"
-            raise UnsupportedKeyword(f"{path}/format", f"'{form}': {reason}")
+        if form is not None and expression is None:
+            if form in FORMATS:
+                expression, keyword = f"^(?:{FORMATS[form]})$", "format"
+            elif self._strict:
+                known = ", ".join(sorted(FORMATS))
+                raise UnsupportedKeyword(f"{path}/format", f"'{form}': supported are {known}")
+        # With a pattern, the format is an annotation, as JSON Schema's 'format' is by default. Clients such as zod send
+        # both, where the pattern describes the format.
         if expression is None:
             return self._json.string(minimum, None if self._lengths else maximum)
         try:

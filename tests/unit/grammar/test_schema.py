@@ -59,6 +59,8 @@ OPTIONAL = {"properties": {"a": {"const": 1}, "b": {"const": 2}, "c": {"const": 
         ({"type": "string", "pattern": '^["\\\\]$'}, ['"\\""', '"\\\\"'], ['"""', '"\\"']),
         ({"type": "string", "format": "date"}, ['"2024-12-31"'], ['"2024-02-30"', '"2024-13-01"']),
         ({"type": "string", "format": "ipv4", "maxLength": 15}, ['"192.168.0.1"'], ['"256.0.0.1"']),
+        ({"format": "date", "pattern": "^2024-0[1-6]-\\d\\d$"}, ['"2024-06-30"'], ['"2024-07-01"', '"2023-01-01"']),
+        ({"type": "string", "format": "nanoid", "pattern": "^[a-z]{3}$"}, ['"abc"'], ['"ab"', '"ABC"']),
         ({"type": ["integer", "null"]}, ["12", "null"], ["1.5", "true", "012"]),
         ({"type": "number"}, ["-0.5", "1e9", "3"], [".5", "1.", "+1"]),
         ({"type": "boolean"}, ["true", "false"], ["True"]),

@@ -10,7 +10,14 @@ _INSIDE = _PARSE + "test_what_is_not_served_inside_a_field_is_refused_by_path"
 _MODALITY = _PARSE + "test_a_modality_that_the_model_lacks_is_named"
 
 BREAKPOINT = {"mode": "explicit", "ttl": "30m"}
-_COPIED: dict[str, object] = {"type": "text", "text": "Hi.", "role": "assistant", "refusal": None, "annotations": [], "tool_calls": []}
+_COPIED: dict[str, object] = {
+    "type": "text",
+    "text": "Hi.",
+    "role": "assistant",
+    "refusal": None,
+    "annotations": [],
+    "tool_calls": [],
+}
 _CUSTOM_CALL = {"id": "c", "type": "custom", "custom": {"name": "g", "input": "x"}}
 
 

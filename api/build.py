@@ -93,8 +93,8 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_choice_bytes=settings.max_choice_bytes,
     )
     outbox = Outbox(redis, replica_id, max_duration=settings.request_timeout)
-    stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
-    responses = ResponseStore(redis, ttl=settings.store_ttl, limit=settings.store_limit)
+    stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit, max_bytes=settings.store_bytes)
+    responses = ResponseStore(redis, ttl=settings.store_ttl, limit=settings.store_limit, max_bytes=settings.store_bytes)
     completion_recovery = CompletionRecovery(
         outbox,
         stored,

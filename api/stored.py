@@ -59,11 +59,15 @@ class CompletionStore:
     Every method but :meth:`save` raises :class:`RequestRefused` when the store is unreachable.
     """
 
-    def __init__(self, redis: ArqRedis, *, ttl: float, limit: int) -> None:
-        """Completions are kept for ``ttl`` seconds, and the newest ``limit`` per owner."""
+    def __init__(self, redis: ArqRedis, *, ttl: float, limit: int, max_bytes: int) -> None:
+        """Completions are kept for ``ttl`` seconds, and the newest ``limit`` per owner.
+
+        Large ones are deleted, the oldest first, when those of an owner have more than ``max_bytes`` together.
+        """
         self._redis = redis
         self._ttl = ttl
         self._limit = limit
+        self._max_bytes = max_bytes
         self._tag = Script(redis, _TAG, ("hash",))
         self._save = Script(redis, (files("api") / "save.lua").read_text(), ("hash", "zset", "hash"))
 
@@ -80,7 +84,15 @@ class CompletionStore:
             "document": completion.document,
             "messages": completion.messages,
         }
-        settings = (completion.id, int(self._ttl * 1000), self._limit, keys.stored(owner, ""), entry, "")
+        settings = (
+            completion.id,
+            int(self._ttl * 1000),
+            self._limit,
+            self._max_bytes,
+            keys.stored(owner, ""),
+            entry,
+            "",
+        )
         try:
             await self._save([key, index, outbox], [*settings, *(part for pair in fields.items() for part in pair)])
         except (RedisError, OSError) as error:

@@ -26,11 +26,12 @@ class ResponseStore:
     Methods raise :class:`RequestRefused` when the store is unreachable, unless they say otherwise.
     """
 
-    def __init__(self, redis: ArqRedis, *, ttl: float, limit: int) -> None:
-        """Responses are kept for ``ttl`` seconds, and the newest ``limit`` per owner."""
+    def __init__(self, redis: ArqRedis, *, ttl: float, limit: int, max_bytes: int) -> None:
+        """The limits are those of :class:`api.stored.CompletionStore`."""
         self._redis = redis
         self._ttl_ms = int(ttl * 1000)
         self._limit = limit
+        self._max_bytes = max_bytes
         self._save = Script(redis, (files("api") / "save.lua").read_text(), ("hash", "zset", "hash"))
         self._end = Script(redis, (files("api.responses") / "end.lua").read_text(), ("hash", "list", "list", "hash"))
 
@@ -126,6 +127,7 @@ class ResponseStore:
             record.id,
             self._ttl_ms,
             self._limit,
+            self._max_bytes,
             keys.stored_response(owner, ""),
             entry,
             keys.kept_journal(owner, ""),

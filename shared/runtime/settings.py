@@ -169,6 +169,11 @@ class ApiSettings(Settings):
         description="Maximum number of stored completions, and of stored responses, per API key; beyond it, the oldest "
         "are deleted.",
     )
+    store_bytes: PositiveInt = Field(
+        64 * 2**20,
+        description="Maximum size of the stored completions of an API key, and of its stored responses, in bytes; "
+        "beyond it, the oldest are deleted.",
+    )
     files_dir: str = Field(
         "",
         description="Folder for uploaded files and results of batches, the same for all API replicas, or "

@@ -67,7 +67,7 @@ async def test_a_key_ends_by_the_clock_of_the_store(redis: ArqRedis) -> None:
 async def test_a_replica_whose_clock_is_wrong_removes_no_stored_completions(
     redis: ArqRedis, skew: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = CompletionStore(redis, ttl=60, limit=10)
+    store = CompletionStore(redis, ttl=60, limit=10, max_bytes=2**26)
     wrong = time.time
     for number, ahead in enumerate((0.0, skew, 0.0)):
         monkeypatch.setattr(time, "time", lambda ahead=ahead: wrong() - skew + ahead)

@@ -26,7 +26,7 @@ async def redis() -> AsyncIterator[ArqRedis]:
 
 @pytest.fixture
 def store(redis: ArqRedis) -> CompletionStore:
-    return CompletionStore(redis, ttl=60, limit=1000)
+    return CompletionStore(redis, ttl=60, limit=1000, max_bytes=2**26)
 
 
 def completion(name: str, model: str = "m", messages: bytes = b"[]", **metadata: str) -> StoredCompletion:
@@ -94,11 +94,29 @@ async def test_filters_look_beyond_what_does_not_fit(store: CompletionStore) -> 
 
 
 async def test_the_oldest_make_room(redis: ArqRedis) -> None:
-    store = CompletionStore(redis, ttl=60, limit=2)
+    store = CompletionStore(redis, ttl=60, limit=2, max_bytes=2**26)
     for name in "abc":
         await store.save(OWNER, completion(name))
     assert await ids(store) == (["b", "c"], False)
     assert await store.get(OWNER, "a") is None
+
+
+async def test_the_oldest_make_room_for_large_ones(redis: ArqRedis) -> None:
+    store = CompletionStore(redis, ttl=60, limit=10, max_bytes=10_000)
+    large = b'[{"content":"%b"}]' % (b"a" * 4000)
+    await store.save("key-2", completion("z"))
+    for name in "abcd":
+        await store.save(OWNER, completion(name, messages=large if name in "bd" else b"[]"))
+    assert await ids(store) == (["a", "b", "c", "d"], False), "8,000 bytes fit"
+    await store.save(OWNER, completion("e", messages=large))
+    assert await ids(store) == (["c", "d", "e"], False)
+    assert await store.get(OWNER, "a") is None
+    assert await store.get("key-2", "z") is not None
+    await store.save(OWNER, completion("f", messages=b'[{"content":"%b"}]' % (b"a" * 20_000)))
+    assert await ids(store) == (["f"], False), "the newest one stays, whatever its size"
+    await redis.set(keys.stored(OWNER, "f"), "damaged")
+    assert await store.save(OWNER, completion("g", messages=large))
+    assert await store.get(OWNER, "g") is not None
 
 
 async def test_owners_see_their_own_only(store: CompletionStore) -> None:
@@ -122,7 +140,7 @@ async def test_without_a_store_saving_is_given_up_and_reading_refused() -> None:
     server = FakeServer()
     server.connected = False
     fake = FakeAsyncRedis(server=server)
-    store = CompletionStore(ArqRedis(pool_or_conn=fake.connection_pool), ttl=60, limit=1)
+    store = CompletionStore(ArqRedis(pool_or_conn=fake.connection_pool), ttl=60, limit=1, max_bytes=2**26)
     await store.save(OWNER, completion("a"))
     with pytest.raises(RequestRefused) as refused:
         await store.get(OWNER, "a")

@@ -44,7 +44,7 @@ async def redis() -> AsyncIterator[ArqRedis]:
 
 @pytest.fixture
 def store(redis: ArqRedis) -> ResponseStore:
-    return ResponseStore(redis, ttl=TTL, limit=2)
+    return ResponseStore(redis, ttl=TTL, limit=2, max_bytes=2**26)
 
 
 def request() -> ChatRequest:
@@ -156,6 +156,19 @@ async def test_the_oldest_responses_are_evicted_with_their_journals(redis: ArqRe
         *(name("k", running(number).id) for name in (keys.stored_response, keys.kept_journal) for number in (2, 3)),
     }
     assert all([0 < await redis.pttl(key) <= TTL * 1000 for key in left])
+
+
+async def test_the_oldest_responses_make_room_for_large_ones(redis: ArqRedis) -> None:
+    store = ResponseStore(redis, ttl=TTL, limit=2, max_bytes=5000)
+    await store.create("k", running(1))
+    await journalled(redis, JOURNAL, "j1")
+    await ended(store, running(1), document())
+    large = StoredResponse(id=running(2).id, document=document(), input=b'["%b"]' % (b"a" * 5000))
+    assert await store.save("k", large, fulfils=OUTBOX)
+    assert {key.decode() for key in await redis.keys("*stored-response*")} == {
+        keys.stored_response_index("k"),
+        keys.stored_response("k", large.id),
+    }
 
 
 async def test_a_conversation_is_read_from_its_responses(redis: ArqRedis, store: ResponseStore) -> None:

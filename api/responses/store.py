@@ -11,6 +11,7 @@ from redis.exceptions import RedisError, ResponseError
 from api.responses.record import StoredResponse, from_fields, is_response_id, to_fields
 from api.store_errors import store_errors
 from shared.redis import keys
+from shared.redis.clock import store_time
 from shared.redis.records import UNREADABLE, is_wrong_type, report_unreadable
 from shared.redis.scripts import Script
 
@@ -83,11 +84,16 @@ class ResponseStore:
             return None
 
     async def keep(self, owner: str, response_ids: Sequence[str]) -> None:
-        """Keep responses as long as one that is stored now."""
-        async with store_errors(), self._redis.pipeline(transaction=False) as pipe:
-            for response_id in response_ids:
-                pipe.pexpire(keys.stored_response(owner, response_id), self._ttl_ms)
-            await pipe.execute()
+        """Keep responses as long as one that is stored now, and count them as new ones, in the given order."""
+        index = keys.stored_response_index(owner)
+        async with store_errors():
+            now = await store_time(self._redis)
+            ages = {response_id: now + place / 1e6 for place, response_id in enumerate(response_ids)}
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.zadd(index, ages, xx=True)
+                for key in (index, *(keys.stored_response(owner, response_id) for response_id in response_ids)):
+                    pipe.pexpire(key, self._ttl_ms)
+                await pipe.execute()
 
     async def delete(self, owner: str, response_id: str) -> bool:
         """Delete a response; return whether it existed."""

@@ -182,10 +182,15 @@ async def test_a_conversation_is_read_from_its_responses(redis: ArqRedis, store:
     for record in (first, second):
         assert await store.save("k", record, fulfils=OUTBOX)
     await redis.pexpire(keys.stored_response("k", first.id), int(TTL * 500))
+    index = keys.stored_response_index("k")
+    await redis.zadd(index, {first.id: 2.0, second.id: 1.0})
     draft = Responses().draft(json.dumps({"model": "m", "input": "c", "previous_response_id": second.id}).encode())
     messages = draft.request(await history_of(store, "k", draft, max_bytes=1000), store=True).messages
     assert [message.content for message in messages] == ["a", "one", "b", "two", "c"]
     assert await redis.pttl(keys.stored_response("k", first.id)) > TTL * 500
+    third = StoredResponse(id=f"resp_{3:032x}", document=document(), input=b"[]", previous=second.id)
+    assert await store.save("k", third, fulfils=OUTBOX)
+    assert await redis.zrange(index, 0, -1) == [second.id.encode(), third.id.encode()], "they count, in this order"
     with pytest.raises(RequestRefused, match="not found"):
         await history_of(store, "another", draft, max_bytes=1000)
 

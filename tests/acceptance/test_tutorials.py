@@ -30,7 +30,7 @@ NOT_RUN = {
     "RENDER_GROUP=": "needs Docker and a GPU",
     ".venv/bin/vinoqueue worker --device GPU": "needs a GPU",
     ".venv/bin/vinoqueue up --model": "needs a model of several gigabytes",
-    "ANTHROPIC_BASE_URL": "needs Claude Code",
+    "export ANTHROPIC_BASE_URL": "needs Claude Code",
 }
 """Beginnings of the other blocks, and why they are not run as they are."""
 

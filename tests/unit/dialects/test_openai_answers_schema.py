@@ -101,7 +101,7 @@ def test_stored_completions_have_every_field() -> None:
     dialect = OpenAI()
     asked = dialect.parse(b'{"model": "m", "messages": [{"role": "user", "content": "Hello"}], "store": true}')
     document = dialect.render(asked, answer_id="a", created=1, fingerprint="fp").completion(CHOICES[1:2], USAGE)
-    record = StoredCompletion(id="a", model="m", document=document, messages=b"[]", metadata={"a": "b"})
+    record = StoredCompletion(id="chatcmpl-a", model="m", document=document, messages=b"[]", metadata={"a": "b"})
     shown = complete(ChatCompletion, stored.render_stored(record), OMITTED)
     assert shown.metadata == {"a": "b"}
     check_page(stored.render_page([record], more=False), lambda one: complete(ChatCompletion, one, OMITTED))

@@ -121,7 +121,7 @@ function Moves({ moves }) {
             (move) => html`<li key=${`${move.request} ${move.time} ${move.to}`}>
               <time dateTime=${new Date(move.time * 1000).toISOString()}>${new Date(move.time * 1000).toLocaleTimeString()}</time>
               ${" "}<code title=${move.request}>${short(move.request)}</code> left <b>${move.from}</b>
-              ${move.to === null ? " and waits in the queue" : html` and goes on at <b>${move.to}</b>`}
+              ${move.to === null ? " and waits in the queue" : html` and continues on <b>${move.to}</b>`}
               ${move.reason === "worker_lost" ? ", because the worker is gone" : ", which released it"}
             </li>`,
           )}

@@ -54,7 +54,7 @@ def take_live(browser: Browser, running: Fleet) -> None:
         page.tab.wait_for_timeout(4000)
         victim = next(one["pid"] for one in running.workers() if one["model"] == "sim")
         next(process for process in running.processes if process.popen.pid == victim).kill()
-        expect(page.tab.locator(".moves li", has_text=re.compile("goes on at")).first).to_be_visible()
+        expect(page.tab.locator(".moves li", has_text=re.compile("continues on")).first).to_be_visible()
         page.tab.wait_for_timeout(700)
         page.tab.screenshot(path=FOLDER / "web-live-kill.png")
         small.tab.screenshot(path=FOLDER / "web-live-360.png")

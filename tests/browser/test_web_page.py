@@ -266,7 +266,7 @@ def test_the_live_view_shows_where_requests_go_when_a_worker_dies(
         troubled = live.tab.locator(".workers tr.troubled", has_text=victim)
         expect(troubled).to_contain_text(re.compile("silent|gone"))
         expect(live.tab.get_by_role("status")).to_contain_text(f"Worker {victim} is")
-        moved = live.tab.locator(".moves li", has_text=f"{request} left {victim}").filter(has_text="goes on at")
+        moved = live.tab.locator(".moves li", has_text=f"{request} left {victim}").filter(has_text="continues on")
         expect(moved).to_contain_text("because the worker is gone")
         # The stream goes on.
         expect(answer.get_by_text("tokens/s")).to_be_visible()

@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 _MAX_RUNS = 4
 """Maximum number of batches that a replica feeds at a time. The others are fed by other replicas, or wait."""
 
-_SLICE = 60.0
-"""Seconds for which a batch is fed at least while others wait. Without it, a few batches that take long, or whose model
-has no worker, would keep all others waiting until they expire."""
+_TIME_SLICE = 60.0
+"""Minimum time in seconds for which a batch is fed while others wait. Without time slices, a few slow batches, or
+batches of a model without workers, would keep all others waiting until they expire."""
 
 _POLL_INTERVAL = 1.0
 """Seconds between two polls for unfinished batches."""
@@ -29,7 +29,7 @@ _POLL_INTERVAL = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Feeding:
-    """A batch that is being fed, and since when (monotonic seconds)."""
+    """A batch that is being fed, and when that started (event loop time)."""
 
     run: BatchRun
     since: float
@@ -38,13 +38,15 @@ class _Feeding:
 class BatchFeeder:
     """Feeds unfinished batches to the queue, unless the replica is draining.
 
-    Those that wait are fed in turn. An owner with many batches can't keep those of others waiting: batches of the owner
-    of most are left first.
+    If more batches wait than it can feed, it feeds them round-robin. Batches of the owner with the most yield first, so
+    an owner with many batches can't keep those of others waiting.
+
+    ``time_slice`` is the minimum time in seconds until a batch yields.
     """
 
-    def __init__(self, replica: Replica, *, slice_seconds: float = _SLICE) -> None:
+    def __init__(self, replica: Replica, *, time_slice: float = _TIME_SLICE) -> None:
         self._replica = replica
-        self._slice = slice_seconds
+        self._time_slice = time_slice
         self._runs: dict[asyncio.Task[None], _Feeding] = {}
 
     async def run(self) -> None:
@@ -71,19 +73,19 @@ class BatchFeeder:
                     self._runs[task] = _Feeding(run, asyncio.get_running_loop().time())
                     task.add_done_callback(self._runs.pop)
             if unfinished > len(self._runs) == _MAX_RUNS:
-                self._leave(await store.waiting())
+                self._yield_one(await store.waiting())
             outage.store.succeeded("batches")
         except (RedisError, OSError) as error:
             outage.store.failed("batches", error)
 
-    def _leave(self, waiting: int) -> None:
-        """Leave a batch if more batches wait than are being left."""
-        fed = [feeding for feeding in self._runs.values() if not feeding.run.leaving]
-        before = asyncio.get_running_loop().time() - self._slice
-        found = [feeding for feeding in fed if feeding.since <= before]
-        if found and waiting > len(self._runs) - len(fed):
+    def _yield_one(self, waiting: int) -> None:
+        """Have a batch yield if more batches wait than are yielding."""
+        fed = [feeding for feeding in self._runs.values() if not feeding.run.yielding]
+        before = asyncio.get_running_loop().time() - self._time_slice
+        candidates = [feeding for feeding in fed if feeding.since <= before]
+        if candidates and waiting > len(self._runs) - len(fed):
             of_owner = Counter(feeding.run.owner for feeding in fed)
-            max(found, key=lambda feeding: (of_owner[feeding.run.owner], -feeding.since)).run.leave()
+            max(candidates, key=lambda feeding: (of_owner[feeding.run.owner], -feeding.since)).run.request_yield()
 
     async def _feed(self, run: BatchRun, claim: BatchClaim) -> None:
         try:

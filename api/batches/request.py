@@ -51,10 +51,10 @@ _MAX_BACKOFF = 15.0
 """Bounds of the time in seconds before a line is submitted again."""
 
 
-async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes, leaving: asyncio.Event) -> Result | None:
+async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes, yielding: asyncio.Event) -> Result | None:
     """Return the result of the line with this ``index``, whose bytes are ``data``.
 
-    Once ``leaving`` is set, a line that would be submitted again has no result.
+    Once ``yielding`` is set, a line that would be submitted again has no result.
     """
     try:
         line = read_line(data)
@@ -80,9 +80,9 @@ async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes, le
                 async with asyncio.timeout(
                     max(backoff, min(problem.retry_after or 0, _MAX_BACKOFF)) * random.uniform(0.75, 1.25)  # noqa: S311
                 ):
-                    await leaving.wait()
+                    await yielding.wait()
             backoff = min(2 * backoff, _MAX_BACKOFF)
-        if leaving.is_set():
+        if yielding.is_set():
             return None
 
 

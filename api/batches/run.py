@@ -59,7 +59,7 @@ class BatchRun:
         self._claim = claim
         self._done = bytearray()
         self._renewed = time.monotonic()
-        self._leaving = asyncio.Event()
+        self._yielding = asyncio.Event()
         self._clock = 0.0
         """The store's time minus that of the monotonic clock. Wall clocks may be wrong."""
 
@@ -69,21 +69,23 @@ class BatchRun:
         return self._batch.owner
 
     @property
-    def leaving(self) -> bool:
-        """Whether :meth:`leave` was called."""
-        return self._leaving.is_set()
+    def yielding(self) -> bool:
+        """Whether :meth:`request_yield` was called."""
+        return self._yielding.is_set()
 
-    def leave(self) -> None:
-        """Submit no more lines, and release the claim when those that were submitted have their results. Lines that
-        wait to be submitted again have none."""
-        self._leaving.set()
+    def request_yield(self) -> None:
+        """Stop submitting lines, and release the claim once the submitted ones have their results.
+
+        Lines that wait for a retry get no result here.
+        """
+        self._yielding.set()
 
     @property
     def _batch(self) -> Batch:
         return self._claim.batch
 
     async def run(self) -> None:
-        """Feed the batch to its end, or until it is left. Releases the claim when cancelled or left. Raises
+        """Feed the batch to its end or until it yields. Releases the claim when cancelled and when it yields. Raises
         :class:`Superseded`."""
         try:
             self._clock = await self._now() - time.monotonic()
@@ -154,7 +156,7 @@ class BatchRun:
     async def _serve(self, storage: Storage, file: BinaryIO, lines: Lines) -> bool:
         """Serve all remaining lines until the batch must end, then write results for those that were not served.
 
-        Returns False if the batch was left before its end.
+        Returns False if the batch yielded before its end.
         """
         remaining = iter([index for index in range(len(lines)) if not self._is_done(index)])
         running: set[asyncio.Task[Result | None]] = set()
@@ -162,7 +164,7 @@ class BatchRun:
         try:
             while (outcome := self._early_outcome()) is None:
                 while (
-                    not self.leaving and len(running) < self._window() and (index := next(remaining, None)) is not None
+                    not self.yielding and len(running) < self._window() and (index := next(remaining, None)) is not None
                 ):
                     task = asyncio.create_task(self._line(file, lines, index), name=f"{self._batch.id} {index}")
                     running.add(task)
@@ -189,7 +191,7 @@ class BatchRun:
 
     async def _line(self, file: BinaryIO, lines: Lines, index: int) -> Result | None:
         data = await asyncio.to_thread(_read_at, file, lines.offsets[index], lines.sizes[index])
-        return await serve_line(self._replica, self._batch, index, data, self._leaving)
+        return await serve_line(self._replica, self._batch, index, data, self._yielding)
 
     def _window(self) -> int:
         """Return how many lines may be submitted now."""

@@ -139,10 +139,10 @@ async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
 ) -> None:
     """Such as those of a model whose workers are down."""
 
-    async def serve(replica: Replica, batch: Batch, index: int, data: bytes, leaving: asyncio.Event) -> Result | None:
+    async def serve(replica: Replica, batch: Batch, index: int, data: bytes, yielding: asyncio.Event) -> Result | None:
         if batch.owner != "stuck":
             return failure_of(index, "c", "error", "message")
-        await leaving.wait()
+        await yielding.wait()
         return None
 
     monkeypatch.setattr("api.batches.run.serve_line", serve)
@@ -151,7 +151,7 @@ async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
     record = await replica.files.get("", file)
     assert record is not None
     await replica.files.add(msgspec.structs.replace(record, owner="stuck"))
-    feeding = asyncio.create_task(BatchFeeder(many, slice_seconds=0).run())
+    feeding = asyncio.create_task(BatchFeeder(many, time_slice=0).run())
     for _ in range(6):
         await many.batches.create(msgspec.structs.replace(new_batch(file), owner="stuck"))
     other = new_batch(await put_file(replica, json.dumps(LINES[0]).encode()))

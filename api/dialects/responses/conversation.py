@@ -26,7 +26,7 @@ from api.dialects.responses.items import (
     Reasoning,
     RefusalText,
 )
-from api.dialects.responses.offered_tools import joined
+from api.dialects.responses.offered_tools import qualified_name
 from api.dialects.responses.summary import decode_summary
 from api.dialects.sealed_reasoning import unseal
 from shared.protocol import request as internal
@@ -140,7 +140,7 @@ class _Conversation:
             self._said = None
 
     def _call(self, path: str, item: FunctionCall | CustomCall, arguments: str) -> None:
-        name = joined(item.namespace, item.name)
+        name = qualified_name(item.namespace, item.name)
         self._speak().calls.append(internal.ToolCall(id=item.call_id, name=name, arguments=arguments))
         self._names[item.call_id] = name
         self._unanswered[item.call_id] = path

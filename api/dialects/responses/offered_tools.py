@@ -23,16 +23,16 @@ class OfferedFunction:
     namespace: str | None = None
 
 
-def joined(namespace: str | None, name: str) -> str:
+def qualified_name(namespace: str | None, name: str) -> str:
     """Return the name of a function for the model."""
     if namespace is None:
         return name
     return namespace + ("" if namespace.endswith(_SEPARATOR) else _SEPARATOR) + name
 
 
-def bare(namespace: str, name: str) -> str:
-    """Return the name in its ``namespace`` of a function that the model knows as ``name``."""
-    return name[len(joined(namespace, "")) :]
+def unqualified_name(namespace: str, name: str) -> str:
+    """Return a function's name within its ``namespace``. ``name`` is its name for the model."""
+    return name[len(qualified_name(namespace, "")) :]
 
 
 def functions(tools: Sequence[AnyTool], items: Sequence[tuple[str, Item]]) -> Iterator[OfferedFunction]:
@@ -47,7 +47,7 @@ def functions(tools: Sequence[AnyTool], items: Sequence[tuple[str, Item]]) -> It
                 for index, one in enumerate(tool.tools):
                     if isinstance(one, FunctionDefinition):
                         description = "\n\n".join(filter(None, (about, one.description))) or None
-                        name = joined(tool.name, one.name)
+                        name = qualified_name(tool.name, one.name)
                         yield OfferedFunction(f"{path}.tools[{index}]", one, name, description, tool.name)
                         about = None
 

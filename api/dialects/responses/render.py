@@ -8,7 +8,7 @@ import msgspec
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
-from api.dialects.responses.offered_tools import bare
+from api.dialects.responses.offered_tools import unqualified_name
 from api.dialects.responses.output import Kind, OutputItem, logprob_objects
 from shared.protocol.defaults import fill_in
 from shared.protocol.errors import Problem, ProblemKind
@@ -193,7 +193,7 @@ class ResponsesEncoder:
             kind,
             self._answer_id,
             len(self._items),
-            name if namespace is None else bare(namespace, name),
+            name if namespace is None else unqualified_name(namespace, name),
             namespace=namespace,
             sealed=self._sealed,
         )

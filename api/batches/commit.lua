@@ -25,6 +25,7 @@ if ARGV[7] ~= '' then
 else
   local time = redis.call('TIME')
   local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-  redis.call('ZADD', KEYS[2], string.format('%.0f', now + tonumber(ARGV[6])), ARGV[1])
+  -- XX: a batch that has ended, so that it is no longer listed, stays so.
+  redis.call('ZADD', KEYS[2], 'XX', string.format('%.0f', now + tonumber(ARGV[6])), ARGV[1])
 end
 return {1, fields[3] or ''}

@@ -190,6 +190,17 @@ async def test_one_replica_at_a_time_has_a_batch(store: BatchStore, redis: ArqRe
     assert (third.revision, third.done) == (1, b"\1")
 
 
+async def test_a_batch_that_has_ended_cannot_be_claimed_again(store: BatchStore) -> None:
+    """A feeder that is stopped just after the end releases its claim nevertheless."""
+    await store.create(new_batch())
+    claim = await claimed(store)
+    ended = await store.commit(claim, claim.batch.at("completed", 0), b"\1", ended=True)
+    for of_claim in (claim, ended):
+        await store.release(of_claim)
+        await store.renew(of_claim)
+    assert await store.unfinished() == 0
+
+
 async def test_a_commit_whose_reply_is_lost_can_be_repeated(store: BatchStore) -> None:
     await store.create(new_batch())
     claim = await claimed(store)

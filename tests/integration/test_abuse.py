@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from shared.redis import keys
+from tests.support.eventually import PATIENCE
 from tests.support.fleet import SIMULATED, Fleet
 from tests.support.redis_types import at_once
 
@@ -44,7 +45,7 @@ def post(fleet: Fleet, body: object, **headers: str) -> tuple[int, dict[str, obj
 
 def raw_exchange(fleet: Fleet, *pieces: bytes) -> bytes:
     """Send bytes as they are; return all that comes until the server closes the connection."""
-    with socket.create_connection(("127.0.0.1", fleet.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", fleet.port), timeout=PATIENCE) as connection:
         answer = bytearray()
         try:
             for piece in pieces:

@@ -10,6 +10,7 @@ from itertools import pairwise
 import httpx
 import pytest
 
+from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
 
 STREAMS = 200
@@ -93,12 +94,12 @@ async def test_streams_that_are_cut_anywhere_lose_and_repeat_nothing(replicas: R
         async with places:
             await cut_and_resume(client, replicas, random.Random(seed))
 
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         await asyncio.gather(*(one(chance.random()) for _ in range(STREAMS)))
 
 
 async def test_background_responses_survive_the_death_of_their_replica_and_worker(replicas: Replicas) -> None:
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         body = {"model": "sim", "input": "[[tokens 400]]", "background": True}
         started = [(await client.post(replicas.url(0), json=body)).json()["id"] for _ in range(8)]
         streamed = await read(client, "POST", replicas.url(0), 20, body | {"stream": True})
@@ -119,7 +120,7 @@ async def test_background_responses_survive_the_death_of_their_replica_and_worke
                     return found
                 await asyncio.sleep(0.1)
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             for name in started:
                 response = await ended(name)
                 assert (response["status"], response["output"]) == ("completed", _renamed(whole["output"], name))

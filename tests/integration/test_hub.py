@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.hub_server import COMMIT, HubServer
+from tests.support.eventually import PATIENCE
 from tests.support.gguf_files import gguf_bytes
 
 GGUF = gguf_bytes({"general.architecture": "llama", "llama.context_length": 4096, "tokenizer.ggml.model": "gpt2"})
@@ -58,7 +59,7 @@ class Machine:
             env={**inherited, "HF_ENDPOINT": self.server.endpoint, "HF_HOME": str(self.cache), **environment},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=True,
         )
         self.progress = run.stderr

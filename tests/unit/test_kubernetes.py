@@ -20,6 +20,7 @@ from api.metrics.catalogue import CATALOGUE
 from api.openapi import document
 from cli.main import main
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
+from tests.support.eventually import PATIENCE
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 VERSION = "1.30"
@@ -60,7 +61,9 @@ def rendered(overlay: str) -> list[Manifest]:
     for program, arguments in (("kustomize", ["build"]), ("kubectl", ["kustomize"])):
         if shutil.which(program):
             folder = FOLDER / "overlays" / overlay
-            done = subprocess.run([program, *arguments, folder], capture_output=True, text=True, check=True, timeout=60)
+            done = subprocess.run(
+                [program, *arguments, folder], capture_output=True, text=True, check=True, timeout=PATIENCE
+            )
             return list(yaml.safe_load_all(done.stdout))
     pytest.skip("needs kustomize or kubectl")
 

@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from api.metrics.catalogue import CATALOGUE
 from api.metrics.replica import FAILURES
 from shared.protocol.errors import ProblemKind
+from tests.support.eventually import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/alerts.yaml"
@@ -113,6 +114,6 @@ def test_each_alert_is_tested_where_it_fires() -> None:
 )
 def test_promtool_accepts_rules_and_configuration(arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
-        ["promtool", *arguments], cwd=RULES.parent, capture_output=True, text=True, check=False, timeout=60
+        ["promtool", *arguments], cwd=RULES.parent, capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stdout + done.stderr

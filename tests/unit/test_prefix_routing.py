@@ -29,7 +29,7 @@ async def redis() -> AsyncIterator[ArqRedis]:
     async with client.pubsub() as pubsub:
         await pubsub.subscribe(*map(keys.worker_channel, WORKERS))
         for _ in WORKERS:
-            await pubsub.get_message(timeout=1)
+            await pubsub.get_message(timeout=PATIENCE)
         yield client
     await fake.aclose()
 
@@ -133,10 +133,10 @@ async def test_a_holder_that_has_gone_is_not_waited_for(redis: ArqRedis, queue: 
     await redis.zadd(keys.load("tiny"), {"dead": 0.0, "w1": 0.1, "w2": 0.11, "w3": 0.12})
     async with redis.pubsub() as pubsub:
         await pubsub.subscribe(keys.worker_channel("dead"))
-        await pubsub.get_message(timeout=1)
+        await pubsub.get_message(timeout=PATIENCE)
         assert await put(queue, "a1", "a") == "dead"
         await pubsub.unsubscribe()
-        await pubsub.get_message(timeout=1)
+        await pubsub.get_message(timeout=PATIENCE)
     assert await put(queue, "a2", "a") == "w1"
     assert await redis.zscore(keys.load("tiny"), "dead") is None
     await queue.withdraw("w1")
@@ -165,9 +165,9 @@ async def test_a_worker_that_fills_up_gives_back_what_is_kept_for_it(redis: ArqR
     assert {await put(queue, f"a{number}", "a") for number in range(4)} == {"w1"}
     async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
         await pubsub.subscribe(keys.worker_channel("w2"))
-        await pubsub.get_message(timeout=1)
+        await pubsub.get_message(timeout=PATIENCE)
         assert await take(queue, "w1", used=1, slots=4) == ["a0", "a1", "a2"]
-        message = await pubsub.get_message(timeout=1)
+        message = await pubsub.get_message(timeout=PATIENCE)
     assert message is not None
     assert message["data"] == b"wake"
     assert await take(queue, "w2") == ["a3"]
@@ -283,6 +283,6 @@ async def test_a_full_worker_that_is_woken_has_others_woken_instead(redis: ArqRe
         async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
             await pubsub.subscribe(keys.worker_channel("w2"), keys.worker_channel("w3"))
             consumer.wake()
-            while (message := await pubsub.get_message(timeout=30)) is None:
+            while (message := await pubsub.get_message(timeout=PATIENCE)) is None:
                 pass
         assert message["data"] == b"wake"

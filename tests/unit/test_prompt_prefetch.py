@@ -83,10 +83,10 @@ async def woken_with(queue: JobQueue, queued: Job) -> bytes:
     """Queue a job; return the message with which the one idle worker is woken."""
     async with queue.redis.pubsub(ignore_subscribe_messages=True) as pubsub:
         await pubsub.subscribe(keys.worker_channel("w1"))
-        await pubsub.get_message(timeout=1)
+        await pubsub.get_message(timeout=PATIENCE)
         await queue.claim("w1", used=0, slots=1)
         await queue.enqueue([queued], limit=10)
-        message = await pubsub.get_message(timeout=1)
+        message = await pubsub.get_message(timeout=PATIENCE)
     assert message is not None
     data: bytes = message["data"]
     return data

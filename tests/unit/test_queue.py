@@ -7,6 +7,7 @@ from shared.protocol.events import Delta, Finished, decode_frame, encode_event, 
 from shared.protocol.queue import Emitter, JobQueue, Lease, QueueFull, StaleClaims
 from shared.redis import keys
 from tests.support.emitting import emit
+from tests.support.eventually import PATIENCE
 from tests.support.jobs import REPLICA, enqueue
 from tests.support.wall_clock import WallClock
 
@@ -73,10 +74,10 @@ async def test_a_step_is_published_and_journalled_together(queue: JobQueue, redi
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
         await pubsub.subscribe(keys.replica_channel(REPLICA))
-        await pubsub.get_message(timeout=1)
+        await pubsub.get_message(timeout=PATIENCE)
         event = encode_event(Delta(0, (7,), "Hi"))
         assert await emit(redis, EMITTER, {Lease("a", claim.attempt, REPLICA): [event]}) == {REPLICA: 1}
-        message = await pubsub.get_message(timeout=1)
+        message = await pubsub.get_message(timeout=PATIENCE)
     assert message is not None
     assert decode_frame(message["data"])[0].event == Delta(0, (7,), "Hi")
     assert await queue.journal("a") == [Delta(0, (7,), "Hi")]
@@ -93,10 +94,10 @@ async def test_a_step_of_several_jobs_is_one_frame_for_each_replica(queue: JobQu
     async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
         for replica in ("r1", "r2"):
             await pubsub.subscribe(keys.replica_channel(replica))
-            await pubsub.get_message(timeout=1)
+            await pubsub.get_message(timeout=PATIENCE)
         step = {one: [first], two: [second, third], over: []}
         assert await emit(redis, EMITTER, step, ended={over}, load=0.25) == {"r1": 1, "r2": 1}
-        frames = [await pubsub.get_message(timeout=1) for _ in range(2)]
+        frames = [await pubsub.get_message(timeout=PATIENCE) for _ in range(2)]
         assert await pubsub.get_message() is None
     assert [(frame["channel"].decode(), frame["data"]) for frame in frames if frame is not None] == [
         (keys.replica_channel("r1"), encode_frame((one.entry, first))),
@@ -182,9 +183,9 @@ async def test_a_running_job_is_cancelled_through_its_worker(queue: JobQueue, re
     await queue.claim("w1", used=0, slots=1)
     async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
         await pubsub.subscribe(keys.worker_channel("w1"))
-        await pubsub.get_message(timeout=1)
+        await pubsub.get_message(timeout=PATIENCE)
         assert await queue.cancel(["a"]) == {"a"}
-        message = await pubsub.get_message(timeout=1)
+        message = await pubsub.get_message(timeout=PATIENCE)
     assert message is not None
     assert message["data"] == b"cancel a"
     # Should that message get lost, the next renewal says it again.
@@ -228,9 +229,9 @@ async def test_the_least_loaded_listening_worker_is_woken(queue: JobQueue, redis
     async with redis.pubsub(ignore_subscribe_messages=True) as pubsub:
         await pubsub.subscribe(*(keys.worker_channel(worker) for worker in ("idle", "busy", "full")))
         for _ in range(3):
-            await pubsub.get_message(timeout=1)
+            await pubsub.get_message(timeout=PATIENCE)
         await enqueue(queue, "a")
-        message = await pubsub.get_message(timeout=1)
+        message = await pubsub.get_message(timeout=PATIENCE)
     assert message is not None
     assert message["channel"] == keys.worker_channel("idle").encode()
     assert await redis.zscore(keys.load("tiny"), "dead") is None

@@ -1,8 +1,8 @@
 """``vinoqueue bench load`` against a replica with the simulated engine, and against servers that behave otherwise."""
 
 import json
+import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,9 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from cli.bench import bench
+from cli.bench.endpoint import Endpoint
 from tests.support.fleet import Fleet, fleet
 
 Reply = Callable[["Handler", dict[str, Any]], None]
+
+
+class Server(ThreadingHTTPServer):
+    """A server whose backlog holds all connections of a load. Connections beyond it are retried a second later."""
+
+    request_queue_size = 128
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -60,7 +67,7 @@ class Handler(BaseHTTPRequestHandler):
 def server(reply: Reply) -> Iterator[str]:
     """A server with ``reply``; its URL."""
     handler = type("Replying", (Handler,), {"reply": reply})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+    with Server(("127.0.0.1", 0), handler) as running:
         thread = threading.Thread(target=running.serve_forever, args=(0.02,))
         thread.start()
         try:
@@ -146,7 +153,6 @@ def test_errors_are_counted_by_kind() -> None:
         "incomplete stream": lambda handler: handler.stream(piece("text"), end=""),
         "no text": lambda handler: handler.stream(piece("", "stop")),
         "connection lost": lambda handler: handler.connection.close(),
-        "timeout": lambda handler: time.sleep(3),
     }
     waiting = [*faults.values(), faults["HTTP 429"]]
     first = True
@@ -163,13 +169,21 @@ def test_errors_are_counted_by_kind() -> None:
             handler.stream(piece("text", "stop"), {"choices": [], "usage": {"completion_tokens": 7}})
 
     with server(reply) as url:
-        found = measured(url, "--requests", "12", "--timeout", "2")
-    assert (found["completed"], found["failed"], found["output_tokens"]) == (2, 10, 14)
+        found = measured(url, "--requests", "11")
+    assert (found["completed"], found["failed"], found["output_tokens"]) == (2, 9, 14)
     assert {kind: error["count"] for kind, error in found["errors"].items()} == dict.fromkeys(faults, 1) | {
         "HTTP 429": 2
     }
     assert next(iter(found["errors"].items())) == ("HTTP 429", {"count": 2, "example": "slow down"})
     assert found["errors"]["error in the stream"]["example"] == "out of memory"
+
+
+async def test_a_request_ends_after_its_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        async with Endpoint(url, "", "chat", {}, timeout=0.1) as endpoint:
+            outcome = await endpoint.ask("hello")
+    assert (outcome.error, outcome.message) == ("timeout", "no complete answer within 0.1 s")
 
 
 def test_a_load_without_a_success_fails() -> None:

@@ -14,7 +14,7 @@ from api.batches.input import Lines, find_lines, read_line, validate_file
 from api.batches.record import Batch, Counts, LineError, Outcome, Segment, segment_name
 from api.batches.request import serve_line
 from api.batches.results import Result, assemble, encode, failure_of, remove_segments
-from api.batches.store import LEASE, BatchClaim, BatchStore
+from api.batches.store import LEASE, BatchClaim, BatchStore, Superseded
 from api.files import FileRecord, Storage
 from api.files.record import new_file_id
 from api.replica import Replica
@@ -105,6 +105,13 @@ class BatchRun:
                         await self._release()
         except asyncio.CancelledError:
             await self._release()
+            raise
+        except Superseded:
+            raise
+        except Exception:
+            # Tried again when the lease has expired, but not for ever.
+            if self._early_outcome() is not None:
+                await self._fail([LineError(code="server_error", message="The batch could not be processed.")])
             raise
 
     async def _release(self) -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError, ResponseError
@@ -19,6 +19,15 @@ logger = logging.getLogger(__name__)
 
 _JOURNAL_READ = 4096
 """Maximum number of journalled events that are read at a time."""
+
+
+class Progress(NamedTuple):
+    """Progress of a background response that runs."""
+
+    started: bool
+    """Whether a worker has started its job."""
+    age: float
+    """Seconds since it was stored, by the store's clock."""
 
 
 class ResponseStore:
@@ -102,10 +111,15 @@ class ResponseStore:
             await self._redis.delete(keys.kept_journal(owner, response_id))
             return bool(await self._redis.delete(keys.stored_response(owner, response_id)))
 
-    async def is_started(self, record: StoredResponse) -> bool:
-        """Return whether a worker has started the job of a background response."""
+    async def progress(self, owner: str, record: StoredResponse) -> Progress:
+        """Return the progress of a background response that runs."""
         async with store_errors():
-            return bool(await self._redis.exists(keys.journal(record.job)))
+            now = await store_time(self._redis)
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.exists(keys.journal(record.job))
+                pipe.zscore(keys.stored_response_index(owner), record.id)
+                started, stored_at = await pipe.execute()
+        return Progress(bool(started), now - stored_at if stored_at is not None else 0.0)
 
     async def journal(self, owner: str, record: StoredResponse, start: int) -> tuple[bool, list[bytes]]:
         """Return whether a background response still runs, and the events of its job from the index ``start`` on.

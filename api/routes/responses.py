@@ -1,7 +1,6 @@
 """Routes of the Responses API: create, read, stream again, cancel and delete responses; compact conversations and count
 their tokens."""
 
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import cast
 
@@ -166,8 +165,9 @@ async def _current(replica: Replica, record: StoredResponse) -> bytes:
     """Return a response as it is now."""
     if not record.job:
         return record.document
-    lost = time.time() > record.created + replica.settings.request_timeout + 2 * LINGER
-    return dialect.render_response(record, started=await replica.responses.is_started(record), lost=lost)
+    progress = await replica.responses.progress(key_owner(), record)
+    lost = progress.age > replica.settings.request_timeout + 2 * LINGER
+    return dialect.render_response(record, started=progress.started, lost=lost)
 
 
 def _cancel_job(replica: Replica, record: StoredResponse) -> None:

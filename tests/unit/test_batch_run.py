@@ -134,6 +134,26 @@ async def test_the_wall_clock_does_not_expire_a_batch(replica: Replica, monkeypa
     assert ended.status == "completed"
 
 
+@pytest.mark.parametrize("expires", [-1.0, 3600.0])
+async def test_a_batch_that_cannot_be_processed_fails_when_it_expires(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, expires: float
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("an error in the program")
+
+    monkeypatch.setattr("api.batches.run.validate_file", broken)
+    batch = new_batch(await put_file(replica, b"{}"), expires=expires)
+    await replica.batches.create(batch)
+    with pytest.raises(RuntimeError):
+        await BatchRun(replica, await claimed(replica.batches)).run()
+    found = await replica.batches.get("", batch.id)
+    assert found is not None
+    assert (found.status, [error.code for error in found.errors]) == (
+        ("failed", ["server_error"]) if expires < 0 else ("validating", [])
+    )
+    assert await replica.batches.unfinished() == (0 if expires < 0 else 1)
+
+
 async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
     replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Failed, Finished, Started, encode_event
 from shared.protocol.request import ChatRequest
 from shared.redis import keys
+from tests.support.eventually import PATIENCE
 from tests.support.redis_types import awaitable
 
 TTL = 60.0
@@ -111,6 +112,20 @@ async def test_the_events_of_a_stream_do_not_depend_on_when_they_are_read(
         await asyncio.sleep(0.01)
     await ended(store, running(), document())
     assert await live == await whole()
+
+
+async def test_the_age_of_a_response_is_by_the_clock_of_the_store(redis: ArqRedis, store: ResponseStore) -> None:
+    await store.create("k", running())
+    started, age = await store.progress("k", running())
+    assert not started
+    assert 0 <= age < PATIENCE
+    await journalled(redis, JOURNAL[:1])
+    await redis.zincrby(keys.stored_response_index("k"), -1000, running().id)
+    started, age = await store.progress("k", running())
+    assert started
+    assert 1000 <= age < 1000 + PATIENCE
+    await redis.delete(keys.stored_response_index("k"))
+    assert await store.progress("k", running()) == (True, 0)
 
 
 async def test_a_response_ends_once(redis: ArqRedis, store: ResponseStore) -> None:

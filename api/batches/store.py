@@ -27,6 +27,9 @@ LEASE = 6.0
 RETENTION = 30 * 86_400
 """For how many seconds batches that have ended are kept."""
 
+MAX_BATCHES = 10_000
+"""Maximum number of batches of an owner. Beyond it, the oldest that have ended are deleted."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Batch)
 
@@ -78,12 +81,15 @@ class BatchStore:
             return await store_time(self._redis)
 
     async def create(self, batch: Batch) -> None:
-        """Add a batch. Raises :class:`TooManyBatches`."""
+        """Add a batch. Raises :class:`TooManyBatches`.
+
+        Deletes the owner's oldest batches that have ended, beyond :data:`MAX_BATCHES`.
+        """
         async with store_errors():
             now = await store_time(self._redis)
             created = await self._create(
                 [keys.batch(batch.id), keys.batch_index(batch.owner), keys.UNFINISHED_BATCHES],
-                [batch.id, _encode(batch), f"{now:.6f}", self._limit, 2 * RETENTION * 1000, keys.BATCH_PREFIX],
+                [batch.id, _encode(batch), f"{now:.6f}", self._limit, MAX_BATCHES, 2 * RETENTION, keys.BATCH_PREFIX],
             )
         if not created:
             raise TooManyBatches

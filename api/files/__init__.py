@@ -2,9 +2,10 @@
 
 from api.files.record import FilePurpose, FileRecord
 from api.files.storage import DirectoryStorage, FilesDirError, Storage, storage_root
-from api.files.store import FilePage, FileSelection, FileStore, TooManyFiles
+from api.files.store import MAX_UPLOADS, FilePage, FileSelection, FileStore, TooManyFiles, TooManyUploads
 
 __all__ = [
+    "MAX_UPLOADS",
     "DirectoryStorage",
     "FilePage",
     "FilePurpose",
@@ -14,5 +15,6 @@ __all__ = [
     "FilesDirError",
     "Storage",
     "TooManyFiles",
+    "TooManyUploads",
     "storage_root",
 ]

@@ -1,7 +1,7 @@
 #!lua
--- Adds the record of a file, unless its owner has too many.
+-- Adds the record of a file, unless its owner has too many. Without a record, only checks whether it could be added.
 -- KEYS: record, index of the owner's files
--- ARGV: id, record, TTL (ms), time of creation (Unix seconds), maximum number of files, prefix of records
+-- ARGV: id, record ('' for none), TTL (ms), time of creation (Unix seconds), maximum number of files, prefix of records
 -- Returns 1, or 0 if there are too many files.
 if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[5]) then
   for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
@@ -12,6 +12,9 @@ if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[5]) then
   if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[5]) then
     return 0
   end
+end
+if ARGV[2] == '' then
+  return 1
 end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])

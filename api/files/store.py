@@ -4,6 +4,9 @@ A record is added after its content is complete, and expires on its own. Content
 :mod:`api.files.cleanup`.
 """
 
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import BinaryIO, NamedTuple
 
@@ -20,6 +23,9 @@ from shared.redis.clock import store_time
 from shared.redis.records import decode_record
 from shared.redis.scripts import Script
 
+MAX_UPLOADS = 8
+"""Maximum number of files of one owner that are uploaded to this replica at a time."""
+
 _PAGE = 500
 """Records read per round trip."""
 
@@ -29,6 +35,10 @@ _decoder = msgspec.msgpack.Decoder(FileRecord)
 
 class TooManyFiles(Exception):
     """The owner has as many files as allowed."""
+
+
+class TooManyUploads(Exception):
+    """The owner has as many uploads in progress as allowed."""
 
 
 class FileSelection(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +68,8 @@ class FileStore:
         self._redis = redis
         self._folder = folder
         self._limit = limit
+        self._uploads: Counter[str] = Counter()
+        """Number of uploads in progress, by owner."""
         self._add = Script(redis, (files("api.files") / "add.lua").read_text(), ("string", "zset"))
 
     async def check(self) -> None:
@@ -73,10 +85,32 @@ class FileStore:
         async with store_errors():
             return await store_time(self._redis)
 
+    @asynccontextmanager
+    async def uploading(self, owner: str) -> AsyncIterator[None]:
+        """Bound the uploads of ``owner``. Raises :class:`TooManyFiles` and :class:`TooManyUploads`."""
+        if self._uploads[owner] >= MAX_UPLOADS:
+            raise TooManyUploads
+        self._uploads[owner] += 1
+        try:
+            await self.require_room(owner)
+            yield
+        finally:
+            self._uploads[owner] -= 1
+            if not self._uploads[owner]:
+                del self._uploads[owner]
+
+    async def require_room(self, owner: str, *, for_results: bool = False) -> None:
+        """Raise :class:`TooManyFiles` if ``owner`` has as many files as allowed, or twice as many ``for_results``."""
+        limit = 2 * self._limit if for_results else self._limit
+        async with store_errors():
+            room = await self._add([keys.file(""), keys.file_index(owner)], ["", "", 1, 0, limit, keys.FILE_PREFIX])
+        if not room:
+            raise TooManyFiles
+
     async def add(self, record: FileRecord) -> None:
         """Add the record of a file whose content is complete. Raises :class:`TooManyFiles`.
 
-        Results of batches have no limit of their own: each belongs to a batch.
+        Results of batches are always added: there was room for them when the batch was created.
         """
         limit = self._limit if record.purpose == "batch" else 2**53
         async with store_errors():

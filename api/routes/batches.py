@@ -8,7 +8,9 @@ from api.batches.store import TooManyBatches
 from api.bodies import read_json_body
 from api.dialects.openai import batches as dialect
 from api.dialects.openai.files import not_found as file_not_found
+from api.dialects.openai.files import too_many as too_many_files
 from api.dialects.openai.stored import unknown_cursor
+from api.files import TooManyFiles
 from api.json_response import json_response
 from api.replica import current_replica
 
@@ -25,7 +27,10 @@ async def create_batch() -> Response:
     if file is None or file.purpose != "batch":
         raise file_not_found(batch.input_file, "input_file_id")
     try:
+        await replica.files.require_room(owner, for_results=True)
         await replica.batches.create(batch)
+    except TooManyFiles:
+        raise too_many_files(2 * replica.settings.max_files, param=None) from None
     except TooManyBatches:
         raise dialect.too_many(replica.settings.max_batches) from None
     return json_response(dialect.render_batch(batch))

@@ -11,13 +11,13 @@ from api.access import is_foreign, key_owner
 from api.connection_extension import connection_extension
 from api.dialects.openai import files as dialect
 from api.dialects.openai.stored import unknown_cursor
-from api.files import FileRecord, TooManyFiles
+from api.files import MAX_UPLOADS, FileRecord, TooManyFiles, TooManyUploads
 from api.files.folder import in_storage
 from api.files.record import new_file_id
 from api.files.storage import Writer
 from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large, receive
 from api.json_response import json_response
-from api.replica import current_replica
+from api.replica import Replica, current_replica
 from shared.protocol.errors import ProblemKind, refuse
 
 blueprint = Blueprint("files", __name__)
@@ -35,6 +35,19 @@ async def create_file() -> Response:
     boundary = boundary_of(request.headers.get("content-type", ""))
     if (request.content_length or 0) > settings.max_file_bytes + FORM_OVERHEAD:
         raise file_too_large(settings.max_file_bytes)
+    try:
+        async with replica.files.uploading(key_owner()):
+            record = await _store(replica, boundary)
+    except TooManyFiles:
+        raise dialect.too_many(settings.max_files) from None
+    except TooManyUploads:
+        raise dialect.too_many_uploads(MAX_UPLOADS) from None
+    return json_response(dialect.render_file(record))
+
+
+async def _store(replica: Replica, boundary: bytes) -> FileRecord:
+    """Receive the file in the request's form, and add it. Raises :class:`TooManyFiles`."""
+    settings = replica.settings
     storage = await replica.files.storage()
     connection = connection_extension(request)
     if connection is not None:
@@ -60,8 +73,8 @@ async def create_file() -> Response:
         await replica.files.add(record)
     except TooManyFiles:
         await in_storage(lambda: storage.remove(record.id))
-        raise dialect.too_many(settings.max_files) from None
-    return json_response(dialect.render_file(record))
+        raise
+    return record
 
 
 @blueprint.get("/v1/files")

@@ -253,6 +253,20 @@ async def test_an_owner_has_a_limited_number_of_unfinished_batches(store: BatchS
     await store.create(batches[2])
 
 
+async def test_the_oldest_batches_that_have_ended_make_room(store: BatchStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.batches.store.MAX_BATCHES", 2)
+    running, ended, newest = (new_batch() for _ in range(3))
+    await store.create(running)
+    await store.create(ended)
+    claims = {claim.batch.id: claim for claim in await store.claim(5)}
+    await store.commit(claims[ended.id], ended.at("failed", 1), b"", ended=True)
+    await store.create(newest)
+    assert [await store.known(batch.id) for batch in (running, ended, newest)] == [True, True, True]
+    await store.commit(claims[running.id], running.at("failed", 1), b"", ended=True)
+    await store.create(new_batch())
+    assert [await store.known(batch.id) for batch in (running, ended, newest)] == [False, False, True]
+
+
 def test_only_committed_results_are_assembled(tmp_path: Path) -> None:
     storage = DirectoryStorage(tmp_path)
     batch = new_batch()

@@ -120,10 +120,16 @@ def not_found(file_id: str, param: str = "id") -> RequestRefused:
     return refuse(ProblemKind.NOT_FOUND, f"No such File object: {file_id[:64]}", param=param)
 
 
-def too_many(limit: int) -> RequestRefused:
+def too_many(limit: int, *, param: str | None = "file") -> RequestRefused:
     """Return the refusal of another file of an owner with as many as allowed."""
     message = f"There are {limit} files already, the maximum. Delete some of them, or let them expire earlier."
-    return refuse(ProblemKind.INVALID, message, param="file", code="file_limit_exceeded")
+    return refuse(ProblemKind.INVALID, message, param=param, code="file_limit_exceeded")
+
+
+def too_many_uploads(limit: int) -> RequestRefused:
+    """Return the refusal of an upload of an owner with as many uploads in progress as allowed."""
+    message = f"You are uploading {limit} files already, the maximum at a time. Please try again when one is complete."
+    return refuse(ProblemKind.RATE_LIMITED, message, code="rate_limit_exceeded", retry_after=1.0)
 
 
 def _object(record: FileRecord) -> dict[str, Any]:

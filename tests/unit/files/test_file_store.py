@@ -2,12 +2,21 @@
 
 import os
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from arq.connections import ArqRedis
 
-from api.files import FileRecord, FileSelection, FileStore, TooManyFiles, storage_root
+from api.files import (
+    MAX_UPLOADS,
+    FileRecord,
+    FileSelection,
+    FileStore,
+    TooManyFiles,
+    TooManyUploads,
+    storage_root,
+)
 from api.files.cleanup import FileCleanup
 from api.files.folder import FilesFolder
 from api.files.record import FilePurpose, new_file_id
@@ -84,6 +93,34 @@ async def test_an_owner_has_a_limited_number_of_files(store: FileStore, redis: A
     await redis.delete(keys.file(records[0].id))
     await redis.delete(keys.file(records[1].id))  # as if they had expired
     await put(store, b"4")
+
+
+async def test_nothing_is_uploaded_for_which_there_is_no_room(store: FileStore, redis: ArqRedis) -> None:
+    records = [await put(store, b"1") for _ in range(3)]
+    with pytest.raises(TooManyFiles):
+        async with store.uploading("me"):
+            raise AssertionError("the upload was admitted")
+    async with store.uploading("other"):
+        pass
+    await store.require_room("me", for_results=True)
+    for _ in range(3):
+        await put(store, b"2", purpose="batch_output")
+    with pytest.raises(TooManyFiles):
+        await store.require_room("me", for_results=True)
+    for record in records:
+        await redis.delete(keys.file(record.id))  # as if they had expired
+    await store.require_room("me", for_results=True)
+
+
+async def test_an_owner_has_a_limited_number_of_uploads_at_a_time(store: FileStore) -> None:
+    async with AsyncExitStack() as uploads:
+        for _ in range(MAX_UPLOADS):
+            await uploads.enter_async_context(store.uploading("me"))
+        with pytest.raises(TooManyUploads):
+            await uploads.enter_async_context(store.uploading("me"))
+        await uploads.enter_async_context(store.uploading("other"))
+    async with store.uploading("me"):
+        pass
 
 
 async def test_a_partial_file_is_invisible_and_goes(store: FileStore, tmp_path: Path) -> None:

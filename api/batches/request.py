@@ -23,7 +23,7 @@ from api.dialects.openai import OpenAI
 from api.dialects.openai.stored import sent_messages
 from api.keys import ApiKey
 from api.replica import Replica
-from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.protocol.request import ChatRequest
 
 logger = logging.getLogger(__name__)
@@ -135,12 +135,14 @@ def _parse(replica: Replica, dialect: Dialect, body: bytes) -> ChatRequest:
 def _unlimited(replica: Replica, owner: str) -> ApiKey | None:
     """Return the batch's key without its rate limits, which do not count batches.
 
-    Raises :class:`RequestRefused` when the key is no longer valid.
+    Raises :class:`RequestRefused` when the key is no longer valid, or the keys have not been read yet.
     """
     if not owner:
         return None
+    if not replica.keyring.loaded:
+        raise store_unavailable()
     key = replica.keyring.named(owner)
-    if key is None or not key.is_valid(time.time()):
+    if key is None or not replica.keyring.is_valid(key):
         raise refuse(ProblemKind.UNAUTHORIZED, "The API key of this batch is no longer valid.")
     return msgspec.structs.replace(
         key, requests_per_minute=None, tokens_per_minute=None, concurrency=None, queue_timeout=None

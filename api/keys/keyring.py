@@ -59,6 +59,7 @@ class Keyring:
         self._required = required or bool(file)
         self._address = address
         self._index: dict[str, list[ApiKey]] = {}
+        self._by_id: dict[str, ApiKey] = {}
         self._clock = StoreClock()
         if self._path is not None:
             self._from_file = _read_file(self._path)
@@ -143,7 +144,11 @@ class Keyring:
 
     def named(self, key_id: str) -> ApiKey | None:
         """Return the key with this id, if there is one."""
-        return next((key for keys in self._index.values() for key in keys if key.id == key_id), None)
+        return self._by_id.get(key_id)
+
+    def is_valid(self, key: ApiKey) -> bool:
+        """Return whether ``key`` is neither revoked nor expired now."""
+        return key.is_valid(self._clock.now())
 
     def _refresh_file(self) -> bool:
         if self._path is None or (state := _state(self._path)) == self._file_state:
@@ -159,11 +164,13 @@ class Keyring:
 
     def _rebuild(self) -> None:
         index: dict[str, list[ApiKey]] = {}
+        by_id: dict[str, ApiKey] = {}
         for key in (*self._from_environment, *self._from_file, *self._from_redis):
             for kept in (key.digest, key.previous_digest):
                 if kept is not None:
                     index.setdefault(kept[:_INDEX_LENGTH], []).append(key)
-        self._index = index
+            by_id.setdefault(key.id, key)
+        self._index, self._by_id = index, by_id
         self._required = self._required or bool(index) or bool(self._records)
 
 

@@ -110,7 +110,18 @@ async def test_a_key_that_is_gone_serves_no_more_lines(replica: Replica, redis: 
     await replica.files.add(msgspec.structs.replace(record, owner="gone"))
     batch = msgspec.structs.replace(new_batch(file), owner="gone")
     await replica.batches.create(batch)
-    await BatchRun(replica, await claimed(replica.batches)).run()
+    running = asyncio.create_task(BatchRun(replica, await claimed(replica.batches)).run())
+
+    async def in_progress() -> bool:
+        found = await replica.batches.get("gone", batch.id)
+        return found is not None and found.status == "in_progress"
+
+    await eventually(in_progress, "the batch to be validated")
+    for _ in range(10):
+        await asyncio.sleep(0.01)
+        assert not running.done(), "before the keys have been read, no line fails"
+    await replica.keyring.refresh()
+    await running
     ended = await replica.batches.get("gone", batch.id)
     assert ended is not None
     assert ended.status == "completed"

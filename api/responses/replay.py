@@ -22,6 +22,9 @@ from shared.redis.records import UNREADABLE
 _PAUSE = (0.02, 0.3)
 """Shortest and longest pause in seconds between two reads of a journal. It grows while there is nothing new."""
 
+_MAX_READS = 800
+"""Reads of journals per second beyond which the shortest pause grows: each stream reads on its own."""
+
 
 class Replay:
     """Encodes the events of a journal."""
@@ -71,6 +74,7 @@ async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, af
     encoder = encoder_of(record, record.request, after=after)
     replay = Replay(record.request, encoder)
     yield encoder.queued()
+    store.followers += 1
     try:
         read, pause, running = 0, _PAUSE[0], True
         while running:
@@ -80,7 +84,8 @@ async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, af
             if pieces:
                 yield pieces
             if running:
-                pause = _PAUSE[0] if items else min(_PAUSE[1], 1.5 * pause)
+                shortest = max(_PAUSE[0], store.followers / _MAX_READS)
+                pause = min(_PAUSE[1], shortest if items else 1.5 * pause)
                 await asyncio.sleep(pause)
         ended = await store.get(owner, record.id)
         if ended is None or not ended.document:
@@ -91,3 +96,5 @@ async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, af
         yield encoder.error(Problem(kind=ProblemKind.LOST, message="The events of the response are damaged."))
     else:
         yield encoder.ending(ended.document)
+    finally:
+        store.followers -= 1

@@ -42,6 +42,8 @@ class ResponseStore:
         self._ttl_ms = int(ttl * 1000)
         self._limit = limit
         self._max_bytes = max_bytes
+        self.followers = 0
+        """Number of streams that read journals in this replica (:func:`api.responses.replay.follow`)."""
         self._save = Script(redis, (files("api") / "save.lua").read_text(), ("hash", "zset", "hash"))
         self._end = Script(redis, (files("api.responses") / "end.lua").read_text(), ("hash", "list", "list", "hash"))
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,6 +113,24 @@ async def test_the_events_of_a_stream_do_not_depend_on_when_they_are_read(
         await asyncio.sleep(0.01)
     await ended(store, running(), document())
     assert await live == await whole()
+
+
+@pytest.mark.parametrize(("others", "pause"), [(0, 0.02), (159, 0.2), (1000, 0.3)])
+async def test_many_streams_read_less_often(
+    redis: ArqRedis, store: ResponseStore, monkeypatch: pytest.MonkeyPatch, others: int, pause: float
+) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await ended(store, running(), document())
+
+    monkeypatch.setattr("api.responses.replay.asyncio", SimpleNamespace(sleep=sleep))
+    await store.create("k", running())
+    await journalled(redis, JOURNAL)
+    store.followers = others
+    assert [piece async for piece in follow(store, "k", running(), after=-1)]
+    assert (pauses, store.followers) == ([pause], others)
 
 
 async def test_the_age_of_a_response_is_by_the_clock_of_the_store(redis: ArqRedis, store: ResponseStore) -> None:

@@ -30,6 +30,9 @@ _POLL_INTERVAL = 1.0
 _RETRY = 0.5
 """Seconds between retries after a failure of the store or the storage."""
 
+_WARN_EVERY = 120
+"""Number of retries after which a failure is logged again."""
+
 _WINDOW_PER_SLOT = 2
 _MIN_WINDOW, _MAX_WINDOW = 8, 512
 """Limits of the number of lines that are submitted at a time: enough to keep all slots busy."""
@@ -89,7 +92,7 @@ class BatchRun:
         :class:`Superseded`."""
         try:
             self._clock = await self._now() - time.monotonic()
-            storage = await self._retrying(self._replica.files.storage)
+            storage = await self._keep_lease(self._retrying(self._replica.files.storage))
             if self._batch.status == "finalizing":
                 await self._finish(storage)
                 return
@@ -128,7 +131,7 @@ class BatchRun:
         record = await self._retrying(lambda: self._replica.files.get(batch.owner, batch.input_file))
         if record is not None:
             try:
-                return await self._retrying(lambda: self._replica.files.open_local(record))
+                return await self._keep_lease(self._retrying(lambda: self._replica.files.open_local(record)))
             except FileNotFoundError:
                 pass
         message = f"The input file {batch.input_file} was deleted or has expired."
@@ -237,7 +240,7 @@ class BatchRun:
         )
         data = encode(results)
         name = segment_name(batch.id, epoch)
-        await self._retrying(lambda: asyncio.to_thread(storage.write_at, name, own.size, data))
+        await self._keep_lease(self._retrying(lambda: asyncio.to_thread(storage.write_at, name, own.size, data)))
         others = tuple(segment for segment in batch.segments if segment.epoch != epoch)
         written = msgspec.structs.replace(
             batch,
@@ -333,13 +336,16 @@ class BatchRun:
 
     async def _retrying(self, work: Callable[[], Awaitable[_Value]]) -> _Value:
         """Repeat ``work`` while the store or the storage fails."""
+        failures = 0
         while True:
             try:
                 return await work()
             except FileNotFoundError:
                 raise
             except (RequestRefused, RedisError, OSError) as error:
-                logger.log(outage.store.level, "batch %s waits: %s", self._batch.id, error)
+                level = outage.store.level if failures % _WARN_EVERY == 0 else logging.DEBUG
+                logger.log(level, "batch %s waits: %s", self._batch.id, error)
+                failures += 1
                 await asyncio.sleep(_RETRY)
 
 

@@ -92,5 +92,5 @@ def _unusable(why: object) -> RequestRefused:
     logger.error("files can't be served: %s", why)
     return refuse(
         ProblemKind.STORE_UNAVAILABLE,
-        "The files of this service can't be reached. Its operator finds the reason in the log of this API replica.",
+        "This service can't read or write its files. Its operator finds the reason in the log of this API replica.",
     )

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import groupby
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -217,7 +217,8 @@ class _S3Writer:
 
     def discard(self) -> None:
         """Delete the file on the disk."""
-        self._file.close()
+        with suppress(OSError):  # It writes what is buffered, for which a full disk has no space.
+            self._file.close()
 
 
 class _Object(io.RawIOBase):

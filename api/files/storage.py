@@ -187,8 +187,9 @@ class _DirectoryWriter:
 
     def discard(self) -> None:
         """Delete the file unless it was committed."""
-        self._file.close()
         self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # It writes what is buffered, for which a full disk has no space.
+            self._file.close()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Batches on a simulated store: claims that fence each other off, commits, and the assembly of results."""
 
 import asyncio
+import errno
 import io
 import json
 import time
@@ -163,6 +164,44 @@ async def test_a_batch_that_cannot_be_processed_fails_when_it_expires(
         ("failed", ["server_error"]) if expires < 0 else ("validating", [])
     )
     assert await replica.batches.unfinished() == (0 if expires < 0 else 1)
+
+
+async def test_a_batch_is_kept_while_its_results_cannot_be_written(
+    replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = renewals = 0
+    write_at = DirectoryStorage.write_at
+
+    def full(storage: DirectoryStorage, name: str, offset: int, data: bytes) -> None:
+        nonlocal failures
+        failures += 1
+        if failures < 10:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_at(storage, name, offset, data)
+
+    async def serve(replica: Replica, batch: Batch, index: int, data: bytes, yielding: asyncio.Event) -> Result:
+        return failure_of(index, "c", "error", "message")
+
+    async def renew(store: BatchStore, claim: BatchClaim) -> BatchClaim:
+        nonlocal renewals
+        renewals += 1
+        return claim
+
+    monkeypatch.setattr(DirectoryStorage, "write_at", full)
+    monkeypatch.setattr(BatchStore, "renew", renew)
+    monkeypatch.setattr("api.batches.run.serve_line", serve)
+    monkeypatch.setattr("api.batches.run.LEASE", 0.03)
+    monkeypatch.setattr("api.batches.run._RETRY", 0.03)
+    batch = new_batch(await put_file(replica, json.dumps(LINES[0]).encode()))
+    await replica.batches.create(batch)
+    await BatchRun(replica, await claimed(replica.batches)).run()
+    ended = await replica.batches.get("", batch.id)
+    assert ended is not None
+    assert ended.status == "completed"
+    assert renewals > 0
+    assert [message for message in caplog.messages if "No space" in message] == [
+        f"batch {batch.id} waits: [Errno 28] No space left on device"
+    ]
 
 
 async def test_batches_that_make_no_progress_do_not_keep_others_waiting(

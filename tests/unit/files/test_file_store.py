@@ -1,6 +1,7 @@
 """Records and contents of files: who sees what, for how long, and what is left on the disk."""
 
 import os
+import resource
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -130,6 +131,21 @@ async def test_a_partial_file_is_invisible_and_goes(store: FileStore, tmp_path: 
     (partial,) = (entry.name for entry in storage.names())
     assert await store.get("me", partial) is None
     writer.discard()
+    assert list(storage.names()) == []
+
+
+async def test_a_file_for_which_the_disk_has_no_space_goes(store: FileStore) -> None:
+    storage = await store.storage()
+    writer = storage.create()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # Python ignores the signal SIGXFSZ.
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            for _ in range(10_000):
+                writer.write(b"x" * 100)
+        writer.discard()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(storage.names()) == []
 
 

@@ -137,12 +137,16 @@ async def test_a_partial_file_is_invisible_and_goes(store: FileStore, tmp_path: 
 async def test_a_file_for_which_the_disk_has_no_space_goes(store: FileStore) -> None:
     storage = await store.storage()
     writer = storage.create()
+
+    def write() -> None:
+        for _ in range(10_000):
+            writer.write(b"x" * 100)
+
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # Python ignores the signal SIGXFSZ.
     try:
         with pytest.raises(OSError, match="File too large"):
-            for _ in range(10_000):
-                writer.write(b"x" * 100)
+            write()
         writer.discard()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

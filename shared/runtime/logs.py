@@ -15,6 +15,9 @@ _MAX_CHARACTERS = 128
 _PLAIN = re.compile(r"[A-Za-z0-9._:/+@-]{1,128}")
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
 class Fields:
     """Named values as the argument of a log message.
 
@@ -32,6 +35,18 @@ class Fields:
 
     def __str__(self) -> str:
         return " ".join(f"{name}={_text(value)}" for name, value in self.values.items())
+
+
+class TextFormatter(logging.Formatter):
+    """Formats each record as one line of text, followed by its traceback if it has one.
+
+    Control characters are escaped, so that texts in messages cannot forge lines or control a terminal.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line without the traceback."""
+        record.message = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), record.message)
+        return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):
@@ -62,7 +77,7 @@ def summary(names: Sequence[str]) -> tuple[int, str]:
 def configure(level: str, *, as_json: bool) -> None:
     """Log messages of ``level`` ('debug' to 'error') and above, as text or as one JSON object per line."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(FORMAT))
+    handler.setFormatter(JsonFormatter() if as_json else TextFormatter(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for chatty in ("arq", "asyncio", "uvicorn", "httpx", "httpcore", "urllib3", "filelock"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.root.level))

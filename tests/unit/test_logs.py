@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 
-from shared.runtime.logs import Fields, JsonFormatter
+from shared.runtime.logs import Fields, JsonFormatter, TextFormatter
 
 
 def record(message: str, *arguments: object, failed: bool = False) -> logging.LogRecord:
@@ -51,3 +51,17 @@ def test_an_exception_is_one_member() -> None:
     except ValueError:
         found = line(record("it failed", failed=True))
     assert "ValueError: no\nlines" in str(found["exception"])
+
+
+def test_messages_as_text_can_not_forge_lines() -> None:
+    text = TextFormatter("%(levelname)s %(message)s").format(record("model %s", "a\nINFO b\x1b[2J\x85\u2028\té"))
+    assert text == "WARNING model a\\nINFO b\\x1b[2J\\x85\\u2028\\té"
+
+
+def test_a_traceback_follows_its_line() -> None:
+    try:
+        raise ValueError("no")
+    except ValueError:
+        text = TextFormatter("%(levelname)s %(message)s").format(record("it failed", failed=True))
+    assert text.startswith("WARNING it failed\nTraceback")
+    assert text.endswith("ValueError: no")

@@ -54,7 +54,7 @@ class Process:
         if self.popen.poll() is None:
             self.signal(signal.SIGTERM)
         try:
-            return self.popen.wait(20)
+            return self.popen.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()
@@ -128,17 +128,13 @@ class Fleet:
 
     def worker(self, *arguments: str) -> Process:
         """Start a worker, simulated by default, and wait until it serves."""
-        before = len(self.workers("serving"))
         process = self.start("worker", *(arguments or SIMULATED))
-        self.until(lambda: len(self.workers("serving")) > before, "the worker to serve")
+        self._until_serving([process])
         return process
 
     def add_workers(self, count: int, *arguments: str) -> None:
         """Start ``count`` workers together, and wait until all serve."""
-        wanted = len(self.workers("serving")) + count
-        for _ in range(count):
-            self.start("worker", *arguments)
-        self.until(lambda: len(self.workers("serving")) >= wanted, f"{count} workers to serve")
+        self._until_serving([self.start("worker", *arguments) for _ in range(count)])
 
     def workers(self, status: str | None = None) -> list[dict[str, Any]]:
         """The registry records of live workers."""
@@ -171,6 +167,10 @@ class Fleet:
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait until ``condition`` is true; fail with the logs when a process dies or patience ends."""
         wait_until(condition, what, details=self.logs)
+
+    def _until_serving(self, workers: list[Process]) -> None:
+        pids = {worker.popen.pid for worker in workers}
+        self.until(lambda: pids <= {worker["pid"] for worker in self.workers("serving")}, "the workers to serve")
 
     def logs(self) -> str:
         """The output of all processes."""

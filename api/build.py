@@ -25,9 +25,10 @@ from api.jobs.reaper import Reaper
 from api.jobs.submission import Submission
 from api.keys import Keyring
 from api.limits import Limiter
-from api.media.download import Downloads
+from api.media.download import MAX_CONNECTIONS, Downloads
 from api.media.holds import MediaHolds
 from api.media.loader import MediaLoader
+from api.media.shares import DownloadShares
 from api.metrics import Metrics
 from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
@@ -77,7 +78,15 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_images=settings.max_images,
         max_image_bytes=settings.max_image_bytes,
     )
-    media = MediaHolds(loader, MediaStore(redis, limit=settings.max_media_bytes), job_tasks)
+    # A tenant gets half, and at least what one request may need.
+    media_share = max(settings.max_media_bytes // 2, settings.max_images * settings.max_image_bytes)
+    shares = DownloadShares(
+        connections=MAX_CONNECTIONS // 2,
+        tenant_bytes=min(settings.max_media_bytes, media_share),
+        all_bytes=settings.max_media_bytes,
+        patience=settings.media_timeout,
+    )
+    media = MediaHolds(loader, shares, MediaStore(redis, limit=settings.max_media_bytes), job_tasks)
     draining = Draining(relay)
     cancellation = JobCancellation(queues, job_tasks)
     streams = OpenStreams(relay, deadlines, cancellation, draining)

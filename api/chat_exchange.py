@@ -147,7 +147,7 @@ class ChatExchange:
         """Read the images, if there are any, and hold them in the media store, where workers find them."""
         if self.request.images:
             self._replica.models.check_modalities(self.request)
-            self.request = await self._replica.media.hold(self.id, self.request)
+            self.request = await self._replica.media.hold(self.id, self.request, tenant=self._ticket.tenant)
 
     async def _submit(self) -> None:
         """Queue the jobs."""

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import httpcore2
 
 from api.media.data_url import MediaError, too_large
+from api.media.shares import DownloadShare
 from shared.runtime.version import VERSION
 
 ANY_DOMAIN = "*"
@@ -27,7 +28,8 @@ _HEADERS = [
     (b"accept-encoding", b"identity"),
 ]
 _SHOWN = 100
-_MAX_CONNECTIONS = 32
+MAX_CONNECTIONS = 32
+"""Maximum number of concurrent downloads."""
 
 
 class Downloads:
@@ -44,7 +46,7 @@ class Downloads:
         self._timeout = timeout
         self._limit = limit
         self._pool = httpcore2.AsyncConnectionPool(
-            max_connections=_MAX_CONNECTIONS,
+            max_connections=MAX_CONNECTIONS,
             max_keepalive_connections=0,
             network_backend=_CheckedNetwork(private_addresses),
         )
@@ -53,22 +55,25 @@ class Downloads:
         """Close all connections."""
         await self._pool.aclose()
 
-    async def download(self, url: str) -> bytes:
-        """Return the file at ``url``. Raises :class:`MediaError`."""
+    async def download(self, url: str, share: DownloadShare) -> bytes:
+        """Return the file at ``url``, which counts in ``share``.
+
+        Raises :class:`MediaError`, and :class:`RequestRefused` if the file exceeds the share.
+        """
         try:
-            async with asyncio.timeout(self._timeout):
-                return await self._follow(url)
+            async with share.connection(), asyncio.timeout(self._timeout):
+                return await self._follow(url, share)
         except TimeoutError:
             raise MediaError(f"the URL did not respond with the whole file within {self._timeout:g} s") from None
         except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
             raise MediaError(f"the URL can't be reached ({type(error).__name__})") from error
 
-    async def _follow(self, url: str) -> bytes:
+    async def _follow(self, url: str, share: DownloadShare) -> bytes:
         for _ in range(self._redirects + 1):
             self._check(url)
             async with self._pool.stream("GET", url, headers=_HEADERS) as response:
                 if response.status not in _REDIRECTS:
-                    return await self._read(response)
+                    return await self._read(response, share)
                 place = _header(response, b"location")
             if not place:
                 raise MediaError("the URL redirects to nowhere")
@@ -88,7 +93,7 @@ class Downloads:
                 else "images are not downloaded here: send a data URL, or set --media-domains"
             )
 
-    async def _read(self, response: httpcore2.Response) -> bytes:
+    async def _read(self, response: httpcore2.Response, share: DownloadShare) -> bytes:
         if response.status != _OK:
             raise MediaError(f"the URL responded with status {response.status}")
         kind = _header(response, b"content-type").lower()
@@ -97,6 +102,7 @@ class Downloads:
         file = bytearray()
         async for part in response.aiter_stream():
             file += part
+            share.add(len(part))
             if len(file) > self._limit:
                 raise too_large(self._limit)
         if not file:

@@ -6,6 +6,7 @@ import logging
 from redis.exceptions import RedisError
 
 from api.media.loader import MediaLoader
+from api.media.shares import DownloadShares
 from shared.protocol.errors import ProblemKind, refuse, store_unavailable
 from shared.protocol.media import MediaFull, MediaStore
 from shared.protocol.request import ChatRequest
@@ -21,17 +22,24 @@ _RETRY = 1.0
 class MediaHolds:
     """Puts the files of requests into the media store, and releases them."""
 
-    def __init__(self, loader: MediaLoader, store: MediaStore, tasks: BackgroundTasks) -> None:
+    def __init__(self, loader: MediaLoader, shares: DownloadShares, store: MediaStore, tasks: BackgroundTasks) -> None:
         self._loader = loader
+        self._shares = shares
         self._store = store
         self._tasks = tasks
 
-    async def hold(self, answer_id: str, request: ChatRequest) -> ChatRequest:
+    async def hold(self, answer_id: str, request: ChatRequest, *, tenant: str) -> ChatRequest:
         """Load the files of ``request`` and hold them under ``answer_id``; return the request that refers to them.
 
-        The caller must call :meth:`release`. Raises :class:`RequestRefused`, and then holds nothing.
+        Downloads count as those of ``tenant``. The caller must call :meth:`release`. Raises :class:`RequestRefused`,
+        and then holds nothing.
         """
-        loaded, files = await self._loader.load(request)
+        with self._shares.request(tenant) as share:
+            loaded, files = await self._loader.load(request, share)
+            await self._put(answer_id, loaded, files)
+        return loaded
+
+    async def _put(self, answer_id: str, loaded: ChatRequest, files: dict[str, bytes]) -> None:
         try:
             await self._store.hold(answer_id, files)
         except MediaFull:
@@ -47,7 +55,6 @@ class MediaHolds:
         except asyncio.CancelledError:
             self.release(answer_id, loaded)
             raise
-        return loaded
 
     def release(self, answer_id: str, request: ChatRequest) -> None:
         """Release the files of ``request`` in the background."""

@@ -11,6 +11,7 @@ import msgspec
 from api.latency_histogram import LatencyHistogram
 from api.media.data_url import MediaError, decode_data_url, is_data_url, too_large
 from api.media.download import Downloads
+from api.media.shares import DownloadShare
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.media import digest_of
 from shared.protocol.request import LOCAL, ChatRequest, Image
@@ -47,8 +48,8 @@ class MediaLoader:
         self.failures: Counter[Source] = Counter()
         """Files that could not be read, by source."""
 
-    async def load(self, request: ChatRequest) -> tuple[ChatRequest, dict[str, bytes]]:
-        """Return the request with digests in place of URLs, and the files by digest.
+    async def load(self, request: ChatRequest, share: DownloadShare) -> tuple[ChatRequest, dict[str, bytes]]:
+        """Return the request with digests in place of URLs, and the files by digest. Downloads count in ``share``.
 
         Raises :class:`RequestRefused`, which names the content part.
         """
@@ -57,18 +58,20 @@ class MediaLoader:
             reason = f"this request has {len(images)}, and the maximum is {self._max_images}"
             raise _refusal(images[self._max_images], reason)
         urls = list(dict.fromkeys(image.url for image in images))
-        read = dict(zip(urls, await asyncio.gather(*map(self._read, urls)), strict=True))
+        read = dict(zip(urls, await asyncio.gather(*(self._read(url, share) for url in urls)), strict=True))
         digests: dict[str, str] = {}
         files: dict[str, bytes] = {}
         for image in images:
             file = read[image.url]
+            if isinstance(file, RequestRefused):
+                raise file
             if isinstance(file, MediaError):
                 raise _refusal(image, str(file))
             digests[image.url] = file.digest
             files[file.digest] = file.content
         return _with_digests(request, digests), files
 
-    async def _read(self, url: str) -> _File | MediaError:
+    async def _read(self, url: str, share: DownloadShare) -> _File | MediaError | RequestRefused:
         """Return the file, or the reason why it can't be read: one failure must not interrupt the others."""
         source = _source(url)
         started_at = time.monotonic()
@@ -82,8 +85,8 @@ class MediaLoader:
                 case "local":
                     file = await asyncio.to_thread(self._read_local, url[len(LOCAL) :])
                 case "download":
-                    file = await asyncio.to_thread(_digested, await self._downloads.download(url))
-        except MediaError as error:
+                    file = await asyncio.to_thread(_digested, await self._downloads.download(url, share))
+        except (MediaError, RequestRefused) as error:
             self.failures[source] += 1
             return error
         self.times.observe(source, time.monotonic() - started_at)

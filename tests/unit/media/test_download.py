@@ -10,7 +10,10 @@ import pytest
 
 from api.media import download
 from api.media.data_url import MediaError
-from api.media.download import Downloads
+from api.media.download import MAX_CONNECTIONS, Downloads
+from api.media.shares import DownloadShares
+from shared.protocol.errors import RequestRefused
+from tests.support.eventually import eventually
 
 PNG = b"\x89PNG..."
 LIMIT = 1000
@@ -56,12 +59,23 @@ async def downloads(**options: Any) -> AsyncIterator[Callable[[str], Any]]:
         "redirects": 0,
         "timeout": 60.0,
         "limit": LIMIT,
-    }
-    opened = Downloads(**(defaults | options))
+    } | options
+    shares = defaults.pop("shares", None) or new_shares()
+    opened = Downloads(**defaults)
+
+    async def load(url: str, tenant: str = "") -> bytes:
+        with shares.request(tenant) as share:
+            return await opened.download(url, share)
+
     try:
-        yield opened.download
+        yield load
     finally:
         await opened.aclose()
+
+
+def new_shares(**limits: Any) -> DownloadShares:
+    defaults = {"connections": MAX_CONNECTIONS // 2, "tenant_bytes": 10 * LIMIT, "all_bytes": 10 * LIMIT}
+    return DownloadShares(**({"patience": 60.0} | defaults | limits))
 
 
 async def reason(url: str, **options: Any) -> str:
@@ -252,3 +266,38 @@ async def test_a_host_without_a_server_can_not_be_reached() -> None:
 )
 async def test_what_is_wrong_with_a_url_is_said(url: str, part: str) -> None:
     assert part in await reason(url)
+
+
+async def test_slow_downloads_of_a_tenant_leave_connections_to_others(site: Site) -> None:
+    site.replies["/"] = OK
+    async with downloads() as load, asyncio.TaskGroup() as slow:
+        tasks = [slow.create_task(load(site.url("/slow"), "a")) for _ in range(2 * MAX_CONNECTIONS)]
+        await eventually(lambda: len(site.asked) >= MAX_CONNECTIONS // 2, "the slow downloads to start")
+        assert await load(site.url("/"), "b") == PNG
+        assert len(site.asked) == MAX_CONNECTIONS // 2 + 1
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_download_that_waits_too_long_for_others_of_its_tenant_is_refused(site: Site) -> None:
+    async with downloads(shares=new_shares(connections=1, patience=0.01)) as load, asyncio.TaskGroup() as slow:
+        task = slow.create_task(load(site.url("/slow"), "a"))
+        await eventually(lambda: len(site.asked) == 1, "the slow download to start")
+        with pytest.raises(RequestRefused, match="too many images at a time"):
+            await load(site.url("/slow"), "a")
+        task.cancel()
+
+
+async def test_files_count_until_their_request_ends(site: Site) -> None:
+    site.replies["/"] = OK
+    shares = new_shares(tenant_bytes=2 * len(PNG), all_bytes=3 * len(PNG))
+    async with downloads(shares=shares) as load:
+        with shares.request("a") as first, shares.request("a") as second, shares.request("b") as other:
+            first.add(2 * len(PNG))
+            with pytest.raises(RequestRefused, match="you are downloading are too large"):
+                second.add(1)
+            with pytest.raises(RequestRefused, match="of all requests"):
+                other.add(len(PNG))
+        assert shares.bytes == 0
+        assert await load(site.url("/"), "a") == PNG
+        assert shares.bytes == 0

@@ -10,6 +10,7 @@ import pytest
 from api.media.data_url import MediaError
 from api.media.download import Downloads
 from api.media.loader import MediaLoader
+from api.media.shares import DownloadShare, DownloadShares
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import LOCAL, ChatRequest, Image, Message
 
@@ -22,10 +23,19 @@ class FakeDownloads(Downloads):
     def __init__(self, **files: bytes) -> None:
         self._files = {f"https://host/{name}": file for name, file in files.items()}
 
-    async def download(self, url: str) -> bytes:
+    async def download(self, url: str, share: DownloadShare) -> bytes:
         if url not in self._files:
             raise MediaError("the URL responded with status 404")
+        share.add(len(self._files[url]))
         return self._files[url]
+
+
+async def load(
+    by: MediaLoader, request: ChatRequest, *, tenant_bytes: int = 1000
+) -> tuple[ChatRequest, dict[str, bytes]]:
+    shares = DownloadShares(connections=2, tenant_bytes=tenant_bytes, all_bytes=1000, patience=60)
+    with shares.request("") as share:
+        return await by.load(request, share)
 
 
 def loader(local_path: Path | str = "", **options: Any) -> MediaLoader:
@@ -56,13 +66,13 @@ def data_url(file: bytes) -> str:
 
 async def problem_of(request: ChatRequest, by: MediaLoader) -> Problem:
     with pytest.raises(RequestRefused) as refusal:
-        await by.load(request)
+        await load(by, request)
     return refusal.value.problem
 
 
 async def test_urls_become_digests() -> None:
     request = request_with((data_url(CAT), "https://host/dog"), (), ("https://host/cat",))
-    loaded, files = await loader().load(request)
+    loaded, files = await load(loader(), request)
     cat, dog = (hashlib.sha256(file).hexdigest() for file in (CAT, DOG))
     assert files == {cat: CAT, dog: DOG}
     assert loaded.images == (
@@ -75,7 +85,7 @@ async def test_urls_become_digests() -> None:
 
 async def test_files_are_counted_by_source() -> None:
     by = loader()
-    await by.load(request_with((data_url(CAT), "https://host/dog")))
+    await load(by, request_with((data_url(CAT), "https://host/dog")))
     await problem_of(request_with(("https://host/none",)), by)
     assert {label: count for label, [*_, (_, count)], _ in by.times.read()} == {"data": 1, "download": 1}
     assert by.bytes == {"data": len(CAT), "download": len(DOG)}
@@ -98,6 +108,14 @@ async def test_images_beyond_the_limits_are_named() -> None:
     assert "maximum of 10 bytes" in problem.message
 
 
+async def test_downloads_beyond_the_memory_for_them_are_refused() -> None:
+    request = request_with((data_url(CAT), "https://host/dog", "https://host/cat"))
+    with pytest.raises(RequestRefused) as refusal:
+        await load(loader(), request, tenant_bytes=len(CAT + DOG) - 1)
+    assert (refusal.value.problem.kind, refusal.value.problem.retry_after) == (ProblemKind.QUEUE_FULL, 1.0)
+    await load(loader(), request, tenant_bytes=len(CAT + DOG))
+
+
 async def test_local_files_are_read_below_the_folder_only(tmp_path: Path) -> None:
     folder = tmp_path / "media"
     (folder / "sub").mkdir(parents=True)
@@ -108,7 +126,7 @@ async def test_local_files_are_read_below_the_folder_only(tmp_path: Path) -> Non
     (folder / "inside.png").symlink_to(folder / "sub" / "cat.png")
     by = loader(folder)
     for name in ("sub/cat.png", "inside.png", "sub/../sub/cat.png"):
-        _, files = await by.load(request_with((f"{LOCAL}{folder}/{name}",)))
+        _, files = await load(by, request_with((f"{LOCAL}{folder}/{name}",)))
         assert list(files.values()) == [CAT]
     for name in ("../secret.png", "link.png", "missing.png", "sub", "a\0b", "sub/cat.png/x"):
         assert "no such file" in (await problem_of(request_with((f"{LOCAL}{folder}/{name}",)), by)).message

@@ -64,6 +64,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     times: dict[BatchStatus, int] = {}
     """When the batch got each status."""
     errors: tuple[LineError, ...] = ()
+    failures: int = 0
+    """How often validating it failed unexpectedly."""
     model: str | None = None
     """The model, if all lines name the same one."""
     counts: Counts = Counts()

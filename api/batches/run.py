@@ -33,6 +33,9 @@ _RETRY = 0.5
 _WARN_EVERY = 120
 """Number of retries after which a failure is logged again."""
 
+_MAX_FAILURES = 10
+"""Number of unexpected failures after which a batch that has no results is not tried again."""
+
 _WINDOW_PER_SLOT = 2
 _MIN_WINDOW, _MAX_WINDOW = 8, 512
 """Limits of the number of lines that are submitted at a time: enough to keep all slots busy."""
@@ -112,10 +115,17 @@ class BatchRun:
         except Superseded:
             raise
         except Exception:
-            # Tried again when the lease has expired, but not for ever.
-            if self._early_outcome() is not None:
-                await self._fail([LineError(code="server_error", message="The batch could not be processed.")])
+            await self._count_failure()
             raise
+
+    async def _count_failure(self) -> None:
+        """Leave a batch that failed unexpectedly until the lease has expired, but not for ever."""
+        batch = self._batch
+        if batch.status == "validating":
+            batch = msgspec.structs.replace(batch, failures=batch.failures + 1)
+            await self._commit(batch)
+        if batch.failures >= _MAX_FAILURES or self._early_outcome() is not None:
+            await self._fail([LineError(code="server_error", message="The batch could not be processed.")])
 
     async def _release(self) -> None:
         try:

@@ -166,6 +166,27 @@ async def test_a_batch_that_cannot_be_processed_fails_when_it_expires(
     assert await replica.batches.unfinished() == (0 if expires < 0 else 1)
 
 
+async def test_a_batch_that_cannot_be_validated_is_tried_a_few_times(
+    replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("an error in the program")
+
+    monkeypatch.setattr("api.batches.run.validate_file", broken)
+    monkeypatch.setattr("api.batches.run._MAX_FAILURES", 3)
+    batch = new_batch(await put_file(replica, b"{}"))
+    await replica.batches.create(batch)
+    for attempt in range(1, 4):
+        with pytest.raises(RuntimeError):
+            await BatchRun(replica, await claimed(replica.batches)).run()
+        found = await replica.batches.get("", batch.id)
+        assert found is not None
+        assert found.status == ("validating" if attempt < 3 else "failed")
+        await redis.zadd(keys.UNFINISHED_BATCHES, {batch.id: 1}, xx=True)
+    assert [error.code for error in found.errors] == ["server_error"]
+    assert await replica.batches.claim(1) == []
+
+
 async def test_a_batch_is_kept_while_its_results_cannot_be_written(
     replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

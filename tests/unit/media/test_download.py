@@ -52,7 +52,7 @@ async def site() -> AsyncIterator[Site]:
 
 
 @asynccontextmanager
-async def downloads(**options: Any) -> AsyncIterator[Callable[[str], Any]]:
+async def downloads(**options: Any) -> AsyncIterator[Callable[..., Any]]:
     defaults: dict[str, Any] = {
         "domains": ["*"],
         "private_addresses": True,

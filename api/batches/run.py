@@ -1,6 +1,7 @@
 """The feeding of one batch by one replica: from its claim to its end, or to the loss of the claim."""
 
 import asyncio
+import itertools
 import logging
 import os
 import time
@@ -39,6 +40,11 @@ _MAX_FAILURES = 10
 _WINDOW_PER_SLOT = 2
 _MIN_WINDOW, _MAX_WINDOW = 8, 512
 """Limits of the number of lines that are submitted at a time: enough to keep all slots busy."""
+
+_BURST = 16
+_BURST_PAUSE = 0.01
+"""Number of lines that are submitted at once, and the pause in seconds before the next ones if no line ends: a whole
+window would keep the event loop from other requests for half a second."""
 
 _RESULTS_PER_WRITE = 2000
 """Number of results of unserved lines that are written at a time."""
@@ -183,13 +189,15 @@ class BatchRun:
         waiting: list[Result] = []
         try:
             while (outcome := self._early_outcome()) is None:
-                while (
-                    not self.yielding and len(running) < self._window() and (index := next(remaining, None)) is not None
-                ):
+                free = 0 if self.yielding else self._window() - len(running)
+                burst = list(itertools.islice(remaining, max(0, min(free, _BURST))))
+                for index in burst:
                     task = asyncio.create_task(self._line(file, lines, index), name=f"{self._batch.id} {index}")
                     running.add(task)
                 if running:
                     pause = storage.write_every if waiting else _POLL_INTERVAL
+                    if len(burst) == _BURST:
+                        pause = _BURST_PAUSE
                     ended, running = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                     waiting += [result for task in ended if (result := task.result()) is not None]
                 else:

@@ -7,6 +7,7 @@ import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -166,6 +167,34 @@ async def test_a_batch_that_cannot_be_processed_fails_when_it_expires(
     assert await replica.batches.unfinished() == (0 if expires < 0 else 1)
 
 
+async def test_lines_are_submitted_in_bursts_until_the_window_is_full(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bursts: list[int] = []
+    wait = asyncio.wait
+
+    async def serve(replica: Replica, batch: Batch, index: int, data: bytes, yielding: asyncio.Event) -> Result:
+        await eventually(lambda: 40 in bursts, "the window to be full")
+        return failure_of(index, "c", "error", "message")
+
+    async def watched(tasks: set[asyncio.Task[Result]], **options: Any) -> Any:
+        bursts.append(len(tasks))
+        return await wait(tasks, **options)
+
+    monkeypatch.setattr("api.batches.run.serve_line", serve)
+    monkeypatch.setattr(BatchRun, "_window", lambda _: 40)
+    lines = [LINES[0] | {"custom_id": f"c{number}"} for number in range(40)]
+    batch = new_batch(await put_file(replica, b"\n".join(json.dumps(line).encode() for line in lines)))
+    await replica.batches.create(batch)
+    run = BatchRun(replica, await claimed(replica.batches))
+    monkeypatch.setattr("api.batches.run.asyncio.wait", watched)
+    await run.run()
+    assert [size for size in bursts if size > 1][:3] == [16, 32, 40]
+    ended = await replica.batches.get("", batch.id)
+    assert ended is not None
+    assert (ended.status, ended.counts.failed) == ("completed", 40)
+
+
 async def test_a_batch_that_cannot_be_validated_is_tried_a_few_times(
     replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +212,7 @@ async def test_a_batch_that_cannot_be_validated_is_tried_a_few_times(
         assert found is not None
         assert found.status == ("validating" if attempt < 3 else "failed")
         await redis.zadd(keys.UNFINISHED_BATCHES, {batch.id: 1}, xx=True)
+    assert found is not None
     assert [error.code for error in found.errors] == ["server_error"]
     assert await replica.batches.claim(1) == []
 

@@ -236,7 +236,29 @@ _REQUESTS = (
         body={"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
         test=_REFUSED,
     ),
-    Request(fields="tools[].defer_loading", body={"tools": [_TOOL | {"defer_loading": True}]}, test=_REFUSED),
+    Request(
+        fields="tools[].defer_loading messages[].content[].content[].tool_name",
+        when="tool_reference",
+        body={
+            "tools": [_TOOL, _TOOL | {"name": "g", "defer_loading": True}],
+            "messages": [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "t",
+                            "content": [{"type": "tool_reference", "tool_name": "g"}],
+                        }
+                    ],
+                },
+            ],
+        },
+        how="For tool search by the client: the prompt contains a deferred tool if a `tool_reference` in a tool result "
+        "names it, after the other tools. The result has the text `<tool_reference>`.",
+        test=_UNIT + "test_deferred_tools_are_loaded_by_references",
+    ),
     Request(fields="tools[].input_examples", body={"tools": [_TOOL | {"input_examples": [{}]}]}, test=_REFUSED),
     Request(
         fields="context_management",

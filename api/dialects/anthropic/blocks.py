@@ -158,12 +158,21 @@ class SearchResultBlock(Strict):
     citations: CitationsConfig | None = None
 
 
+class ToolReferenceBlock(Strict):
+    """A tool that the client's search has found. It loads a deferred tool."""
+
+    type: Literal["tool_reference"]
+    tool_name: NonEmptyText
+    cache_control: CacheControl | None = None
+
+
 ResultContent = Annotated[
     Annotated[TextBlock, Tag(tag("text"))]
     | Annotated[ImageBlock, Tag(tag("image"))]
     | Annotated[DocumentBlock, Tag(tag("document"))]
-    | Annotated[SearchResultBlock, Tag(tag("search_result"))],
-    by_key("type", "text", "image", "document", "search_result"),
+    | Annotated[SearchResultBlock, Tag(tag("search_result"))]
+    | Annotated[ToolReferenceBlock, Tag(tag("tool_reference"))],
+    by_key("type", "text", "image", "document", "search_result", "tool_reference"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Documents and search results as text, because chat templates have neither."""
+"""Documents, search results and tool references as text, because chat templates have none of them."""
 
 from collections.abc import Iterator
 
@@ -10,16 +10,19 @@ from api.dialects.anthropic.blocks import (
     ResultContent,
     SearchResultBlock,
     TextBlock,
+    ToolReferenceBlock,
 )
 
 
 def parts_of(block: ResultContent) -> Iterator[TextBlock | ImageBlock]:
-    """Yield the texts and images of a block. Those of a document or search result are in tags that name its kind."""
+    """Yield the texts and images of a block. Those of other kinds are in tags that name the kind."""
     match block:
         case DocumentBlock():
             yield from _tagged("document", (("title", block.title), ("context", block.context)), _content(block))
         case SearchResultBlock():
             yield from _tagged("search_result", (("source", block.source), ("title", block.title)), block.content)
+        case ToolReferenceBlock(tool_name=name):
+            yield _text(f"<tool_reference>{name}</tool_reference>")
         case _:
             yield block
 

@@ -19,27 +19,21 @@ from api.dialects.anthropic.blocks import (
 from api.dialects.anthropic.calls import Calls
 from api.dialects.anthropic.documents import parts_of
 from api.dialects.anthropic.schema import (
-    AnthropicTool,
-    AnyChoice,
     AssistantMessage,
-    AutoChoice,
     CountTokensRequest,
     DisabledThinking,
     Message,
     MessagesRequest,
-    NamedChoice,
-    NoChoice,
     OutputFormat,
     SystemContent,
     SystemMessage,
-    Tool,
     UserMessage,
 )
+from api.dialects.anthropic.tools import chosen, loaded_tools
 from api.dialects.anthropic.unserved import check_served
 from api.dialects.image_urls import check_scheme
 from api.dialects.message_content import MessageContent
 from api.dialects.openai.body import decode_object
-from api.dialects.openai.strict_schema import root_fault
 from api.dialects.openai.toolset import json_text
 from api.dialects.openai.validation import validate
 from api.dialects.sealed_reasoning import unseal
@@ -90,13 +84,14 @@ def parse_count(body: bytes) -> ChatRequest:
 def _prompt(request: CountTokensRequest) -> ChatRequest:
     """Return a request with the fields that decide on the prompt and on the output's form."""
     check_served(request)
-    mode, named, parallel = _choice(request)
+    tools = loaded_tools(request)
+    mode, named, parallel = chosen(request, tools)
     form, field = _format(request)
     return ChatRequest(
         model=request.model,
         messages=(*_system(request.system), *_combined(_messages(request.messages))),
         defaults=DEFAULTS,
-        tools=tuple(_tools(request)),
+        tools=tools,
         tool_choice=mode,
         named_tool=named,
         parallel_tool_calls=parallel,
@@ -122,45 +117,6 @@ def _hidden(request: MessagesRequest) -> internal.Hidden | None:
     if request.max_tokens == 0:
         return "all"
     return "reasoning" if getattr(request.thinking, "display", None) == "omitted" else None
-
-
-def _tools(request: CountTokensRequest) -> Iterator[internal.Tool]:
-    names: set[str] = set()
-    for index, tool in enumerate(request.tools or ()):
-        if isinstance(tool, AnthropicTool):
-            raise AssertionError("Anthropic's own tools are not served")
-        if tool.name in names:
-            raise refuse(ProblemKind.INVALID, "Tool names must be unique.", param=f"tools[{index}].name")
-        names.add(tool.name)
-        if fault := root_fault(tool.input_schema):
-            raise refuse(ProblemKind.INVALID, fault, param=f"tools[{index}].input_schema")
-        yield internal.Tool(
-            name=tool.name,
-            description=tool.description,
-            parameters=json_text(tool.input_schema),
-            strict=bool(tool.strict),
-        )
-
-
-def _choice(request: CountTokensRequest) -> tuple[internal.ToolChoice, str | None, bool]:
-    """Return the mode, the tool that must be called, and whether calls may be parallel."""
-    choice = request.tool_choice
-    if choice is not None and not request.tools and not isinstance(choice, NoChoice):
-        raise refuse(ProblemKind.INVALID, "'tool_choice' may only be specified while providing 'tools'.", param="tools")
-    match choice:
-        case None:
-            return "auto", None, True
-        case NoChoice():
-            return "none", None, True
-        case AutoChoice():
-            return "auto", None, not choice.disable_parallel_tool_use
-        case AnyChoice():
-            return "required", None, not choice.disable_parallel_tool_use
-        case NamedChoice():
-            if choice.name not in {tool.name for tool in request.tools or () if isinstance(tool, Tool)}:
-                message = f"Tool '{choice.name[:64]}' not found in provided tools."
-                raise refuse(ProblemKind.INVALID, message, param="tool_choice.name")
-            return "required", choice.name, False
 
 
 def _template_kwargs(request: CountTokensRequest) -> str | None:

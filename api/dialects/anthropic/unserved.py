@@ -90,8 +90,6 @@ def _in_tool(path: str, tool: Tool | AnthropicTool) -> Iterator[tuple[str, str]]
         return
     if tool.allowed_callers not in (None, ["direct"]):
         yield f"{path}.allowed_callers", "Code execution is not available."
-    if tool.defer_loading:
-        yield f"{path}.defer_loading", "Tools are always loaded."
     if tool.input_examples:
         yield f"{path}.input_examples", "Put examples into the tool's description."
 

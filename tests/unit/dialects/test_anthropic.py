@@ -29,6 +29,8 @@ CALL = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}
 CALLED = {"role": "assistant", "content": [CALL]}
 CLIENT_CALL: dict[str, Any] = {"type": "tool_use", "caller": {"type": "direct"}, "toolset_name": None}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "42"}
+DEFERRED = TOOL | {"name": "later", "defer_loading": True}
+REFERENCE = {"type": "tool_reference", "tool_name": "later", "cache_control": {"type": "ephemeral"}}
 PICTURE: dict[str, Any] = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 FILE_PICTURE = PICTURE | {"source": {"type": "file", "file_id": "f"}}
 DOCUMENT: dict[str, Any] = {
@@ -233,6 +235,16 @@ def test_tool_choice(choice: Any, mode: str, named: str | None, parallel: bool) 
     assert request.tools == (Tool(name="f", description="Does it.", parameters=parameters, strict=True),)
 
 
+def test_deferred_tools_are_loaded_by_references() -> None:
+    tools = [DEFERRED | {"name": "never"}, DEFERRED, TOOL]
+    assert [tool.name for tool in parse(tools=tools).tools] == ["f"]
+    found = [CALLED, user(RESULT | {"content": [REFERENCE, REFERENCE]}), USER]
+    request = parse(tools=tools, messages=found, tool_choice={"type": "tool", "name": "later"})
+    assert [tool.name for tool in request.tools] == ["f", "later"]
+    assert request.named_tool == "later"
+    assert request.messages[1].content == "\n".join(["<tool_reference>later</tool_reference>"] * 2)
+
+
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
@@ -282,7 +294,15 @@ def test_tool_choice(choice: Any, mode: str, named: str | None, parallel: bool) 
         ({"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 5}]}, "tools.0.type"),
         ({"tools": [{"name": "f"}]}, "tools.0.input_schema"),
         ({"tools": [TOOL | {"input_schema": {"type": "array"}}]}, "tools.0.input_schema"),
-        ({"tools": [TOOL | {"defer_loading": True}]}, "tools.0.defer_loading"),
+        ({"tools": [TOOL | {"defer_loading": True}]}, "tools"),
+        (
+            {"tools": [TOOL, DEFERRED], "tool_choice": {"type": "tool", "name": "later"}},
+            "tool_choice.name",
+        ),
+        (
+            {"tools": [TOOL], "messages": [CALLED, user(RESULT | {"content": [REFERENCE]})]},
+            "messages.1.content.0.content.0.tool_name",
+        ),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "tool_choice.name"),
         ({"tool_choice": {"type": "any"}}, "tools"),
         ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking.budget_tokens"),

@@ -62,7 +62,7 @@ _BLOCKS = {
         "web_search_tool_result",
     )
 }
-_RESULTS = {f"{_RESULT}<{kind}>" for kind in ("browser_state", "tool_reference")}
+_RESULTS = {f"{_RESULT}<browser_state>"}
 MESSAGES = _BLOCKS | _RESULTS | {".thinking<between_tools>"}
 BETA_MESSAGES = (
     MESSAGES

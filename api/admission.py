@@ -15,8 +15,7 @@ from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Lookup
 from api.keys import ApiKey, Keyring
 from api.keys.secret import masked
-from api.limits import Limiter, LimitName, Refusal, Reservation
-from api.limits.headers import rate_headers
+from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.response_stream import ResponseStream
 from shared.protocol.cost import answer_cost, prompt_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
@@ -45,13 +44,13 @@ _LIMIT_WORDS = {"requests": "requests per minute", "tokens": "tokens per minute"
 class Ticket:
     """An admitted request.
 
-    ``tenant`` is the id of the API key, or empty without one. ``headers`` are the rate limit headers of the response.
+    ``tenant`` is the id of the API key, or empty without one. ``counts`` is the state of the key's rate limits.
     """
 
     request: ChatRequest
     tenant: str = ""
     queue_timeout: float | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[LimitName, Counts] = field(default_factory=dict)
     reservation: Reservation | None = None
 
 
@@ -110,10 +109,10 @@ class Admission:
         if not key.limited:
             return Ticket(request, key.id, wait)
         reservation = Reservation(key, self._limiter.new_name(), _counted_tokens(request, key))
-        headers_, refusal = await self._reserve(reservation)
+        counts, refusal = await self._reserve(reservation)
         if refusal is not None:
-            raise LimitReached(reservation, refusal, headers_)
-        return Ticket(request, key.id, wait, headers_, reservation)
+            raise LimitReached(reservation, refusal, counts)
+        return Ticket(request, key.id, wait, counts, reservation)
 
     def settle(
         self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder, stream: ResponseStream | None
@@ -157,7 +156,7 @@ class Admission:
             )
         return min(seconds, allowed or self._settings.queue_timeout)
 
-    async def _reserve(self, reservation: Reservation) -> tuple[Mapping[str, str], Refusal | None]:
+    async def _reserve(self, reservation: Reservation) -> tuple[Mapping[LimitName, Counts], Refusal | None]:
         if reservation.tokens > (reservation.key.tokens_per_minute or math.inf):
             return {}, Refusal("tokens", None)
         try:
@@ -168,7 +167,7 @@ class Admission:
             # The script may have run nevertheless.
             self._background_tasks.run(self._settle(reservation, reservation.tokens), "settle")
             raise
-        return rate_headers(counts), refusal
+        return counts, refusal
 
     async def _settle_charged(
         self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder, stream: ResponseStream | None
@@ -183,11 +182,11 @@ class Admission:
 
 
 class LimitReached(RequestRefused):
-    """A rate limit of the key is exceeded. ``headers`` are the rate limit headers of the response."""
+    """A rate limit of the key is exceeded. ``counts`` is the state of the key's rate limits."""
 
-    def __init__(self, reservation: Reservation, refusal: Refusal, headers: Mapping[str, str]) -> None:
+    def __init__(self, reservation: Reservation, refusal: Refusal, counts: Mapping[LimitName, Counts]) -> None:
         super().__init__(_limit_problem(reservation, refusal).problem)
-        self.headers = headers
+        self.counts = counts
 
 
 def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused:

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 
 from quart import Quart, Response, request
@@ -12,11 +13,14 @@ from werkzeug.routing import MapAdapter
 from api.access import check_connection, check_host, check_key
 from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
+from api.dialects.interface import Dialect
 from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses
 from api.exchange_handler import ExchangeHandler
 from api.http_exchange import ExchangeRequest, current_exchange
 from api.json_response import json_response
+from api.limits import Counts, LimitName
+from api.limits.headers import anthropic_rate_headers, openai_rate_headers
 from api.replica import EXTENSION, Replica, current_replica
 from api.routes import azure, batches, chat, files, fleet, models, operations, responses, sockets, stored, tokens, web
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
@@ -86,7 +90,7 @@ async def _add_headers(response: Response) -> Response:
         response.vary.add("origin")
         response.headers.update(cross_origin.response_headers(request.headers))
     if exchange.chat is not None:
-        response.headers.update(exchange.chat.headers)
+        response.headers.update(_rate_headers(exchange.dialect, exchange.chat.counts))
     response.headers["x-request-id"] = exchange.id
     if isinstance(exchange.dialect, Anthropic):
         response.headers["request-id"] = exchange.id
@@ -94,6 +98,12 @@ async def _add_headers(response: Response) -> Response:
         response.headers[SKIPPED_TOOLS_HEADER] = ", ".join(exchange.dialect.skipped_tools)
     response.headers["openai-processing-ms"] = str(round((time.monotonic() - exchange.started_at) * 1000))
     return response
+
+
+def _rate_headers(dialect: Dialect, counts: Mapping[LimitName, Counts]) -> Mapping[str, str]:
+    if isinstance(dialect, Anthropic):
+        return anthropic_rate_headers(counts, time.time())
+    return openai_rate_headers(counts)
 
 
 async def _on_refusal(refusal: RequestRefused) -> Response:

@@ -13,6 +13,7 @@ from api.admission import LimitReached, Ticket
 from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Lookup
 from api.keys import ApiKey
+from api.limits import Counts, LimitName
 from api.outbox import PendingCompletion
 from api.replica import Replica
 from api.response_stream import ResponseStream
@@ -40,7 +41,7 @@ class ChatExchange:
         "_stream",
         "_ticket",
         "accepted",
-        "headers",
+        "counts",
         "id",
         "recorder",
         "request",
@@ -77,8 +78,8 @@ class ChatExchange:
         sampling, and the tier of its key."""
         self.recorder = UsageRecorder(started_at, trace_id=span.trace_id if span.context is not None else "")
         self.span = span
-        self.headers: Mapping[str, str] = {}
-        """The rate limit headers of the response."""
+        self.counts: Mapping[LimitName, Counts] = {}
+        """The state of the key's rate limits."""
         self.accepted = 0.0
         """Unix time at which the jobs were queued; 0 until then."""
 
@@ -138,10 +139,10 @@ class ChatExchange:
                 alias=asked if asked != own else None,
             )
         except LimitReached as refusal:
-            self.headers = refusal.headers
+            self.counts = refusal.counts
             raise
         self.request = self._ticket.request
-        self.headers = self._ticket.headers
+        self.counts = self._ticket.counts
 
     async def _hold_media(self) -> None:
         """Read the images, if there are any, and hold them in the media store, where workers find them."""

@@ -28,6 +28,7 @@ from api.dialects.responses.socket_events import (
 )
 from api.exchange_end import end_exchange
 from api.http_exchange import HttpExchange, current_exchange
+from api.limits.headers import openai_rate_headers
 from api.replica import Replica
 from api.responses.connection_memory import ConnectionMemory
 from api.responses.exchange import chat_exchange_of, is_stored
@@ -102,7 +103,8 @@ class ResponseSession:
         self._replica.metrics.refused(problem.kind)
         reply = exchange.dialect.error(problem)
         exchange.problem, exchange.status = problem.kind, reply.status
-        await self._socket.send([error_message(reply, exchange.chat.headers if exchange.chat is not None else {})])
+        headers = openai_rate_headers(exchange.chat.counts) if exchange.chat is not None else {}
+        await self._socket.send([error_message(reply, headers)])
 
     async def _respond(self, exchange: HttpExchange, message: bytes) -> None:
         # The key may have been revoked since the handshake.

@@ -20,6 +20,7 @@ from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.token_count import counting
 from api.http_exchange import HttpExchange, current_exchange
 from api.json_response import json_response
+from api.limits.headers import openai_rate_headers
 from api.outbox import LINGER
 from api.replica import Replica, current_replica
 from api.responses.background import run_in_background
@@ -46,7 +47,7 @@ async def create_response() -> Response:
         response = _stream(replica, record, after=-1)
     else:
         response = json_response(dialect.render_response(record))
-    response.headers.update(chat.headers)
+    response.headers.update(openai_rate_headers(chat.counts))
     # The request outlives this exchange.
     exchange.chat = None
     return response

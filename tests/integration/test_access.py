@@ -164,6 +164,13 @@ def test_requests_per_minute(closed_fleet: tuple[Fleet, str]) -> None:
     assert 25_000 < int(received["retry-after-ms"]) <= 30_000
     assert 25 <= int(received["retry-after"]) <= 30
     assert received["x-ratelimit-remaining-requests"] == "0"
+    status, headers, answer = post(fleet, secret, path="/v1/messages", **{"anthropic-version": "2023-06-01"})
+    assert (status, answer["error"]["type"]) == (429, "rate_limit_error")
+    assert headers["anthropic-ratelimit-requests-remaining"] == "0"
+    assert headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+    assert headers["request-id"] == answer["request_id"]
+    assert "retry-after" in headers
+    assert "x-ratelimit-limit-requests" not in headers
     azure = {"path": "/chat/completions?api-version=2024-05-01-preview"}
     status, headers, answer = post(fleet, secret, {"messages": HELLO}, **azure)
     assert (status, answer["error"]) == (429, "Too Many Requests")

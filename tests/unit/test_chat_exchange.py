@@ -81,7 +81,7 @@ async def test_an_accepted_request_holds_its_place_until_it_ends(replica: Replic
         assert await replica.redis.zcard(keys.queue(WORKER.model)) == 1
         assert await awaitable(replica.redis.hlen(keys.outbox("r"))) == 1
         assert await replica.redis.zcard(keys.MEDIA_HOLDS) == 1
-        assert "x-ratelimit-limit-requests" in exchange.headers
+        assert "requests" in exchange.counts
     await assert_nothing_held(replica)
     assert b'vinoqueue_requests_total{model="tiny",outcome="aborted"} 1.0' in replica.metrics.page()[0]
 
@@ -92,7 +92,7 @@ async def test_a_request_beyond_the_limits_leaves_those_of_others(replica: Repli
         with pytest.raises(RequestRefused) as refusal:
             await refused.__aenter__()
         assert refusal.value.problem.kind is ProblemKind.RATE_LIMITED
-        assert "x-ratelimit-limit-requests" in refused.headers
+        assert "requests" in refused.counts
         assert not refused.accepted
         assert await replica.redis.zcard(keys.admitted(KEY.id)) == 1
     await assert_nothing_held(replica)
@@ -103,7 +103,7 @@ async def test_a_request_that_the_queue_refuses_is_settled(replica: Replica) -> 
     with pytest.raises(RequestRefused) as refusal:
         await refused.__aenter__()
     assert refusal.value.problem.kind is ProblemKind.QUEUE_FULL
-    assert "x-ratelimit-limit-requests" in refused.headers
+    assert "requests" in refused.counts
     assert not refused.accepted
     await assert_nothing_held(replica)
 

@@ -8,7 +8,7 @@ from fakeredis import FakeAsyncRedis
 
 from api.keys import ApiKey
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
-from api.limits.headers import duration, rate_headers
+from api.limits.headers import anthropic_rate_headers, duration, openai_rate_headers
 from shared.redis import keys
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
@@ -180,10 +180,18 @@ def test_durations_are_written_as_the_service_writes_them(seconds: float, text: 
 
 
 def test_headers_are_sent_for_the_limits_that_there_are() -> None:
-    assert rate_headers({"tokens": Counts(1000, 900, 6)}) == {
+    assert openai_rate_headers({"tokens": Counts(1000, 900, 6)}) == {
         "x-ratelimit-limit-tokens": "1000",
         "x-ratelimit-remaining-tokens": "900",
         "x-ratelimit-reset-tokens": "6s",
+    }
+
+
+def test_anthropics_headers_have_times_of_reset() -> None:
+    assert anthropic_rate_headers({"requests": Counts(60, 59, 0.4)}, 1_790_000_000.5) == {
+        "anthropic-ratelimit-requests-limit": "60",
+        "anthropic-ratelimit-requests-remaining": "59",
+        "anthropic-ratelimit-requests-reset": "2026-09-21T14:13:21Z",
     }
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Tag
 
-from api.dialects.openai.fields import ARRAY, STRING, Items, NonEmptyText, Strict, by_key, by_type, tag
+from api.dialects.openai.fields import Items, NonEmptyText, Strict, StringOrItems, by_key, tag
 
 
 class CacheControl(Strict):
@@ -106,18 +106,11 @@ class ContentSource(Strict):
     """The text and the images of a document."""
 
     type: Literal["content"]
-    content: Annotated[
-        Annotated[str, Tag(STRING)]
-        | Annotated[
-            Items[
-                Annotated[
-                    Annotated[TextBlock, Tag(tag("text"))] | Annotated[ImageBlock, Tag(tag("image"))],
-                    by_key("type", "text", "image"),
-                ]
-            ],
-            Tag(ARRAY),
-        ],
-        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+    content: StringOrItems[
+        Annotated[
+            Annotated[TextBlock, Tag(tag("text"))] | Annotated[ImageBlock, Tag(tag("image"))],
+            by_key("type", "text", "image"),
+        ]
     ]
 
 
@@ -181,10 +174,7 @@ class ToolResultBlock(Strict):
 
     type: Literal["tool_result"]
     tool_use_id: NonEmptyText
-    content: Annotated[
-        Annotated[str, Tag(STRING)] | Annotated[Items[ResultContent], Tag(ARRAY)],
-        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
-    ] = ""
+    content: StringOrItems[ResultContent] = ""
     is_error: bool | None = None
     cache_control: CacheControl | None = None
     toolset_name: str | None = None

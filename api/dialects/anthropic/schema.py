@@ -15,6 +15,7 @@ from api.dialects.openai.fields import (
     Items,
     NonEmptyText,
     Strict,
+    StringOrItems,
     by_key,
     by_type,
     tag,
@@ -25,10 +26,7 @@ MAX_STOP_SEQUENCES = 16
 MAX_STOP_LENGTH = 1024
 
 
-SystemContent = Annotated[
-    Annotated[str, Tag(STRING)] | Annotated[Items[TextBlock], Tag(ARRAY)],
-    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
-]
+SystemContent = StringOrItems[TextBlock]
 
 
 class UserMessage(Strict):
@@ -45,10 +43,7 @@ class AssistantMessage(Strict):
     """An earlier message of the assistant."""
 
     role: Literal["assistant"]
-    content: Annotated[
-        Annotated[str, Tag(STRING)] | Annotated[Items[AssistantBlock], Tag(ARRAY)],
-        by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
-    ]
+    content: StringOrItems[AssistantBlock]
 
 
 class SystemMessage(Strict):
@@ -236,11 +231,5 @@ class MessagesRequest(CountTokensRequest):
     container: str | dict[str, Any] | None = None
     diagnostics: dict[str, Any] | None = None
     fallback_credit_token: str | dict[str, Any] | None = None
-    fallbacks: (
-        Annotated[
-            Annotated[str, Tag(STRING)] | Annotated[Items[dict[str, Any]], Tag(ARRAY)],
-            by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
-        ]
-        | None
-    ) = None
+    fallbacks: StringOrItems[dict[str, Any]] | None = None
     inference_geo: str | None = None

@@ -18,6 +18,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     StringConstraints,
+    Tag,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -99,6 +100,12 @@ class NotNull:
 
 Items = Annotated[list[_Item], Field(fail_fast=True)]
 """An array whose validation stops at the first invalid item, so that a million invalid items cost no more than one."""
+
+StringOrItems = Annotated[
+    Annotated[str, Tag(STRING)] | Annotated[Items[_Item], Tag(ARRAY)],
+    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
+]
+"""A string, or an array of objects."""
 
 OptionalText = Annotated[str | None, NotNull("a string")]
 OptionalFlag = Annotated[bool | None, NotNull("a boolean")]

@@ -16,6 +16,7 @@ from api.dialects.openai.fields import (
     Items,
     NonEmptyText,
     Strict,
+    StringOrItems,
     by_key,
     by_type,
     tag,
@@ -90,7 +91,7 @@ ContentPart = Annotated[
     | Annotated[RefusalText, Tag(tag("refusal"))],
     by_key("type", "input_text", "input_image", "input_file", "input_audio", "output_text", "refusal"),
 ]
-"""Any part; ``rules.py`` checks whether the message's role allows it."""
+"""Any part; ``conversation.py`` checks whether the message's role allows it."""
 
 PARTS_BY_ROLE: dict[str, tuple[str, ...]] = {
     "system": ("input_text",),
@@ -100,10 +101,7 @@ PARTS_BY_ROLE: dict[str, tuple[str, ...]] = {
 }
 """The part types that each role allows. Clients send earlier text of the model as ``input_text`` too."""
 
-MessageContent = Annotated[
-    Annotated[str, Tag(STRING)] | Annotated[Items[ContentPart], Tag(ARRAY)],
-    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
-]
+MessageContent = StringOrItems[ContentPart]
 
 
 class Message(Strict):
@@ -152,10 +150,7 @@ OutputPart = Annotated[
     | Annotated[InputFile, Tag(tag("input_file"))],
     by_key("type", "input_text", "input_image", "input_file"),
 ]
-ToolOutput = Annotated[
-    Annotated[str, Tag(STRING)] | Annotated[Items[OutputPart], Tag(ARRAY)],
-    by_type("one of a string or array of objects", {str: STRING, list: ARRAY}),
-]
+ToolOutput = StringOrItems[OutputPart]
 
 
 class FunctionCallOutput(Strict):

@@ -13,8 +13,6 @@ import pytest
 from azure.ai.inference import ChatCompletionsClient
 from azure.ai.inference.models import ImageContentItem, ImageUrl, TextContentItem, UserMessage
 from azure.core.credentials import AzureKeyCredential
-from langchain_core.messages import HumanMessage
-from langchain_openai import ChatOpenAI
 from PIL import Image
 
 from tests.support.batches import chat_line, ended, results, submit
@@ -167,6 +165,10 @@ def test_anthropic(shapes: Fleet, file: Path) -> None:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_langchain(shapes: Fleet, file: Path, streamed: bool) -> None:
+    # Importing it takes a second of CPU, which at module level every process of pytest-xdist would spend.
+    from langchain_core.messages import HumanMessage
+    from langchain_openai import ChatOpenAI
+
     client = ChatOpenAI(
         model="shapes",
         base_url=f"http://127.0.0.1:{shapes.port}/v1",

@@ -1,20 +1,16 @@
 """The bench's parts and curves. What its measuring parts compute is in test_bench_measuring.py."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-import bench as benchmarks
 from bench.curves import overhead, peers, scale
 from bench.main import PARTS
 from cli.bench import PARTS as NAMED
 from cli.bench import bench
 from cli.bench.report import percentile
-
-TEST_TOOLS = ("anthropic", "fakeredis", "hypothesis", "openai", "pytest")
 
 
 def test_the_command_names_every_part() -> None:
@@ -103,16 +99,3 @@ def test_scale_has_a_line_for_each_number_of_replicas_and_one_ideal() -> None:
         ("1 API replica", [1.0, 8.0], [630.0, 4900.0]),
         ("2 API replicas", [8.0], [5000.0]),
     ]
-
-
-def test_benchmarks_need_no_test_tools() -> None:
-    """`make bench` installs none."""
-    files = Path(benchmarks.__file__).parent.glob("[a-z]*.py")
-    # That with lm_eval runs in an environment of its own.
-    names = sorted(f"bench.{file.stem}" for file in files if "lm_eval" not in file.read_text())
-    code = (
-        f"import importlib, sys; sys.modules |= dict.fromkeys({TEST_TOOLS!r})\n"
-        f"for name in {names!r}: importlib.import_module(name)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -1,8 +1,6 @@
 """Settings become flags and environment variables; invalid values and deprecated names are reported."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -178,23 +176,6 @@ def test_every_command_of_the_overview_exists() -> None:
         assert f"\n  {name} " in overview
 
 
-@pytest.mark.parametrize(
-    ("command", "foreign"),
-    [
-        ("--help", ("pydantic", "redis", "openvino", "quart")),
-        ("api --help", ("openvino", "worker.main", "openvino_genai")),
-        ("worker --help", ("quart", "api.main", "openvino")),
-    ],
-)
-def test_a_command_imports_no_foreign_room(command: str, foreign: tuple[str, ...]) -> None:
-    program = (
-        "import sys; from cli.main import main; main(sys.argv[1:], standalone_mode=False); "
-        f"print('FOUND', [name for name in {foreign!r} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program, *command.split()], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "FOUND []"
-
-
 def test_the_settings_page_is_current() -> None:
     assert SETTINGS_PAGE.read_text(encoding="utf-8") == page(), "run 'make docs'"
 
@@ -362,23 +343,6 @@ def test_every_setting_is_a_known_variable() -> None:
     environment = dict.fromkeys((f"VINOQUEUE_{name.upper()}" for name in UpSettings.model_fields), "")
     outcome = CliRunner().invoke(main, ["version"], env=environment | {"VINOQUEUE_API_KEYS_FILE": ""})
     assert (outcome.exit_code, outcome.stderr) == (0, "")
-
-
-def test_a_child_process_does_not_repeat_the_warning() -> None:
-    program = (
-        "import os, subprocess, sys\n"
-        "from cli.main import main\n"
-        "main(['version'], standalone_mode=False)\n"
-        "subprocess.run([sys.executable, '-m', 'cli.main', 'version'], check=True)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"VINOQUEUE_PROT": "1"},
-    )
-    assert done.stderr.count("VINOQUEUE_PROT") == 1
 
 
 @pytest.mark.parametrize(("typo", "meant"), [("stauts", "status"), ("worke", "worker"), ("keys", "key")])

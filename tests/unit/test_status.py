@@ -1,7 +1,6 @@
 """``vinoqueue status`` and ``vinoqueue health`` without a service."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -99,18 +98,6 @@ def test_an_api_that_does_not_answer_is_not_well() -> None:
 
 def test_a_server_on_every_address_is_reached_through_loopback() -> None:
     assert [reachable(host) for host in ("0.0.0.0", "::", "10.0.0.1")] == ["127.0.0.1", "::1", "10.0.0.1"]
-
-
-def test_the_workers_image_needs_no_package_of_the_api() -> None:
-    code = (
-        "import sys; sys.modules['api'] = None\n"
-        "from cli.main import main\n"
-        f"main(sys.argv[1:] + ['--redis-url', {NOBODY!r}])"
-    )
-    for arguments in (["status"], ["health", "worker"]):
-        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("Error: Redis can't be reached"), done.stderr
 
 
 async def test_batches_are_unknown_without_the_api(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,78 @@
+"""What separate Python processes import, which packages they work without, and what a child does not repeat."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bench as benchmarks
+
+TEST_TOOLS = ("anthropic", "fakeredis", "hypothesis", "openai", "pytest")
+NOBODY = "redis://127.0.0.1:1/0"
+
+
+@pytest.mark.parametrize(
+    ("command", "foreign"),
+    [
+        ("--help", ("pydantic", "redis", "openvino", "quart")),
+        ("api --help", ("openvino", "worker.main", "openvino_genai")),
+        ("worker --help", ("quart", "api.main", "openvino")),
+    ],
+)
+def test_a_command_imports_no_foreign_package(command: str, foreign: tuple[str, ...]) -> None:
+    program = (
+        "import sys; from cli.main import main; main(sys.argv[1:], standalone_mode=False); "
+        f"print('FOUND', [name for name in {foreign!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *command.split()], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "FOUND []"
+
+
+def test_benchmarks_need_no_test_tools() -> None:
+    """`make bench` installs none."""
+    files = Path(benchmarks.__file__).parent.glob("[a-z]*.py")
+    # That with lm_eval runs in an environment of its own.
+    names = sorted(f"bench.{file.stem}" for file in files if "lm_eval" not in file.read_text())
+    code = (
+        f"import importlib, sys; sys.modules |= dict.fromkeys({TEST_TOOLS!r})\n"
+        f"for name in {names!r}: importlib.import_module(name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_opentelemetry_is_not_imported_while_tracing_is_off() -> None:
+    code = "import api.main, worker.main, sys; print([name for name in sys.modules if 'opentelemetry' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_workers_image_needs_no_package_of_the_api() -> None:
+    code = (
+        "import sys; sys.modules['api'] = None\n"
+        "from cli.main import main\n"
+        f"main(sys.argv[1:] + ['--redis-url', {NOBODY!r}])"
+    )
+    for arguments in (["status"], ["health", "worker"]):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("Error: Redis can't be reached"), done.stderr
+
+
+def test_a_child_process_does_not_repeat_the_warning() -> None:
+    program = (
+        "import os, subprocess, sys\n"
+        "from cli.main import main\n"
+        "main(['version'], standalone_mode=False)\n"
+        "subprocess.run([sys.executable, '-m', 'cli.main', 'version'], check=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"VINOQUEUE_PROT": "1"},
+    )
+    assert done.stderr.count("VINOQUEUE_PROT") == 1

@@ -166,17 +166,16 @@ class Keyring:
         index: dict[str, list[ApiKey]] = {}
         by_id: dict[str, ApiKey] = {}
         for key in (*self._from_environment, *self._from_file, *self._from_redis):
-            for kept in (key.digest, key.previous_digest):
-                if kept is not None:
-                    index.setdefault(kept[:_INDEX_LENGTH], []).append(key)
+            for stored in filter(None, (key.digest, key.previous_digest)):
+                index.setdefault(stored[:_INDEX_LENGTH], []).append(key)
             by_id.setdefault(key.id, key)
         self._index, self._by_id = index, by_id
         self._required = self._required or bool(index) or bool(self._records)
 
 
 def _plain_key(secret: str) -> ApiKey:
-    kept = digest(secret.strip())
-    return ApiKey(id=f"env-{kept[:8]}", digest=kept, name="environment")
+    secret_digest = digest(secret.strip())
+    return ApiKey(id=f"env-{secret_digest[:8]}", digest=secret_digest, name="environment")
 
 
 def _read_file(path: Path) -> list[ApiKey]:

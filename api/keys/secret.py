@@ -26,9 +26,9 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def matches(secret_digest: str, kept: str) -> bool:
+def matches(first: str, second: str) -> bool:
     """Compare two digests in constant time."""
-    return hmac.compare_digest(secret_digest.encode(), kept.encode())
+    return hmac.compare_digest(first.encode(), second.encode())
 
 
 def masked(secret: str) -> str:

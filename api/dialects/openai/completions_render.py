@@ -65,11 +65,11 @@ class CompletionResponseEncoder:
         return self.content(choice, text, logprobs)
 
     def call(self, choice: int, index: int, call_id: str, name: str) -> bytes:
-        """Nothing: no tools are offered."""
+        """Encode nothing: completions have no tools."""
         return b""
 
     def arguments(self, choice: int, index: int, text: str) -> bytes:
-        """Nothing: no tools are offered."""
+        """Encode nothing: completions have no tools."""
         return b""
 
     def closing(self, choice: int, reason: FinishReason, stop: str = "") -> bytes:

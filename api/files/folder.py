@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
 
+_RETRY = 5.0
+"""``Retry-After`` in seconds while files can't be read or written."""
+
 
 class FilesFolder:
     """Finds or creates the folder."""
@@ -93,4 +96,5 @@ def _unusable(why: object) -> RequestRefused:
     return refuse(
         ProblemKind.STORE_UNAVAILABLE,
         "This service can't read or write its files. Its operator finds the reason in the log of this API replica.",
+        retry_after=_RETRY,
     )

@@ -220,6 +220,7 @@ def test_a_server_that_is_away_is_a_503(rig: Rig, server: S3Server) -> None:
     with pytest.raises(openai.InternalServerError, match="can't read or write") as refusal:
         client.files.content(made.id)
     assert refusal.value.status_code == 503
+    assert refusal.value.response.headers["retry-after"] == "5"
     with pytest.raises(openai.InternalServerError, match="can't read or write"):
         client.files.create(file=("in.jsonl", b"x"), purpose="batch")
     assert client.files.retrieve(made.id).id == made.id  # its record is in the store

@@ -114,7 +114,8 @@ def test_deep_nesting_does_no_harm() -> None:
     python_call = answer_to("llama_pythonic", f"[get_time(a={nested})]")
     assert python_call.calls == [Call("get_time", f'{{"a": {nested}}}', closed=True)]
     (xml_call,) = answer_to("qwen3_coder", f"<function=get_time><parameter=a>{nested}</parameter></function>").calls
-    assert json.loads(xml_call.arguments) == {"a": nested}
+    # Whether it is read as JSON or as a string depends on Python's recursion limit.
+    assert xml_call.arguments in (f'{{"a": {nested}}}', json.dumps({"a": nested}))
 
 
 @pytest.mark.parametrize("tools", TOOL_FORMATS)

@@ -9,7 +9,7 @@ from api.bodies import read_json_body
 from api.dialects.openai import batches as dialect
 from api.dialects.openai.files import not_found as file_not_found
 from api.dialects.openai.files import too_many as too_many_files
-from api.dialects.openai.stored import unknown_cursor
+from api.dialects.openai.lists import unknown_cursor
 from api.files import TooManyFiles
 from api.json_response import json_response
 from api.replica import current_replica

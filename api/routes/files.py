@@ -10,7 +10,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from api.access import is_foreign, key_owner
 from api.connection_extension import connection_extension
 from api.dialects.openai import files as dialect
-from api.dialects.openai.stored import unknown_cursor
+from api.dialects.openai.lists import unknown_cursor
 from api.files import MAX_UPLOADS, FileRecord, TooManyFiles, TooManyUploads
 from api.files.folder import in_storage
 from api.files.record import new_file_id

@@ -5,6 +5,7 @@ from quart import Blueprint, Response, request
 from api.access import key_owner
 from api.bodies import read_json_body
 from api.dialects.openai import stored as dialect
+from api.dialects.openai.lists import unknown_cursor
 from api.json_response import json_response
 from api.replica import current_replica
 from api.stored import StoredCompletion
@@ -18,7 +19,7 @@ async def list_completions() -> Response:
     wanted = dialect.parse_selection(request.args)
     page = await current_replica().stored.select(key_owner(), wanted)
     if page is None:
-        raise dialect.unknown_cursor(wanted.after or "")
+        raise unknown_cursor(wanted.after or "")
     completions, more = page
     return json_response(dialect.render_page(completions, more=more))
 

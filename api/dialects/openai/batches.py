@@ -10,7 +10,8 @@ from api.batches.endpoints import DIALECTS, Endpoint
 from api.batches.record import COMPLETION_WINDOW, Batch, Counts, new_batch_id
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.fields import NotNull, Strict
-from api.dialects.openai.files import ExpiresAfter, render_list
+from api.dialects.openai.files import ExpiresAfter
+from api.dialects.openai.lists import render_list
 from api.dialects.openai.query import query_values
 from api.dialects.openai.schema import Metadata
 from api.dialects.openai.validation import listed, validate
@@ -72,7 +73,7 @@ def render_batch(batch: Batch) -> bytes:
 
 def render_batches(batches: list[Batch], *, more: bool) -> bytes:
     """Encode a page of batches as JSON."""
-    return render_list([_object(batch) for batch in batches], more=more)
+    return render_list([_object(batch) for batch in batches], [batch.id for batch in batches], more=more)
 
 
 def not_found(batch_id: str) -> RequestRefused:

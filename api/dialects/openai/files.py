@@ -8,6 +8,7 @@ import msgspec
 from pydantic import Field
 
 from api.dialects.openai.fields import Strict
+from api.dialects.openai.lists import render_list
 from api.dialects.openai.query import integer, query_values
 from api.dialects.openai.validation import missing, validate, wrong_value
 from api.files import FilePage, FileRecord, FileSelection
@@ -94,20 +95,7 @@ def render_file(record: FileRecord) -> bytes:
 
 def render_files(page: FilePage) -> bytes:
     """Encode a page of files as JSON."""
-    return render_list([_object(record) for record in page.files], more=page.more)
-
-
-def render_list(items: list[dict[str, Any]], *, more: bool) -> bytes:
-    """Encode a page of objects as JSON."""
-    return msgspec.json.encode(
-        {
-            "object": "list",
-            "data": items,
-            "first_id": items[0]["id"] if items else None,
-            "last_id": items[-1]["id"] if items else None,
-            "has_more": more,
-        }
-    )
+    return render_list([_object(record) for record in page.files], [record.id for record in page.files], more=page.more)
 
 
 def render_deleted(file_id: str) -> bytes:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field
 
+from api.dialects.openai import lists
 from api.dialects.openai.body import decode_object
 from api.dialects.openai.fields import Strict
 from api.dialects.openai.query import query_values
@@ -44,7 +45,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 def sent_messages(body: bytes) -> bytes:
     """Return the messages in a request's ``body``, a JSON array."""
-    return _dump(decode_object(body)["messages"])
+    return lists.dump(decode_object(body)["messages"])
 
 
 def to_store(document: bytes, request: ChatRequest, messages: bytes) -> StoredCompletion:
@@ -89,12 +90,6 @@ def not_found(completion_id: str) -> RequestRefused:
     )
 
 
-def unknown_cursor(after: str) -> RequestRefused:
-    """Return the refusal of a page whose ``after`` is unknown."""
-    message = f"Invalid 'after': nothing with id '{after[:64]}' found."
-    return refuse(ProblemKind.INVALID, message, param="after", code="invalid_value")
-
-
 def render_stored(completion: StoredCompletion) -> bytes:
     """Encode a stored completion as JSON."""
     return msgspec.json.encode(_object(completion))
@@ -103,12 +98,12 @@ def render_stored(completion: StoredCompletion) -> bytes:
 def render_page(page: Sequence[StoredCompletion], *, more: bool) -> bytes:
     """Encode a page of stored completions as JSON."""
     objects = [_object(completion) for completion in page]
-    return _list(objects, [completion.id for completion in page], more=more)
+    return lists.render_list(objects, [completion.id for completion in page], more=more)
 
 
 def render_deleted(completion_id: str) -> bytes:
     """Encode the response to a deletion."""
-    return _dump({"id": completion_id, "object": "chat.completion.deleted", "deleted": True})
+    return lists.dump({"id": completion_id, "object": "chat.completion.deleted", "deleted": True})
 
 
 def render_messages(completion: StoredCompletion, wanted: Selection) -> bytes:
@@ -121,16 +116,7 @@ def render_messages(completion: StoredCompletion, wanted: Selection) -> bytes:
     ]
     if wanted.newest_first:
         messages.reverse()
-    start = 0
-    if wanted.after is not None:
-        ids = [message["id"] for message in messages]
-        if wanted.after not in ids:
-            raise unknown_cursor(wanted.after)
-        start = ids.index(wanted.after) + 1
-    end = start + wanted.limit
-    shown = messages[start:end]
-    items = [msgspec.Raw(_dump(message)) for message in shown]
-    return _list(items, [message["id"] for message in shown], more=len(messages) > end)
+    return lists.render_page(messages, after=wanted.after, limit=wanted.limit)
 
 
 def _object(completion: StoredCompletion) -> dict[str, Any]:
@@ -150,21 +136,5 @@ def _message(completion_id: str, index: int, message: Mapping[str, Any]) -> dict
     }
 
 
-def _list(items: Sequence[Mapping[str, Any] | msgspec.Raw], ids: Sequence[str], *, more: bool) -> bytes:
-    return msgspec.json.encode(
-        {
-            "object": "list",
-            "data": items,
-            "first_id": ids[0] if ids else None,
-            "last_id": ids[-1] if ids else None,
-            "has_more": more,
-        }
-    )
-
-
 _document_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 """Documents may have megabytes, and only their metadata changes."""
-
-
-def _dump(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

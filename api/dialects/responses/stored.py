@@ -8,9 +8,9 @@ import msgspec
 from pydantic import Field
 from werkzeug.datastructures import MultiDict
 
+from api.dialects.openai import lists
 from api.dialects.openai.fields import Items, Strict
 from api.dialects.openai.query import flag_values, list_values, query_values
-from api.dialects.openai.stored import unknown_cursor
 from api.dialects.openai.unserved import unsupported
 from api.dialects.openai.validation import validate
 from api.dialects.responses.render import ResponsesEncoder
@@ -85,7 +85,7 @@ def render_cancelled(record: StoredResponse) -> bytes:
 
 def render_deleted(response_id: str) -> bytes:
     """Return the answer to a deletion."""
-    return _dump({"id": response_id, "object": "response", "deleted": True})
+    return lists.dump({"id": response_id, "object": "response", "deleted": True})
 
 
 def render_input_items(record: StoredResponse, query: MultiDict[str, str]) -> bytes:
@@ -98,22 +98,7 @@ def render_input_items(record: StoredResponse, query: MultiDict[str, str]) -> by
     items = input_items(record)
     if wanted.order == "desc":
         items.reverse()
-    start = 0
-    if wanted.after is not None:
-        ids = [item["id"] for item in items]
-        if wanted.after not in ids:
-            raise unknown_cursor(wanted.after)
-        start = ids.index(wanted.after) + 1
-    page = items[start : start + wanted.limit]
-    return _dump(
-        {
-            "object": "list",
-            "data": page,
-            "first_id": page[0]["id"] if page else None,
-            "last_id": page[-1]["id"] if page else None,
-            "has_more": len(items) > start + wanted.limit,
-        }
-    )
+    return lists.render_page(items, after=wanted.after, limit=wanted.limit)
 
 
 def input_items(record: StoredResponse) -> list[dict[str, Any]]:
@@ -179,7 +164,3 @@ def _complete(record: StoredResponse, index: int, item: Mapping[str, Any]) -> di
         if isinstance(shown.get(field), list):
             shown[field] = [_PART_DEFAULTS.get(part["type"], {}) | part for part in shown[field]]
     return shown
-
-
-def _dump(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,46 @@
+"""Pages of lists in OpenAI's form."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+
+
+def render_list(items: Sequence[object], ids: Sequence[str], *, more: bool) -> bytes:
+    """Encode a page of ``items``, whose ids are ``ids``. ``more``: there are further pages."""
+    return msgspec.json.encode(
+        {
+            "object": "list",
+            "data": items,
+            "first_id": ids[0] if ids else None,
+            "last_id": ids[-1] if ids else None,
+            "has_more": more,
+        }
+    )
+
+
+def render_page(items: Sequence[dict[str, Any]], *, after: str | None, limit: int) -> bytes:
+    """Encode the page of up to ``limit`` of ``items`` that follow the one with the id ``after``.
+
+    Raises :class:`RequestRefused` if there is no such item.
+    """
+    ids = [item["id"] for item in items]
+    if after is not None and after not in ids:
+        raise unknown_cursor(after)
+    start = 0 if after is None else ids.index(after) + 1
+    end = start + limit
+    return render_list([msgspec.Raw(dump(item)) for item in items[start:end]], ids[start:end], more=len(items) > end)
+
+
+def unknown_cursor(after: str) -> RequestRefused:
+    """Return the refusal of a page whose ``after`` is unknown."""
+    message = f"Invalid 'after': nothing with id '{after[:64]}' found."
+    return refuse(ProblemKind.INVALID, message, param="after", code="invalid_value")
+
+
+def dump(value: object) -> bytes:
+    """Encode what :func:`json.loads` has decoded: msgspec refuses large integers."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""Dialects, the public HTTP interfaces: translators between HTTP bodies and the internal request and events."""
+"""Dialects, the public HTTP APIs: translators between HTTP bodies and the internal request and events."""
 
 from collections.abc import Callable, Collection
 

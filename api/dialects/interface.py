@@ -131,7 +131,7 @@ class ResponseEncoder(Protocol):
 
 
 class Dialect(Protocol):
-    """One public HTTP interface. A dialect that depends on request headers is instantiated per request."""
+    """One public HTTP API. A dialect that depends on request headers is instantiated per request."""
 
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""

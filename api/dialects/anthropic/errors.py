@@ -30,7 +30,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.MODALITY: _INVALID,
     ProblemKind.CONTEXT_LENGTH: _INVALID,
     ProblemKind.TEMPLATE: _INVALID,
-    # Claude Code retries those for minutes unless it is told not to.
+    # Claude Code retries those for minutes by default.
     ProblemKind.UNAUTHORIZED: _Form(401, "authentication_error", retry=False),
     ProblemKind.FORBIDDEN: _Form(403, "permission_error"),
     ProblemKind.MODEL_NOT_FOUND: _Form(404, "not_found_error"),

@@ -19,7 +19,7 @@ _STOP_REASONS: dict[FinishReason, str] = {
     "cancelled": "end_turn",
 }
 
-_TERMS: dict[str, object] = {
+_CONSTANT_USAGE: dict[str, object] = {
     "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
     "inference_geo": None,
     "service_tier": "standard",
@@ -127,7 +127,7 @@ class MessagesResponseEncoder:
             "content": content,
             **ending,
             "diagnostics": None,
-            "usage": self._usage(usage) | _TERMS,
+            "usage": self._usage(usage) | _CONSTANT_USAGE,
         }
 
     def _ending(self, reason: FinishReason, stop: str, usage: Usage) -> dict[str, object]:

@@ -40,7 +40,7 @@ def translate_items(instructions: str | None, items: Iterable[Placed]) -> tuple[
     """Return the messages of a conversation. Raises :class:`RequestRefused` for the first rule that an item breaks."""
     conversation = _Conversation()
     if instructions:
-        conversation.instruct(instructions)
+        conversation.add_instructions(instructions)
     for path, item in items:
         conversation.add(path, item)
     return conversation.finish()
@@ -68,15 +68,15 @@ class _Conversation:
         self._instructions: list[str] = []
         self._messages: list[internal.Message] = []
         self._turn: _Turn | None = None
-        self._said: MessageContent | None = None
-        """What the user says next. Images of tool results come first, because chat templates have none in results, and
-        summaries too, because many templates allow no two messages of the user in a row."""
+        self._user_content: MessageContent | None = None
+        """Content of the next user message. Images of tool results come first, because chat templates have none in
+        results, and summaries too, because many templates allow no two user messages in a row."""
         self._names: dict[str, str] = {}
         """The tools that were called, by the id of the call."""
         self._unanswered: dict[str, str] = {}
         """The paths of calls without a result, by the id of the call."""
 
-    def instruct(self, text: str) -> None:
+    def add_instructions(self, text: str) -> None:
         """Add instructions."""
         self._instructions.append(text)
 
@@ -84,18 +84,18 @@ class _Conversation:
         """Add an item."""
         match item:
             case Message(role="system" | "developer"):
-                self.instruct(_collected(path, item, MessageContent()).text)
+                self.add_instructions(_collected(path, item, MessageContent()).text)
             case Message(role="user"):
                 self._end_turn()
-                said = self._said or MessageContent()
-                said.add_other()
-                self._said = None
-                said = _collected(path, item, said)
-                self._messages.append(internal.Message(role="user", content=said.text, images=said.images))
+                content = self._user_content or MessageContent()
+                content.add_other()
+                self._user_content = None
+                content = _collected(path, item, content)
+                self._messages.append(internal.Message(role="user", content=content.text, images=content.images))
             case Message():
-                self._speak().texts.append(_collected(path, item, MessageContent()).text)
+                self._assistant_turn().texts.append(_collected(path, item, MessageContent()).text)
             case Reasoning():
-                turn = self._speak()
+                turn = self._assistant_turn()
                 turn.reasoning += _reasoning(item)
             case FunctionCall():
                 self._call(path, item, item.arguments)
@@ -105,9 +105,9 @@ class _Conversation:
                 self._answer(path, item)
             case Compaction():
                 self._end_turn()
-                self._said = self._said or MessageContent()
+                self._user_content = self._user_content or MessageContent()
                 summary = decode_summary(item.encrypted_content, f"{path}.encrypted_content")
-                self._said.add_text(f"Summary of the conversation so far:\n{summary}\n\n")
+                self._user_content.add_text(f"Summary of the conversation so far:\n{summary}\n\n")
 
     def finish(self) -> tuple[internal.Message, ...]:
         """Return all messages."""
@@ -122,7 +122,7 @@ class _Conversation:
             raise refuse(ProblemKind.INVALID, "Invalid 'input': it has no text.", param="input", code="empty_array")
         return (*system, *self._messages)
 
-    def _speak(self) -> _Turn:
+    def _assistant_turn(self) -> _Turn:
         self._flush()
         if self._turn is None:
             self._turn = _Turn()
@@ -135,13 +135,15 @@ class _Conversation:
 
     def _flush(self) -> None:
         """Add the images of tool results as a message of the user."""
-        if self._said is not None:
-            self._messages.append(internal.Message(role="user", content=self._said.text, images=self._said.images))
-            self._said = None
+        if self._user_content is not None:
+            self._messages.append(
+                internal.Message(role="user", content=self._user_content.text, images=self._user_content.images)
+            )
+            self._user_content = None
 
     def _call(self, path: str, item: FunctionCall | CustomCall, arguments: str) -> None:
         name = qualified_name(item.namespace, item.name)
-        self._speak().calls.append(internal.ToolCall(id=item.call_id, name=name, arguments=arguments))
+        self._assistant_turn().calls.append(internal.ToolCall(id=item.call_id, name=name, arguments=arguments))
         self._names[item.call_id] = name
         self._unanswered[item.call_id] = path
 
@@ -156,8 +158,8 @@ class _Conversation:
             if isinstance(part, InputText):
                 texts.append(part.text)
             elif isinstance(part, InputImage):
-                self._said = self._said or MessageContent()
-                _add_image(self._said, part, f"{path}.output[{place}]")
+                self._user_content = self._user_content or MessageContent()
+                _add_image(self._user_content, part, f"{path}.output[{place}]")
         self._messages.append(
             internal.Message(
                 role="tool",

@@ -5,12 +5,13 @@ from tests.compatibility.common import CACHED_TOKENS, USER
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _UNIT = "tests/unit/dialects/test_anthropic.py::"
+_RENDER = "tests/unit/dialects/test_anthropic_render.py::"
 _FIELDS = _UNIT + "test_fields_of_a_request"
 _TALK = _UNIT + "test_a_conversation_with_tool_use_and_images"
 _DOCUMENTS = _UNIT + "test_documents_and_search_results_are_text"
 _CHOICE = _UNIT + "test_tool_choice"
 _REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
-_STREAM = _UNIT + "test_a_stream_of_blocks"
+_STREAM = _RENDER + "test_a_stream_of_blocks"
 _CURRENT = PAGE_TESTS + "test_the_page_is_current"
 
 _TOOL = {"name": "f", "description": "Does it.", "input_schema": {"type": "object"}}
@@ -45,7 +46,7 @@ _REQUESTS = (
         when="0",
         body={"max_tokens": 0},
         how="Fills the prefix cache, and returns no content.",
-        test=_UNIT + "test_no_tokens_fill_the_prefix_cache_only",
+        test=_RENDER + "test_no_tokens_fill_the_prefix_cache_only",
     ),
     Request(
         fields="messages messages[].role messages[].content messages[].content[].type messages[].content[].text",
@@ -206,7 +207,7 @@ _REQUESTS = (
         fields="thinking.display",
         body={"thinking": {"type": "adaptive", "display": "omitted"}},
         how="`omitted`: the reasoning is only in the signature, for the next turn.",
-        test=_UNIT + "test_reasoning_that_is_omitted_is_in_its_signature",
+        test=_RENDER + "test_reasoning_that_is_omitted_is_in_its_signature",
     ),
     Request(
         fields="output_config output_config.effort output_config.format output_config.format.schema",
@@ -297,20 +298,20 @@ _ANSWERS = (
         "delta.signature",
         how="The text between the model's reasoning markers. Signatures have a value because clients expect one; "
         "they are not cryptographic.",
-        test=_UNIT + "test_a_stream_of_blocks",
+        test=_RENDER + "test_a_stream_of_blocks",
     ),
     Answer(
         fields="content[].id content[].name content[].input content[].input.a content_block.id content_block.name "
         "content_block.input delta.partial_json content[].caller content[].caller.type content_block.caller "
         "content_block.caller.type",
         how="Tool calls. If the length limit cuts off a call, its input is empty.",
-        test=_UNIT + "test_a_whole_message",
+        test=_RENDER + "test_a_whole_message",
     ),
     Answer(
         fields="stop_reason stop_sequence message.stop_reason message.stop_sequence delta.stop_reason "
         "delta.stop_sequence",
         how="`end_turn`, `max_tokens`, `stop_sequence`, `tool_use` or `model_context_window_exceeded`.",
-        test=_UNIT + "test_stop_reason_and_stop_sequence",
+        test=_RENDER + "test_stop_reason_and_stop_sequence",
     ),
     Answer(
         fields="usage usage.input_tokens usage.output_tokens usage.cache_read_input_tokens "
@@ -339,7 +340,7 @@ _ANSWERS = (
     Answer(
         fields="content[].citations content_block.citations",
         how="Citations are not available.",
-        test=_UNIT + "test_a_whole_message",
+        test=_RENDER + "test_a_whole_message",
     ),
     Answer(
         fields="content[].toolset_name content_block.toolset_name container stop_details diagnostics "

@@ -9,12 +9,13 @@ from tests.compatibility.common import CACHED_TOKENS, MODEL, SCHEMA, USER
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _UNIT = "tests/unit/dialects/test_responses.py::"
+_RENDER = "tests/unit/dialects/test_responses_render.py::"
 _ROUTES = "tests/integration/test_responses.py::"
 _FIELDS = _UNIT + "test_fields_of_a_request"
 _TURN = _UNIT + "test_the_items_of_a_turn_become_one_message"
 _REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
-_STREAM = _UNIT + "test_a_stream_of_items"
-_REPEATED = _UNIT + "test_a_response_repeats_its_request"
+_STREAM = _RENDER + "test_a_stream_of_items"
+_REPEATED = _RENDER + "test_a_response_repeats_its_request"
 
 _TOOL: dict[str, Any] = {"type": "function", "name": "f", "description": "Does it.", "parameters": SCHEMA}
 _FORMAT = {"type": "json_schema", "name": "s", "description": "It.", "schema": SCHEMA, "strict": True}
@@ -180,7 +181,7 @@ REQUESTS = (
         when="reasoning.encrypted_content",
         body={"include": ["reasoning.encrypted_content"]},
         how="Reasoning in an opaque form that clients send back. It is encoded, not encrypted.",
-        test=_UNIT + "test_encrypted_content_continues_reasoning_that_is_not_sent_back",
+        test=_RENDER + "test_encrypted_content_continues_reasoning_that_is_not_sent_back",
     ),
     Request(
         fields="include",
@@ -252,7 +253,7 @@ REQUESTS = (
         fields="reasoning reasoning.effort reasoning.summary reasoning.generate_summary",
         body={"reasoning": {"effort": "low", "summary": "auto", "generate_summary": "auto"}},
         how="The chat template gets `effort`. With `summary`, the summary is the complete reasoning.",
-        test=_UNIT + "test_reasoning_is_the_summary_if_one_is_wanted",
+        test=_RENDER + "test_reasoning_is_the_summary_if_one_is_wanted",
     ),
     Request(fields="reasoning.context", body={"reasoning": {"context": "all_turns"}}, test=_REFUSED),
     Request(fields="reasoning.mode", body={"reasoning": {"mode": "pro"}}, test=_REFUSED),
@@ -337,12 +338,12 @@ ANSWERS = (
     Answer(
         fields=_item("summary summary[].type summary[].text") + " summary_index",
         how="Reasoning is in `content`, or in `summary` if the request asks for one.",
-        test=_UNIT + "test_reasoning_is_the_summary_if_one_is_wanted",
+        test=_RENDER + "test_reasoning_is_the_summary_if_one_is_wanted",
     ),
     Answer(
         fields=_item("encrypted_content"),
         how="In reasoning items, if the request includes it.",
-        test=_UNIT + "test_encrypted_content_continues_reasoning_that_is_not_sent_back",
+        test=_RENDER + "test_encrypted_content_continues_reasoning_that_is_not_sent_back",
     ),
     Answer(
         fields=_item("call_id name arguments") + " arguments",
@@ -357,7 +358,7 @@ ANSWERS = (
             )
         ),
         how="If requested.",
-        test=_UNIT + "test_log_probabilities_of_the_text",
+        test=_RENDER + "test_log_probabilities_of_the_text",
     ),
     Answer(
         fields=_response(

@@ -14,18 +14,37 @@ export const DEFAULTS = {
   effort: "",
 };
 
-export function newConversation(settings = {}) {
+// Returns settings that the browser kept: all fields are texts, and those of another form are empty.
+function keptSettings(kept) {
+  return Object.fromEntries(Object.keys(DEFAULTS).map((name) => [name, typeof kept?.[name] === "string" ? kept[name] : ""]));
+}
+
+export function newConversation(settings) {
   const now = Date.now();
   return {
     id: crypto.randomUUID ? crypto.randomUUID() : `${now}-${Math.random().toString(36).slice(2)}`,
     title: "New conversation",
     created: now,
     updated: now,
-    settings: { ...DEFAULTS, ...settings },
+    settings: keptSettings(settings),
     messages: {},
     shown: {},
     next: 1,
   };
+}
+
+// Returns a conversation that the browser kept, perhaps for another version of the page; null if it can't be shown.
+export function restored(kept) {
+  const { title, messages, shown } = kept;
+  if (typeof title !== "string" || !messages || !shown) return null;
+  for (const [id, message] of Object.entries(messages)) {
+    if (message?.id !== id || typeof message.text !== "string") return null;
+    // A parent is older than its messages, so that every path ends.
+    if (message.parent !== ROOT && !(message.parent in messages && Number(message.parent) < Number(id))) return null;
+  }
+  if (Object.entries(shown).some(([parent, id]) => messages[id]?.parent !== parent)) return null;
+  const next = Math.max(0, ...Object.keys(messages).map(Number)) + 1;
+  return { ...kept, settings: keptSettings(kept.settings), next };
 }
 
 // Returns the conversation with another message below the message `parent`, shown from now on.

@@ -1,5 +1,7 @@
 // Conversations in the browser's IndexedDB. Without it, as in some private windows, they last as long as the page.
 
+import { restored } from "./conversation.js";
+
 const NAME = "conversations";
 
 let opened = null;
@@ -30,7 +32,10 @@ async function run(mode, work) {
 
 export async function loadConversations() {
   const found = (await run("readonly", (store) => store.getAll())) ?? [];
-  return found.sort((one, other) => other.updated - one.updated);
+  return found
+    .map(restored)
+    .filter((one) => one !== null)
+    .sort((one, other) => other.updated - one.updated);
 }
 
 export const saveConversation = (conversation) => run("readwrite", (store) => store.put(conversation));

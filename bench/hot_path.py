@@ -9,7 +9,7 @@ import asyncio
 import select
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +45,6 @@ from worker.output_processor import OutputProcessor
 from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import Prepared
-from worker.prompt.interface import PromptReply as PromptAnswer
 from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptProcess
 from worker.prompt.simulated import SimulatedPromptMaker
@@ -240,13 +239,10 @@ class _Prompts:
     def __init__(self) -> None:
         self._maker = SimulatedPromptMaker(context_length=_CONTEXT)
 
-    def call(self, request: ChatRequest) -> asyncio.Future[PromptAnswer]:
-        answer: asyncio.Future[PromptAnswer] = asyncio.get_running_loop().create_future()
-        answer.set_result(Prepared(0, self._maker.prepare(request).tokens, self._maker.plan(request)))
+    def call(self, request: ChatRequest) -> asyncio.Future[Prepared]:
+        answer: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
+        answer.set_result(Prepared(self._maker.prepare(request).tokens, self._maker.plan(request)))
         return answer
-
-    async def prepared(self, asked: Awaitable[PromptAnswer]) -> Prepared:
-        return cast(Prepared, await asked)
 
 
 class _Engine:

@@ -23,10 +23,10 @@ from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import Prepared
 from worker.prompt.prefetch import PromptPrefetcher
-from worker.prompt.process import PromptError
 from worker.publisher import Publisher
 from worker.quarantine import MAX_CRASHES, Quarantine
 from worker.resume import generated_tokens
+from worker.subprocess.service import ServiceUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class JobRunner:
                 await self._run(active, claim)
             except RequestRefused as refusal:
                 self._end(active, active.failure(refusal.problem))
-            except PromptError:
+            except ServiceUnavailable:
                 # This worker is about to exit. Its lease expires, and another worker continues the job.
                 await active.ended.wait()
             except Exception:

@@ -45,12 +45,13 @@ from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
 from worker.prompt.interface import PromptOptions
 from worker.prompt.prefetch import PromptPrefetcher
-from worker.prompt.process import PromptError, PromptProcess
+from worker.prompt.process import prompt_process
 from worker.prompt.template_file import read_template
 from worker.publisher import Publisher
 from worker.quarantine import Quarantine
 from worker.registry_record import RegistryRecord
 from worker.served_model import ServedModel, find_model, served_names
+from worker.subprocess.service import ServiceUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def run(settings: WorkerSettings) -> int:
     logs.configure(settings.log_level, as_json=settings.log_format == "json")
     try:
         return run_loop(_serve(settings))
-    except (ModelError, EngineLoadError, PromptError, TracingUnavailable) as error:
+    except (ModelError, EngineLoadError, ServiceUnavailable, TracingUnavailable) as error:
         logger.error("%s", error)
         return 1
 
@@ -106,7 +107,7 @@ class _Worker:
             on_stale=jobs.abandon,
             on_orphaned=jobs.cancel_replica,
         )
-        self.prompts = PromptProcess(
+        self.prompts = prompt_process(
             PromptOptions(
                 engine=settings.engine,
                 path=model.path,
@@ -173,7 +174,7 @@ class _Worker:
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until ``stopping`` is set, then drain.
 
-        Raises :class:`EngineLoadError` or :class:`PromptError` when the model can't be loaded at all.
+        Raises :class:`EngineLoadError` or :class:`ServiceUnavailable` when the model can't be loaded at all.
         """
         background: set[asyncio.Task[Any]] = {
             asyncio.create_task(keep_running(name, work), name=name)
@@ -206,7 +207,7 @@ class _Worker:
 
     async def _load(self) -> None:
         """Start the subprocesses and keep them running. Raises the error of one that can't be loaded."""
-        await self.prompts.start()
+        self.prompts.start()
         await asyncio.gather(self.prompts.ended(), self.engine_supervisor.run(), self._load_grammars())
 
     async def _load_grammars(self) -> None:

@@ -13,7 +13,8 @@ from worker.model.local import LocalModel, resolve
 from worker.prompt.interface import PromptOptions
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.openvino import load_prompt_maker
-from worker.prompt.process import PromptError, PromptProcess
+from worker.prompt.process import prompt_process
+from worker.subprocess.service import ServiceUnavailable
 
 CONVERSATIONS = [
     [("user", "What is the capital of France?")],
@@ -167,11 +168,11 @@ async def _with_template(model: LocalModel, template: str, request: ChatRequest)
     options = PromptOptions(
         engine="openvino", path=str(model.path), context_length=model.context_length, chat_template=template
     )
-    process = PromptProcess(options)
-    await process.start()
+    process = prompt_process(options)
+    process.start()
     try:
         await process.ready()
-        return (await process.prepared(process.call(request))).tokens
+        return (await process.call(request)).tokens
     finally:
         await process.stop()
 
@@ -185,5 +186,7 @@ async def test_a_template_given_replaces_the_models_own(
 
 
 async def test_a_template_that_does_not_compile_ends_the_start(model: LocalModel) -> None:
-    with pytest.raises(PromptError, match=r"The chat template can't be compiled: .* It is the one given by --chat-tem"):
+    with pytest.raises(
+        ServiceUnavailable, match=r"The chat template can't be compiled: .* It is the one given by --chat-tem"
+    ):
         await _with_template(model, "{% for m in messages %}", _request([("user", "Hi")]))

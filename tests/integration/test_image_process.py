@@ -1,14 +1,17 @@
-"""The image process from outside: decoding, refusals, and images that hang or crash it."""
+"""The image process: decoding and refusals."""
 
 import asyncio
 import io
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
 
 import PIL.Image
 import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Image, Message
+from tests.integration.faulty_service import MODULE, FaultyOptions
 from worker.images.interface import ImageOptions
 from worker.images.process import ImageProcess
 
@@ -27,13 +30,6 @@ def png(width: int, height: int, colour: str = "red") -> bytes:
 @pytest.fixture
 async def process() -> AsyncIterator[ImageProcess]:
     process = ImageProcess(ImageOptions(file_pixels=400), image_pixels=300)
-    yield process
-    await process.stop()
-
-
-@pytest.fixture
-async def faulty() -> AsyncIterator[ImageProcess]:
-    process = ImageProcess(ImageOptions(), image_pixels=1, deadline=1.0, module="tests.integration.faulty_image_child")
     yield process
     await process.stop()
 
@@ -86,20 +82,13 @@ async def test_metadata_can_not_take_more_memory_than_pixels_may(process: ImageP
         (b"crash", "The image can't be decoded: the decoder crashed on it."),
     ],
 )
-async def test_an_image_that_ends_the_process_is_refused_and_those_behind_it_are_decoded(
-    faulty: ImageProcess, file: bytes, message: str
-) -> None:
-    bad, good = await asyncio.gather(
-        faulty.decode(look("a"), {"a": file}), faulty.decode(look("b"), {"b": b"fine"}), return_exceptions=True
-    )
-    assert isinstance(bad, RequestRefused)
-    assert (bad.problem.kind, bad.problem.param, bad.problem.message) == (
-        ProblemKind.INVALID,
-        "messages[0].content[0]",
-        message,
-    )
-    assert not isinstance(good, BaseException)
-    assert good[0].pixels == b"rgb"
+async def test_an_image_that_ends_the_process_is_named(tmp_path: Path, file: bytes, message: str) -> None:
+    faulty = ImageProcess(cast(ImageOptions, FaultyOptions(str(tmp_path))), image_pixels=1, deadline=1.0, module=MODULE)
+    with pytest.raises(RequestRefused) as refusal:
+        await faulty.decode(look("a"), {"a": file})
+    problem = refusal.value.problem
+    assert (problem.kind, problem.param, problem.message) == (ProblemKind.INVALID, "messages[0].content[0]", message)
+    await faulty.stop()
 
 
 async def test_without_images_there_is_no_process(process: ImageProcess) -> None:

@@ -1,13 +1,12 @@
 """A prompt process that the test answers for."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
-from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest
 from worker.images.interface import DecodedImage
-from worker.prompt.interface import Prepared, PromptRefused, PromptReply
+from worker.prompt.interface import Prepared
 from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptProcess
 
@@ -17,19 +16,12 @@ class Maker:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.answers: list[asyncio.Future[PromptReply]] = []
+        self.answers: list[asyncio.Future[Prepared]] = []
 
-    def call(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
-        answer: asyncio.Future[PromptReply] = asyncio.get_running_loop().create_future()
+    def call(self, request: ChatRequest) -> asyncio.Future[Prepared]:
+        answer: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
         self.asked.append(request.messages[0].content)
         self.answers.append(answer)
-        return answer
-
-    async def prepared(self, asked: Awaitable[PromptReply]) -> Prepared:
-        answer = await asked
-        if isinstance(answer, PromptRefused):
-            raise RequestRefused(answer.problem)
-        assert isinstance(answer, Prepared)
         return answer
 
 

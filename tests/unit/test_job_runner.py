@@ -1,7 +1,7 @@
 """One job from its claim to its end, and jobs that are stopped in each phase."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
 import msgspec
@@ -26,7 +26,7 @@ from worker.job_runner import JobRunner
 from worker.output_processor import OutputProcessor
 from worker.preemption import Preemption
 from worker.prefix_gate import PrefixGate
-from worker.prompt.interface import Prepared, PromptReply
+from worker.prompt.interface import Prepared
 from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptProcess
 from worker.publisher import Publisher
@@ -64,17 +64,14 @@ class PromptMaker:
     def __init__(self) -> None:
         self.ready = True
         self.constraint: Constraint | None = None
-        self.replies: list[asyncio.Future[PromptReply]] = []
+        self.replies: list[asyncio.Future[Prepared]] = []
 
-    def call(self, request: ChatRequest) -> asyncio.Future[PromptReply]:
-        reply: asyncio.Future[PromptReply] = asyncio.get_running_loop().create_future()
+    def call(self, request: ChatRequest) -> asyncio.Future[Prepared]:
+        reply: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
         self.replies.append(reply)
         if self.ready:
-            reply.set_result(Prepared(1, PROMPT, Plan(constraint=self.constraint, param="response_format")))
+            reply.set_result(Prepared(PROMPT, Plan(constraint=self.constraint, param="response_format")))
         return reply
-
-    async def prepared(self, reply: Awaitable[PromptReply]) -> Prepared:
-        return cast(Prepared, await reply)
 
 
 class Published:

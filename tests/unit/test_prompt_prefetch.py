@@ -8,7 +8,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.request import ChatRequest, Image, Job, Message
 from shared.redis import keys
@@ -18,7 +18,7 @@ from tests.support.jobs import job
 from tests.support.prompts import Maker, prompts_of
 from worker.consumer import JobConsumer, Serve
 from worker.images.interface import DecodedImage
-from worker.prompt.interface import Prepared, PromptRefused
+from worker.prompt.interface import Prepared
 from worker.prompt.prefetch import MAX_PREFETCHED, PromptPrefetcher
 from worker.prompt.process import PromptProcess
 
@@ -29,7 +29,7 @@ async def test_a_prompt_that_was_begun_is_not_made_twice() -> None:
     prompts.prefetch(job("a", "one"))
     prompts.prefetch(job("a", "one"))
     assert maker.asked == ["one"]
-    maker.answers[0].set_result(Prepared(1, (3,)))
+    maker.answers[0].set_result(Prepared((3,)))
     assert (await prompts.get(job("a", "one"))).tokens == (3,)
     assert maker.asked == ["one"]
 
@@ -39,7 +39,7 @@ async def test_one_that_was_not_begun_is_asked_for_when_it_is_wanted() -> None:
     wanted = asyncio.create_task(prompts_of(maker).get(job("a", "one")))
     await asyncio.sleep(0)
     assert maker.asked == ["one"]
-    maker.answers[0].set_result(Prepared(1, (3,)))
+    maker.answers[0].set_result(Prepared((3,)))
     assert (await wanted).tokens == (3,)
 
 
@@ -47,7 +47,7 @@ async def test_a_refusal_reaches_whoever_wants_the_prompt() -> None:
     maker = Maker()
     prompts = prompts_of(maker)
     prompts.prefetch(job("a", "bad"))
-    maker.answers[0].set_result(PromptRefused(1, Problem(kind=ProblemKind.TEMPLATE, message="no such template")))
+    maker.answers[0].set_exception(refuse(ProblemKind.TEMPLATE, "no such template"))
     with pytest.raises(RequestRefused, match="no such template"):
         await prompts.get(job("a", "bad"))
 
@@ -58,7 +58,7 @@ async def test_only_so_many_are_begun() -> None:
     for number in range(MAX_PREFETCHED + 1):
         prompts.prefetch(job(f"j{number}", str(number)))
     assert maker.asked == [str(number) for number in range(MAX_PREFETCHED)]
-    maker.answers[0].set_result(Prepared(1, (0,)))
+    maker.answers[0].set_result(Prepared((0,)))
     await prompts.get(job("j0", "0"))
     prompts.prefetch(job("late", "late"))
     assert maker.asked[MAX_PREFETCHED:] == ["late"]
@@ -75,7 +75,7 @@ async def test_what_others_have_claimed_makes_room() -> None:
     # Who comes for it after all gets it.
     wanted = asyncio.create_task(prompts.get(job("j0", "0")))
     await asyncio.sleep(0)
-    maker.answers[-1].set_result(Prepared(1, (0,)))
+    maker.answers[-1].set_result(Prepared((0,)))
     assert (await wanted).tokens == (0,)
 
 
@@ -179,7 +179,7 @@ async def pixels_of(request: ChatRequest) -> list[DecodedImage]:
 async def test_a_prompt_gets_its_images_at_their_places() -> None:
     maker = Maker()
     (task,) = await wanted(PromptPrefetcher(cast(PromptProcess, maker), pixels_of), maker, with_images("a", "x", "y"))
-    maker.answers[0].set_result(Prepared(1, (3, 4), places=((1, 0), (0, 2))))
+    maker.answers[0].set_result(Prepared((3, 4), places=((1, 0), (0, 2))))
     assert [(image.at, image.pixels) for image in (await task).images] == [(0, b"y"), (2, b"x")]
 
 
@@ -190,7 +190,7 @@ async def test_no_image_of_a_refused_prompt_is_decoded() -> None:
     maker = Maker()
     (task,) = await wanted(PromptPrefetcher(cast(PromptProcess, maker), decode), maker, with_images("a", "x"))
     problem = Problem(kind=ProblemKind.TEMPLATE, message="no")
-    maker.answers[0].set_result(PromptRefused(1, problem))
+    maker.answers[0].set_exception(RequestRefused(problem))
     with pytest.raises(RequestRefused) as refused:
         await task
     assert refused.value.problem is problem
@@ -206,7 +206,7 @@ async def test_images_are_left_to_the_claim_and_their_prompt_is_not() -> None:
     maker = Maker()
     prompts = PromptPrefetcher(cast(PromptProcess, maker), decode)
     prompts.prefetch(with_images("a", "x"))
-    maker.answers[0].set_result(Prepared(1, (3,), places=((0, 1),)))
+    maker.answers[0].set_result(Prepared((3,), places=((0, 1),)))
     for _ in range(20):
         await asyncio.sleep(0)
     assert (len(maker.asked), decoded) == (1, [])
@@ -219,6 +219,6 @@ async def test_jobs_of_one_request_share_its_images() -> None:
     prompts = PromptPrefetcher(cast(PromptProcess, maker), pixels_of)
     first, second = await wanted(prompts, maker, with_images("r:0", "x"), with_images("r:1", "x"))
     first.cancel()
-    maker.answers[0].set_result(Prepared(1, (3,), places=((0, 1),)))
+    maker.answers[0].set_result(Prepared((3,), places=((0, 1),)))
     assert [image.pixels for image in (await second).images] == [b"x"]
     assert len(maker.asked) == 1

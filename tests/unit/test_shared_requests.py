@@ -241,7 +241,7 @@ async def test_the_prompt_of_several_jobs_is_made_once() -> None:
     await asyncio.sleep(0)
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
-    maker.answers[0].set_result(Prepared(1, (3,)))
+    maker.answers[0].set_result(Prepared((3,)))
     assert (await staying).tokens == (3,)
     assert (await prompts.get(third)).tokens == (3,)
     assert maker.asked == ["one"]

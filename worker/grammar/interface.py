@@ -7,7 +7,6 @@ In the engine, a grammar that fails or is slow would fail or stall the step of t
 import msgspec
 
 from shared.protocol.request import Constraint
-from worker.subprocess.messages import LoadFailed
 
 
 class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,38 +15,15 @@ class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-class Compile(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Request to compile a constraint and measure its cost. ``number`` identifies the reply.
+class Compile(msgspec.Struct, frozen=True, array_like=True):
+    """Compile a constraint and measure its cost, until the slowdown is known to exceed ``max_slowdown``."""
 
-    The measurement stops once the slowdown (see :class:`Compiled`) is known to exceed ``max_slowdown``.
-    """
-
-    number: int
     constraint: Constraint
     max_slowdown: float
 
 
-class Compiled(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The constraint is valid.
+class Cost(msgspec.Struct, frozen=True, array_like=True):
+    """CPU cost of a constraint: seconds to compile it, and the cost of a token as a multiple of that without it."""
 
-    ``seconds`` is the compile time. ``slowdown`` is the cost of sampling a token under the constraint, as a multiple of
-    the cost without one.
-    """
-
-    number: int
-    seconds: float
-    slowdown: float = 1.0
-
-
-class InvalidGrammar(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The constraint can't be compiled. ``message`` is shown to the client."""
-
-    number: int
-    message: str
-
-
-class GrammarsReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The process is ready: its tokenizer is loaded."""
-
-
-GrammarReply = Compiled | InvalidGrammar | GrammarsReady | LoadFailed
+    compile: float
+    slowdown: float

@@ -5,12 +5,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import openvino_genai
 
 from shared.protocol.request import Constraint
 from worker.engine.detokenizer import open_tokenizer
 from worker.engine.grammar_compiler import GrammarCompiler
+from worker.grammar.interface import Cost
 
 _MAX_TEXT_TOKENS = 48
 """Maximum number of tokens of a random text."""
@@ -23,13 +23,6 @@ _REPETITIONS = 3
 """How often a text that is too slow is generated again before the grammar counts as slow."""
 _BUDGET = 0.3
 """Seconds after which a text is known to be expensive, and its generation stops."""
-
-
-class Cost(msgspec.Struct, frozen=True):
-    """CPU cost of a constraint: seconds to compile it, and the cost of a token as a multiple of that without it."""
-
-    compile: float
-    slowdown: float
 
 
 class GrammarProfiler:

@@ -1,41 +1,25 @@
-"""The image process: ``python -m worker.images.child '<ImageOptions as JSON>'``, started by the supervisor.
+"""The image process: ``python -m worker.images.child '<ImageOptions as JSON>'``, started by the supervisor."""
 
-It is single-threaded and decodes one image at a time. The supervisor kills it when an image takes too long.
-"""
-
-import logging
 import sys
+from collections.abc import Callable
 
-import msgspec
-
+from shared.protocol.errors import ProblemKind, refuse
 from worker.images.decoder import ImageDecoder, ImageError
-from worker.images.interface import DecodeImage, ImageDecoded, ImageOptions, ImageRefused, ImageReply, ImagesReady
-from worker.subprocess.channel import ChildChannel
-
-_log = logging.getLogger(__name__)
+from worker.images.interface import DecodedImage, DecodeImage, ImageOptions
+from worker.subprocess.serve import serve
 
 
-def main() -> int:
-    """Decode images until the supervisor closes the channel. Returns the exit code."""
-    options = msgspec.json.decode(sys.argv[1], type=ImageOptions)
-    channel: ChildChannel[DecodeImage, ImageReply] = ChildChannel.inherited(msgspec.msgpack.Decoder(DecodeImage))
+def _load(options: ImageOptions) -> Callable[[DecodeImage], DecodedImage]:
     decoder = ImageDecoder(file_pixels=options.file_pixels)
-    channel.send(ImagesReady())
 
-    def reply(message: DecodeImage) -> ImageReply:
+    def decode(image: DecodeImage) -> DecodedImage:
         try:
-            image = decoder.decode(message.file, digest=message.digest, low=message.low, pixels=message.pixels)
+            return decoder.decode(image.file, digest=image.digest, low=image.low, pixels=image.pixels)
         except ImageError as error:
-            return ImageRefused(message.number, str(error))
-        except Exception:
-            # An unexpected error in one image must not end the process.
-            _log.exception("decoding an image failed")
-            return ImageRefused(message.number, "could not be decoded.")
-        return ImageDecoded(message.number, image)
+            raise refuse(ProblemKind.INVALID, f"The image {error}") from error
 
-    channel.serve(reply)
-    return 0
+    return decode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(ImageOptions, DecodeImage, _load))

@@ -5,8 +5,6 @@ The image process decodes image files. One that takes seconds, or crashes its de
 
 import msgspec
 
-from worker.subprocess.messages import LoadFailed
-
 
 class ImageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the image process, passed as JSON on its command line.
@@ -17,10 +15,9 @@ class ImageOptions(msgspec.Struct, frozen=True, kw_only=True):
     file_pixels: int = 64 * 2**20
 
 
-class DecodeImage(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class DecodeImage(msgspec.Struct, frozen=True, array_like=True):
     """Decode the image in ``file``, which has this ``digest``, to at most ``pixels`` pixels. ``low`` is low detail."""
 
-    number: int
     digest: str
     file: bytes
     low: bool
@@ -33,24 +30,3 @@ class DecodedImage(msgspec.Struct, frozen=True, array_like=True):
     width: int
     height: int
     pixels: bytes
-
-
-class ImageDecoded(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The image."""
-
-    number: int
-    image: DecodedImage
-
-
-class ImageRefused(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The file can't be decoded. ``reason`` completes a sentence that starts with "The image"."""
-
-    number: int
-    reason: str
-
-
-class ImagesReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The decoders are loaded."""
-
-
-ImageReply = ImageDecoded | ImageRefused | ImagesReady | LoadFailed

@@ -1,53 +1,39 @@
-"""The supervisor's handle of the image process: images have a deadline; a hung or crashed process is replaced."""
+"""The supervisor's handle of the image process."""
 
 from collections.abc import Mapping, Sequence
-from itertools import count
 
 import msgspec
 
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Image
-from worker.images.interface import (
-    DecodedImage,
-    DecodeImage,
-    ImageDecoded,
-    ImageOptions,
-    ImageRefused,
-    ImageReply,
-    ImagesReady,
-)
-from worker.subprocess.calls import SubprocessCrashed, SubprocessTimeout, SubprocessUnavailable, WorkerSubprocess
-
-MODULE = "worker.images.child"
+from worker.images.interface import DecodedImage, DecodeImage, ImageOptions
+from worker.subprocess.service import Service
 
 
 class ImageProcess:
-    """Decodes images in a subprocess, one at a time, in order of arrival. It is started by the first image.
-
-    An image that takes longer than ``deadline`` seconds of CPU time is refused and the process replaced. After a crash
-    the image is tried once more.
-    """
+    """Decodes the images of requests in a subprocess, which is started by the first image."""
 
     def __init__(
-        self, options: ImageOptions, *, image_pixels: int, deadline: float = 10.0, module: str = MODULE
+        self, options: ImageOptions, *, image_pixels: int, deadline: float = 10.0, module: str = "worker.images.child"
     ) -> None:
-        """``image_pixels`` is the maximum number of pixels of all images of a request for the model."""
+        """``image_pixels`` is the maximum number of pixels of all images of a request for the model. An image has
+        ``deadline`` seconds of CPU time.
+        """
         self._image_pixels = image_pixels
-        self._deadline = deadline
-        self._numbers = count(1)
-        self._child: WorkerSubprocess[DecodeImage, ImageReply, ImagesReady] = WorkerSubprocess(
+        self._service: Service[DecodeImage, DecodedImage] = Service(
             module,
             options,
-            msgspec.msgpack.Decoder(ImageReply),
+            DecodedImage,
             name="image process",
-            ready=ImagesReady,
             deadline=deadline,
+            on_timeout=_problem(f"The image takes more than {deadline:g} s to decode."),
+            on_crash=_problem("The image can't be decoded: the decoder crashed on it."),
         )
 
     @property
     def pid(self) -> int | None:
         """Process id of the image process, if one was started."""
-        return self._child.pid
+        return self._service.pid
 
     async def decode(self, request: ChatRequest, files: Mapping[str, bytes]) -> Sequence[DecodedImage]:
         """Return the images of ``request`` in order. ``files`` holds their files by digest.
@@ -61,27 +47,14 @@ class ImageProcess:
 
     async def stop(self) -> None:
         """End the process. Pending images are refused."""
-        await self._child.stop()
+        await self._service.stop()
 
     async def _decode(self, image: Image, file: bytes, pixels: int) -> DecodedImage:
-        if not self._child.running:
-            self._child.start()
         try:
-            reply = await self._child.call(DecodeImage(next(self._numbers), image.digest, file, image.low, pixels))
-        except SubprocessTimeout:
-            raise _refusal(image, f"takes more than {self._deadline:g} s to decode.") from None
-        except SubprocessCrashed:
-            raise _refusal(image, "can't be decoded: the decoder crashed on it.") from None
-        except SubprocessUnavailable as error:
-            raise refuse(ProblemKind.INTERNAL, f"The worker could not decode the image: {error}.") from error
-        match reply:
-            case ImageDecoded(_, decoded):
-                return decoded
-            case ImageRefused(_, reason):
-                raise _refusal(image, reason)
-            case _:
-                raise refuse(ProblemKind.INTERNAL, "The image process sent an unexpected reply.")
+            return await self._service.call(DecodeImage(image.digest, file, image.low, pixels))
+        except RequestRefused as refusal:
+            raise RequestRefused(msgspec.structs.replace(refusal.problem, param=image.param)) from None
 
 
-def _refusal(image: Image, reason: str) -> RequestRefused:
-    return refuse(ProblemKind.INVALID, f"The image {reason}", param=image.param)
+def _problem(message: str) -> Problem:
+    return Problem(kind=ProblemKind.INVALID, message=message)

@@ -8,11 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from shared.protocol.errors import Problem
-from shared.protocol.request import ChatRequest
 from worker.engine.interface import PlacedImage
 from worker.grammar.plan import Plan
-from worker.subprocess.messages import LoadFailed
 
 
 class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,14 +27,7 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str = ""
 
 
-class Prepare(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Prepare the prompt of a request."""
-
-    number: int
-    request: ChatRequest
-
-
-class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
+class Prepared(msgspec.Struct, frozen=True, array_like=True):
     """The prompt's token ids, the plan for the output, and the places of the images.
 
     A place is the number of an image in the request, and how many tokens are before it. The supervisor adds ``images``.
@@ -45,7 +35,6 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
     requested.
     """
 
-    number: int
     tokens: tuple[int, ...]
     plan: Plan = Plan()
     places: tuple[tuple[int, int], ...] = ()
@@ -54,19 +43,3 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True, tag=1):
     bad_word_tokens: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that must not be generated: the request's ``bad_words``."""
     images: tuple[PlacedImage, ...] = ()
-
-
-class PromptRefused(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The request can't be served: template error, prompt longer than the context, ..."""
-
-    number: int
-    problem: Problem
-
-
-class PromptReady(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The tokenizer is loaded. ``context_length`` is in tokens."""
-
-    context_length: int
-
-
-PromptReply = Prepared | PromptRefused | PromptReady | LoadFailed

@@ -13,7 +13,7 @@ import msgspec
 from shared.protocol.request import ChatRequest, Job
 from worker.engine.interface import PlacedImage
 from worker.images.interface import DecodedImage
-from worker.prompt.interface import Prepared, PromptReply
+from worker.prompt.interface import Prepared
 from worker.prompt.process import PromptProcess
 
 MAX_PREFETCHED = 8
@@ -37,9 +37,9 @@ class PromptPrefetcher:
         self._process = process
         self._load_images = load_images
         self._patience = patience
-        self._prefetched: dict[str, tuple[asyncio.Future[PromptReply], float]] = {}
+        self._prefetched: dict[str, tuple[asyncio.Future[Prepared], float]] = {}
         """Prefetched prompts that are not used yet, with their start on the event loop's clock; oldest first."""
-        self._shared: OrderedDict[str, asyncio.Future[PromptReply]] = OrderedDict()
+        self._shared: OrderedDict[str, asyncio.Future[Prepared]] = OrderedDict()
         """Prompts of requests with several jobs, least recently used first."""
 
     def prefetch(self, job: Job) -> None:
@@ -56,7 +56,7 @@ class PromptPrefetcher:
     async def get(self, job: Job) -> Prepared:
         """Return the prompt of ``job``, prefetched or not.
 
-        Raises what :meth:`PromptProcess.prepared` raises, and :class:`RequestRefused` for an image.
+        Raises :class:`RequestRefused`, and :class:`~worker.subprocess.service.ServiceUnavailable`.
         """
         shared = job.shared_request
         reply = self._shared.pop(shared, None)
@@ -66,24 +66,22 @@ class PromptPrefetcher:
             if job.request.tokenization is None and job.request.images:
                 reply = self._with_images(job.request, reply)
         if not shared:
-            return await self._process.prepared(reply)
+            return await reply
         self._shared[shared] = reply
         if len(self._shared) > _MAX_SHARED:
             self._shared.popitem(last=False)
         # Shielded: cancelling one job must not cancel the prompt for the others.
-        return await self._process.prepared(asyncio.shield(reply))
+        return await asyncio.shield(reply)
 
-    def _with_images(self, request: ChatRequest, reply: asyncio.Future[PromptReply]) -> asyncio.Future[PromptReply]:
+    def _with_images(self, request: ChatRequest, reply: asyncio.Future[Prepared]) -> asyncio.Future[Prepared]:
         """Return the future ``reply`` with the decoded images of ``request``."""
         complete = asyncio.create_task(self._add_images(request, reply))
         # Mark the exception as retrieved: a job that no longer waits is not an error to log.
         complete.add_done_callback(lambda done: done.cancelled() or done.exception())
         return complete
 
-    async def _add_images(self, request: ChatRequest, reply: asyncio.Future[PromptReply]) -> PromptReply:
+    async def _add_images(self, request: ChatRequest, reply: asyncio.Future[Prepared]) -> Prepared:
         prompt = await reply
-        if not isinstance(prompt, Prepared):
-            return prompt
         images = await self._load_images(request)
         placed = ((images[number], at) for number, at in prompt.places)
         return msgspec.structs.replace(

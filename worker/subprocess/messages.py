@@ -5,6 +5,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from shared.protocol.errors import Problem
+
 READ_SIZE = 1 << 16
 """Size of the read buffers in bytes. A much larger one would be mapped and unmapped by malloc on every read."""
 
@@ -12,12 +14,29 @@ _LENGTH = struct.Struct(">I")
 _encoder = msgspec.msgpack.Encoder()
 
 In = TypeVar("In")
+Body = TypeVar("Body")
 
 
 class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The only message of a subprocess that can't load. ``message`` is human-readable."""
 
     message: str
+
+
+class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A service has loaded, and takes calls."""
+
+
+class Replied(msgspec.Struct, Generic[Body], frozen=True, array_like=True, tag=2):
+    """The reply of a service to its call."""
+
+    body: Body
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """The call of a service is refused."""
+
+    problem: Problem
 
 
 def encode_message(message: object) -> bytes:

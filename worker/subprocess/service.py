@@ -1,16 +1,21 @@
 """A subprocess that serves one call at a time, each with a deadline, and is replaced when it hangs or crashes.
 
-Its own side is :meth:`worker.subprocess.channel.ChildChannel.serve`.
+Its own side is :func:`worker.subprocess.serve.serve`.
 """
 
 import asyncio
+import logging
 from collections import deque
 from typing import Generic, TypeVar
 
 import msgspec
 
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from worker.cpu_time import CpuTime
+from worker.subprocess.messages import Loaded, LoadFailed, Refused, Replied
 from worker.subprocess.process import ChildProcess, LoadError, LoadInterrupted
+
+_log = logging.getLogger(__name__)
 
 _DEADLINE_CHECKS = 10
 """How often the time of a call is checked before its deadline."""
@@ -24,23 +29,14 @@ load: if it dies, the settings or the installation are at fault."""
 
 Call = TypeVar("Call")
 Reply = TypeVar("Reply")
-Ready = TypeVar("Ready")
+Message = Replied[msgspec.Raw] | Refused | Loaded | LoadFailed
+"""What the subprocess sends."""
+
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
-class SubprocessUnavailable(Exception):
+class ServiceUnavailable(Exception):
     """The subprocess can't be loaded, or has been stopped. The call itself is not at fault."""
-
-
-class SubprocessTimeout(Exception):
-    """The reply did not arrive before the deadline."""
-
-
-class SubprocessCrashed(Exception):
-    """The subprocess crashed each of the ``times`` that it ran the call."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__(f"the subprocess crashed {times} times during the call")
-        self.times = times
 
 
 class _PendingCall(Generic[Call, Reply]):
@@ -61,11 +57,11 @@ class _PendingCall(Generic[Call, Reply]):
             self.reply.exception()  # mark as retrieved: a caller that no longer waits is not an error to log
 
 
-class WorkerSubprocess(Generic[Call, Reply, Ready]):
-    """Runs calls in a subprocess, one at a time, in order of arrival.
+class Service(Generic[Call, Reply]):
+    """Serves calls in a subprocess, one at a time, in order of arrival.
 
-    With one call at a time, the culprit of a hang or crash is known. A call that exceeds ``deadline`` seconds fails
-    and the subprocess is replaced. Time that the subprocess waits for a CPU does not count: on an overloaded machine,
+    With one call at a time, the culprit of a hang or crash is known. A call that exceeds ``deadline`` seconds is
+    refused and the subprocess is replaced. Time that it waits for a CPU does not count: on an overloaded machine,
     a call is slow, not at fault. After a crash the call is tried once more. Waiting calls continue in the new
     subprocess.
     """
@@ -74,38 +70,43 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         self,
         module: str,
         options: msgspec.Struct,
-        decoder: msgspec.msgpack.Decoder[Reply],
+        reply: type[Reply],
         *,
         name: str,
-        ready: type[Ready],
         deadline: float,
+        on_timeout: Problem,
+        on_crash: Problem,
         load_deadline: float = 120.0,
-        unavailable: type[SubprocessUnavailable] = SubprocessUnavailable,
+        essential: bool = False,
     ) -> None:
-        """The first arguments are those of :class:`ChildProcess`. The subprocess must load within ``load_deadline``
-        seconds. ``unavailable`` is the exception type raised when it takes no calls.
+        """``module`` is run with ``options``, and must load within ``load_deadline`` seconds. ``on_timeout`` and
+        ``on_crash`` are the problems of calls that exceed the deadline, or crash the subprocess twice.
+
+        While an ``essential`` service is not running, its calls fail with :class:`ServiceUnavailable`. Any other is
+        started by the next call; if that fails, the call is refused.
         """
         self._module = module
         self._options = options
-        self._decoder = decoder
+        self._decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(reply)
         self._name = name
-        self._ready = ready
         self._deadline = deadline
+        self._on_timeout = on_timeout
+        self._on_crash = on_crash
         self._load_deadline = load_deadline
-        self._unavailable = unavailable
+        self._essential = essential
         self._waiting: deque[_PendingCall[Call, Reply]] = deque()
         self._current: _PendingCall[Call, Reply] | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         """Runs while there is a current call."""
-        self._child: ChildProcess[Reply, Call, Ready] | None = None
+        self._child: ChildProcess[Message, Call, Loaded] | None = None
         """The latest child."""
-        self._serving: ChildProcess[Reply, Call, Ready] | None = None
+        self._serving: ChildProcess[Message, Call, Loaded] | None = None
         """The child, while it takes calls."""
-        self._loaded: asyncio.Future[Ready] | None = None
+        self._loaded: asyncio.Future[None] | None = None
         self._interrupted_loads = 0
         """Consecutive children that have died while they loaded."""
         self._task: asyncio.Task[None] | None = None
-        self._failure: SubprocessUnavailable | None = None
+        self._failure: ServiceUnavailable | None = None
 
     @property
     def pid(self) -> int | None:
@@ -126,16 +127,16 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         self._loaded = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(), name=self._name)
 
-    async def ready(self) -> Ready:
-        """Wait until the first child is loaded; return its message. Raises :class:`SubprocessUnavailable`."""
+    async def ready(self) -> None:
+        """Wait until the first child is loaded. Raises :class:`ServiceUnavailable`."""
         if self._loaded is None:
-            raise self._unavailable(f"the {self._name} has not been started")
-        return await asyncio.shield(self._loaded)
+            raise ServiceUnavailable(f"the {self._name} has not been started")
+        await asyncio.shield(self._loaded)
 
     async def ended(self) -> None:
-        """Wait until the subprocess takes no more calls. Raises :class:`SubprocessUnavailable` unless stopped."""
+        """Wait until the subprocess takes no more calls. Raises :class:`ServiceUnavailable` unless stopped."""
         if self._task is None:
-            raise self._unavailable(f"the {self._name} has not been started")
+            raise ServiceUnavailable(f"the {self._name} has not been started")
         await asyncio.wait([self._task])
         if self._failure is not None:
             raise self._failure
@@ -143,52 +144,56 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
     def call(self, call: Call) -> asyncio.Future[Reply]:
         """Queue a call and return its future reply. Cancelling the future withdraws a call that was not sent yet.
 
-        The future fails with :class:`SubprocessTimeout`, :class:`SubprocessCrashed` or, when the subprocess takes no
-        calls, :class:`SubprocessUnavailable`.
+        The future fails with :class:`RequestRefused` or, if the service is essential, :class:`ServiceUnavailable`.
         """
         pending: _PendingCall[Call, Reply] = _PendingCall(call)
+        if not self.running and not self._essential:
+            self.start()
         if self.running:
             self._waiting.append(pending)
             self._send_next()
         else:
-            pending.fail(self._unavailable(f"the {self._name} is not running"))
+            pending.fail(ServiceUnavailable(f"the {self._name} is not running"))
         return pending.reply
 
     async def stop(self) -> None:
-        """End the subprocess. Pending calls fail with :class:`SubprocessUnavailable`."""
+        """End the subprocess. Pending calls fail."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        reason = self._unavailable(f"the {self._name} has been stopped")
+        reason = ServiceUnavailable(f"the {self._name} has been stopped")
         try:
             while True:
                 await self._run_child()
-        except SubprocessUnavailable as error:
+        except ServiceUnavailable as error:
             reason = self._failure = error
+            if not self._essential:
+                _log.warning("the %s is unavailable: %s", self._name, error)
         finally:
             self._fail_all(reason)
 
-    def _fail_all(self, reason: SubprocessUnavailable) -> None:
+    def _fail_all(self, reason: ServiceUnavailable) -> None:
+        failure = reason if self._essential else refuse(ProblemKind.INTERNAL, f"A part of the worker failed: {reason}.")
         if self._loaded is not None and not self._loaded.done():
             self._loaded.set_exception(reason)
             # Mark as retrieved: without a caller in ready(), the exception still reaches those of call().
             self._loaded.exception()
         if (current := self._take_current()) is not None:
-            current.fail(reason)
+            current.fail(failure)
         while self._waiting:
-            self._waiting.popleft().fail(reason)
+            self._waiting.popleft().fail(failure)
 
     async def _run_child(self) -> None:
-        """Start a child and serve calls until it ends. Raises :class:`SubprocessUnavailable` if it does not load."""
-        child: ChildProcess[Reply, Call, Ready] = ChildProcess(
+        """Start a child and serve calls until it ends. Raises :class:`ServiceUnavailable` if it does not load."""
+        child: ChildProcess[Message, Call, Loaded] = ChildProcess(
             self._module,
             self._options,
-            self._decoder,
+            _decoder,
             name=self._name,
-            ready=self._ready,
-            on_message=self._on_reply,
+            ready=Loaded,
+            on_message=self._on_message,
         )
         self._child = child
         try:
@@ -198,33 +203,33 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
             self._send_next()
             await child.ended()
             if (current := self._take_current()) is not None:
-                self._on_crash(current)
+                self._retry(current)
         finally:
             self._serving = None
             child.kill()
             await child.stop()
 
-    async def _load(self, child: ChildProcess[Reply, Call, Ready]) -> bool:
+    async def _load(self, child: ChildProcess[Message, Call, Loaded]) -> bool:
         """Start ``child``. Returns whether it has loaded; if not, another one may."""
         try:
             await child.start()
         except OSError as error:
-            raise self._unavailable(f"the {self._name} can't be started: {error}") from error
+            raise ServiceUnavailable(f"the {self._name} can't be started: {error}") from error
         try:
             async with asyncio.timeout(self._load_deadline):
-                message = await child.loaded()
+                await child.loaded()
         except LoadInterrupted as error:
             self._interrupted_loads += 1
             if self._loaded is not None and self._loaded.done() and self._interrupted_loads < _MAX_INTERRUPTED_LOADS:
                 return False
-            raise self._unavailable(str(error)) from error
+            raise ServiceUnavailable(str(error)) from error
         except LoadError as error:
-            raise self._unavailable(str(error)) from error
+            raise ServiceUnavailable(str(error)) from error
         except TimeoutError:
-            raise self._unavailable(f"the {self._name} did not load within {self._load_deadline:g} s") from None
+            raise ServiceUnavailable(f"the {self._name} did not load within {self._load_deadline:g} s") from None
         self._interrupted_loads = 0
         if self._loaded is not None and not self._loaded.done():
-            self._loaded.set_result(message)
+            self._loaded.set_result(None)
         return True
 
     def _send_next(self) -> None:
@@ -255,15 +260,20 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
         else:
             self._on_deadline()
 
-    def _on_reply(self, reply: Reply) -> None:
+    def _on_message(self, message: Message) -> None:
         # A call that timed out may still be replied to while the child is being killed.
-        if (current := self._take_current()) is not None:
-            current.deliver(reply)
-            self._send_next()
+        if (current := self._take_current()) is None:
+            return
+        match message:
+            case Replied(body):
+                current.deliver(self._decoder.decode(body))
+            case Refused(problem):
+                current.fail(RequestRefused(problem))
+        self._send_next()
 
     def _on_deadline(self) -> None:
         if (current := self._take_current()) is not None:
-            current.fail(SubprocessTimeout(f"the {self._name} did not reply within {self._deadline:g} s"))
+            current.fail(RequestRefused(self._on_timeout))
         if self._serving is not None:
             self._serving.kill()
             self._serving = None
@@ -275,9 +285,9 @@ class WorkerSubprocess(Generic[Call, Reply, Ready]):
             self._deadline_timer.cancel()
         return current
 
-    def _on_crash(self, current: _PendingCall[Call, Reply]) -> None:
+    def _retry(self, current: _PendingCall[Call, Reply]) -> None:
         current.crashes += 1
         if current.crashes < _MAX_CRASHES:
             self._waiting.appendleft(current)
         else:
-            current.fail(SubprocessCrashed(current.crashes))
+            current.fail(RequestRefused(self._on_crash))

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import chain
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -22,6 +23,8 @@ from shared.protocol.events import (
 
 _MERGE_FROM = 64
 """Number of buffered events from which deltas are merged."""
+_MERGE_TO = 256
+"""Number of tokens of a delta from which no more are merged into it."""
 
 Batch = list[tuple[int, Event]]
 """Events, each with the index of its choice."""
@@ -162,26 +165,35 @@ class ResponseStream:
 
 
 def _merged(events: Batch) -> Batch:
-    """Join consecutive deltas of the same choice. The order within a choice is preserved."""
-    merged: Batch = []
-    newest: dict[int, int] = {}
+    """Join deltas of the same choice that follow each other. The order within a choice is preserved."""
+    runs: list[tuple[int, list[Delta] | Event]] = []
+    open_runs: dict[int, list[Delta]] = {}
     for choice, event in events:
-        at = newest.get(choice)
-        before = merged[at][1] if at is not None else None
-        if at is not None and isinstance(event, Delta) and isinstance(before, Delta):
-            joined = Delta(
-                before.position,
-                before.tokens + event.tokens,
-                before.text + event.text,
-                before.logprobs + event.logprobs,
-                before.pieces + event.pieces,
-                before.top + event.top,
-            )
-            merged[at] = (choice, joined)
+        if not isinstance(event, Delta):
+            open_runs.pop(choice, None)
+            runs.append((choice, event))
+        elif (run := open_runs.get(choice)) is not None:
+            run.append(event)
         else:
-            newest[choice] = len(merged)
-            merged.append((choice, event))
-    return merged
+            runs.append((choice, run := [event]))
+            # A long delta is not copied again: each token is copied a bounded number of times.
+            if len(event.tokens) < _MERGE_TO:
+                open_runs[choice] = run
+    return [(choice, _joined(run) if isinstance(run, list) else run) for choice, run in runs]
+
+
+def _joined(run: list[Delta]) -> Delta:
+    """Return deltas that follow each other as one."""
+    if len(run) == 1:
+        return run[0]
+    return Delta(
+        run[0].position,
+        tuple(chain.from_iterable(delta.tokens for delta in run)),
+        "".join(delta.text for delta in run),
+        tuple(chain.from_iterable(delta.logprobs for delta in run)),
+        tuple(chain.from_iterable(delta.pieces for delta in run)),
+        tuple(chain.from_iterable(delta.top for delta in run)),
+    )
 
 
 class ChoiceStream:

@@ -42,7 +42,8 @@ class ChoiceReader:
         """Return the parts that ``delta`` adds."""
         if self.complete:
             return []
-        logprobs = self._aligner.push(delta) if self._aligner else ()
+        if self._aligner:
+            self._aligner.push(delta)
         if self._parser is None:
             parts: list[Part] = [Content(delta.text)] if delta.text else []
         else:
@@ -50,7 +51,7 @@ class ChoiceReader:
             self._track(parts)
             if self._reasoning:
                 self._recorder.reasoning_tokens += len(delta.tokens)
-        return self._attach_logprobs(parts, logprobs)
+        return self._attach_logprobs(parts, self._aligner)
 
     def finish(self, reason: FinishReason) -> tuple[list[ParsedPart], FinishReason]:
         """Return the parts that were held back, and the finish reason for clients (``tool_calls`` after a call).
@@ -61,12 +62,12 @@ class ChoiceReader:
         parts = self._parser.finish(cut=reason == "length") if self._parser and not self.complete else []
         self._track(parts)
         in_markup = self._called or (self._parser is not None and self._parser.dropped)
-        logprobs = self._aligner.flush() if self._aligner and reason == "length" and not in_markup else ()
-        if logprobs and not any(isinstance(part, Content | Reasoning) for part in parts):
+        aligner = self._aligner if reason == "length" and not in_markup else None
+        if aligner and aligner.flush() and not any(isinstance(part, Content | Reasoning) for part in parts):
             parts.append(Content(""))
         if self._called and (reason == "stop" or self.complete):
             reason = "tool_calls"
-        return self._attach_logprobs(parts, logprobs), reason
+        return self._attach_logprobs(parts, aligner), reason
 
     def _track(self, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -79,8 +80,8 @@ class ChoiceReader:
                 case Content():
                     self._reasoning = False
 
-    def _attach_logprobs(self, parts: Sequence[Part], logprobs: Sequence[TokenLogprob]) -> list[ParsedPart]:
-        """Attach the tokens to the first part that can carry them, or hold them back for the next one.
+    def _attach_logprobs(self, parts: Sequence[Part], aligner: "_Aligner | None") -> list[ParsedPart]:
+        """Attach the tokens that ``aligner`` has to the first part that can carry them.
 
         A call beyond the allowed number completes the choice.
         """
@@ -90,11 +91,7 @@ class ChoiceReader:
                 self.complete = True
                 break
             carries = isinstance(part, Content | Reasoning)
-            read.append((part, logprobs if carries else ()))
-            if carries:
-                logprobs = ()
-        if logprobs and self._aligner:
-            self._aligner.push_back(logprobs)
+            read.append((part, aligner.take() if aligner is not None and carries else ()))
         return read
 
 
@@ -175,27 +172,27 @@ class _Aligner:
 
     def __init__(self) -> None:
         self._waiting: deque[TokenLogprob] = deque()
+        self._ready: list[TokenLogprob] = []
+        """Tokens whose text has arrived, but which no part has carried: a parser may still hold their text."""
         self._token_start = 0
         self._text_end = 0
 
-    def push(self, delta: Delta) -> list[TokenLogprob]:
-        """Return the tokens that begin before the end of the text emitted so far. Offsets are in bytes."""
+    def push(self, delta: Delta) -> None:
+        """Add tokens; those that begin before the end of the text so far are ready. Offsets are in bytes."""
         self._waiting.extend(map(TokenLogprob, delta.pieces, delta.logprobs, delta.top or repeat(())))
         self._text_end += len(delta.text.encode())
-        ready = []
         while self._waiting and self._token_start < self._text_end:
             token = self._waiting.popleft()
             self._token_start += len(token.piece)
-            ready.append(token)
+            self._ready.append(token)
+
+    def take(self) -> list[TokenLogprob]:
+        """Return and remove the tokens that are ready."""
+        ready, self._ready = self._ready, []
         return ready
 
-    def push_back(self, tokens: Sequence[TokenLogprob]) -> None:
-        """Hold tokens back for the next text, because a parser still holds theirs."""
-        self._waiting.extendleft(reversed(tokens))
-        self._token_start -= sum(len(token.piece) for token in tokens)
-
-    def flush(self) -> list[TokenLogprob]:
-        """Return all tokens that are held back."""
-        rest = list(self._waiting)
+    def flush(self) -> bool:
+        """Make all tokens ready; return whether there are any."""
+        self._ready += self._waiting
         self._waiting.clear()
-        return rest
+        return bool(self._ready)

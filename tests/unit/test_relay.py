@@ -187,3 +187,13 @@ async def test_a_frame_that_can_not_be_read_is_skipped(redis: ArqRedis, garbage:
     relay.route(garbage)
     relay.route(frame_of(("a", 1, STARTED), ("a", 1, Finished(0, "stop"))))
     assert answer.finished
+
+
+async def test_a_long_merged_delta_is_not_copied_for_each_that_follows() -> None:
+    answer = ResponseStream(["a"], "tiny")
+    feed(answer, (1, STARTED), *((1, delta(at, "x")) for at in range(4000)), (1, Finished(4000, "stop")))
+    events = [event async for batch in answer.batches() for _, event in batch]
+    sizes = [len(event.tokens) for event in events if isinstance(event, Delta)]
+    assert sum(sizes) == 4000
+    assert len(sizes) < 100
+    assert max(sizes) < 1000

@@ -1,6 +1,7 @@
 """Parser of Anthropic's Messages requests."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -163,27 +164,30 @@ def _combined(messages: Iterable[internal.Message]) -> Iterator[internal.Message
 
     Some chat templates take only turns that alternate.
     """
-    last: internal.Message | None = None
-    for message in messages:
-        if last is not None and last.role == message.role and last.role in ("user", "assistant"):
-            last = _joined(last, message)
-            continue
-        if last is not None:
-            yield last
-        last = message
-    if last is not None:
-        yield last
+    for role, turns in groupby(messages, key=lambda message: message.role):
+        if role in ("user", "assistant"):
+            yield _joined(list(turns))
+        else:
+            yield from turns
 
 
-def _joined(first: internal.Message, second: internal.Message) -> internal.Message:
-    head = f"{first.content}\n" if first.content and second.content else first.content
-    moved = (msgspec.structs.replace(image, at=image.at + len(head)) for image in second.images)
+def _joined(turns: Sequence[internal.Message]) -> internal.Message:
+    contents: list[str] = []
+    images: list[internal.Image] = []
+    size = 0
+    for turn in turns:
+        if turn.content and size:
+            contents.append("\n")
+            size += 1
+        images += (msgspec.structs.replace(image, at=image.at + size) for image in turn.images)
+        contents.append(turn.content)
+        size += len(turn.content)
     return msgspec.structs.replace(
-        first,
-        content=head + second.content,
-        images=(*first.images, *moved),
-        reasoning="\n".join(filter(None, (first.reasoning, second.reasoning))) or None,
-        tool_calls=first.tool_calls + second.tool_calls,
+        turns[0],
+        content="".join(contents),
+        images=tuple(images),
+        reasoning="\n".join(turn.reasoning for turn in turns if turn.reasoning) or None,
+        tool_calls=tuple(call for turn in turns for call in turn.tool_calls),
     )
 
 

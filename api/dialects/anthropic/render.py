@@ -49,7 +49,7 @@ class MessagesResponseEncoder:
         self._index = -1
         self._text_head = b""
         self._hidden = request.hidden
-        self._reasoning = ""
+        self._reasoning: list[str] = []
         """Reasoning of the open block that is not shown."""
         self._reason: FinishReason = "stop"
         self._stop = ""
@@ -82,7 +82,7 @@ class MessagesResponseEncoder:
         if self._block != "thinking":
             opened = self._open(_thinking("", ""))
         if self._hidden == "reasoning":
-            self._reasoning += text
+            self._reasoning.append(text)
             return opened
         return opened + self._delta({"type": "thinking_delta", "thinking": text})
 
@@ -182,9 +182,9 @@ class MessagesResponseEncoder:
         # The reference's signatures prove who has made the reasoning. Some clients send only signed reasoning back.
         signed = b""
         if self._block == "thinking":
-            signature = seal(self._reasoning) if self._hidden == "reasoning" else self._id
+            signature = seal("".join(self._reasoning)) if self._hidden == "reasoning" else self._id
             signed = self._delta({"type": "signature_delta", "signature": signature})
-        self._block, self._reasoning = "", ""
+        self._block, self._reasoning = "", []
         return signed + _event("content_block_stop", {"index": self._index})
 
 

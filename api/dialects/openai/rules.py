@@ -11,7 +11,7 @@ from api.dialects.openai.content import PARTS_BY_ROLE, ImagePart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
 from api.dialects.openai.schema import ChatCompletionRequest, JsonSchemaResponse
 from api.dialects.openai.strict_schema import root_fault, strict_fault
-from api.dialects.openai.tools import CustomChoice, CustomTool, FunctionChoice, FunctionTool, Named, ToolReference
+from api.dialects.openai.tools import CustomChoice, CustomTool, FunctionChoice, FunctionTool, Named
 from api.dialects.openai.validation import missing, wrong_value
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
@@ -90,26 +90,18 @@ def _chosen_tools(request: ChatCompletionRequest) -> None:
     choice = request.tool_choice
     if choice is not None and not isinstance(choice, str):
         chosen = [choice] if isinstance(choice, FunctionChoice | CustomChoice) else choice.allowed_tools.tools
+        tools = request.tools or ()
+        functions = {tool.function.name for tool in tools if isinstance(tool, FunctionTool)}
+        custom = {tool.custom.name for tool in tools if isinstance(tool, CustomTool)}
         for reference in chosen:
-            _check_reference(request, reference)
+            if isinstance(reference, FunctionChoice) and reference.function.name not in functions:
+                raise _unknown_choice("tool_choice", "function", reference.function.name, "tools")
+            if isinstance(reference, CustomChoice) and reference.custom.name not in custom:
+                raise _unknown_choice("tool_choice", "custom tool", reference.custom.name, "tools")
     if isinstance(request.function_call, Named):
         name = request.function_call.name
         if all(function.name != name for function in request.functions or ()):
             raise _unknown_choice("function_call", "function", name, "functions")
-
-
-def _check_reference(request: ChatCompletionRequest, reference: ToolReference) -> None:
-    tools = request.tools or []
-    if isinstance(reference, FunctionChoice):
-        name = reference.function.name
-        known = any(isinstance(tool, FunctionTool) and tool.function.name == name for tool in tools)
-        kind = "function"
-    else:
-        name = reference.custom.name
-        known = any(isinstance(tool, CustomTool) and tool.custom.name == name for tool in tools)
-        kind = "custom tool"
-    if not known:
-        raise _unknown_choice("tool_choice", kind, name, "tools")
 
 
 def _unknown_choice(param: str, kind: str, name: str, among: str) -> RequestRefused:

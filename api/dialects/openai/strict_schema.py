@@ -79,16 +79,18 @@ def _fault(schema: Mapping[str, Any]) -> str | None:
 def _object_fault(schema: Mapping[str, Any]) -> str | None:
     if schema.get("additionalProperties") is not False:
         return "'additionalProperties' is required to be supplied and to be false."
-    required = schema.get("required", [])
+    properties, required = _object(schema.get("properties")), schema.get("required")
     listed = required if isinstance(required, list) else []
-    for key in _object(schema.get("properties")):
-        if key not in listed:
+    # Items of other types are not hashable, and no keys either.
+    names = {key for key in listed if isinstance(key, str)}
+    for key in properties:
+        if key not in names:
             return (
                 "'required' is required to be supplied and to be an array including every key in properties. "
                 f"Missing '{_shown(key)}'."
             )
     for key in listed:
-        if key not in _object(schema.get("properties")):
+        if not isinstance(key, str) or key not in properties:
             return f"'required' holds the key '{_shown(key)}', which is not in properties."
     return None
 

@@ -69,6 +69,7 @@ def test_a_strict_schema(schema: dict[str, Any]) -> None:
         ),
         (strict(a=TEXT) | {"required": "a"}, "Missing 'a'."),
         (strict() | {"required": ["a"]}, "'required' holds the key 'a'"),
+        (strict() | {"required": [["a"]]}, "'required' holds the key '['a']'"),
         (strict(a={}), "In context=('properties', 'a'), schema must have a 'type' key."),
         (strict(a={"type": "array"}), "In context=('properties', 'a'), array schema missing items."),
         (strict(a={"oneOf": [TEXT]}), "In context=('properties', 'a'), 'oneOf' is not permitted."),

@@ -1,8 +1,12 @@
 """Parsers emit text as soon as its meaning is certain."""
 
+import pytest
+
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Part, Reasoning, parser_for
 from shared.protocol.formats import OutputFormat
+from tests.support.operations import operations
 from tests.unit.parsers.transcript import TOOLS, Transcript
+from tests.unit.parsers.transcripts import TRANSCRIPTS
 
 QWEN3 = Transcript(name="", text="", tools="hermes", reasoning="think")
 
@@ -69,3 +73,19 @@ def test_an_answer_that_turns_out_to_be_other_json_is_released_at_its_first_key(
     assert parser.feed('{"answer') == []
     assert parser.feed('": 4') == [Content('{"answer":'), Content(" 4")]
     assert parser.feed("2}") == [Content("2}")]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("transcript", TRANSCRIPTS, ids=lambda transcript: transcript.name)
+def test_twice_the_text_is_twice_the_work(transcript: Transcript, whole: bool) -> None:
+    """Parsers run in the event loop of all clients."""
+
+    def read(times: int) -> None:
+        parser, text = transcript.parser(), transcript.text * times
+        for piece in (text,) if whole else text:
+            parser.feed(piece)
+        parser.finish()
+
+    read(1)  # Fills the caches.
+    once, twice = (operations(lambda times=times: read(times)) for times in (8, 16))  # type: ignore[misc]
+    assert twice < 2.2 * once

@@ -1,0 +1,254 @@
+"""The work for a body grows no faster than the body, in every dialect: it is done in the event loop of all clients."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from api.answers.reader import ChoiceReader
+from api.answers.usage_recorder import UsageRecorder
+from api.dialects.anthropic import Anthropic
+from api.dialects.anthropic.parse import _combined
+from api.dialects.anthropic.render import MessagesResponseEncoder
+from api.dialects.azure import Azure
+from api.dialects.interface import Dialect
+from api.dialects.openai import OpenAI, body
+from api.dialects.openai.completions import OpenAICompletions
+from api.dialects.ovms import ModelServer, ModelServerCompletions
+from api.dialects.ovms.responses import ModelServerResponses
+from api.dialects.responses import Responses
+from api.dialects.sealed_reasoning import seal
+from shared.protocol.errors import RequestRefused
+from shared.protocol.events import Delta, Started
+from shared.protocol.request import ChatRequest, Message, Sampling, Tool
+from tests.support.operations import CountedText, operations, with_counted_lists
+
+SIZE = 256
+"""Number of items in the smaller of two bodies. In the larger one, a search for each item in a list of all items would
+be most of the operations."""
+
+Shape = Callable[[int], dict[str, Any]]
+
+_SAID = Message(role="user", content="x")
+_USER = {"role": "user", "content": "x"}
+_TEXT = {"type": "text", "text": "x"}
+_URL = "https://example.org/a.png"
+
+
+def _names(count: int, letter: str = "p") -> list[str]:
+    return [f"{letter}{index}" for index in range(count)]
+
+
+def _object(properties: list[str], required: list[str]) -> dict[str, Any]:
+    fields = {name: {"type": "string"} for name in properties}
+    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+
+
+def _form(schema: dict[str, Any]) -> dict[str, Any]:
+    form = {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": schema}}
+    return {"messages": [_USER], "response_format": form}
+
+
+def _deep(width: int) -> dict[str, Any]:
+    inner = _object(_names(width), _names(width))
+    for _ in range(6):
+        inner = {"type": "object", "properties": {"a": inner}, "required": ["a"], "additionalProperties": False}
+    return inner
+
+
+def _function(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+
+
+def _chat_calls(count: int) -> dict[str, Any]:
+    function = {"name": "f", "arguments": "{}"}
+    calls = [{"id": name, "type": "function", "function": function} for name in _names(count)]
+    results = [{"role": "tool", "tool_call_id": name, "content": "x"} for name in _names(count)]
+    return {"messages": [_USER, {"role": "assistant", "tool_calls": calls}, *results]}
+
+
+CHATS: dict[str, Shape] = {
+    "properties that are not required": lambda n: _form(_object(_names(n), _names(n, "q"))),
+    "properties that are required": lambda n: _form(_object(_names(n), _names(n)[::-1])),
+    "long enum": lambda n: _form(_object(["a"], ["a"]) | {"properties": {"a": {"enum": _names(n)}}}),
+    "deep schema": lambda n: _form(_deep(n)),
+    "messages": lambda n: {"messages": [_USER] * n},
+    "parts": lambda n: {"messages": [{"role": "user", "content": [_TEXT] * n}]},
+    "messages of parts": lambda n: {"messages": [{"role": "user", "content": [_TEXT] * 8}] * n},
+    "images": lambda n: {
+        "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": _URL}}] * n}]
+    },
+    "tool calls": _chat_calls,
+    "tools": lambda n: {"messages": [_USER], "tools": [_function(name) for name in _names(n // 4)]},
+    "allowed tools": lambda n: {
+        "messages": [_USER],
+        "tools": [_function(name) for name in _names(n // 4)],
+        "tool_choice": {
+            "type": "allowed_tools",
+            "allowed_tools": {
+                "mode": "auto",
+                "tools": [{"type": "function", "function": {"name": name}} for name in _names(n // 4)] * 4,
+            },
+        },
+    },
+    "unknown fields": lambda n: {"messages": [_USER]} | dict.fromkeys(_names(n), 1),
+    "unknown fields of a message": lambda n: {"messages": [_USER | dict.fromkeys(_names(n), 1)]},
+    "wrong biases": lambda n: {"messages": [_USER], "logit_bias": dict.fromkeys(_names(n), "x")},
+    "metadata": lambda n: {"messages": [_USER], "store": True, "metadata": dict.fromkeys(_names(n), "x")},
+    "choices": lambda n: {"messages": [_USER], "structured_outputs": {"choice": _names(n)}},
+}
+
+
+def _tool_use(name: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"type": "tool_use", "id": name, "name": "p0", "input": {}}]}
+
+
+def _result(name: str, content: object = "x") -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": name, "content": content}]}
+
+
+def _references(count: int) -> dict[str, Any]:
+    tools = [
+        {"name": name, "defer_loading": name != "p0", "input_schema": {"type": "object"}} for name in _names(count)
+    ]
+    references = [{"type": "tool_reference", "tool_name": name} for name in _names(count)]
+    return {"messages": [_USER, _tool_use("c"), _result("c", references)], "tools": tools}
+
+
+_IMAGE = {"type": "image", "source": {"type": "url", "url": _URL}}
+MESSAGES: dict[str, Shape] = {
+    "messages": lambda n: {"messages": [_USER] * n},
+    "images": lambda n: {"messages": [{"role": "user", "content": [_IMAGE, _TEXT]}] * n},
+    "turns of the assistant": lambda n: {"messages": [{"role": "assistant", "content": "x"}] * n + [_USER]},
+    "calls": lambda n: {"messages": [_USER, *map(_tool_use, _names(n)), *map(_result, _names(n))]},
+    "blocks": lambda n: {"messages": [{"role": "user", "content": [_TEXT] * n}]},
+    "instructions": lambda n: {"messages": [_USER] * n, "system": [_TEXT] * n},
+    "cleared instructions": lambda n: {
+        "messages": [{"role": "system", "content": "x", "clear_at": "next_user_message"}] * n + [_USER]
+    },
+    "references": _references,
+    "edits": lambda n: {"messages": [_USER], "context_management": {"edits": [{"type": name} for name in _names(n)]}},
+}
+
+
+def _item(kind: str, count: int, **fields: object) -> dict[str, Any]:
+    return {"input": [{"role": "user", "content": [{"type": kind} | fields] * count}]}
+
+
+def _response_calls(count: int) -> dict[str, Any]:
+    calls = [{"type": "function_call", "call_id": name, "name": "f", "arguments": "{}"} for name in _names(count)]
+    results = [{"type": "function_call_output", "call_id": name, "output": "x"} for name in _names(count)]
+    return {"input": [*calls, *results]}
+
+
+def _response_tools(count: int, **fields: object) -> list[dict[str, Any]]:
+    return [{"type": "function", "name": name, "parameters": {"type": "object"}} | fields for name in _names(count)]
+
+
+RESPONSES: dict[str, Shape] = {
+    "items": lambda n: {"input": [_USER] * n},
+    "parts": partial(_item, "input_text", text="x"),
+    "images": partial(_item, "input_image", image_url=_URL),
+    "calls": _response_calls,
+    "references": lambda n: {"input": [{"type": "item_reference", "id": name} for name in _names(n)]},
+    "reasoning": lambda n: {
+        "input": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "x"}] * n}, _USER]
+    },
+    "properties that are not required": lambda n: {
+        "input": "x",
+        "tools": _response_tools(1, strict=True, parameters=_object(_names(n), _names(n, "q"))),
+    },
+    "tools of a namespace": lambda n: {
+        "input": "x",
+        "tools": [{"type": "namespace", "name": "ns", "description": "x", "tools": _response_tools(n)}],
+    },
+    "allowed tools": lambda n: {
+        "input": "x",
+        "tools": _response_tools(n // 4),
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": _response_tools(n)},
+    },
+}
+
+PROMPTS: dict[str, Shape] = {
+    "tokens": lambda n: {"prompt": list(range(n))},
+    "prompts": lambda n: {"prompt": _names(n)},
+    "prompts of tokens": lambda n: {"prompt": [[1] * 8] * n},
+    "prompts of several types": lambda n: {"prompt": ["x", *[1] * n]},
+    "biases": lambda n: {"prompt": "x", "logit_bias": dict.fromkeys(map(str, range(n)), 1)},
+}
+
+_QUERY, _EXTRAS = {"api-version": "2024-05-01"}, {"extra-parameters": "pass-through"}
+DIALECTS: list[tuple[str, Callable[[], Dialect], dict[str, Shape]]] = [
+    ("openai", OpenAI, CHATS),
+    ("azure", lambda: Azure(_QUERY, _EXTRAS, lambda: ("m",)), CHATS),
+    ("model server", ModelServer, CHATS),
+    ("anthropic", lambda: Anthropic({"anthropic-version": "2023-06-01"}), MESSAGES),
+    ("responses", Responses, RESPONSES),
+    ("model server's responses", ModelServerResponses, RESPONSES),
+    ("completions", OpenAICompletions, PROMPTS),
+    ("model server's completions", ModelServerCompletions, PROMPTS),
+]
+
+
+def _work(dialect: Dialect, raw: bytes) -> int:
+    def parse() -> None:
+        try:
+            dialect.parse(raw)
+        except RequestRefused as refusal:
+            dialect.error(refusal.problem)
+
+    return operations(parse)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        pytest.param(make, shape, id=f"{name}-{about}")
+        for name, make, shapes in DIALECTS
+        for about, shape in shapes.items()
+    ],
+)
+def test_twice_the_body_is_at_most_twice_the_work(
+    make: Callable[[], Dialect], shape: Shape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "_parse", lambda text: with_counted_lists(json.loads(text)))
+    fields = {"model": "m"} | ({"max_tokens": 1} if isinstance(make(), Anthropic) else {})
+    small, large = (json.dumps(fields | shape(size)).encode() for size in (SIZE, 2 * SIZE))
+    _work(make(), small)  # Fills the caches.
+    once, twice = (_work(make(), raw) for raw in (small, large))
+    assert twice < 2.2 * once
+
+
+def test_turns_are_joined_in_one_pass() -> None:
+    once, twice = (
+        operations(lambda turns=turns: list(_combined(turns)))  # type: ignore[misc]
+        for turns in ([Message(role="user", content=CountedText("x"))] * size for size in (SIZE, 2 * SIZE))
+    )
+    assert twice < 2.2 * once
+
+
+def test_hidden_reasoning_is_joined_once() -> None:
+    def write(size: int) -> None:
+        encoder = MessagesResponseEncoder(ChatRequest(model="m", hidden="reasoning"), answer_id="a")
+        for _ in range(size):
+            encoder.reasoning(0, CountedText("x"))
+        assert seal("x" * size).encode() in encoder.closing(0, "stop")
+
+    once, twice = (operations(partial(write, size)) for size in (SIZE, 2 * SIZE))
+    assert twice < 2.2 * once
+
+
+def test_log_probabilities_wait_for_text_without_being_moved_again() -> None:
+    """A tool call has none, so those of its tokens wait until it ends."""
+    call = '{"name":"f","arguments":{"a":"' + "x" * 2 * SIZE
+
+    def read(size: int) -> None:
+        asked = ChatRequest(model="m", messages=(_SAID,), tools=(Tool(name="f"),), sampling=Sampling(logprobs=True))
+        reader = ChoiceReader(asked, Started("w", 1, "f", tools="hermes"), UsageRecorder())
+        for at, letter in enumerate(f"<tool_call>{call}"[:size]):
+            reader.read(Delta(at, (1,), letter, (-1.0,), (letter.encode(),)))
+
+    once, twice = (operations(partial(read, size)) for size in (SIZE, 2 * SIZE))
+    assert twice < 2.2 * once

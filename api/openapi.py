@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from api.dialects.anthropic import VERSION_HEADER, VERSION_PATTERN
+from api.dialects.anthropic import DEFAULT_VERSION, VERSION_HEADER, VERSION_PATTERN
 from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
 from api.dialects.anthropic.unserved import NOT_SERVED
 from api.dialects.azure import parse as azure
@@ -298,8 +298,7 @@ _ANTHROPIC_ERROR = {
 _ANTHROPIC_VERSION = {
     "name": VERSION_HEADER,
     "in": "header",
-    "required": True,
-    "schema": {"type": "string", "pattern": VERSION_PATTERN},
+    "schema": {"type": "string", "pattern": VERSION_PATTERN, "default": DEFAULT_VERSION},
 }
 
 _UPDATE = {

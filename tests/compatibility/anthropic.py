@@ -26,8 +26,8 @@ _REQUESTS = (
     Request(
         fields="anthropic-version:",
         headers={"anthropic-version": "2023-06-01"},
-        how="Required, as YYYY-MM-DD. All versions are equivalent.",
-        test=_UNIT + "test_the_anthropic_version_is_required",
+        how="`2023-06-01` if missing; another form than YYYY-MM-DD gets 400. All versions are equivalent.",
+        test=_UNIT + "test_the_anthropic_version_is_optional",
     ),
     Request(
         fields="anthropic-beta:",
@@ -367,7 +367,7 @@ ANTHROPIC = Interface(
     title="Anthropic Messages",
     route="POST /v1/messages",
     about="The API key is in `x-api-key` or `Authorization: Bearer`.",
-    dialect=lambda query, headers: Anthropic({"anthropic-version": "2023-06-01"} | dict(headers)),
+    dialect=lambda query, headers: Anthropic(headers),
     plain={"model": "m", "max_tokens": 5, "messages": [USER]},
     requests=_REQUESTS,
     answers=_ANSWERS,

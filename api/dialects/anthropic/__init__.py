@@ -9,11 +9,13 @@ from api.dialects.interface import ErrorReply, Lookup
 from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.request import ChatRequest
 
-__all__ = ["VERSION_HEADER", "VERSION_PATTERN", "Anthropic"]
+__all__ = ["DEFAULT_VERSION", "VERSION_HEADER", "VERSION_PATTERN", "Anthropic"]
 
 VERSION_HEADER = "anthropic-version"
 VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 """The form of versions. All are equivalent: streams and errors have the same form since 2023-06-01."""
+DEFAULT_VERSION = "2023-06-01"
+"""The version of requests that name none. The reference refuses them; many clients of other servers omit it."""
 _NOT_SERVED = {
     "anthropic-user-profile-id": "User profiles are not available.",
     "anthropic-workspace-id": "Workspaces are not available.",
@@ -41,11 +43,11 @@ class Anthropic:
         return parse_count(body)
 
     def check_headers(self) -> None:
-        """Raise :class:`RequestRefused` unless the request names a version of the API, and nothing that is not here."""
+        """Raise :class:`RequestRefused` if a header is malformed or names something that is not served."""
         version = self._headers.get(VERSION_HEADER)
-        if version is None or not re.match(VERSION_PATTERN, version):
-            reason = "header is required" if version is None else f"'{version[:_SHOWN]}' is not a valid version"
-            raise refuse(ProblemKind.INVALID, f"{reason}: send a date such as 2023-06-01.", param=VERSION_HEADER)
+        if version is not None and not re.match(VERSION_PATTERN, version):
+            message = f"'{version[:_SHOWN]}' is not a valid version: send a date such as {DEFAULT_VERSION}."
+            raise refuse(ProblemKind.INVALID, message, param=VERSION_HEADER)
         for header, reason in _NOT_SERVED.items():
             if self._headers.get(header) is not None:
                 raise refuse(ProblemKind.INVALID, f"Not supported: {reason}", param=header)

@@ -325,10 +325,17 @@ def test_unknown_fields_are_refused() -> None:
     assert error_of(surprise=1)[2] == "surprise: Extra inputs are not permitted"
 
 
-@pytest.mark.parametrize("version", [None, "", "latest", "2024-1-1"])
-def test_the_anthropic_version_is_required(version: str | None) -> None:
-    headers = {} if version is None else {"anthropic-version": version}
-    assert error_of(Anthropic(headers))[2].startswith("anthropic-version: ")
+@pytest.mark.parametrize("version", ["", "latest", "2024-1-1"])
+def test_a_malformed_anthropic_version_is_refused(version: str) -> None:
+    status, _, message = error_of(Anthropic({"anthropic-version": version}))
+    assert status == 400
+    assert message.startswith("anthropic-version: ")
+
+
+def test_the_anthropic_version_is_optional() -> None:
+    body: dict[str, Any] = {"model": "m", "messages": [USER]}
+    assert Anthropic({}).parse(json.dumps(body | {"max_tokens": 5}).encode()) == parse()
+    assert Anthropic({}).parse_count(json.dumps(body).encode()).model == "m"
 
 
 @pytest.mark.parametrize("header", ["anthropic-user-profile-id", "anthropic-workspace-id"])

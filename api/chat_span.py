@@ -15,7 +15,8 @@ from shared.tracing import NO_SPAN, Span, Tracing
 from shared.tracing.attempt import Attempt, record_attempt
 
 PROVIDER = "vinoqueue"
-_PROBLEMS = frozenset(ProblemKind)
+_PROBLEMS = frozenset(ProblemKind) - {ProblemKind.CANCELLED}
+"""The outcomes that are errors."""
 
 
 def start_background(tracing: Tracing, parent: Span, at: float) -> Span:

@@ -31,7 +31,7 @@ class StopCause(Enum):
     """Why a job was stopped before its end."""
 
     CANCELLED = auto()
-    """Its client has disconnected. The job ends without a terminal event."""
+    """Its client has disconnected, or has cancelled it."""
     ABANDONED = auto()
     """This worker lost its lease or returns it. Another attempt continues the job."""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from shared.protocol.defaults import fill_in
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused, context_exceeded, refuse
-from shared.protocol.events import Event, Finished, PromptLogprobs, Started, Tokenized, encode_event
+from shared.protocol.events import CANCELLED, Event, Finished, PromptLogprobs, Started, Tokenized, encode_event
 from shared.protocol.queue import Claim
 from shared.protocol.request import Constraint, Job, Sampling
 from shared.redis import keys
@@ -105,7 +105,7 @@ class JobRunner:
     async def _run(self, active: ActiveJob, claim: Claim) -> None:
         job = active.job
         if self._jobs.pop_early_cancellation(job.id):
-            self._publisher.discard(active.lease)
+            self._publisher.end_soon(active.lease, CANCELLED)
             return
         self._refuse_poison(job, claim)
         prepared = await self._prompts.get(job)
@@ -235,7 +235,8 @@ class JobRunner:
             case None:
                 return
             case StopCause.CANCELLED:
-                self._publisher.discard(active.lease)
+                if active.terminal_event is None:
+                    self._publisher.end_soon(active.lease, CANCELLED)
             case StopCause.ABANDONED:
                 self._publisher.drop(active.lease)
         if active.engine is not None:

@@ -101,12 +101,6 @@ class Publisher:
         self.end(lease, event)
         self._flush_soon()
 
-    def discard(self, lease: Lease) -> None:
-        """End the job without a terminal event: its client has disconnected."""
-        self._pending[lease] = []
-        self._ended.add(lease)
-        self._flush_soon()
-
     def drop(self, lease: Lease) -> None:
         """Discard the pending events of a job whose lease this worker lost."""
         self._pending.pop(lease, None)

@@ -64,8 +64,8 @@ _VLLM = "vllm_metric_names"
 REQUESTS = Description(
     "vinoqueue_requests",
     "counter",
-    "Accepted requests that have ended, by `outcome`: the finish reason, `aborted` (the client disconnected) or the "
-    "kind of failure.",
+    "Accepted requests that have ended, by `outcome`: the finish reason, `aborted` (the client disconnected), "
+    "`cancelled` (a background response that was cancelled or deleted) or the kind of failure.",
     ("model", "outcome"),
     "errors rise",
 )

@@ -37,6 +37,7 @@ class ProblemKind(StrEnum):
     ENGINE_FAILED = "engine_failed"
     POISON = "engine_crash_loop"
     LOST = "answer_lost"
+    CANCELLED = "cancelled"
     INTERNAL = "internal_error"
 
 

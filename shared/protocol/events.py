@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from shared.protocol.errors import Problem
+from shared.protocol.errors import Problem, ProblemKind
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 MoveCause = Literal["worker_lost", "worker_draining", "engine_lost"]
@@ -147,6 +147,9 @@ class Tokenized(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 Event = Started | Rejected | Delta | Finished | Failed | Alternatives | PromptLogprobs | Tokenized
 TERMINAL = (Finished, Failed, Rejected, Alternatives)
+
+CANCELLED = Failed(Problem(kind=ProblemKind.CANCELLED, message="The request was cancelled."))
+"""The terminal event of a cancelled job."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

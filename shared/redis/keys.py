@@ -106,8 +106,8 @@ def request(request_id: str) -> str:
 
 
 def state(job: str) -> str:
-    """Hash of a job's state: ``worker``, ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``cancelled`` if it is;
-    ``spared``, the lease end to which it was extended after an outage of the store."""
+    """Hash of a job's state: ``worker``, ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``cancelled``, the
+    terminal event, if it is;    ``spared``, the lease end to which it was extended after an outage of the store."""
     return STATE_PREFIX + job
 
 

@@ -1,6 +1,7 @@
 """OpenAI's Responses API by its SDK, through a simulated fleet; all that comes is strictly typed."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -359,6 +360,26 @@ def test_a_background_response_is_cancelled(session_fleet: Fleet, client: openai
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(deleted.id)
     session_fleet.until(lambda: sum(worker.get("used", 0) for worker in session_fleet.workers()) == 0, "a free slot")
+
+
+@pytest.mark.parametrize("end", ["cancel", "delete"])
+def test_a_cancelled_response_counts_as_cancelled(empty_fleet: Fleet, end: str) -> None:
+    """Counted as ``answer_lost``, it fed an alert."""
+    empty_fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "1")
+    empty_fleet.api()
+
+    def outcomes() -> dict[str, float]:
+        page = empty_fleet.request("GET", "/metrics")[2].decode()
+        found = re.findall(r'^vinoqueue_requests_total\{model="sim",outcome="(\w+)"\} (\S+)$', page, re.MULTILINE)
+        return {outcome: float(count) for outcome, count in found if float(count)}
+
+    with empty_fleet.client() as client:
+        running, waiting = (respond(client, input="[[tokens 6000]]", background=True) for _ in range(2))
+        empty_fleet.until(lambda: client.responses.retrieve(running.id).status == "in_progress", "the start")
+        for response in (waiting, running):
+            getattr(client.responses, end)(response.id)
+        empty_fleet.until(lambda: sum(outcomes().values()) == 2, "both requests to end")
+        assert outcomes() == {"cancelled": 2}
 
 
 def test_a_background_stream_goes_on_without_its_client_and_is_resumed(client: openai.OpenAI) -> None:

@@ -8,7 +8,17 @@ import msgspec
 import pytest
 
 from shared.protocol.errors import Problem, ProblemKind
-from shared.protocol.events import Delta, Event, Failed, Finished, PromptLogprobs, Rejected, Started, encode_event
+from shared.protocol.events import (
+    CANCELLED,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    PromptLogprobs,
+    Rejected,
+    Started,
+    encode_event,
+)
 from shared.protocol.queue import Claim, Lease
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, PromptScoring, Sampling
 from shared.protocol.trace import TraceContext
@@ -90,9 +100,6 @@ class Published:
         self._note(lease, event)
 
     end_soon = end
-
-    def discard(self, lease: Lease) -> None:
-        self._note(lease, "discarded")
 
     def drop(self, lease: Lease) -> None:
         self._note(lease, f"dropped attempt {lease.attempt}")
@@ -307,7 +314,7 @@ async def test_a_job_that_is_stopped_ends_at_once_in_every_phase(
         rig.jobs.abandon([lease])
     rig.step(Output(1, 1, Delta(0, (7,), "late")))
     assert await over(task)
-    assert rig.published.record == {"a": ["dropped attempt 1" if cause == "lease" else "discarded"]}
+    assert rig.published.record == {"a": ["dropped attempt 1" if cause == "lease" else CANCELLED]}
     assert rig.engine.cancelled == ([1] if phase is runs else [])
     assert len(rig.jobs) == 0
     assert all(reply.done() for reply in rig.prompts.replies), "a prompt that nobody needs is withdrawn"
@@ -384,7 +391,7 @@ async def test_a_cancellation_that_overtakes_the_claim_ends_the_job(rig: Rig) ->
     rig.load()
     rig.jobs.cancel("a")
     assert not await over(rig.start("a"))
-    assert rig.published.record == {"a": ["discarded"]}
+    assert rig.published.record == {"a": [CANCELLED]}
     assert rig.prompts.replies == []
 
 

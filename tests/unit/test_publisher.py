@@ -152,9 +152,9 @@ async def test_all_has_been_confirmed_when_it_is_flushed(rig: Rig) -> None:
 async def test_the_load_is_told_with_a_jobs_end(rig: Rig) -> None:
     rig.step(0, "a")
     rig.line.waiting.append([1, 1])
-    rig.publisher.discard(rig.lease("a"))
+    rig.publisher.end_soon(rig.lease("a"), Finished(1, "stop"))
     await eventually(lambda: len(rig.line.sent) == 2)
-    rig.line.waiting.append([1])
+    rig.line.waiting.append([1, 1])
     rig.step(0, "b")
     assert [b"0.5" in command for command in rig.line.sent] == [False, True, False]
 

@@ -3,7 +3,7 @@
 import pytest
 from arq.connections import ArqRedis
 
-from shared.protocol.events import Delta, Finished, decode_frame, encode_event, encode_frame
+from shared.protocol.events import CANCELLED, Delta, Finished, decode_frame, encode_event, encode_frame
 from shared.protocol.queue import Emitter, JobQueue, Lease, QueueFull, StaleClaims
 from shared.redis import keys
 from tests.support.emitting import emit
@@ -176,6 +176,8 @@ async def test_a_waiting_job_is_cancelled_in_the_queue(queue: JobQueue, redis: A
     assert await queue.cancel(["a"]) == frozenset()
     assert await queue.depth() == (0, 0)
     assert await redis.exists(keys.payload("a")) == 0
+    assert await queue.journal("a") == [CANCELLED]
+    assert 0 < await redis.pttl(keys.journal("a")) <= 60_000
 
 
 async def test_a_running_job_is_cancelled_through_its_worker(queue: JobQueue, redis: ArqRedis) -> None:
@@ -201,6 +203,7 @@ async def test_a_cancelled_job_is_not_given_to_another_worker(redis: ArqRedis, w
     assert (await queue.reap())[0] == []
     assert await queue.depth() == (0, 0)
     assert await redis.exists(keys.payload("a"), keys.state("a")) == 0
+    assert await queue.journal("a") == [CANCELLED]
 
 
 async def test_released_jobs_wait_again(queue: JobQueue) -> None:

@@ -52,6 +52,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.CACHE_EXHAUSTED: _Form(500, "api_error", retry=False),
     ProblemKind.ENGINE_FAILED: _INTERNAL,
     ProblemKind.POISON: _Form(500, "api_error", retry=False),
+    ProblemKind.CANCELLED: _Form(409, "invalid_request_error", retry=False),
     ProblemKind.LOST: _INTERNAL,
     ProblemKind.INTERNAL: _INTERNAL,
 }

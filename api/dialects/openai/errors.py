@@ -50,6 +50,7 @@ _FORMS: dict[ProblemKind, _Form] = {
     ProblemKind.ENGINE_FAILED: _Form(500, type="server_error", code="engine_failed"),
     ProblemKind.POISON: _Form(500, type="server_error", code="engine_crash_loop", retry=False),
     ProblemKind.LOST: _Form(500, type="server_error", code="answer_lost"),
+    ProblemKind.CANCELLED: _Form(409, code="cancelled", retry=False),
     ProblemKind.INTERNAL: _Form(500, type="server_error", code="internal_error"),
 }
 

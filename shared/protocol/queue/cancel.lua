@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
--- Cancels jobs: removes waiting jobs from the queue, and notifies the workers of claimed ones. A job that is not known
--- yet may still be enqueued, because commands on different connections overtake each other. Its state is then marked,
--- so that enqueue leaves it out.
+-- Cancels jobs: ends waiting jobs, and notifies the workers of claimed ones. A job that is not known yet may still be
+-- enqueued, because commands on different connections overtake each other. Its state is then marked, so that enqueue
+-- leaves it out. The mark is the terminal event.
 -- KEYS: queue
 -- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix,
---       TTL (ms) of the mark of unknown jobs, ids...
+--       TTL (ms) of the mark of unknown jobs, the terminal event, ids...
 -- Returns the ids of the claimed jobs.
 local claimed = {}
-for at = 6, #ARGV do
+for at = 7, #ARGV do
   local job = ARGV[at]
   if redis.call('ZREM', KEYS[1], job) == 1 then
-    forget(job, ARGV[1], ARGV[2], ARGV[3])
+    end_cancelled(job, ARGV[6], ARGV[1], ARGV[2], ARGV[3])
   else
     local state = ARGV[2] .. job
-    local marked = redis.pcall('HSET', state, 'cancelled', 1)
+    local marked = redis.pcall('HSET', state, 'cancelled', ARGV[6])
     local worker = redis.pcall('HGET', state, 'worker')
     if type(marked) == 'table' then
       forget(job, ARGV[1], ARGV[2], ARGV[3]) -- its state holds another type of value

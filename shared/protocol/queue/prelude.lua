@@ -71,19 +71,33 @@ local function drop(job, payload_prefix, state_prefix)
   end
 end
 
+-- How long (ms) the journal of a cancelled job is kept.
+local CANCELLED_TTL = 60000
+
+-- Ends a cancelled job, which no worker holds: appends its terminal event to its journal and deletes everything else.
+local function end_cancelled(job, event, payload_prefix, state_prefix, journal_prefix)
+  drop(job, payload_prefix, state_prefix)
+  redis.pcall('RPUSH', journal_prefix .. job, event)
+  redis.call('PEXPIRE', journal_prefix .. job, CANCELLED_TTL)
+end
+
 -- Deletes everything about a job.
 local function forget(job, payload_prefix, state_prefix, journal_prefix)
   drop(job, payload_prefix, state_prefix)
   redis.call('DEL', journal_prefix .. job)
 end
 
--- Returns a claimed job to its old position in the queue, and notes why. Deletes it instead when it is cancelled or its state is
--- unreadable; its API replica then notices the missing payload.
+-- Returns a claimed job to its old position in the queue, and notes why. Ends it instead when it is cancelled, and
+-- deletes it when its state is unreadable; its API replica then notices the missing payload.
 local function requeue(job, queue_key, inflight_key, payload_prefix, state_prefix, journal_prefix, cause)
   redis.call('ZREM', inflight_key, job)
   local claim = redis.pcall('HMGET', state_prefix .. job, 'score', 'cancelled')
   local score = tonumber(claim[1])
-  if claim[2] or not score or score ~= score then
+  if claim[2] then
+    end_cancelled(job, claim[2], payload_prefix, state_prefix, journal_prefix)
+    return false
+  end
+  if not score or score ~= score then
     forget(job, payload_prefix, state_prefix, journal_prefix)
     return false
   end

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 from arq.connections import ArqRedis
 
 from shared.protocol.cost import answer_cost, prompt_cost
-from shared.protocol.events import Event, MoveCause, decode_journal
+from shared.protocol.events import CANCELLED, Event, MoveCause, decode_journal, encode_event
 from shared.protocol.prefix import prefix_digests
 from shared.protocol.queue.emitter import JOB_TTL_MS
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
@@ -163,7 +163,13 @@ class JobQueue:
 
     async def cancel(self, jobs: Iterable[str]) -> frozenset[str]:
         """Cancel jobs, even before they are enqueued; return those that are claimed."""
-        arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, _CANCELLATION_TTL_MS, *jobs]
+        arguments: list[Argument] = [
+            *PREFIXES,
+            keys.WORKER_CHANNEL_PREFIX,
+            _CANCELLATION_TTL_MS,
+            encode_event(CANCELLED),
+            *jobs,
+        ]
         return frozenset(job.decode() for job in await self._run("cancel", [self._queue], arguments))
 
     async def shared_request(self, request_id: str) -> ChatRequest | None:

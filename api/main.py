@@ -27,6 +27,7 @@ from api.tune_gc import tune_gc
 from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.protocol.version import PROTOCOL
 from shared.redis import outage
+from shared.redis.access_rules import warn_of_rules
 from shared.redis.client import connect, raw_connection
 from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
@@ -86,19 +87,22 @@ async def running(replica: Replica, address: str) -> AsyncIterator[None]:
     await replica.directory.start(_REGISTRY_TIMEOUT)
     frames = raw_connection(replica.settings.redis_url)
     tasks = [
-        asyncio.create_task(keep_running(name, work), name=name)
-        for name, work in (
-            ("relay", lambda: replica.relay.run(frames)),
-            ("sweep", replica.relay.sweep),
-            ("directory", replica.directory.run),
-            ("keys", replica.keyring.run),
-            ("worker watch", replica.worker_watch.run),
-            ("completion recovery", replica.completion_recovery.run),
-            ("reaper", replica.reaper.run),
-            ("batches", BatchFeeder(replica).run),
-            ("file cleanup", FileCleanup(replica.files).run),
-            ("heartbeat", lambda: _announce(replica, address)),
-        )
+        asyncio.create_task(warn_of_rules(replica.redis), name="access rules"),
+        *(
+            asyncio.create_task(keep_running(name, work), name=name)
+            for name, work in (
+                ("relay", lambda: replica.relay.run(frames)),
+                ("sweep", replica.relay.sweep),
+                ("directory", replica.directory.run),
+                ("keys", replica.keyring.run),
+                ("worker watch", replica.worker_watch.run),
+                ("completion recovery", replica.completion_recovery.run),
+                ("reaper", replica.reaper.run),
+                ("batches", BatchFeeder(replica).run),
+                ("file cleanup", FileCleanup(replica.files).run),
+                ("heartbeat", lambda: _announce(replica, address)),
+            )
+        ),
     ]
     try:
         yield

@@ -15,6 +15,7 @@ from cli.progress import terminal
 from cli.store_reader import read_store
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import ReplicaInfo, WorkerInfo, read_registry, unread_protocols
+from shared.redis.access_rules import replay_fault
 
 if TYPE_CHECKING:
     from api.fleet.document import BatchState
@@ -59,6 +60,8 @@ def status(redis_url: str, as_json: bool, watch: bool) -> None:
     vinoqueue status
     vinoqueue status --json | python3 -m json.tool
     """
+    if (fault := read_store(redis_url, replay_fault)) is not None:
+        click.echo(f"Warning: {fault}", err=True)
     if watch:
         _watch(redis_url, as_json=as_json)
     else:

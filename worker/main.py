@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from shared.protocol.media import MediaStore
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.request import Constraint
+from shared.redis.access_rules import warn_of_rules
 from shared.redis.client import connect, raw_connection
 from shared.runtime import logs
 from shared.runtime.event_loop import run as run_loop
@@ -255,6 +256,7 @@ async def _serve(settings: WorkerSettings) -> int:
     names = served_names(settings)
     name = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     redis = connect(settings.redis_url)
+    rules = asyncio.create_task(warn_of_rules(redis), name="access rules")
     tracing = start_tracing(
         settings,
         service="vinoqueue-worker",
@@ -268,6 +270,7 @@ async def _serve(settings: WorkerSettings) -> int:
         logger.info("worker %s serves %s on %s", name, ", ".join(names), settings.device)
         await worker.run(stopping)
     finally:
+        await cancel_all({rules})
         await redis.aclose(close_connection_pool=True)
         tracing.close()
     return 0

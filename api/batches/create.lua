@@ -4,6 +4,9 @@
 -- ARGV: id, record, time of creation (Unix seconds), maximum of unfinished batches, maximum of batches, TTL (s) of the
 --       index, prefix of batches
 -- Returns 1, or 0 if there are too many.
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return 1 -- the call is repeated because its reply was lost
+end
 if redis.call('ZINTERCARD', 2, KEYS[2], KEYS[3]) >= tonumber(ARGV[4]) then
   return 0
 end

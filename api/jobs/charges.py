@@ -33,6 +33,6 @@ class TenantCharges:
         choices = jobs_per_prompt(request)
         estimate = choices * (prompt_cost(request) + answer_cost(request) * max(1, len(request.prompts)))
         try:
-            await self._queues.of(request.model).charge(tenant, request.tier, used - estimate)
+            await self._queues.of(request.model).charge(tenant, request.tier, used - estimate, job=stream.jobs[0])
         except (RedisError, OSError) as error:
             logger.log(outage.store.level, "tokens of a request of tenant %s not charged: %s", tenant, error)

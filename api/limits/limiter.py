@@ -98,8 +98,7 @@ class Limiter:
         store is unreachable.
         """
         adopted = replace(reservation, name=f"{reservation.name.partition(' ')[0]} {self._replica}")
-        if reservation.key.concurrency is not None:
-            await self._adopt([keys.admitted(reservation.key.id)], [reservation.name, adopted.name, self._longest_ms])
+        await self._adopt([keys.admitted(reservation.key.id)], [reservation.name, adopted.name, self._longest_ms])
         return adopted
 
     async def settle(self, reservation: Reservation, used: int) -> None:

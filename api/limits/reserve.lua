@@ -5,6 +5,7 @@
 -- ARGV: requests per minute, tokens per minute, concurrent requests (each '' if unlimited), tokens of this request,
 --       its reservation ("NAME REPLICA"), maximum duration of a request (ms), prefix of replicas' registry records,
 --       this replica, lease (ms)
+-- A reservation that is there already was made by this call, whose reply was lost: nothing is counted again.
 -- Returns {0 or the exceeded limit (1 requests, 2 tokens, 3 concurrency), ms to wait,
 --          remaining requests, ms until the bucket is full, remaining tokens, ms until the bucket is full}.
 local MINUTE = 60000
@@ -23,7 +24,8 @@ if set_back > 0 then
     redis.call('HSET', KEYS[1], field, stored[bucket], 'at', string.format('%.0f', now))
   end
 end
-local costs = {1, tonumber(ARGV[4])}
+local repeated = redis.call('ZSCORE', KEYS[2], ARGV[5])
+local costs = repeated and {0, 0} or {1, tonumber(ARGV[4])}
 local full, left, back = {}, {-1, -1}, {0, 0}
 local refusing, wait = 0, 0
 
@@ -65,8 +67,8 @@ local function free_places()
   return soonest < math.huge and math.ceil(soonest) or 0
 end
 
-if ARGV[3] ~= '' then
-  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+if ARGV[3] ~= '' and not repeated then
   if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[3]) then
     wait = free_places()
     if redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[3]) then
@@ -83,7 +85,7 @@ for bucket = 1, 2 do
     full[bucket] = known and known > now and known < now + LONGEST_DEBT and known or now
     local over = full[bucket] + costs[bucket] * MINUTE / tonumber(ARGV[bucket]) - now - MINUTE
     -- Tolerates rounding errors below a millisecond.
-    if refusing == 0 and over > 0.5 then
+    if refusing == 0 and over > 0.5 and not repeated then
       refusing, wait = bucket, math.ceil(over)
     end
   end
@@ -105,9 +107,7 @@ for bucket = 1, 2 do
 end
 if refusing == 0 then
   redis.call('PEXPIRE', KEYS[1], math.max(MINUTE, back[1], back[2]) + 1000)
-  if ARGV[3] ~= '' then
-    redis.call('ZADD', KEYS[2], now + tonumber(ARGV[6]), ARGV[5])
-    redis.call('PEXPIRE', KEYS[2], ARGV[6])
-  end
+  redis.call('ZADD', KEYS[2], now + tonumber(ARGV[6]), ARGV[5])
+  redis.call('PEXPIRE', KEYS[2], ARGV[6])
 end
 return {refusing, wait, left[1], back[1], left[2], back[2]}

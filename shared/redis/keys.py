@@ -73,6 +73,11 @@ def fair_queue(model: str) -> str:
     return f"{PREFIX}fair-queue:{model}"
 
 
+def charged(job: str) -> str:
+    """String with a TTL: the charge of the request with this first job was corrected (see ``charge.lua``)."""
+    return f"{PREFIX}charged:{job}"
+
+
 def prefixes(model: str) -> str:
     """Hash of bounded size: the workers that have computed each prompt prefix (see ``enqueue.lua``)."""
     return f"{PREFIX}prefixes:{model}"

@@ -103,8 +103,8 @@ async def test_a_charge_moves_the_next_place_of_a_tenant(queue: JobQueue) -> Non
     await put(queue, "steady", 100)
     await take(queue, 3)
     # It turned out the other way round.
-    await queue.charge("cheap", None, -4900)
-    await queue.charge("dear", None, 4900)
+    await queue.charge("cheap", None, -4900, job="a")
+    await queue.charge("dear", None, 4900, job="b")
     await queue.enqueue([job("cheap-next", "cheap")], limit=1000)
     await queue.enqueue([job("dear-next", "dear")], limit=1000)
     order = await take(queue, 101)

@@ -65,7 +65,7 @@ async def test_a_structure_of_another_type_is_replaced(queue: JobQueue, redis: A
     await spoil()
     await queue.reap()
     await spoil()
-    await queue.charge("", None, 10)
+    await queue.charge("", None, 10, job="a")
     await spoil()
     held = Lease("a", 1, REPLICA)
     await emit(redis, Emitter("tiny", "w1"), {held: [EVENT]}, ended={held}, load=0.0)
@@ -174,7 +174,7 @@ async def test_a_garbage_id_in_the_queue_goes_alone(queue: JobQueue, redis: ArqR
 async def test_garbage_among_the_shares_keeps_nobody_from_queueing(queue: JobQueue, redis: ArqRedis, tag: str) -> None:
     await awaitable(redis.hset(keys.fair_queue("tiny"), mapping={"time:-2": tag, "finish:-2:": tag}))
     await enqueue(queue, "a")
-    await queue.charge("", None, 10)
+    await queue.charge("", None, 10, job="a")
     await enqueue(queue, "b")
     assert await claim(queue) == ["a", "b"]
 

@@ -1,7 +1,10 @@
 #!lua flags=allow-oom
--- Corrects a tenant's finish tag once the usage of a request is known.
--- KEYS: fair_queue
--- ARGV: band, tenant, tokens used beyond the estimate (negative if fewer)
+-- Corrects a tenant's finish tag once the usage of a request is known. A repeated call does nothing.
+-- KEYS: fair_queue, the mark that the request was corrected
+-- ARGV: band, tenant, tokens used beyond the estimate (negative if fewer), TTL (ms) of the mark
+if not redis.call('SET', KEYS[2], '', 'NX', 'PX', ARGV[4]) then
+  return
+end
 local finish_field = 'finish:' .. ARGV[1] .. ':' .. ARGV[2]
 local past = redis.call('HMGET', KEYS[1], 'time:' .. ARGV[1], finish_field)
 if past[2] then

@@ -7,12 +7,13 @@
 -- Otherwise it goes to the least loaded worker, which has the prefix from then on. The job is reserved for the chosen
 -- worker for a short time (see claim.lua).
 -- KEYS: queue, load, fair_queue, prefixes, reserved
--- ARGV: payload prefix, worker channel prefix, state prefix, payload TTL (ms), maximum of jobs ahead plus new jobs,
---       band, tenant, duration (ms) of a reservation, number of shared requests, (id, encoded request)... of those,
---       then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
+-- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, payload TTL (ms), maximum of jobs ahead
+--       plus new jobs, band, tenant, duration (ms) of a reservation, number of shared requests,
+--       (id, encoded request)... of those, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
 -- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
 -- a hash with a field per job, and deleted with the last of them (see drop() in the prelude).
--- A job with a state is skipped: it is claimed already (the command was retried) or was cancelled before it arrived.
+-- A job with records is skipped: it was cancelled before it arrived, or the call is repeated because its reply was lost
+-- and the job waits, is claimed or has ended.
 -- Returns {-(number of jobs ahead) - 1} when the jobs do not fit. Otherwise {number of jobs ahead, then the counts of
 -- the jobs with digests that went to a worker with the prefix, to another worker because of the load, to any worker
 -- because the prefix is new, and to no worker because none has a free slot}.
@@ -82,7 +83,7 @@ local function note_holder(prefixes, worker)
   end
   if #changed > 0 then
     redis.call('HSET', KEYS[4], unpack(changed))
-    redis.call('PEXPIRE', KEYS[4], ARGV[4])
+    redis.call('PEXPIRE', KEYS[4], ARGV[5])
   end
 end
 
@@ -94,29 +95,41 @@ local function route(job, digests, inline_payload)
   local prefixes = known_prefixes(digests)
   local worker, known = holder_of(prefixes)
   local outcome = 2
-  if not worker or not wake_this(KEYS[2], ARGV[2], worker, inline_payload) then
-    worker = wake(KEYS[2], ARGV[2], inline_payload)
+  if not worker or not wake_this(KEYS[2], ARGV[4], worker, inline_payload) then
+    worker = wake(KEYS[2], ARGV[4], inline_payload)
     outcome = not worker and 5 or known and 3 or 4
   end
   if worker then
     note_holder(prefixes, worker)
-    redis.call('ZADD', KEYS[5], string.format('%.0f', now_ms() + tonumber(ARGV[8])), job .. ' ' .. worker)
-    redis.call('PEXPIRE', KEYS[5], ARGV[8])
+    redis.call('ZADD', KEYS[5], string.format('%.0f', now_ms() + tonumber(ARGV[9])), job .. ' ' .. worker)
+    redis.call('PEXPIRE', KEYS[5], ARGV[9])
   end
   return outcome
 end
 
-local base = tonumber(ARGV[6]) * BAND_WIDTH
-local finish_field = 'finish:' .. ARGV[6] .. ':' .. ARGV[7]
-local past = redis.call('HMGET', KEYS[3], 'time:' .. ARGV[6], finish_field)
+local base = tonumber(ARGV[7]) * BAND_WIDTH
+local first = 11 + 2 * tonumber(ARGV[10])
+local new = {} -- where the new jobs are in ARGV
+for at = first, #ARGV, 4 do
+  local job = ARGV[at]
+  if redis.call('EXISTS', ARGV[1] .. job, ARGV[2] .. job, ARGV[3] .. job) == 0 then
+    new[#new + 1] = at
+  end
+end
+if #new == 0 then
+  local score = redis.call('ZSCORE', KEYS[1], ARGV[first])
+  return {score and redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. score) or 0, 0, 0, 0, 0}
+end
+
+local finish_field = 'finish:' .. ARGV[7] .. ':' .. ARGV[8]
+local past = redis.call('HMGET', KEYS[3], 'time:' .. ARGV[7], finish_field)
 local tag = math.max(tag_of(past[1]), tag_of(past[2]))
 local ahead = redis.call('ZCOUNT', KEYS[1], '-inf', string.format('(%.0f', base + tag))
-local first = 10 + 2 * tonumber(ARGV[9])
-if ahead + (#ARGV - first + 1) / 4 > tonumber(ARGV[5]) then
+if ahead + #new > tonumber(ARGV[6]) then
   return {-ahead - 1}
 end
 local shared = {}
-for at = 10, first - 1, 2 do
+for at = 11, first - 1, 2 do
   shared[ARGV[at]] = at + 1
 end
 
@@ -130,27 +143,25 @@ local function share(job)
   redis.call('HSET', key, job, '')
   if redis.call('HLEN', key) == 1 then
     redis.call('HSET', key, 'request', ARGV[shared[request]])
-    redis.call('PEXPIRE', key, ARGV[4])
+    redis.call('PEXPIRE', key, ARGV[5])
   end
 end
 
 local reply = {ahead, 0, 0, 0, 0}
-for at = first, #ARGV, 4 do
+for _, at in ipairs(new) do
   local job, payload, digests = ARGV[at], ARGV[at + 1], ARGV[at + 3]
-  if redis.call('EXISTS', ARGV[3] .. job) == 0 then
-    redis.call('SET', ARGV[1] .. job, payload, 'PX', ARGV[4])
-    share(job)
-    redis.call('ZADD', KEYS[1], string.format('%.0f', base + tag), job)
-    tag = tag + tonumber(ARGV[at + 2])
-    local inline_payload = #payload <= MAX_WAKE_UP_PAYLOAD and payload or nil
-    if digests == '' then
-      wake(KEYS[2], ARGV[2], inline_payload)
-    else
-      local outcome = route(job, digests, inline_payload)
-      reply[outcome] = reply[outcome] + 1
-    end
+  redis.call('SET', ARGV[1] .. job, payload, 'PX', ARGV[5])
+  share(job)
+  redis.call('ZADD', KEYS[1], string.format('%.0f', base + tag), job)
+  tag = tag + tonumber(ARGV[at + 2])
+  local inline_payload = #payload <= MAX_WAKE_UP_PAYLOAD and payload or nil
+  if digests == '' then
+    wake(KEYS[2], ARGV[4], inline_payload)
+  else
+    local outcome = route(job, digests, inline_payload)
+    reply[outcome] = reply[outcome] + 1
   end
 end
 redis.call('HSET', KEYS[3], finish_field, string.format('%.0f', tag))
-redis.call('PEXPIRE', KEYS[3], ARGV[4])
+redis.call('PEXPIRE', KEYS[3], ARGV[5])
 return reply

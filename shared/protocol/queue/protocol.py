@@ -31,8 +31,9 @@ Route = Literal["followed", "diverted", "new", "waited"]
 _ROUTES: tuple[Route, ...] = ("followed", "diverted", "new", "waited")
 """Order of the counters in *enqueue*'s reply."""
 
-_CANCELLATION_TTL_MS = 60_000
-"""How long a job cancelled before it was enqueued stays marked; longer than a hanging store buffers commands."""
+_REPEAT_TTL_MS = 60_000
+"""How long cancellations and charges are remembered, in case a command comes late or again; longer than a hanging store
+buffers commands."""
 
 _BANDS: dict[Tier, int] = {"priority": -3, "default": -2, "auto": -2, "flex": -1, "batch": 0}
 """The band of each tier; lower bands first. Scripts know the band of batches by its scores above 0.
@@ -41,7 +42,7 @@ takes for a missing job."""
 
 _SCRIPTS: dict[str, tuple[KeyType, ...]] = {
     "enqueue": ("zset", "zset", "hash", "hash", "zset"),
-    "charge": ("hash",),
+    "charge": ("hash", "string"),
     "claim": ("zset", "zset", "zset", "hash", "zset"),
     "cancel": ("zset",),
     "renew": ("zset",),
@@ -135,9 +136,8 @@ class JobQueue:
             "enqueue",
             [self._queue, self._load, self._fair_queue, self._prefixes, self._reserved],
             [
-                keys.PAYLOAD_PREFIX,
+                *PREFIXES,
                 keys.WORKER_CHANNEL_PREFIX,
-                keys.STATE_PREFIX,
                 JOB_TTL_MS,
                 limit,
                 band,
@@ -153,9 +153,13 @@ class JobQueue:
         self.routed.update({route: count for route, count in zip(_ROUTES, routed, strict=True) if count})
         return int(ahead)
 
-    async def charge(self, tenant: str, tier: Tier | None, tokens: int) -> None:
-        """Correct the charge of ``tenant`` at enqueue by ``tokens``, negative if the estimate was too high."""
-        await self._run("charge", [self._fair_queue], [_band(tier), tenant, tokens])
+    async def charge(self, tenant: str, tier: Tier | None, tokens: int, *, job: str) -> None:
+        """Correct the charge of ``tenant`` at enqueue by ``tokens``, negative if the estimate was too high.
+
+        ``job`` is the request's first job. A request is corrected once.
+        """
+        arguments: list[str | int] = [_band(tier), tenant, tokens, _REPEAT_TTL_MS]
+        await self._run("charge", [self._fair_queue, keys.charged(job)], arguments)
 
     async def any_claimed(self, jobs: Iterable[str]) -> bool:
         """Return whether any of ``jobs`` is or was claimed."""
@@ -166,7 +170,7 @@ class JobQueue:
         arguments: list[Argument] = [
             *PREFIXES,
             keys.WORKER_CHANNEL_PREFIX,
-            _CANCELLATION_TTL_MS,
+            _REPEAT_TTL_MS,
             encode_event(CANCELLED),
             *jobs,
         ]

@@ -1,0 +1,132 @@
+"""A connection to the store that is cut after a command was executed, and before its reply: nothing is counted, placed
+or refused twice, whichever command it was."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from arq.connections import ArqRedis
+
+from api.batches.record import Batch
+from api.batches.store import BatchStore
+from api.files.record import FileRecord
+from api.files.store import FileStore, TooManyFiles
+from api.keys import ApiKey
+from api.limits import Limiter, Reservation
+from shared.protocol.events import Delta, Finished, encode_event
+from shared.protocol.queue import Emitter, JobQueue, Lease, QueueFull
+from shared.redis import keys
+from shared.redis.client import connect, raw_connection
+from tests.support.fleet import free_port
+from tests.support.jobs import REPLICA, WORKER, job
+from tests.support.lossy_proxy import LossyProxy
+from tests.support.redis_types import awaitable
+from tests.support.store import Store
+from worker.publisher import Publisher
+
+Facts = list[object]
+
+
+async def a_key_with_limits(redis: ArqRedis, _: str) -> Facts:
+    """Tokens come back at 1,000 a second: whole tens of thousands say how often they were taken."""
+    limiter = Limiter(redis, replica=REPLICA, lease=60, longest=600)
+    key = ApiKey(id="key-1", digest="0" * 64, requests_per_minute=3, tokens_per_minute=60_000, concurrency=1)
+    facts: Facts = []
+    for tokens in (30_000, 0):
+        reservation = Reservation(key, limiter.new_name(), tokens)
+        refusal, counts = await limiter.reserve(reservation)
+        facts += [refusal, counts["requests"].remaining, counts["tokens"].remaining // 10_000]
+        await limiter.settle(reservation, tokens + 10_000)
+    return facts
+
+
+async def as_many_files_as_allowed(redis: ArqRedis, _: str) -> Facts:
+    files = FileStore(redis, cast("Any", None), limit=1)
+    records = [
+        FileRecord(id=f"file-{digit * 32}", owner="key-1", filename="", size=1, purpose="batch", created=0,
+                   expires=2**33) for digit in "ab"
+    ]  # fmt: skip
+    await files.add(records[0])
+    with pytest.raises(TooManyFiles):
+        await files.add(records[1])
+    return [await files.get("key-1", record.id) for record in records]
+
+
+async def as_many_batches_as_allowed(redis: ArqRedis, _: str) -> Facts:
+    batches = BatchStore(redis, limit=1)
+    name = f"batch_{'a' * 32}"
+    batch = Batch(id=name, owner="key-1", endpoint="", input_file="", created=0, expires=0, retention=1)
+    await batches.create(batch)
+    return [await batches.get("key-1", name), await batches.unfinished()]
+
+
+async def a_full_queue(redis: ArqRedis, _: str) -> Facts:
+    queue = JobQueue(redis, WORKER.model)
+    facts: Facts = [await queue.enqueue([job("a"), job("b")], limit=2)]
+    with pytest.raises(QueueFull):
+        await queue.enqueue([job("c")], limit=2)
+    facts += [await queue.place("a"), await queue.place("b"), await queue.depth()]
+    await queue.charge("", None, 5, job="a")
+    facts.append(await awaitable(redis.hgetall(keys.fair_queue(WORKER.model))))
+    facts += [await queue.cancel(["a"]), await queue.depth()]
+    return facts
+
+
+async def a_stream(redis: ArqRedis, url: str) -> Facts:
+    queue = JobQueue(redis, WORKER.model)
+    await queue.enqueue([job("a")], limit=1)
+    while not (claims := (await queue.claim("w1", used=0, slots=1))[0]):
+        # The reply to the first claim was lost.
+        await redis.zadd(keys.inflight(WORKER.model), {"a": 1}, xx=True)
+        await queue.reap()
+    lease = Lease("a", claims[0].attempt, REPLICA)
+    lost: list[Lease] = []
+    publisher = Publisher(
+        Emitter(WORKER.model, "w1"), raw_connection(url), load=lambda: 0.0, on_stale=lost.extend,
+        on_orphaned=lambda _: None,
+    )  # fmt: skip
+    running = asyncio.create_task(publisher.run())
+    for position in range(3):
+        publisher.add(lease, encode_event(Delta(position, (position,), str(position))))
+        await publisher.flushed()
+    publisher.end(lease, Finished(3, "stop"))
+    await publisher.flushed()
+    running.cancel()
+    # Readers skip events that they have, by their position.
+    journal = await queue.journal("a")
+    return [dict.fromkeys(journal), await queue.depth(), await redis.exists(keys.payload("a"), keys.state("a"))]
+
+
+SCENARIOS = [a_key_with_limits, as_many_files_as_allowed, as_many_batches_as_allowed, a_full_queue, a_stream]
+
+
+@pytest.fixture
+async def proxy(tmp_path: Path) -> AsyncIterator[LossyProxy]:
+    store = Store(tmp_path, free_port())
+    store.start()
+    proxy = LossyProxy(store.port)
+    async with proxy.running():
+        yield proxy
+    store.kill()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_a_lost_reply_changes_nothing(
+    proxy: LossyProxy, scenario: Callable[[ArqRedis, str], Awaitable[Facts]]
+) -> None:
+    async def run(lost: int | None) -> Facts:
+        redis = connect(proxy.url)
+        proxy.lost = None
+        await redis.flushall()
+        proxy.commands, proxy.lost = 0, lost
+        try:
+            return await scenario(redis, proxy.url)
+        finally:
+            await redis.aclose(close_connection_pool=True)
+
+    await run(None)  # loads the scripts
+    expected = await run(None)
+    for command in range(proxy.commands):
+        assert await run(command) == expected, f"the reply to command {command} was lost"

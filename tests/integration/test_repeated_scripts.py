@@ -1,0 +1,321 @@
+"""Every script bears being run twice with the same arguments, because a command whose reply is lost is repeated."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from arq.connections import ArqRedis
+
+from api.batches.record import Batch
+from api.batches.store import BatchStore
+from api.files.record import FileRecord
+from api.files.store import FileStore
+from api.keys import ApiKey
+from api.limits import Limiter, Reservation
+from api.outbox import Outbox, PendingCompletion
+from api.responses.record import StoredResponse
+from api.responses.store import ResponseStore
+from api.stored import CompletionStore, StoredCompletion
+from shared.protocol.events import Delta, Finished, encode_event
+from shared.protocol.media.store import MediaStore
+from shared.protocol.queue import Emitter, JobQueue, Lease
+from shared.protocol.queue.occupancy import OccupancyReader
+from shared.protocol.registry import announce_worker
+from shared.protocol.request import ChatRequest, Job, Message
+from shared.redis import keys
+from shared.redis.client import connect
+from shared.redis.scripts import _DELETE_FOREIGN, Script
+from tests.support.emitting import emit
+from tests.support.fleet import free_port
+from tests.support.jobs import REPLICA, WORKER, job
+from tests.support.redis_types import awaitable
+from tests.support.repeated_scripts import repeated, scripts_of_the_source_tree
+from tests.support.store import Store
+
+KEY = ApiKey(id="key-1", digest="0" * 64, requests_per_minute=2, tokens_per_minute=6000, concurrency=1)
+REQUEST = ChatRequest(model=WORKER.model, messages=(Message(role="user", content="hello " * 1000),))
+BATCH = Batch(id="batch_1", owner="key-1", endpoint="", input_file="", created=0, expires=0, retention=1)
+DELTA = encode_event(Delta(0, (7,), "x"))
+END = encode_event(Finished(1, "stop"))
+
+
+class Client:
+    """The clients of one store."""
+
+    def __init__(self, redis: ArqRedis) -> None:
+        self.redis = redis
+        self.queue = JobQueue(redis, WORKER.model)
+        self.emitter = Emitter(WORKER.model, "w1")
+        self.limiter = Limiter(redis, replica=REPLICA, lease=60, longest=600)
+        self.files = FileStore(redis, cast("Any", None), limit=1)
+        self.batches = BatchStore(redis, limit=1)
+        self.media = MediaStore(redis, limit=4)
+        self.completions = CompletionStore(redis, ttl=60, limit=2, max_bytes=1000)
+        self.responses = ResponseStore(redis, ttl=60, limit=2, max_bytes=1000)
+
+    async def claimed(self, *names: str) -> list[Lease]:
+        """Queue and claim jobs."""
+        await self.queue.enqueue([job(name) for name in names], limit=10)
+        claims, _ = await self.queue.claim("w1", used=0, slots=8)
+        return [Lease(claim.job, claim.attempt, REPLICA) for claim in claims]
+
+    async def expire_leases(self) -> None:
+        """Let all leases have ended."""
+        inflight = keys.inflight(WORKER.model)
+        await self.redis.zadd(inflight, dict.fromkeys(await self.redis.zrange(inflight, 0, -1), 1))
+
+
+Case = Callable[[Client], Awaitable[object]]
+
+
+async def enqueue(client: Client) -> None:
+    jobs = [Job(id=f"a:{choice}", reply_to=REPLICA, request=REQUEST, tenant="key-1") for choice in range(2)]
+    assert await client.queue.enqueue(jobs, limit=2) == 0
+
+
+async def enqueue_behind_another(client: Client) -> None:
+    await client.queue.enqueue([job("first")], limit=1)
+    assert await client.queue.enqueue([job("second")], limit=2) == 1
+
+
+async def enqueue_cancelled(client: Client) -> None:
+    await client.queue.cancel(["a"])
+    await client.queue.enqueue([job("a")], limit=1)
+    assert await client.queue.depth() == (0, 0)
+
+
+async def charge(client: Client) -> None:
+    await client.queue.enqueue([job("a")], limit=1)
+    await client.queue.charge("", None, 50, job="a")
+
+
+async def cancel(client: Client) -> None:
+    await client.claimed("a")
+    await client.queue.enqueue([job("b")], limit=2)
+    assert await client.queue.cancel(["a", "b", "c"]) == {"a"}
+
+
+async def renew(client: Client) -> None:
+    await client.claimed("a", "b")
+    await client.queue.cancel(["b"])
+    assert await client.queue.renew("w1", [("a", 1), ("b", 1), ("c", 1)]) == ["b", "c"]
+
+
+async def release(client: Client) -> None:
+    await client.claimed("a", "b")
+    assert await client.queue.release("w1", [("a", 1), ("b", 1)], suspects={"a"}) == 2
+
+
+async def reap(client: Client) -> None:
+    await client.claimed("a", "b")
+    await client.queue.reap()
+    await client.expire_leases()
+    requeued, _ = await client.queue.reap()
+    assert requeued == ["a", "b"]
+
+
+async def occupancy(client: Client) -> None:
+    await client.claimed("a")
+    assert set((await OccupancyReader(client.redis).read(WORKER.model)).claimed) == {"a"}
+
+
+async def claim(client: Client) -> None:
+    assert len(await client.claimed("a")) == 1
+    # The jobs of a claim whose reply was lost are not claimed again before their lease ends.
+    assert await client.queue.claim("w2", used=0, slots=8) == ([], 0)
+    await client.expire_leases()
+    await client.queue.reap()
+    ((again,), _) = await client.queue.claim("w2", used=0, slots=8)
+    assert (again.job, again.attempt) == ("a", 2)
+
+
+async def emit_deltas(client: Client) -> None:
+    leases = await client.claimed("a", "b")
+    await emit(client.redis, client.emitter, {lease: [DELTA] for lease in leases})
+    # Readers skip events that they have by their position.
+    assert await client.queue.journal("a") == 2 * [Delta(0, (7,), "x")]
+
+
+async def emit_ends(client: Client) -> None:
+    (lease,) = await client.claimed("a")
+    await emit(client.redis, client.emitter, {lease: [DELTA, END]}, ended={lease}, load=0.0)
+    assert len(await client.queue.journal("a")) == 2
+    assert await client.queue.depth() == (0, 0)
+
+
+async def reserve(client: Client) -> None:
+    refusal, counts = await client.limiter.reserve(Reservation(KEY, "a api-1", 1000))
+    assert refusal is None
+    assert counts["requests"].remaining == 1
+    assert counts["tokens"].remaining == 5000
+
+
+async def settle(client: Client) -> None:
+    for limits in (KEY, ApiKey(id="key-2", digest="1" * 64, tokens_per_minute=6000)):
+        reservation = Reservation(limits, "a api-1", 6000)
+        await client.limiter.reserve(reservation)
+        await client.limiter.settle(reservation, 1000)
+
+
+async def adopt(client: Client) -> None:
+    reservation = Reservation(KEY, "a api-2", 1000)
+    await client.limiter.reserve(reservation)
+    await client.limiter.adopt(reservation)
+
+
+async def add_file(client: Client) -> None:
+    await client.files.add(
+        FileRecord(id="file-1", owner="key-1", filename="", size=1, purpose="batch", created=0, expires=2**33)
+    )
+
+
+async def create_batch(client: Client) -> None:
+    await client.batches.create(BATCH)
+
+
+async def claim_batch(client: Client) -> None:
+    await client.batches.create(BATCH)
+    (found,) = await client.batches.claim(1)
+    assert found.epoch == 1
+    # As with jobs: a batch whose claim was not heard of is fed by nobody until the lease ends.
+    assert await client.batches.claim(1) == []
+
+
+async def commit_batch(client: Client) -> None:
+    await client.batches.create(BATCH)
+    (held,) = await client.batches.claim(1)
+    held = await client.batches.commit(held, BATCH, b"\x01")
+    held = await client.batches.renew(held)
+    await client.batches.commit(held, BATCH, b"\x03", ended=True)
+
+
+async def hold_media(client: Client) -> None:
+    await client.media.hold("a", {"digest": b"1234"})
+
+
+async def release_media(client: Client) -> None:
+    await client.media.hold("a", {"digest": b"12"})
+    await client.media.hold("b", {"digest": b"12"})
+    await client.media.release("a", ["digest"])
+
+
+async def announce(client: Client) -> None:
+    await announce_worker(client.redis, WORKER, lease=2)
+
+
+async def store_completion(client: Client) -> None:
+    for name in ("a", "b", "c"):
+        await client.completions.save("key-1", StoredCompletion(id=name, model="", document=b"1" * 600, messages=b""))
+
+
+async def tag(client: Client) -> None:
+    await store_completion(client)
+    assert await client.completions.tag("key-1", "c", {"a": "b"})
+
+
+async def end_response(client: Client) -> None:
+    record = StoredResponse(id="resp_a", document=b"", input=b"", job="a", request=REQUEST)
+    await client.responses.create("key-1", record)
+    await awaitable(client.redis.rpush(keys.journal("a"), END))
+    assert await client.responses.end("key-1", record)
+
+
+def outbox(client: Client, replica: str) -> Outbox:
+    return Outbox(client.redis, replica, max_duration=600)
+
+
+PENDING = PendingCompletion(answer_id="a", accepted=0.0, request=REQUEST, messages=b"", jobs=("a",))
+
+
+async def add_pending(client: Client) -> None:
+    await outbox(client, "gone").add(PENDING)
+
+
+async def take_over(client: Client) -> None:
+    await add_pending(client)
+    assert await outbox(client, "heir").take_over("gone") == 1
+
+
+async def delete_foreign(client: Client) -> None:
+    await client.redis.set("key", "a string")
+    assert await Script(client.redis, _DELETE_FOREIGN)(["key"], ["hash"]) == [b"key"]
+
+
+CASES: dict[str, tuple[Case, ...]] = {
+    "shared/protocol/queue/enqueue.lua": (enqueue, enqueue_behind_another, enqueue_cancelled),
+    "shared/protocol/queue/charge.lua": (charge,),
+    "shared/protocol/queue/claim.lua": (claim,),
+    "shared/protocol/queue/cancel.lua": (cancel,),
+    "shared/protocol/queue/renew.lua": (renew,),
+    "shared/protocol/queue/release.lua": (release,),
+    "shared/protocol/queue/reap.lua": (reap,),
+    "shared/protocol/queue/occupancy.lua": (occupancy,),
+    "shared/protocol/queue/emit.lua": (emit_deltas, emit_ends),
+    "shared/protocol/announce.lua": (announce,),
+    "shared/protocol/media/hold.lua": (hold_media,),
+    "shared/protocol/media/release.lua": (release_media,),
+    "shared/redis/scripts.py:_DELETE_FOREIGN": (delete_foreign,),
+    "api/limits/reserve.lua": (reserve,),
+    "api/limits/settle.lua": (settle,),
+    "api/limits/adopt.lua": (adopt,),
+    "api/files/add.lua": (add_file,),
+    "api/batches/create.lua": (create_batch,),
+    "api/batches/claim.lua": (claim_batch,),
+    "api/batches/commit.lua": (commit_batch,),
+    "api/save.lua": (store_completion,),
+    "api/responses/end.lua": (end_response,),
+    "api/stored.py:_TAG": (tag,),
+    "api/outbox.py:_ADD": (add_pending,),
+    "api/take_over.lua": (take_over,),
+}
+"""For each script, calls of it through its real client."""
+
+OTHER_REPLIES = {
+    "shared/protocol/queue/release.lua": "the number of jobs is only logged",
+    "shared/protocol/queue/reap.lua": "the jobs are only logged",
+    "api/responses/end.lua": "a background response that ended is reported as ended by another",
+    "api/take_over.lua": "the rest is taken over in the next pass",
+    "shared/redis/scripts.py:_DELETE_FOREIGN": "the keys are only logged",
+}
+"""Scripts whose second run leaves the store as it is but has another reply, and why that does no harm."""
+
+OTHER_RUNS = {
+    "shared/protocol/queue/claim.lua": "a second claim. The jobs of the first wait until their lease ends",
+    "shared/protocol/queue/emit.lua": "readers skip events that they have; after an end, the lease is stale",
+    "api/batches/claim.lua": "a second claim. The batches of the first wait until their lease ends",
+}
+"""Scripts whose second run differs, and why that does no harm."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    running = Store(Path(tmp_path_factory.mktemp("store")), free_port())
+    running.start()
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[Client]:
+    redis = connect(store.url)
+    await redis.flushall()
+    yield Client(redis)
+    await redis.aclose(close_connection_pool=True)
+
+
+def test_every_script_has_a_case() -> None:
+    assert CASES.keys() == scripts_of_the_source_tree().keys()
+
+
+@pytest.mark.parametrize(
+    ("script", "case"), [(script, case) for script, cases in CASES.items() for case in cases],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+async def test_a_second_run_changes_nothing(client: Client, script: str, case: Case) -> None:
+    with repeated() as repeats:
+        await case(client)
+    assert script in repeats.ran
+    if script not in OTHER_RUNS:
+        found = repeats.differences[script]
+        assert [one for one in found if not (script in OTHER_REPLIES and one.startswith("reply"))] == []

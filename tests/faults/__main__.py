@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from tests.faults import neighbours
 from tests.faults.report import write_report
 from tests.faults.runner import Result, run
 from tests.faults.scenario import Scenario
@@ -15,6 +16,8 @@ from tests.faults.scenarios import SCENARIOS, soak
 from tests.faults.versions import source_of
 
 REPORT = Path("docs/fault-tolerance.md")
+NEIGHBOURS = "neighbours"
+"""The fuzzer of :mod:`tests.faults.neighbours`, which is no scenario."""
 
 
 def main() -> int:
@@ -25,6 +28,7 @@ def main() -> int:
     parser.add_argument("--soaks", type=int, default=2, help="how many random soaks to run, from the seed on")
     parser.add_argument("--soak-seconds", type=float, default=60.0, help="how long each soak is")
     parser.add_argument("--report", type=Path, help=f"where to write the report; {REPORT} when all are run")
+    parser.add_argument("--seconds", type=float, default=600.0, help="how long the greedy key of 'neighbours' sends")
     parser.add_argument(
         "--from",
         dest="first",
@@ -34,8 +38,10 @@ def main() -> int:
     options = parser.parse_args()
     soaks = tuple(soak(options.seed + number, options.soak_seconds) for number in range(options.soaks))
     known = {one.name: one for one in (*SCENARIOS, *soaks)}
+    if options.names == [NEIGHBOURS]:
+        return _neighbours(options.seed, options.seconds)
     if unknown := set(options.names) - set(known):
-        parser.error(f"no such scenario: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        parser.error(f"no such scenario: {', '.join(sorted(unknown))}; there are {', '.join(known)}, and {NEIGHBOURS}")
     chosen = [known[name] for name in options.names] or list(known.values())
     if options.first:
         folder = source_of(options.first)
@@ -51,6 +57,14 @@ def main() -> int:
         if report is not None:
             write_report(report, results, command)
     return int(any(result.wrong for result in results))
+
+
+def _neighbours(seed: int, seconds: float) -> int:
+    folder = Path(tempfile.mkdtemp(prefix=f"vinoqueue-{NEIGHBOURS}-"))
+    print(f"seed {seed}, logs in {folder}", flush=True)
+    report = asyncio.run(neighbours.run(folder, seed=seed, seconds=seconds))
+    print(neighbours.summary(report), flush=True)
+    return int(bool(report.wrong))
 
 
 def _run(scenario: Scenario, seed: int) -> Result:

@@ -26,7 +26,6 @@ from api.jobs.submission import Submission
 from api.keys import Keyring
 from api.limits import Limiter
 from api.media.download import MAX_CONNECTIONS, Downloads
-from api.media.holds import MediaHolds
 from api.media.loader import MediaLoader
 from api.media.shares import DownloadShares
 from api.metrics import Metrics
@@ -40,7 +39,6 @@ from api.responses.connection_memory import ALL_CONVERSATIONS, ConnectionMemorie
 from api.responses.store import ResponseStore
 from api.stored import CompletionStore
 from api.worker_watch import WorkerWatch
-from shared.protocol.media import MediaStore
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 from shared.tracing import NO_TRACING, Tracing
@@ -72,12 +70,6 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         timeout=settings.media_timeout,
         limit=settings.max_image_bytes,
     )
-    loader = MediaLoader(
-        downloads,
-        local_path=settings.allowed_local_media_path,
-        max_images=settings.max_images,
-        max_image_bytes=settings.max_image_bytes,
-    )
     # A tenant gets half, and at least what one request may need.
     media_share = max(settings.max_media_bytes // 2, settings.max_images * settings.max_image_bytes)
     shares = DownloadShares(
@@ -86,7 +78,13 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         all_bytes=settings.max_media_bytes,
         patience=settings.media_timeout,
     )
-    media = MediaHolds(loader, shares, MediaStore(redis, limit=settings.max_media_bytes), job_tasks)
+    media = MediaLoader(
+        downloads,
+        shares,
+        local_path=settings.allowed_local_media_path,
+        max_images=settings.max_images,
+        max_image_bytes=settings.max_image_bytes,
+    )
     draining = Draining(relay)
     cancellation = JobCancellation(queues, job_tasks)
     streams = OpenStreams(relay, deadlines, cancellation, draining)
@@ -100,6 +98,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_queue=settings.max_queue,
         max_wait=settings.max_wait,
         max_choice_bytes=settings.max_choice_bytes,
+        max_media_bytes=settings.max_media_bytes,
     )
     outbox = Outbox(redis, replica_id, max_duration=settings.request_timeout)
     stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit, max_bytes=settings.store_bytes)
@@ -112,7 +111,6 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         directory,
         admission,
         charges,
-        media,
         responses,
         replica=replica_id,
         lease=settings.lease,
@@ -145,7 +143,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         memories=ConnectionMemories(ALL_CONVERSATIONS * settings.max_body),
         completion_recovery=completion_recovery,
         background=BackgroundTasks(),
-        metrics=Metrics(directory, relay, queues, loader, first_token_times, vllm_names=settings.vllm_metric_names),
+        metrics=Metrics(directory, relay, queues, media, first_token_times, vllm_names=settings.vllm_metric_names),
         first_token_times=first_token_times,
         queue_events=QueueEvents(queues, directory),
         cross_origin=CrossOrigin(settings.cors_origins.split(",")),

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class ChatExchange:
-    """Owns everything that a chat request holds: its reservation, images, jobs and their events, pending completion.
+    """Owns everything that a chat request holds: its reservation, jobs and their events, pending completion.
 
     An async context manager. Entering it accepts the request, or raises :class:`RequestRefused` and holds nothing.
     Leaving it releases everything, however the request has ended: completed, failed or aborted.
@@ -87,10 +87,8 @@ class ChatExchange:
         chat_span.describe_request(self.span, self.request)
         await self._admit()
         try:
-            await self._hold_media()
             await self._submit()
         except BaseException:
-            self._release_media()
             self._settle()
             raise
         try:
@@ -144,14 +142,16 @@ class ChatExchange:
         self.request = self._ticket.request
         self.counts = self._ticket.counts
 
-    async def _hold_media(self) -> None:
-        """Read the images, if there are any, and hold them in the media store, where workers find them."""
-        if self.request.images:
-            self._replica.models.check_modalities(self.request)
-            self.request = await self._replica.media.hold(self.id, self.request, tenant=self._ticket.tenant)
-
     async def _submit(self) -> None:
-        """Queue the jobs."""
+        """Read the images, if there are any, and queue the jobs with them."""
+        replica = self._replica
+        if self.request.images:
+            replica.models.check_modalities(self.request)
+        async with replica.media.loaded(self.request, tenant=self._ticket.tenant) as (self.request, images):
+            await self._enqueue(images)
+
+    async def _enqueue(self, images: Mapping[str, bytes]) -> None:
+        """Queue the jobs, with the files of the ``images`` by digest."""
         ticket, replica = self._ticket, self._replica
         if self.request.background and ticket.queue_timeout is None:
             # Nobody waits for the start of the response.
@@ -162,7 +162,7 @@ class ChatExchange:
         self._stream = replica.streams.open(
             [job.id for job in jobs], self.request.model, queue_timeout=ticket.queue_timeout
         )
-        await replica.submission.enqueue(self.request, jobs, self._stream)
+        await replica.submission.enqueue(self.request, jobs, self._stream, images)
         self.accepted = time.time()
 
     async def _register(self) -> None:
@@ -193,7 +193,6 @@ class ChatExchange:
             steps = (
                 self._withdraw,
                 self._close,
-                self._release_media,
                 self._record,
                 self._trace,
                 self._charge,
@@ -213,10 +212,6 @@ class ChatExchange:
     def _close(self) -> None:
         """Close the response stream, which cancels unfinished jobs."""
         self._replica.streams.close(self.stream)
-
-    def _release_media(self) -> None:
-        """Release the images."""
-        self._replica.media.release(self.id, self.request)
 
     def _record(self) -> None:
         """Count the request in the metrics."""

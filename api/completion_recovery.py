@@ -14,7 +14,6 @@ from api.dialects.openai.stored import to_store
 from api.directory import Directory
 from api.draining import Draining
 from api.jobs.charges import TenantCharges
-from api.media.holds import MediaHolds
 from api.open_streams import OpenStreams
 from api.outbox import Outbox, PendingCompletion
 from api.response_stream import ResponseStream
@@ -51,7 +50,6 @@ class CompletionRecovery:
         directory: Directory,
         admission: Admission,
         charges: TenantCharges,
-        media: MediaHolds,
         responses: ResponseStore,
         *,
         replica: str,
@@ -65,7 +63,6 @@ class CompletionRecovery:
         self._directory = directory
         self._admission = admission
         self._charges = charges
-        self._media = media
         self._responses = responses
         self._replica = replica
         self._lease = lease
@@ -163,7 +160,6 @@ class CompletionRecovery:
             self._streams.close(stream)
         if not self._draining.leaves(stream):
             await self._remove(pending.answer_id)
-            self._media.release(pending.answer_id, pending.request)
             if pending.tenant:
                 self._charges.charge(pending.request, pending.tenant, recorder, stream)
             if reservation is not None:

@@ -24,7 +24,7 @@ from api.jobs.reaper import Reaper
 from api.jobs.submission import Submission
 from api.keys import Keyring
 from api.media.download import Downloads
-from api.media.holds import MediaHolds
+from api.media.loader import MediaLoader
 from api.metrics import Metrics
 from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
@@ -58,7 +58,7 @@ class Replica:
     draining: Draining
     large_bodies: asyncio.Semaphore
     """The places of large bodies (see :mod:`api.bodies`)."""
-    media: MediaHolds
+    media: MediaLoader
     downloads: Downloads
     streams: OpenStreams
     cancellation: JobCancellation

@@ -11,7 +11,6 @@ from typing import Any
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
-from shared.protocol.media import MediaStore
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.request import Constraint
 from shared.redis.access_rules import warn_of_rules
@@ -128,7 +127,7 @@ class _Worker:
             jobs,
             engine,
             self.publisher,
-            PromptPrefetcher(self.prompts, RequestImages(RequestFiles(MediaStore(redis).fetch), self.images).load),
+            PromptPrefetcher(self.prompts, RequestImages(RequestFiles(self.queue.images), self.images).load),
             self.grammars.check if self.grammars is not None else _accept_grammar,
             AttemptRecorder(tracing),
             preemption=preemption,

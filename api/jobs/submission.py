@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 
 import msgspec
 from redis.exceptions import RedisError
@@ -14,7 +15,7 @@ from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
 from api.response_stream import ResponseStream
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
-from shared.protocol.queue import JobsTooLarge, QueueFull
+from shared.protocol.queue import JobsTooLarge, MediaFull, QueueFull
 from shared.protocol.request import ChatRequest, Job
 from shared.protocol.trace import TraceContext
 
@@ -40,9 +41,11 @@ class Submission:
         max_queue: int,
         max_wait: float,
         max_choice_bytes: int,
+        max_media_bytes: int,
     ) -> None:
-        """``max_queue`` is the bound on waiting jobs, ``max_wait`` the bound on the estimated wait in seconds, and
-        ``max_choice_bytes`` the bound on a request's size times its jobs."""
+        """``max_queue`` is the bound on waiting jobs, ``max_wait`` the bound on the estimated wait in seconds,
+        ``max_choice_bytes`` the bound on a request's size times its jobs, and ``max_media_bytes`` the bound on the
+        size of the images of all unfinished requests."""
         self._queues = queues
         self._directory = directory
         self._models = models
@@ -52,6 +55,7 @@ class Submission:
         self._max_queue = max_queue
         self._max_wait = max_wait
         self._max_choice_bytes = max_choice_bytes
+        self._max_media_bytes = max_media_bytes
 
     def split(self, request: ChatRequest, *, tenant: str = "", trace: TraceContext | None = None) -> list[Job]:
         """Return the jobs of ``request``: one per prompt and choice, each with its own prompt only.
@@ -68,21 +72,36 @@ class Submission:
         self._models.check_logits(request)
         return _split(request, tenant, trace, reply_to=self._replica)
 
-    async def enqueue(self, request: ChatRequest, jobs: list[Job], stream: ResponseStream) -> None:
-        """Queue the ``jobs`` of ``request``. Their events arrive in ``stream``, which is open.
+    async def enqueue(
+        self, request: ChatRequest, jobs: list[Job], stream: ResponseStream, images: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Queue the ``jobs`` of ``request``, and the files of its ``images`` by digest. Their events arrive in
+        ``stream``, which is open.
 
         Raises :class:`RequestRefused` when the queue is full or unavailable. Then, and on cancellation, the stream is
         closed; otherwise the caller must close it.
         """
         limit = self._max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
         try:
-            await self._queues.of(request.model).enqueue(jobs, limit=limit, max_bytes=self._max_choice_bytes)
+            await self._queues.of(request.model).enqueue(
+                jobs,
+                limit=limit,
+                max_bytes=self._max_choice_bytes,
+                images=images,
+                max_media_bytes=self._max_media_bytes,
+            )
         except JobsTooLarge:
             self._streams.discard(stream)
             raise self._too_large(request, len(jobs)) from None
         except QueueFull as full:
             self._streams.discard(stream)
-            raise self._full(request.model, full.ahead, full.ahead + len(jobs) - limit) from None
+            excess = full.ahead + len(jobs) - limit
+            raise self._busy(
+                request.model, f"The queue of model '{request.model}' is full ({full.ahead} requests wait).", excess
+            ) from None
+        except MediaFull:
+            self._streams.discard(stream)
+            raise self._media_full(request, images or {}) from None
         except (RedisError, OSError) as error:
             # The script may have run although its reply is lost.
             unavailable = store_unavailable()
@@ -100,14 +119,25 @@ class Submission:
         within = self._directory.jobs_within(model, self._max_wait)
         return self._max_queue if within is None else min(self._max_queue, max(jobs, within))
 
-    def _full(self, model: str, ahead: int, excess: int) -> RequestRefused:
+    def _busy(self, model: str, why: str, excess: int) -> RequestRefused:
+        """Return the refusal of a request that fits when ``excess`` others have ended."""
         rate = self._directory.service_rate(model)
         minimum, maximum = _RETRY_BOUNDS
         return refuse(
             ProblemKind.QUEUE_FULL,
-            f"The queue of model '{model}' is full ({ahead} requests wait). Please try again later.",
+            f"{why} Please try again later.",
             retry_after=min(maximum, max(minimum, excess / rate if rate else _RETRY_SOON)),
         )
+
+    def _media_full(self, request: ChatRequest, images: Mapping[str, bytes]) -> RequestRefused:
+        if sum(map(len, images.values())) > self._max_media_bytes:
+            return refuse(
+                ProblemKind.TOO_LARGE,
+                f"The images of this request exceed the maximum of {self._max_media_bytes} bytes together. Send fewer "
+                "or smaller ones.",
+                param=request.images[0].param,
+            )
+        return self._busy(request.model, "The images of other requests leave no room for those of this one.", excess=1)
 
     def _too_large(self, request: ChatRequest, jobs: int) -> RequestRefused:
         return refuse(
@@ -122,7 +152,8 @@ class Submission:
 def _split(request: ChatRequest, tenant: str, trace: TraceContext | None, *, reply_to: str) -> list[Job]:
     """Return the jobs of ``request``.
 
-    The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``).
+    The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``). So it does for a
+    request with images, which are stored beside it.
     """
     sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
     request = msgspec.structs.replace(request, sampling=sampling, hidden=None, response_fields=None)
@@ -131,7 +162,8 @@ def _split(request: ChatRequest, tenant: str, trace: TraceContext | None, *, rep
     jobs = []
     for part in parts:
         name = uuid.uuid4().hex
-        names = [f"{name}:{choice}" for choice in range(choices)] if choices > 1 else [name]
+        shared = choices > 1 or request.images
+        names = [f"{name}:{choice}" for choice in range(choices)] if shared else [name]
         jobs += [
             Job(id=job, reply_to=reply_to, request=part, choice=choice, tenant=tenant, trace=trace)
             for choice, job in enumerate(names)

@@ -3,6 +3,9 @@
 import asyncio
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -11,9 +14,8 @@ import msgspec
 from api.latency_histogram import LatencyHistogram
 from api.media.data_url import MediaError, decode_data_url, is_data_url, too_large
 from api.media.download import Downloads
-from api.media.shares import DownloadShare
+from api.media.shares import DownloadShare, DownloadShares
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.media import digest_of
 from shared.protocol.request import LOCAL, ChatRequest, Image
 
 _DECODED_INLINE = 2**20
@@ -34,10 +36,13 @@ class _File(NamedTuple):
 class MediaLoader:
     """Reads images within limits."""
 
-    def __init__(self, downloads: Downloads, *, local_path: str, max_images: int, max_image_bytes: int) -> None:
+    def __init__(
+        self, downloads: Downloads, shares: DownloadShares, *, local_path: str, max_images: int, max_image_bytes: int
+    ) -> None:
         """``local_path`` is the folder of the local files that clients may name; empty allows none. ``max_images`` is
         the maximum number of images in a request, ``max_image_bytes`` the maximum size of each."""
         self._downloads = downloads
+        self._shares = shares
         self._local_path = Path(local_path).resolve() if local_path else None
         self._max_images = max_images
         self._max_image_bytes = max_image_bytes
@@ -48,11 +53,20 @@ class MediaLoader:
         self.failures: Counter[Source] = Counter()
         """Files that could not be read, by source."""
 
-    async def load(self, request: ChatRequest, share: DownloadShare) -> tuple[ChatRequest, dict[str, bytes]]:
-        """Return the request with digests in place of URLs, and the files by digest. Downloads count in ``share``.
+    @asynccontextmanager
+    async def loaded(self, request: ChatRequest, *, tenant: str) -> AsyncIterator[tuple[ChatRequest, dict[str, bytes]]]:
+        """Yield the request with digests in place of URLs, and the files by digest. Downloads count as those of
+        ``tenant`` until the context ends.
 
         Raises :class:`RequestRefused`, which names the content part.
         """
+        if request.images:
+            with self._shares.request(tenant) as share:
+                yield await self._load(request, share)
+        else:
+            yield request, {}
+
+    async def _load(self, request: ChatRequest, share: DownloadShare) -> tuple[ChatRequest, dict[str, bytes]]:
         images = request.images
         if len(images) > self._max_images:
             reason = f"this request has {len(images)}, and the maximum is {self._max_images}"
@@ -112,7 +126,7 @@ class MediaLoader:
 
 
 def _digested(content: bytes) -> _File:
-    return _File(digest_of(content), content)
+    return _File(sha256(content).hexdigest(), content)
 
 
 def _source(url: str) -> Source:

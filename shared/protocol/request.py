@@ -45,7 +45,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     url: str = ""
     """The URL or data URL that the client sent, or that of a local file. Empty in a job."""
     digest: str = ""
-    """SHA-256 (hexadecimal) of the file, which is in the media store. Empty until the request is admitted."""
+    """SHA-256 (hexadecimal) of the file, which is stored beside the request. Empty until the file has been read."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -227,8 +227,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The unit of work in the queue: one choice of one request.
 
-    A request with several choices becomes several jobs with ids ``REQUEST:CHOICE``; workers derive each choice's seed
-    from the request's. A job's request has at most one prompt. A beam search is one job for all of its choices.
+    A request with several choices or with images becomes jobs with ids ``REQUEST:CHOICE``; workers derive each choice's
+    seed from the request's. A job's request has at most one prompt. A beam search is one job for all of its choices.
     ``reply_to`` is the id of the API replica that relays the events. ``tenant`` is the id of the API key, for fair
     queueing; it is empty without a key. ``trace`` is the span whose children are the job's spans, if it is traced.
     """
@@ -242,14 +242,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def shared_request(self) -> str:
-        """The id of the request shared with other jobs; empty if this is the request's only job."""
+        """The id of the request that is stored apart from the job's payload; empty if there is none."""
         return self.id.rpartition(":")[0]
 
 
 class QueuedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job in the form of its payload: a :class:`Job` with its request encoded or omitted.
 
-    If omitted, the request is shared and stored once under :func:`shared.redis.keys.request`.
+    If omitted, it is stored once for all of the request's jobs, with its images, under
+    :func:`shared.redis.keys.request`.
     """
 
     id: str

@@ -12,7 +12,6 @@ JOURNAL_PREFIX = PREFIX + "journal:"
 WORKER_CHANNEL_PREFIX = PREFIX + "to-worker:"
 REPLICA_CHANNEL_PREFIX = PREFIX + "to-replica:"
 REPLICA_PREFIX = PREFIX + "replica:"
-MEDIA_PREFIX = PREFIX + "media:"
 FILE_PREFIX = PREFIX + "file:"
 BATCH_PREFIX = PREFIX + "batch:"
 
@@ -31,12 +30,12 @@ OUTBOX_OWNERS = PREFIX + "outbox-owners"
 API_KEYS = PREFIX + "keys"
 """Hash of API key id to the encoded record of the key, without its secret."""
 
-MEDIA_HOLDS = PREFIX + "media-holds"
-"""Sorted set of "DIGEST REQUEST" for the media files that requests need, scored by the time (ms) at which the hold
-expires."""
+MEDIA = PREFIX + "media"
+"""Hash of the bytes of the images of unfinished requests: of all, of lines of batches and of others, and of each tenant
+(see the queue's ``prelude.lua``)."""
 
-MEDIA_SIZES = PREFIX + "media-sizes"
-"""Hash of the media store's bookkeeping: ``total`` bytes, and for each digest its ``bytes`` and its ``holds``."""
+MEDIA_REQUESTS = PREFIX + "media-requests"
+"""Sorted set of these requests, "REQUEST BYTES BATCH TENANT", scored by the time (ms) at which they expire."""
 
 UNFINISHED_BATCHES = PREFIX + "batches"
 """Sorted set of the ids of unfinished batches, scored by the time (ms) at which the lease of their feeder ends."""
@@ -106,7 +105,9 @@ def payload(job: str) -> str:
 
 
 def request(request_id: str) -> str:
-    """Hash of a shared request: ``request``, the encoded request, and a field for each unfinished job."""
+    """Hash of a shared request: ``request``, the encoded request, and a field for each unfinished job. With images:
+    their number ``images``, the file of each, ``image:DIGEST``, and their entry in :data:`MEDIA_REQUESTS`, ``counted``.
+    """
     return f"{PAYLOAD_PREFIX}request:{request_id}"
 
 
@@ -170,11 +171,6 @@ def batch(batch_id: str) -> str:
 def batch_index(key_id: str) -> str:
     """Sorted set with a TTL: the ids of an API key's batches, scored by Unix time (seconds)."""
     return f"{PREFIX}batch-index:{key_id}"
-
-
-def media(digest: str) -> str:
-    """String with a TTL: the bytes of a file that clients sent (see :mod:`shared.protocol.media`)."""
-    return MEDIA_PREFIX + digest
 
 
 def worker(worker_id: str) -> str:

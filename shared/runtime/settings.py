@@ -107,8 +107,8 @@ class ApiSettings(Settings):
     )
     max_media_bytes: PositiveInt = Field(
         256 * 2**20,
-        description="Maximum size in bytes of the images that the store holds for unfinished requests; beyond it, new "
-        "ones get 429.",
+        description="Maximum size in bytes of the images that the store holds for unfinished requests; beyond it, or "
+        "beyond a key's share, new ones get 429.",
     )
     media_domains: str = Field(
         "",

@@ -47,8 +47,9 @@ def bomb() -> bytes:
 
 
 def held(running: Fleet) -> int:
+    """The number of requests whose images are stored."""
     with running.redis() as store:
-        return sum(1 for _ in store.scan_iter("vinoqueue:media*"))
+        return sum(1 for _ in store.scan_iter("arq:job:request:*"))
 
 
 def test_a_model_says_that_it_takes_images(seeing: Fleet) -> None:

@@ -18,11 +18,10 @@ from api.responses.record import StoredResponse
 from api.responses.store import ResponseStore
 from api.stored import CompletionStore, StoredCompletion
 from shared.protocol.events import Delta, Finished, encode_event
-from shared.protocol.media.store import MediaStore
 from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.protocol.queue.occupancy import OccupancyReader
 from shared.protocol.registry import announce_worker
-from shared.protocol.request import ChatRequest, Job, Message
+from shared.protocol.request import ChatRequest, Image, Job, Message
 from shared.redis import keys
 from shared.redis.client import connect
 from shared.redis.scripts import _DELETE_FOREIGN, Script
@@ -50,7 +49,6 @@ class Client:
         self.limiter = Limiter(redis, replica=REPLICA, lease=60, longest=600)
         self.files = FileStore(redis, cast("Any", None), limit=1)
         self.batches = BatchStore(redis, limit=1)
-        self.media = MediaStore(redis, limit=4)
         self.completions = CompletionStore(redis, ttl=60, limit=2, max_bytes=1000)
         self.responses = ResponseStore(redis, ttl=60, limit=2, max_bytes=1000)
 
@@ -83,6 +81,13 @@ async def enqueue_cancelled(client: Client) -> None:
     await client.queue.cancel(["a"])
     await client.queue.enqueue([job("a")], limit=1)
     assert await client.queue.depth() == (0, 0)
+
+
+async def enqueue_images(client: Client) -> None:
+    message = Message(role="user", images=(Image(digest="x"),))
+    request = ChatRequest(model=WORKER.model, messages=(message,))
+    look = Job(id="a:0", reply_to=REPLICA, request=request, tenant="key-1")
+    assert await client.queue.enqueue([look], limit=1, images={"x": b"file"}, max_media_bytes=4) == 0
 
 
 async def charge(client: Client) -> None:
@@ -190,16 +195,6 @@ async def commit_batch(client: Client) -> None:
     await client.batches.commit(held, BATCH, b"\x03", ended=True)
 
 
-async def hold_media(client: Client) -> None:
-    await client.media.hold("a", {"digest": b"1234"})
-
-
-async def release_media(client: Client) -> None:
-    await client.media.hold("a", {"digest": b"12"})
-    await client.media.hold("b", {"digest": b"12"})
-    await client.media.release("a", ["digest"])
-
-
 async def announce(client: Client) -> None:
     await announce_worker(client.redis, WORKER, lease=2)
 
@@ -243,7 +238,7 @@ async def delete_foreign(client: Client) -> None:
 
 
 CASES: dict[str, tuple[Case, ...]] = {
-    "shared/protocol/queue/enqueue.lua": (enqueue, enqueue_behind_another, enqueue_cancelled),
+    "shared/protocol/queue/enqueue.lua": (enqueue, enqueue_behind_another, enqueue_cancelled, enqueue_images),
     "shared/protocol/queue/charge.lua": (charge,),
     "shared/protocol/queue/claim.lua": (claim,),
     "shared/protocol/queue/cancel.lua": (cancel,),
@@ -253,8 +248,6 @@ CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/occupancy.lua": (occupancy,),
     "shared/protocol/queue/emit.lua": (emit_deltas, emit_ends),
     "shared/protocol/announce.lua": (announce,),
-    "shared/protocol/media/hold.lua": (hold_media,),
-    "shared/protocol/media/release.lua": (release_media,),
     "shared/redis/scripts.py:_DELETE_FOREIGN": (delete_foreign,),
     "api/limits/reserve.lua": (reserve,),
     "api/limits/settle.lua": (settle,),

@@ -15,13 +15,15 @@ import redis
 from openai.types.chat import ChatCompletionMessageParam
 
 from tests.support.batches import chat_line, ended, results, submit
-from tests.support.fleet import SIMULATED, Fleet, fleet, free_port
+from tests.support.fleet import SEEING, SIMULATED, Fleet, fleet, free_port
+from tests.support.pictures import data_url, picture, png
 from tests.support.redis_types import command
 from tests.support.store import Store
 from tests.support.store_rules import PASSWORDS, TESTER, rules_file, url
 from tests.support.store_servers import SERVERS, store_server
 
 LONG = "hello " * 1000
+IMAGE = {"type": "image_url", "image_url": {"url": data_url(png(picture(1).pixels()))}}
 ASK = json.dumps(
     {"model": "sim", "messages": [{"role": "user", "content": LONG}], "max_tokens": 30, "store": True, "n": 2}
 )
@@ -61,7 +63,7 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     )
     headers = {"content-type": "application/json", "authorization": f"Bearer {made.stdout.strip()}"}
     worker = url(fleet.store, "worker")
-    fleet.worker(*SIMULATED, "--redis-url", worker)
+    fleet.worker(*SEEING, "--redis-url", worker)
     fleet.api("--redis-url", url(fleet.store, "api"))
     fleet.until(lambda: fleet.status("/ready") == 200, "readiness")
     check = [sys.executable, "-m", "cli.main", "health", "worker", "--serving", "--redis-url", worker]
@@ -73,6 +75,12 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     stored = json.loads(answer)["id"]
     assert fleet.request("GET", f"/v1/chat/completions/{stored}", None, headers)[0] == 200
     assert fleet.request("DELETE", f"/v1/chat/completions/{stored}", None, headers)[0] == 200
+
+    look = json.dumps({"model": "sim", "messages": [{"role": "user", "content": [IMAGE]}], "max_tokens": 3})
+    status, _, answer = fleet.request("POST", "/v1/chat/completions", look, headers)
+    assert status == 200, answer
+    with fleet.redis() as store:
+        assert store.keys("vinoqueue:media*") == [], "the worker has counted the image as ended"
 
     form = b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
     form += b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--x--\r\n'

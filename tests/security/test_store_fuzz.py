@@ -81,8 +81,8 @@ CASES: dict[str, Case] = {
     "OUTBOX_OWNERS": lambda _, __: keys.OUTBOX_OWNERS,
     "API_KEYS": lambda _, __: keys.API_KEYS,
     "DEAD_LETTERS": lambda _, __: keys.DEAD_LETTERS,
-    "MEDIA_HOLDS": lambda _, __: keys.MEDIA_HOLDS,
-    "MEDIA_SIZES": lambda _, __: keys.MEDIA_SIZES,
+    "MEDIA": lambda _, __: keys.MEDIA,
+    "MEDIA_REQUESTS": lambda _, __: keys.MEDIA_REQUESTS,
     **{
         one.__name__: lambda _, __, one=one: one("sim")  # type: ignore[misc] # mypy knows no default of a lambda
         for one in (keys.queue, keys.inflight, keys.load, keys.reaped, keys.fair_queue, keys.prefixes, keys.reserved)
@@ -93,7 +93,6 @@ CASES: dict[str, Case] = {
     "request": lambda chance, ids: keys.request(chance.choice(ids.jobs).rpartition(":")[0]),
     "state": lambda chance, ids: keys.state(chance.choice(ids.jobs)),
     "journal": lambda chance, ids: keys.journal(chance.choice(ids.jobs)),
-    "media": lambda chance, _: keys.media(chance.choice(STRINGS)),
     "stored": lambda chance, ids: keys.stored(ids.key_id, chance.choice(ids.stored)),
     "stored_index": lambda _, ids: keys.stored_index(ids.key_id),
     "UNFINISHED_BATCHES": lambda _, __: keys.UNFINISHED_BATCHES,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import ChatRequest, Job
 from worker.images.interface import DecodedImage
 from worker.prompt.interface import Prepared
 from worker.prompt.prefetch import PromptPrefetcher
@@ -29,6 +29,6 @@ def prompts_of(maker: Maker, **options: float) -> PromptPrefetcher:
     return PromptPrefetcher(cast(PromptProcess, maker), no_images, **options)
 
 
-async def no_images(request: ChatRequest) -> Sequence[DecodedImage]:
+async def no_images(job: Job) -> Sequence[DecodedImage]:
     """Images of requests that have none."""
     return ()

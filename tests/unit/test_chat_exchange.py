@@ -20,10 +20,9 @@ from api.metrics import Metrics
 from api.outbox import Outbox
 from api.replica import Replica
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused
-from shared.protocol.media import MediaStore
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import IMAGE, TEXT, announce_worker
-from shared.protocol.request import ChatRequest, Image, Message
+from shared.protocol.request import ChatRequest, Image, Job, Message
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from tests.support.eventually import PATIENCE
@@ -31,7 +30,7 @@ from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
 
 KEY = ApiKey(id="key-1", digest="0" * 64, concurrency=1, requests_per_minute=100)
-PHASES = [(Limiter, "reserve"), (MediaStore, "hold"), (JobQueue, "enqueue"), (Outbox, "add")]
+PHASES = [(Limiter, "reserve"), (JobQueue, "enqueue"), (Outbox, "add")]
 """The steps of the acceptance that wait for the store, in their order."""
 
 
@@ -71,7 +70,7 @@ async def assert_nothing_held(replica: Replica) -> None:
     assert await redis.zcard(keys.admitted(KEY.id)) == 0
     assert await redis.zcard(keys.queue(WORKER.model)) == 0
     assert await awaitable(redis.hlen(keys.outbox("r"))) == 0
-    assert await redis.keys(keys.PREFIX + "media*") == []
+    assert await redis.keys(keys.request("*")) == []
 
 
 async def test_an_accepted_request_holds_its_place_until_it_ends(replica: Replica) -> None:
@@ -80,7 +79,7 @@ async def test_an_accepted_request_holds_its_place_until_it_ends(replica: Replic
         assert await replica.redis.zcard(keys.admitted(KEY.id)) == 1
         assert await replica.redis.zcard(keys.queue(WORKER.model)) == 1
         assert await awaitable(replica.redis.hlen(keys.outbox("r"))) == 1
-        assert await replica.redis.zcard(keys.MEDIA_HOLDS) == 1
+        assert len(await replica.redis.keys(keys.request("*"))) == 1
         assert "requests" in exchange.counts
     await assert_nothing_held(replica)
     assert b'vinoqueue_requests_total{model="tiny",outcome="aborted"} 1.0' in replica.metrics.page()[0]
@@ -108,14 +107,27 @@ async def test_a_request_that_the_queue_refuses_is_settled(replica: Replica) -> 
     await assert_nothing_held(replica)
 
 
-async def test_images_beyond_the_media_stores_limit_are_refused(replica: Replica) -> None:
-    held = MediaStore(replica.redis, limit=replica.settings.max_media_bytes)
-    await held.hold("another", {"digest": bytes(replica.settings.max_media_bytes)})
+async def test_images_that_never_fit_are_refused_for_good(redis: ArqRedis, replica: Replica) -> None:
+    small = build(redis, ApiSettings(max_media_bytes=2), "small")
+    await small.directory.refresh()
+    await small.keyring.refresh()
+    with pytest.raises(RequestRefused) as refusal:
+        await exchange_of(small).__aenter__()
+    problem = refusal.value.problem
+    assert (problem.kind, problem.param) == (ProblemKind.TOO_LARGE, "messages[0].content[0]")
+    assert problem.retry_after is None
+    await assert_nothing_held(small)
+
+
+async def test_images_that_do_not_fit_now_are_refused_with_a_time(replica: Replica) -> None:
+    request = ChatRequest(model="other", messages=(Message(role="user", images=(Image(digest="x"),)),))
+    other = JobQueue(replica.redis, "other")
+    waiting = Job(id="other:0", reply_to="r", request=request, tenant="key-2")
+    await other.enqueue([waiting], limit=1, images={"x": bytes(999)}, max_media_bytes=1000)
     with pytest.raises(RequestRefused) as refusal:
         await exchange_of(replica).__aenter__()
-    assert refusal.value.problem.kind is ProblemKind.QUEUE_FULL
-    assert refusal.value.problem.retry_after
-    await held.release("another", ["digest"])
+    assert (refusal.value.problem.kind, refusal.value.problem.retry_after) == (ProblemKind.QUEUE_FULL, 1.0)
+    await other.cancel([waiting.id])
     await assert_nothing_held(replica)
 
 

@@ -172,8 +172,8 @@ async def wanted(prompts: PromptPrefetcher, maker: Maker, *jobs: Job) -> list[as
     return tasks
 
 
-async def pixels_of(request: ChatRequest) -> list[DecodedImage]:
-    return [DecodedImage(1, 1, image.digest.encode()) for image in request.images]
+async def pixels_of(job: Job) -> list[DecodedImage]:
+    return [DecodedImage(1, 1, image.digest.encode()) for image in job.request.images]
 
 
 async def test_a_prompt_gets_its_images_at_their_places() -> None:
@@ -184,7 +184,7 @@ async def test_a_prompt_gets_its_images_at_their_places() -> None:
 
 
 async def test_no_image_of_a_refused_prompt_is_decoded() -> None:
-    async def decode(request: ChatRequest) -> list[DecodedImage]:
+    async def decode(job: Job) -> list[DecodedImage]:
         raise AssertionError
 
     maker = Maker()
@@ -199,9 +199,9 @@ async def test_no_image_of_a_refused_prompt_is_decoded() -> None:
 async def test_images_are_left_to_the_claim_and_their_prompt_is_not() -> None:
     decoded: list[str] = []
 
-    async def decode(request: ChatRequest) -> list[DecodedImage]:
-        decoded.extend(image.digest for image in request.images)
-        return await pixels_of(request)
+    async def decode(job: Job) -> list[DecodedImage]:
+        decoded.extend(image.digest for image in job.request.images)
+        return await pixels_of(job)
 
     maker = Maker()
     prompts = PromptPrefetcher(cast(PromptProcess, maker), decode)

@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-from shared.protocol.request import ChatRequest
+from shared.protocol.request import Job
 from worker.images.files import RequestFiles
 from worker.images.interface import DecodedImage
 from worker.images.process import ImageProcess
 
 
 class RequestImages:
-    """The images of requests: fetched from the media store, and decoded by the image process."""
+    """The images of requests: fetched from the store, and decoded by the image process."""
 
     def __init__(self, files: RequestFiles, process: ImageProcess) -> None:
         self._files = files
         self._process = process
 
-    async def load(self, request: ChatRequest) -> Sequence[DecodedImage]:
-        """Return the images of ``request``, in order. Raises :class:`RequestRefused`, naming an image."""
-        return await self._process.decode(request, await self._files.get(request))
+    async def load(self, job: Job) -> Sequence[DecodedImage]:
+        """Return the images of the request of ``job``, in order. Raises :class:`RequestRefused`, naming an image."""
+        return await self._process.decode(job.request, await self._files.get(job))

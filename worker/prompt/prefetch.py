@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from shared.protocol.request import ChatRequest, Job
+from shared.protocol.request import Job
 from worker.engine.interface import PlacedImage
 from worker.images.interface import DecodedImage
 from worker.prompt.interface import Prepared
@@ -25,8 +25,8 @@ _MAX_SHARED = 4
 _PATIENCE = 1.0
 """Seconds after which a job that was not claimed is assumed to run on another worker."""
 
-LoadImages = Callable[[ChatRequest], Awaitable[Sequence[DecodedImage]]]
-"""Returns the decoded images of a request, in order. Raises :class:`RequestRefused`."""
+LoadImages = Callable[[Job], Awaitable[Sequence[DecodedImage]]]
+"""Returns the decoded images of a job's request, in order. Raises :class:`RequestRefused`."""
 
 
 class PromptPrefetcher:
@@ -64,7 +64,7 @@ class PromptPrefetcher:
             prefetched = self._prefetched.pop(shared or job.id, None)
             reply = prefetched[0] if prefetched else self._process.call(job.request)
             if job.request.tokenization is None and job.request.images:
-                reply = self._with_images(job.request, reply)
+                reply = self._with_images(job, reply)
         if not shared:
             return await reply
         self._shared[shared] = reply
@@ -73,16 +73,16 @@ class PromptPrefetcher:
         # Shielded: cancelling one job must not cancel the prompt for the others.
         return await asyncio.shield(reply)
 
-    def _with_images(self, request: ChatRequest, reply: asyncio.Future[Prepared]) -> asyncio.Future[Prepared]:
-        """Return the future ``reply`` with the decoded images of ``request``."""
-        complete = asyncio.create_task(self._add_images(request, reply))
+    def _with_images(self, job: Job, reply: asyncio.Future[Prepared]) -> asyncio.Future[Prepared]:
+        """Return the future ``reply`` with the decoded images of the request of ``job``."""
+        complete = asyncio.create_task(self._add_images(job, reply))
         # Mark the exception as retrieved: a job that no longer waits is not an error to log.
         complete.add_done_callback(lambda done: done.cancelled() or done.exception())
         return complete
 
-    async def _add_images(self, request: ChatRequest, reply: asyncio.Future[Prepared]) -> Prepared:
+    async def _add_images(self, job: Job, reply: asyncio.Future[Prepared]) -> Prepared:
         prompt = await reply
-        images = await self._load_images(request)
+        images = await self._load_images(job)
         placed = ((images[number], at) for number, at in prompt.places)
         return msgspec.structs.replace(
             prompt, images=tuple(PlacedImage(at, image.width, image.height, image.pixels) for image, at in placed)

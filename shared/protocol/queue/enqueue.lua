@@ -6,17 +6,19 @@
 -- Prefix routing: a job with a long prompt goes to a worker that has its prefix cached, if that worker's load allows.
 -- Otherwise it goes to the least loaded worker, which has the prefix from then on. The job is reserved for the chosen
 -- worker for a short time (see claim.lua).
--- KEYS: queue, load, fair_queue, prefixes, reserved
+-- KEYS: queue, load, fair_queue, prefixes, reserved, media, media_requests
 -- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, payload TTL (ms), maximum of jobs ahead
---       plus new jobs, band, tenant, duration (ms) of a reservation, number of shared requests,
---       (id, encoded request)... of those, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
+--       plus new jobs, band, tenant, duration (ms) of a reservation, maximum size (bytes) of the images of all
+--       unfinished requests, number of shared requests, number of images, (id, encoded request)... of the shared
+--       requests, (digest, file)... of the images, which belong to the only shared request, then
+--       (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
 -- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
--- a hash with a field per job, and deleted with the last of them (see drop() in the prelude).
+-- a hash with a field per job and per image, and deleted with the last job (see drop() in the prelude).
 -- A job with records is skipped: it was cancelled before it arrived, or the call is repeated because its reply was lost
 -- and the job waits, is claimed or has ended.
--- Returns {-(number of jobs ahead) - 1} when the jobs do not fit. Otherwise {number of jobs ahead, then the counts of
--- the jobs with digests that went to a worker with the prefix, to another worker because of the load, to any worker
--- because the prefix is new, and to no worker because none has a free slot}.
+-- Returns {-(number of jobs ahead) - 1} when the jobs do not fit, and {'media'} when the images do not. Otherwise
+-- {number of jobs ahead, then the counts of the jobs with digests that went to a worker with the prefix, to another
+-- worker because of the load, to any worker because the prefix is new, and to no worker because none has a free slot}.
 
 -- The first characters of a digest are its field in the hash of prefixes. A new prefix overwrites an old one in the
 -- same field, which bounds the hash. A value is the digest and the workers that have the prefix, most recent first.
@@ -107,8 +109,32 @@ local function route(job, digests, inline_payload)
   return outcome
 end
 
+-- Lines of batches hold at most this part of the bytes for images, so that others never wait for them.
+local BATCH_PART = 1 / 4
+
+local is_batch = tonumber(ARGV[7]) == 0 -- the band of batches
+
+-- Returns whether the images of a request fit. A tenant gets as much as it leaves free for others: half alone, a third
+-- beside another that uses its share, and so on; so there is always room for one more tenant. It may hold one request
+-- of any size. Requests without a key have no share, because they all are one tenant.
+local function images_fit(size)
+  -- Requests that no job has ended expire.
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms(), 'LIMIT', 0, MAX_UNPACKED)) do
+    uncount_images(entry)
+  end
+  local all, kind, own = unpack(redis.call('HMGET', KEYS[6], unpack(media_fields(is_batch, ARGV[8]))))
+  kind, own = tonumber(kind or 0), tonumber(own or 0)
+  local limit = tonumber(ARGV[10])
+  local free = limit - tonumber(all or 0) - size
+  if is_batch and kind > 0 then
+    free = math.min(free, limit * BATCH_PART - kind - size)
+  end
+  return free >= 0 and (own == 0 or ARGV[8] == '' or own + size <= free)
+end
+
 local base = tonumber(ARGV[7]) * BAND_WIDTH
-local first = 11 + 2 * tonumber(ARGV[10])
+local images = 13 + 2 * tonumber(ARGV[11])
+local first = images + 2 * tonumber(ARGV[12])
 local new = {} -- where the new jobs are in ARGV
 for at = first, #ARGV, 4 do
   local job = ARGV[at]
@@ -129,8 +155,29 @@ if ahead + #new > tonumber(ARGV[6]) then
   return {-ahead - 1}
 end
 local shared = {}
-for at = 11, first - 1, 2 do
+for at = 13, images - 1, 2 do
   shared[ARGV[at]] = at + 1
+end
+
+local size = 0
+for at = images + 1, first - 1, 2 do
+  size = size + #ARGV[at]
+end
+if size > 0 and not images_fit(size) then
+  return {'media'}
+end
+
+-- Stores the images of a shared request, and counts them.
+local function add_images(key, request)
+  for at = images, first - 1, 2 do
+    redis.call('HSET', key, 'image:' .. ARGV[at], ARGV[at + 1])
+  end
+  local entry = string.format('%s %.0f %d %s', request, size, is_batch and 1 or 0, ARGV[8])
+  redis.call('HSET', key, 'images', ARGV[12], 'counted', entry)
+  redis.call('ZADD', KEYS[7], string.format('%.0f', now_ms() + tonumber(ARGV[5])), entry)
+  add_to_media(entry, 1)
+  redis.call('PEXPIRE', KEYS[6], 2 * ARGV[5])
+  redis.call('PEXPIRE', KEYS[7], 2 * ARGV[5])
 end
 
 -- Adds a job to the users of its shared request, and stores the request with the first of them.
@@ -141,8 +188,10 @@ local function share(job)
   end
   local key = ARGV[1] .. 'request:' .. request
   redis.call('HSET', key, job, '')
-  if redis.call('HLEN', key) == 1 then
-    redis.call('HSET', key, 'request', ARGV[shared[request]])
+  if redis.call('HSETNX', key, 'request', ARGV[shared[request]]) == 1 then
+    if size > 0 then
+      add_images(key, request)
+    end
     redis.call('PEXPIRE', key, ARGV[5])
   end
 end

@@ -27,14 +27,15 @@ class JobsTooLarge(Exception):
 
 
 class PackedJobs(NamedTuple):
-    """``payloads`` are arq's job definitions, in order; ``shared`` maps ids to encoded requests of several jobs."""
+    """``payloads`` are arq's job definitions, in order; ``shared`` maps ids to the encoded requests that they omit."""
 
     payloads: list[bytes]
     shared: dict[str, bytes]
 
 
 def pack_jobs(jobs: Sequence[Job], max_bytes: int) -> PackedJobs:
-    """Encode ``jobs``; jobs of the same request must be adjacent.
+    """Encode ``jobs``; jobs of the same request must be adjacent. A request with images is always shared, because its
+    images are stored beside it.
 
     Raises :class:`JobsTooLarge` as soon as ``max_bytes`` is exceeded.
     """
@@ -47,7 +48,8 @@ def pack_jobs(jobs: Sequence[Job], max_bytes: int) -> PackedJobs:
         if total > max_bytes:
             raise JobsTooLarge
         inline: bytes | None = request
-        if len(own) > 1 and len(request) > _INLINE and own[0].shared_request:
+        large = len(own) > 1 and len(request) > _INLINE
+        if own[0].shared_request and (large or own[0].request.images):
             packed.shared[own[0].shared_request] = request
             inline = None
         packed.payloads.extend(_payload(QueuedJob.of(job, inline)) for job in own)

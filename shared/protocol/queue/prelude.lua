@@ -59,14 +59,50 @@ local function wake(load_key, channel_prefix, payload)
   end
 end
 
--- Deletes a job's payload and state, and with the last job of a shared request (see enqueue.lua) the request.
+-- The images of unfinished requests: a hash of sums of bytes, and a sorted set of "REQUEST BYTES BATCH TENANT", BATCH
+-- being 1 for lines of batches and 0 for others, by the time (ms) at which the request expires.
+local MEDIA, MEDIA_REQUESTS = 'vinoqueue:media', 'vinoqueue:media-requests'
+
+-- Returns the fields of the sums for all requests, for all of the same kind (lines of batches, or others), and for those
+-- of the same kind and tenant.
+local function media_fields(is_batch, tenant)
+  local kind = is_batch and 'batch' or 'other'
+  return {'all', kind, kind .. ':' .. tenant}
+end
+
+-- Adds the bytes of an entry to the sums, or subtracts them (sign -1).
+local function add_to_media(entry, sign)
+  local bytes, batch, tenant = string.match(entry, '^%S+ (%d+) (%d) (.*)$')
+  for _, field in ipairs(media_fields(batch == '1', tenant)) do
+    if redis.call('HINCRBY', MEDIA, field, string.format('%.0f', sign * tonumber(bytes))) <= 0 then
+      redis.call('HDEL', MEDIA, field)
+    end
+  end
+end
+
+-- Stops counting the images of a request. Counts nothing twice, whatever ends the request, and how often.
+local function uncount_images(entry)
+  if redis.pcall('ZREM', MEDIA_REQUESTS, entry) == 1 then
+    pcall(add_to_media, entry, -1)
+  end
+end
+
+-- Deletes a job's payload and state, and with the last job of a shared request (see enqueue.lua) the request and its
+-- images.
 local function drop(job, payload_prefix, state_prefix)
   redis.call('DEL', payload_prefix .. job, state_prefix .. job)
   local request = string.match(job, '^(.+):%d+$')
   if request then
     local key = payload_prefix .. 'request:' .. request
-    if redis.pcall('HDEL', key, job) == 1 and redis.call('HLEN', key) == 1 then
-      redis.call('DEL', key)
+    if redis.pcall('HDEL', key, job) == 1 then
+      local images, counted = unpack(redis.call('HMGET', key, 'images', 'counted'))
+      -- Beside the jobs, it has a field with the request, and with images one for each and two more.
+      if redis.call('HLEN', key) == (images and 3 + images or 1) then
+        redis.call('DEL', key)
+        if counted then
+          uncount_images(counted)
+        end
+      end
     end
   end
 end

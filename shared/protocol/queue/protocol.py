@@ -1,7 +1,7 @@
 """The queue of one model: the Python interface to the queue's scripts."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -41,7 +41,7 @@ Scores stay far below the current time in ms, because arq defers jobs with a fut
 takes for a missing job."""
 
 _SCRIPTS: dict[str, tuple[KeyType, ...]] = {
-    "enqueue": ("zset", "zset", "hash", "hash", "zset"),
+    "enqueue": ("zset", "zset", "hash", "hash", "zset", "hash", "zset"),
     "charge": ("hash", "string"),
     "claim": ("zset", "zset", "zset", "hash", "zset"),
     "cancel": ("zset",),
@@ -81,6 +81,10 @@ class QueueFull(Exception):
         self.ahead = ahead
 
 
+class MediaFull(Exception):
+    """Nothing was enqueued, because the images of unfinished requests leave no room for those of this one."""
+
+
 class JobQueue:
     """The queue of one model.
 
@@ -115,15 +119,27 @@ class JobQueue:
         self._reaped = keys.reaped(model)
         self._scripts = {name: Script(redis, script_text(name), types) for name, types in _SCRIPTS.items()}
 
-    async def enqueue(self, jobs: Sequence[Job], *, limit: int, max_bytes: int = MAX_BYTES) -> int:
+    async def enqueue(
+        self,
+        jobs: Sequence[Job],
+        *,
+        limit: int,
+        max_bytes: int = MAX_BYTES,
+        images: Mapping[str, bytes] | None = None,
+        max_media_bytes: int = 0,
+    ) -> int:
         """Enqueue the ``jobs`` of one request and wake workers; return the number of jobs ahead of them.
 
-        Bands have strict priority; within a band, tenants share the workers equally by tokens. Raises
-        :class:`QueueFull`, without enqueueing any job, when the jobs ahead and the new ones exceed ``limit``, and
-        :class:`JobsTooLarge` when the encoded requests of all jobs exceed ``max_bytes``.
+        ``images`` are the files of its images by digest, which are stored until the last job has ended. Bands have
+        strict priority; within a band, tenants share the workers equally by tokens.
+
+        Raises without enqueueing any job: :class:`QueueFull` when the jobs ahead and the new ones exceed ``limit``,
+        :class:`MediaFull` when the images of all unfinished requests exceed ``max_media_bytes`` or those of the tenant
+        its share, and :class:`JobsTooLarge` when the encoded requests of all jobs exceed ``max_bytes``.
         """
         packed = pack_jobs(jobs, max_bytes)
-        shared = [part for pair in packed.shared.items() for part in pair]
+        images = images or {}
+        stored = [part for pair in (*packed.shared.items(), *images.items()) for part in pair]
         quadruples: list[str | bytes | int] = []
         request, cost, digests = None, 0, ""
         for job, payload in zip(jobs, packed.payloads, strict=True):
@@ -132,9 +148,17 @@ class JobQueue:
                 digests = prefix_digests(job.request) if self._prefix_routing else ""
             quadruples += (job.id, payload, cost, digests)
         band, tenant = _band(jobs[0].request.tier), jobs[0].tenant
-        ahead, *routed = await self._run(
+        reply = await self._run(
             "enqueue",
-            [self._queue, self._load, self._fair_queue, self._prefixes, self._reserved],
+            [
+                self._queue,
+                self._load,
+                self._fair_queue,
+                self._prefixes,
+                self._reserved,
+                keys.MEDIA,
+                keys.MEDIA_REQUESTS,
+            ],
             [
                 *PREFIXES,
                 keys.WORKER_CHANNEL_PREFIX,
@@ -143,11 +167,16 @@ class JobQueue:
                 band,
                 tenant,
                 self._reserved_ms,
+                max_media_bytes,
                 len(packed.shared),
-                *shared,
+                len(images),
+                *stored,
                 *quadruples,
             ],
         )
+        if reply == [b"media"]:
+            raise MediaFull
+        ahead, *routed = reply
         if ahead < 0:
             raise QueueFull(-int(ahead) - 1)
         self.routed.update({route: count for route, count in zip(_ROUTES, routed, strict=True) if count})
@@ -183,6 +212,12 @@ class JobQueue:
         """
         data = await cast("Any", self.redis.hget(keys.request(request_id), "request"))
         return None if data is None else decode_request(data)
+
+    async def images(self, request_id: str, digests: Sequence[str]) -> list[bytes | None]:
+        """Return the files of a shared request's images; ``None`` for those that are not stored."""
+        fields = [f"image:{digest}" for digest in digests]
+        files: list[bytes | None] = await cast("Any", self.redis.hmget(keys.request(request_id), fields))
+        return files
 
     async def claim(self, worker: str, *, used: int, slots: int, batch_reserve: int = 0) -> tuple[list[Claim], int]:
         """Claim jobs for ``worker``, which uses ``used`` of its ``slots``, and update its load.

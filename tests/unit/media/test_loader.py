@@ -30,17 +30,15 @@ class FakeDownloads(Downloads):
         return self._files[url]
 
 
-async def load(
-    by: MediaLoader, request: ChatRequest, *, tenant_bytes: int = 1000
-) -> tuple[ChatRequest, dict[str, bytes]]:
-    shares = DownloadShares(connections=2, tenant_bytes=tenant_bytes, all_bytes=1000, patience=60)
-    with shares.request("") as share:
-        return await by.load(request, share)
+async def load(by: MediaLoader, request: ChatRequest) -> tuple[ChatRequest, dict[str, bytes]]:
+    async with by.loaded(request, tenant="") as loaded:
+        return loaded
 
 
-def loader(local_path: Path | str = "", **options: Any) -> MediaLoader:
+def loader(local_path: Path | str = "", *, tenant_bytes: int = 1000, **options: Any) -> MediaLoader:
     limits = {"max_images": 3, "max_image_bytes": 10} | options
-    return MediaLoader(FakeDownloads(cat=CAT, dog=DOG), local_path=str(local_path), **limits)
+    shares = DownloadShares(connections=2, tenant_bytes=tenant_bytes, all_bytes=1000, patience=60)
+    return MediaLoader(FakeDownloads(cat=CAT, dog=DOG), shares, local_path=str(local_path), **limits)
 
 
 def request_with(*messages: tuple[str, ...]) -> ChatRequest:
@@ -111,9 +109,9 @@ async def test_images_beyond_the_limits_are_named() -> None:
 async def test_downloads_beyond_the_memory_for_them_are_refused() -> None:
     request = request_with((data_url(CAT), "https://host/dog", "https://host/cat"))
     with pytest.raises(RequestRefused) as refusal:
-        await load(loader(), request, tenant_bytes=len(CAT + DOG) - 1)
+        await load(loader(tenant_bytes=len(CAT + DOG) - 1), request)
     assert (refusal.value.problem.kind, refusal.value.problem.retry_after) == (ProblemKind.QUEUE_FULL, 1.0)
-    await load(loader(), request, tenant_bytes=len(CAT + DOG))
+    await load(loader(tenant_bytes=len(CAT + DOG)), request)
 
 
 async def test_local_files_are_read_below_the_folder_only(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """Parsing one choice: deltas become content, reasoning and tool calls, with their log probabilities."""
 
-import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import cast
 
+from api.answers.calls import CallFilter
 from api.answers.selection import needs_logprobs
 from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Call, Choice, TokenLogprob
@@ -27,12 +27,15 @@ class ChoiceReader:
         self._parser = _parser(request, started)
         self._aligner = _Aligner() if needs_logprobs(request) else None
         self._recorder = recorder
-        self._max_calls = 1 if request.single_call else math.inf
+        self._calls = CallFilter(request.max_calls)
         self._reasoning = self._parser is not None and started.in_reasoning
         self._called = False
         self.plain = self._parser is None and self._aligner is None
-        self.complete = False
+
+    @property
+    def complete(self) -> bool:
         """Whether the choice is complete although the model still generates; further deltas are ignored."""
+        return self._calls.complete
 
     def renewed(self) -> "ChoiceReader":
         """Return a reader for another text of the same job."""
@@ -51,7 +54,7 @@ class ChoiceReader:
             self._track(parts)
             if self._reasoning:
                 self._recorder.reasoning_tokens += len(delta.tokens)
-        return self._attach_logprobs(parts, self._aligner)
+        return _with_logprobs(self._calls.filter(parts), self._aligner)
 
     def finish(self, reason: FinishReason) -> tuple[list[ParsedPart], FinishReason]:
         """Return the parts that were held back, and the finish reason for clients (``tool_calls`` after a call).
@@ -65,9 +68,12 @@ class ChoiceReader:
         aligner = self._aligner if reason == "length" and not in_markup else None
         if aligner and aligner.flush() and not any(isinstance(part, Content | Reasoning) for part in parts):
             parts.append(Content(""))
+        read = _with_logprobs(self._calls.filter(parts), aligner)
+        if not self.complete:
+            read += _with_logprobs(self._calls.rest(), None)
         if self._called and (reason == "stop" or self.complete):
             reason = "tool_calls"
-        return self._attach_logprobs(parts, aligner), reason
+        return read, reason
 
     def _track(self, parts: Sequence[Part]) -> None:
         for part in parts:
@@ -80,19 +86,14 @@ class ChoiceReader:
                 case Content():
                     self._reasoning = False
 
-    def _attach_logprobs(self, parts: Sequence[Part], aligner: "_Aligner | None") -> list[ParsedPart]:
-        """Attach the tokens that ``aligner`` has to the first part that can carry them.
 
-        A call beyond the allowed number completes the choice.
-        """
-        read: list[ParsedPart] = []
-        for part in parts:
-            if isinstance(part, CallOpened) and part.index >= self._max_calls:
-                self.complete = True
-                break
-            carries = isinstance(part, Content | Reasoning)
-            read.append((part, aligner.take() if aligner is not None and carries else ()))
-        return read
+def _with_logprobs(parts: Iterable[Part], aligner: "_Aligner | None") -> list[ParsedPart]:
+    """Attach the tokens that ``aligner`` has to the first part that can carry them."""
+    read: list[ParsedPart] = []
+    for part in parts:
+        carries = isinstance(part, Content | Reasoning)
+        read.append((part, aligner.take() if aligner is not None and carries else ()))
+    return read
 
 
 def _parser(request: ChatRequest, started: Started) -> Parser | None:

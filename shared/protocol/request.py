@@ -184,6 +184,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     tool_choice: ToolChoice = "auto"
     named_tool: str | None = None
     parallel_tool_calls: bool = True
+    max_tool_calls: int | None = None
     constraint: Constraint | None = None
     template_kwargs: str | None = None
     user: str | None = None
@@ -214,9 +215,9 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return "logprobs" if param == "top_logprobs" and self.prompts else param
 
     @property
-    def single_call(self) -> bool:
-        """Whether a choice has at most one tool call: parallel calls are disabled, or a function is named."""
-        return not self.parallel_tool_calls or self.named_tool is not None
+    def max_calls(self) -> int | None:
+        """Maximum number of tool calls of a choice: one if parallel calls are disabled or a function is named."""
+        return self.max_tool_calls if self.parallel_tool_calls and self.named_tool is None else 1
 
     @property
     def prompt(self) -> Prompt | None:

@@ -218,6 +218,48 @@ def test_a_required_tool_is_called(real_fleet: Fleet) -> None:
     assert isinstance(json.loads(call.function.arguments), dict)
 
 
+def _said(path: str, answer: Any) -> tuple[str, list[str]]:
+    """Why an answer ended, and its calls as JSON, in any dialect."""
+    match path:
+        case "/v1/responses":
+            return answer["status"], [call["arguments"] for call in answer["output"]]
+        case "/v1/messages":
+            return answer["stop_reason"], [json.dumps(block["input"]) for block in answer["content"]]
+        case _:
+            (choice,) = answer["choices"]
+            return choice["finish_reason"], [call["function"]["arguments"] for call in choice["message"]["tool_calls"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/v1/chat/completions", "tool_calls"),
+        ("/v3/chat/completions", "tool_calls"),
+        ("/v1/responses", "completed"),
+        ("/v1/messages", "tool_use"),
+    ],
+)
+def test_a_forced_call_is_not_repeated_until_the_context_is_full(real_fleet: Fleet, path: str, reason: str) -> None:
+    location = {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}
+    function = {"name": "get_weather", "description": "Get current weather for a location."}
+    asked = user("What is the weather in San Francisco?")
+    body: dict[str, Any] = {"model": MODEL, "temperature": 0, "messages": asked, "tool_choice": "required"}
+    match path:
+        case "/v1/responses":
+            body |= {"input": body.pop("messages"), "tools": [{"type": "function", "parameters": location} | function]}
+        case "/v1/messages":
+            tools = [{"input_schema": location} | function]
+            body |= {"tools": tools, "tool_choice": {"type": "any"}, "max_tokens": 8000}
+        case _:
+            body |= {"tools": [{"type": "function", "function": {"parameters": location} | function}]}
+    status, _, answer = real_fleet.request("POST", path, json.dumps(body))
+    assert status == 200, answer
+    ended, calls = _said(path, json.loads(answer))
+    assert ended == reason
+    assert len(calls) == len(set(calls)) >= 1
+    real_fleet.until(lambda: real_fleet.workers()[0].get("used", 0) == 0, "the slot to be free")
+
+
 def test_a_call_that_the_model_makes_by_itself_is_read(real_fleet: Fleet) -> None:
     text = (
         'Answer with exactly this: <tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'

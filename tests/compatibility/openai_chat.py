@@ -149,7 +149,8 @@ TOOLS = (
     Request(
         fields="parallel_tool_calls",
         body={"tools": [TOOL], "parallel_tool_calls": False},
-        how="`false`: at most one call, and with `required` exactly one.",
+        how="`false`: at most one call, and with `required` exactly one. In any case, a call that repeats the name and "
+        "the arguments of an earlier one ends the output, and is left out.",
         test="tests/unit/test_answers.py::test_a_second_call_ends_the_choice_and_cancels_its_job",
     ),
     Request(

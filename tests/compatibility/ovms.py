@@ -102,9 +102,9 @@ _GENERIC = (
         test=_MODEL + "test_special_tokens_are_shown_where_asked_for",
     ),
     Request(
-        fields="tools tool_choice",
-        body={"tools": [TOOL], "tool_choice": "required"},
-        how="`none`, `auto`, `required` or a function, as under `/v1`.",
+        fields="tools tool_choice parallel_tool_calls",
+        body={"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False},
+        how="`tool_choice` is `none`, `auto`, `required` or a function. As under `/v1`.",
         test=_ROUTES + "test_special_tokens_are_kept_on_request",
     ),
     Request(

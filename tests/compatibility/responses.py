@@ -272,19 +272,24 @@ REQUESTS = (
         test=_ROUTES + "test_a_truncated_conversation",
     ),
     Request(
-        fields="metadata user safety_identifier prompt_cache_key prompt_cache_retention max_tool_calls client_metadata",
+        fields="metadata user safety_identifier prompt_cache_key prompt_cache_retention client_metadata",
         body={
             "metadata": {"a": "b"},
             "user": "u",
             "safety_identifier": "s",
             "prompt_cache_key": "k",
             "prompt_cache_retention": "in_memory",
-            "max_tool_calls": 1,
             "client_metadata": {"a": "b"},
         },
-        how="Accepted without effect, and repeated in the response except `client_metadata`, which Codex sends. "
-        "`max_tool_calls` concerns hosted tools.",
+        how="Accepted without effect, and repeated in the response except `client_metadata`, which Codex sends.",
         test=_FIELDS,
+    ),
+    Request(
+        fields="max_tool_calls",
+        body={"tools": [_TOOL], "max_tool_calls": 2},
+        how="Maximum number of function calls, because there are no hosted tools. One more ends the output and is left "
+        "out.",
+        test="tests/unit/test_answers.py::test_a_call_beyond_the_maximum_ends_the_choice",
     ),
     Request(fields="prompt_cache_options", body={"prompt_cache_options": {"mode": "explicit"}}, test=_REFUSED),
     *(

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.answers.calls import CallFilter
 from api.answers.selection import check_size
 from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import collect, stream
 from api.dialects.interface import Choice, TokenLogprob
 from api.dialects.openai.render import ChatResponseEncoder
+from api.parsers import CallArguments, CallClosed, CallOpened, Part
 from api.response_stream import ResponseStream
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import (
@@ -240,6 +242,69 @@ async def test_only_one_call_where_only_one_is_allowed() -> None:
     assert len(deltas(await streamed(request, said(CALL, CALL, started=started)), "tool_calls")[0]) == 2
 
 
+def called(name: str, arguments: str) -> str:
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("calls", "kept", "complete"),
+    [
+        ([("f", '{"a": 1}'), ("f", '{"a":1}')], 1, True),
+        ([("f", "{}"), ("g", "{}"), ("f", "{}")], 2, True),
+        ([("f", '{"a": 1}'), ("f", '{"a": 12}'), ("f", '{"a": 2}'), ("f", '{"a": 12}')], 3, True),
+        ([("f", '{"a": "x y"}'), ("f", '{"a": "xy"}'), ("f", '{"a": "x  y"}')], 3, False),
+        ([("f", '{"a": "\\" b"}'), ("f", '{"a": "\\" b"}')], 1, True),
+        ([("f", '{"a": 1}'), ("g", '{"a": 1}')], 2, False),
+    ],
+)
+async def test_a_repeated_call_ends_the_choice(calls: list[tuple[str, str]], kept: int, complete: bool) -> None:
+    request = asked(tools=(Tool(name="f"), Tool(name="g")), tool_choice="required")
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
+    text = "\n".join(called(*call) for call in calls) + "\n"
+    expected = [(name, json.loads(arguments)) for name, arguments in calls[:kept]]
+    for size in (1, 7, len(text)):
+        cancelled: list[str] = []
+        answer = ResponseStream(["job0"], "m", cancel=cancelled.append)
+        parts = [text[at : at + size] for at in range(0, len(text), size)]
+        answer.choices[0].fill(said(*parts, started=started)[: -1 if complete else None])
+        (choice,) = await collect(answer, request, UsageRecorder())
+        assert [(call.name, json.loads(call.arguments)) for call in choice.calls] == expected
+        assert (choice.text, choice.reason) == ("", "tool_calls")
+        assert cancelled == ["job0"] * complete
+        chunks = await streamed(request, said(*parts, started=started))
+        opened = [call for (call,) in deltas(chunks, "tool_calls")[0] if "name" in call["function"]]
+        assert [call["function"]["name"] for call in opened] == [name for name, _ in calls[:kept]]
+        assert reasons(chunks) == {0: "tool_calls"}
+
+
+def test_arguments_are_held_back_only_while_they_are_those_of_an_earlier_call() -> None:
+    calls = CallFilter(None)
+    first: list[Part] = [CallOpened(0, "1", "f"), CallArguments(0, '{"a": "same"}'), CallClosed(0)]
+    assert list(calls.filter(first)) == first
+    held: list[Part] = [CallOpened(1, "2", "f"), CallArguments(1, '{"a": "sa')]
+    assert list(calls.filter(held)) == []
+    rest: list[Part] = [CallArguments(1, "n"), CallArguments(1, 'e"}'), CallClosed(1)]
+    assert [list(calls.filter([part])) for part in rest] == [[*held, rest[0]], [rest[1]], [rest[2]]]
+
+
+@pytest.mark.parametrize("reason", ["length", "stop"])
+async def test_an_incomplete_repetition_is_kept(reason: FinishReason) -> None:
+    request = asked(tools=(Tool(name="f"),))
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
+    (choice,) = await whole(request, said(CALL, CALL[: CALL.index("1")], reason=reason, started=started))
+    assert [call.arguments for call in choice.calls] == ['{"a": 1}', '{"a": ']
+    assert choice.reason == ("length" if reason == "length" else "tool_calls")
+
+
+async def test_a_call_beyond_the_maximum_ends_the_choice() -> None:
+    request = asked(tools=(Tool(name="f"),), max_tool_calls=2)
+    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
+    texts = [called("f", f'{{"a": {number}}}') for number in range(3)]
+    (choice,) = await whole(request, said(*texts, started=started))
+    assert [call.arguments for call in choice.calls] == ['{"a": 0}', '{"a": 1}']
+    assert choice.reason == "tool_calls"
+
+
 @pytest.mark.parametrize("fields", [{"named_tool": "f", "tool_choice": "required"}, {"parallel_tool_calls": False}])
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_second_call_ends_the_choice_and_cancels_its_job(fields: dict[str, Any], streams: bool) -> None:
@@ -308,7 +373,7 @@ async def test_a_guided_text_is_all_calls() -> None:
     request = asked(tools=(Tool(name="f"),), tool_choice="required")
     started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="guided")
     (choice,) = await whole(
-        request, said('[{"name":"f","arguments":{}},', '{"name":"f","arguments":{}}]', started=started)
+        request, said('[{"name":"f","arguments":{}},', '{"name":"f","arguments":{"a":1}}]', started=started)
     )
     assert [call.name for call in choice.calls] == ["f", "f"]
     assert len({call.id for call in choice.calls}) == 2

@@ -35,7 +35,7 @@ def make_plan(request: ChatRequest, output: OutputFormat, prompt_end: str) -> Pl
     Raises :class:`RequestRefused` if a schema is invalid or can't be expressed as a grammar.
     """
     tools = callable_tools(request)
-    parallel = not request.single_call
+    parallel = request.max_calls != 1
     required = bool(tools) and (request.tool_choice == "required" or request.named_tool is not None)
     if request.constraint is not None or required:
         _check_end(request)

@@ -42,10 +42,11 @@ CHAT = _COMMON | {
     "max_completion_tokens",
     "tools",
     "tool_choice",
+    "parallel_tool_calls",
     "response_format",
     "chat_template_kwargs",
 }
-"""The supported fields of chats."""
+"""The supported fields of chats: the reference's, and ``parallel_tool_calls``."""
 
 COMPLETION = _COMMON | {"prompt", "echo"}
 """The supported fields of plain completions."""

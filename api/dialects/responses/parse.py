@@ -122,6 +122,7 @@ class Draft(Generic[_Body]):
             tool_choice=mode,
             named_tool=named,
             parallel_tool_calls=request.parallel_tool_calls is not False,
+            max_tool_calls=request.max_tool_calls,
             constraint=_constraint(request),
             template_kwargs=_template_kwargs(request),
             user=request.user or request.safety_identifier,

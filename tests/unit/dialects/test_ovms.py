@@ -133,7 +133,7 @@ def test_what_the_reference_does_not_support_is_refused_by_name(field: str) -> N
     assert parse(**{field: None}) == parse()
 
 
-@pytest.mark.parametrize("field", ["store", "service_tier", "reasoning_effort", "parallel_tool_calls"])
+@pytest.mark.parametrize("field", ["store", "service_tier", "reasoning_effort"])
 def test_openais_own_fields_are_refused_by_name(field: str) -> None:
     assert problem_of(**{field: True}).param == field
 

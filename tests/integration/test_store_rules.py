@@ -31,6 +31,9 @@ ASK = json.dumps(
 
 STREAMS = 8
 
+OF_A_MODEL = ("queue", "inflight", "claims", "sizes", "load", "fair-queue", "reserved", "reaped")
+"""The workers' keys that have a model's name (docs/security.md, "What a password allows")."""
+
 
 @pytest.fixture(params=SERVERS)
 def ruled_fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
@@ -188,10 +191,14 @@ def test_a_command_without_the_right_says_so(rules: Store, role: str, command: t
         ("api", ("SET", "other:service", "1")),
         ("worker", ("HGETALL", "vinoqueue:keys")),
         ("worker", ("HGETALL", "vinoqueue:buckets:key-1")),
-        ("worker", ("EVAL", "return redis.call('HGETALL', 'vinoqueue:keys')", "0")),
         ("worker", ("ZRANGE", "vinoqueue:stored-index:key-1", "0", "-1")),
         ("worker", ("HGETALL", "vinoqueue:outbox:api-1")),
         ("worker", ("PUBLISH", "other", "x")),
+        ("worker", ("HGETALL", "vinoqueue:batch:1")),
+        ("worker", ("GET", "vinoqueue:replica:api-1")),
+        ("worker", ("PSUBSCRIBE", "vinoqueue:to-*")),
+        *((role, command) for role in ("api", "worker") for command in (("SCAN", "0"), ("SCRIPT", "FLUSH"))),
+        *((role, command) for role in PASSWORDS for command in (("FUNCTION", "FLUSH"), ("EVAL", "return 1", "0"))),
         *((role, command) for role in PASSWORDS for command in (("FLUSHALL",), ("CONFIG", "GET", "*"), ("KEYS", "*"))),
         *(
             (role, command)
@@ -206,6 +213,36 @@ def test_no_role_can_do_more(rules: Store, role: str, command: tuple[str, ...]) 
         pytest.raises(redis.ResponseError, match=r"permission|ACL|can't access"),
     ):
         client.execute_command(*command)
+
+
+def test_a_script_has_no_more_rights_than_its_user(rules: Store) -> None:
+    with redis.Redis.from_url(url(rules, "worker")) as client:
+        digest = command(client, "SCRIPT", "LOAD", "return redis.call('HGETALL', 'vinoqueue:keys')")
+        with pytest.raises(redis.ResponseError, match=r"permission|can't access"):
+            command(client, "EVALSHA", digest.decode(), "0")
+
+
+def test_a_worker_of_one_model_runs_by_narrower_rules(tmp_path: Path) -> None:
+    """The section "What a password allows" names the patterns in which the model's name replaces the star."""
+    file = Path(rules_file(tmp_path))
+    rules = file.read_text(encoding="utf-8").splitlines()
+    (worker,) = (rule for rule in rules if rule.startswith("user vinoqueue-worker"))
+    narrower = worker
+    for name in OF_A_MODEL:
+        assert f" ~vinoqueue:{name}:* " in narrower
+        narrower = narrower.replace(f" ~vinoqueue:{name}:* ", f" ~vinoqueue:{name}:sim ")
+    file.write_text("\n".join([*(narrower if rule is worker else rule for rule in rules), ""]), encoding="utf-8")
+    with fleet(tmp_path, "--aclfile", str(file), store_user=TESTER) as running:
+        running.worker(*SIMULATED, "--redis-url", url(running.store, "worker"))
+        running.api("--redis-url", url(running.store, "api"))
+        running.until(lambda: running.status("/ready") == 200, "readiness")
+        status, _, answer = running.request("POST", "/v1/chat/completions", ASK)
+        assert status == 200, answer
+        assert command(running.redis(), "ACL", "LOG") == [], running.logs()
+        with redis.Redis.from_url(url(running.store, "worker")) as client:
+            for name in OF_A_MODEL:
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    command(client, "DEL", f"vinoqueue:{name}:other")
 
 
 def test_nobody_logs_in_without_a_password(rules: Store) -> None:

@@ -100,15 +100,17 @@ class Admission:
         :class:`LimitReached` when a rate limit is exceeded.
         """
         wait = self._queue_timeout(key, headers)
+        maximum = (key and key.default_max_tokens) or self._settings.default_max_tokens
         if key is None:
-            return Ticket(request, queue_timeout=wait)
+            return Ticket(_limited(request, maximum), queue_timeout=wait)
         if not any(key.may_use(name) for name in (request.model, alias) if name):
             asked = (alias or request.model)[:64]
             raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked}'.")
-        request = _banded(request, key)
+        tokens = _counted_tokens(request, key)
+        request = _limited(_banded(request, key), maximum)
         if not key.limited:
             return Ticket(request, key.id, wait)
-        reservation = Reservation(key, self._limiter.new_name(), _counted_tokens(request, key))
+        reservation = Reservation(key, self._limiter.new_name(), tokens)
         counts, refusal = await self._reserve(reservation)
         if refusal is not None:
             raise LimitReached(reservation, refusal, counts)
@@ -224,6 +226,15 @@ def _banded(request: ChatRequest, key: ApiKey) -> ChatRequest:
     else:
         tier = request.tier if _RANKS[request.tier] <= _RANKS[key.priority] else key.priority
     return request if tier == request.tier else msgspec.structs.replace(request, tier=tier)
+
+
+def _limited(request: ChatRequest, maximum: int) -> ChatRequest:
+    """Set the request's ``max_tokens`` to ``maximum`` (0: none) if it has none. One that does not fit is lowered."""
+    sampling = request.sampling
+    if not maximum or sampling.max_tokens is not None:
+        return request
+    sampling = msgspec.structs.replace(sampling, max_tokens=max(maximum, sampling.min_tokens or 0))
+    return msgspec.structs.replace(request, sampling=sampling, cut_at_context=True)
 
 
 def _counted_tokens(request: ChatRequest, key: ApiKey) -> int:

@@ -70,6 +70,9 @@ def key() -> None:
 @click.option("--tokens-per-minute", type=click.IntRange(1), help="Maximum prompt and completion tokens per minute.")
 @click.option("--concurrency", type=click.IntRange(1), help="Maximum number of requests in flight.")
 @click.option("--queue-timeout", type=Duration(), help="Maximum time its requests wait in the queue, such as 30s.")
+@click.option(
+    "--default-max-tokens", type=click.IntRange(1), help="Maximum tokens of each output whose request sets none."
+)
 @click.option("--expires", type=Duration(), help="Time until the key expires, such as 30d; default: never.")
 @click.option(
     "--toml", is_flag=True, help="Print an entry for a key file (--keys-file) instead of storing the key in Redis."
@@ -185,6 +188,8 @@ def _limits(api_key: ApiKey) -> list[str]:
     words = [f"{limit} {unit}" for unit, limit in limits if limit is not None]
     if api_key.queue_timeout is not None:
         words.append(f"waits {api_key.queue_timeout:g} s")
+    if api_key.default_max_tokens is not None:
+        words.append(f"{api_key.default_max_tokens} tokens by default")
     if api_key.models:
         words.append(f"models {','.join(api_key.models)}")
     words += [f"scope {scope}" for scope in api_key.scopes]

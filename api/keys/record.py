@@ -35,6 +35,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """Maximum number of concurrent requests."""
     queue_timeout: PositiveSeconds | None = None
     """Maximum queue wait in seconds; ``None`` for the service's setting."""
+    default_max_tokens: PositiveCount | None = None
+    """Maximum number of tokens of each output whose request sets none; ``None`` for the service's setting."""
     created: UnixTime = 0.0
     expires: UnixTime | None = None
     revoked: UnixTime | None = None

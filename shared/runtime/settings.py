@@ -91,6 +91,11 @@ class ApiSettings(Settings):
     max_choices: PositiveInt = Field(
         128, description="Maximum number of texts to generate for one request (prompts times choices); more get 400."
     )
+    default_max_tokens: NonNegativeInt = Field(
+        0,
+        description="Maximum number of tokens of each output whose request sets none; an API key may have its own, and "
+        "0 is the rest of the context.",
+    )
     max_choice_bytes: PositiveInt = Field(
         32 * 2**20,
         description="Maximum size of a queued request in bytes, multiplied by its choices; larger requests get 413.",

@@ -69,6 +69,26 @@ async def test_a_key_without_limits_costs_no_call(admission: Admission, server: 
     assert (ticket.tenant, ticket.counts, ticket.reservation) == ("key-1", {}, None)
 
 
+@pytest.mark.parametrize(
+    ("of", "expected"), [(None, 50), (key(), 50), (key(default_max_tokens=7), 7), (key(default_max_tokens=900), 900)]
+)
+async def test_outputs_have_a_default_maximum(redis: FakeAsyncRedis, of: ApiKey | None, expected: int) -> None:
+    keyring = Keyring(redis, plain="", file="", required=False)
+    limiter = Limiter(redis, replica="api-1", lease=60, longest=600)
+    limiting = Admission(keyring, limiter, ApiSettings(default_max_tokens=50))
+    limited = (await limiting.admit(of, chat(max_tokens=None), {})).request
+    assert (limited.sampling.max_tokens, limited.cut_at_context) == (expected, True)
+    assert (await limiting.admit(of, chat(max_tokens=1000), {})).request == chat(max_tokens=1000)
+    least = Sampling(min_tokens=2000)
+    asked = ChatRequest(model="tiny", messages=chat().messages, sampling=least)
+    assert (await limiting.admit(of, asked, {})).request.sampling.max_tokens == 2000
+
+
+async def test_a_default_maximum_makes_no_request_too_large(admission: Admission) -> None:
+    limited = key(tokens_per_minute=1000, default_max_tokens=5000)
+    assert (await admission.admit(limited, chat(max_tokens=None), {})).request.sampling.max_tokens == 5000
+
+
 async def test_an_unknown_key_is_shown_masked_only(admission: Admission, redis: FakeAsyncRedis) -> None:
     made, secret = new_key(key())
     await put_key(redis, made)

@@ -205,7 +205,18 @@ def test_a_file_entry_printed_by_the_command_line_opens_the_service(
     monkeypatch.setattr("cli.instances.running", list)
     arguments = ["key", "create", "--toml", "--name", 'a "quoted" team', "--models", "a,b", "--expires", "30d"]
     outcome = CliRunner().invoke(
-        main, [*arguments, "--priority", "flex", "--queue-timeout", "90s", "--concurrency", "3"]
+        main,
+        [
+            *arguments,
+            "--priority",
+            "flex",
+            "--queue-timeout",
+            "90s",
+            "--concurrency",
+            "3",
+            "--default-max-tokens",
+            "50",
+        ],
     )
     assert outcome.exit_code == 0, outcome.output
     path = tmp_path / "keys.toml"
@@ -215,7 +226,7 @@ def test_a_file_entry_printed_by_the_command_line_opens_the_service(
     found = keyring(FakeAsyncRedis(), file=str(path)).find([secret])
     assert found is not None
     assert (found.name, found.models, found.priority) == ('a "quoted" team', ("a", "b"), "flex")
-    assert (found.queue_timeout, found.concurrency) == (90.0, 3)
+    assert (found.queue_timeout, found.concurrency, found.default_max_tokens) == (90.0, 3, 50)
     assert found.expires is not None
     assert found.expires > time.time() + 29 * 86400
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import cast
 
 from quart import Request
@@ -56,7 +56,11 @@ class _ReadBody:
 
 
 LARGE_BODIES = 8
-"""Maximum number of bodies larger than ``max_body`` that are read and parsed at a time."""
+LARGE_BODIES_OF_TENANT = 4
+"""Maximum number of bodies larger than ``max_body`` that are read and parsed at a time, of all tenants and of one."""
+
+_RETRY = 1.0
+"""``Retry-After`` in seconds."""
 
 _READ = cast(Body, _ReadBody())
 
@@ -72,10 +76,12 @@ async def read_json_body(request: Request, settings: ApiSettings) -> bytes:
 
 
 @asynccontextmanager
-async def media_body(request: Request, settings: ApiSettings, large: asyncio.Semaphore | None) -> AsyncIterator[bytes]:
-    """Read a body as :func:`read_json_body` does, but of at most ``max_media_body`` bytes if ``large`` is given.
+async def media_body(
+    request: Request, settings: ApiSettings, place: AbstractAsyncContextManager[None] | None
+) -> AsyncIterator[bytes]:
+    """Read a body as :func:`read_json_body` does, but of at most ``max_media_body`` bytes if ``place`` is given.
 
-    A body larger than ``max_body`` occupies a place of ``large`` until the context ends, which bounds their memory.
+    A body larger than ``max_body`` occupies its place until the context ends, which bounds the memory of all.
     """
     if request.mimetype != "application/json":
         named = f"Unsupported content type '{request.mimetype[:100]}'" if request.mimetype else "No content type"
@@ -89,14 +95,16 @@ async def media_body(request: Request, settings: ApiSettings, large: asyncio.Sem
     async with AsyncExitStack() as places:
         limit = settings.max_body
         parts: list[bytes] = []
-        size = 0
+        size, waiting = 0, False
         try:
             # Quart's own timeout does not apply to reading a body in parts.
             async with asyncio.timeout(settings.body_timeout):
                 async for part in request.body:
                     size += len(part)
-                    if size > limit and large is not None and limit < settings.max_media_body:
-                        await places.enter_async_context(large)
+                    if size > limit and place is not None and limit < settings.max_media_body:
+                        waiting = True
+                        await places.enter_async_context(place)
+                        waiting = False
                         limit = settings.max_media_body
                     if size > limit:
                         raise RequestEntityTooLarge
@@ -104,6 +112,8 @@ async def media_body(request: Request, settings: ApiSettings, large: asyncio.Sem
         except RequestEntityTooLarge as error:
             raise body_too_large(limit) from error
         except TimeoutError as error:
+            if waiting:
+                raise too_many_large_bodies() from error
             raise refuse(ProblemKind.TIMEOUT, "The request body was received too slowly.") from error
         request.body = _READ
         yield b"".join(parts)
@@ -116,6 +126,12 @@ def check_body_size(size: int, request: ChatRequest, limit: int) -> None:
     """
     if size > limit and (request.store or not request.images):
         raise body_too_large(limit)
+
+
+def too_many_large_bodies() -> RequestRefused:
+    """Return the refusal of another large body while there is no room for it."""
+    message = "Too many large requests are being received. Please try again later, or send fewer at a time."
+    return refuse(ProblemKind.QUEUE_FULL, message, retry_after=_RETRY)
 
 
 def body_too_large(limit: int) -> RequestRefused:

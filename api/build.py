@@ -1,17 +1,17 @@
 """Construction of an API replica from its settings."""
 
-import asyncio
-
 from arq.connections import ArqRedis
 
 from api import web_page
 from api.admission import Admission
 from api.batches.store import BatchStore
-from api.bodies import LARGE_BODIES
+from api.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT
+from api.body_parser import BodyParser
 from api.completion_recovery import CompletionRecovery
 from api.cross_origin import CrossOrigin
 from api.directory import Directory
 from api.draining import Draining
+from api.fair_places import FairPlaces
 from api.files import FileStore, storage_root
 from api.files.folder import FilesFolder
 from api.first_token_times import FirstTokenTimes
@@ -128,7 +128,8 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         keyring=keyring,
         admission=admission,
         draining=draining,
-        large_bodies=asyncio.Semaphore(LARGE_BODIES),
+        large_bodies=FairPlaces(LARGE_BODIES, share=LARGE_BODIES_OF_TENANT),
+        body_parser=BodyParser(settings),
         media=media,
         downloads=downloads,
         streams=streams,

@@ -1,6 +1,5 @@
 """An API replica: the components that its routes and background tasks use."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -10,10 +9,12 @@ from quart import Quart, current_app
 
 from api.admission import Admission
 from api.batches.store import BatchStore
+from api.body_parser import BodyParser
 from api.completion_recovery import CompletionRecovery
 from api.cross_origin import CrossOrigin
 from api.directory import Directory
 from api.draining import Draining
+from api.fair_places import FairPlaces
 from api.files import FileStore
 from api.first_token_times import FirstTokenTimes
 from api.fleet.watch import FleetWatch
@@ -56,8 +57,9 @@ class Replica:
     keyring: Keyring
     admission: Admission
     draining: Draining
-    large_bodies: asyncio.Semaphore
-    """The places of large bodies (see :mod:`api.bodies`)."""
+    large_bodies: FairPlaces
+    """The places of bodies larger than ``max_body`` (see :mod:`api.bodies`)."""
+    body_parser: BodyParser
     media: MediaLoader
     downloads: Downloads
     streams: OpenStreams

@@ -5,7 +5,9 @@ import logging
 import random
 import time
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -25,6 +27,7 @@ from api.keys import ApiKey
 from api.replica import Replica
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.protocol.request import ChatRequest
+from shared.runtime.settings import ApiSettings
 
 logger = logging.getLogger(__name__)
 
@@ -51,20 +54,26 @@ _MAX_BACKOFF = 15.0
 """Bounds of the time in seconds before a line is submitted again."""
 
 
-async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes, yielding: asyncio.Event) -> Result | None:
-    """Return the result of the line with this ``index``, whose bytes are ``data``.
+async def serve_line(
+    replica: Replica, batch: Batch, index: int, read: Callable[[], Awaitable[bytes]], yielding: asyncio.Event
+) -> Result | None:
+    """Return the result of the line with this ``index``, whose bytes ``read`` returns.
 
-    Once ``yielding`` is set, a line that would be submitted again has no result.
+    They are read for each submission, and not kept while the request waits. Once ``yielding`` is set, a line that would
+    be submitted again has no result.
     """
-    try:
-        line = read_line(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return failure_of(index, "", "invalid_json_line", "The input file has changed since it was validated.")
     dialect, request_id = DIALECTS[batch.endpoint](), f"req_{uuid.uuid4().hex}"
     failures, backoff = 0, _INITIAL_BACKOFF
     while True:
         try:
-            result = await _serve(replica, batch, index, line.custom_id, bytes(line.body), dialect, request_id)
+            line = read_line(await read())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return failure_of(index, "", "invalid_json_line", "The input file has changed since it was validated.")
+        custom_id = line.custom_id
+        try:
+            request, messages = await _parsed(replica, batch, dialect, bytes(line.body))
+            del line  # It refers to the bytes that were read.
+            result = await _serve(replica, batch, index, custom_id, request, messages, dialect, request_id)
         except RequestRefused as refusal:
             problem = refusal.problem
         except Exception:
@@ -74,7 +83,7 @@ async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes, yi
             return result
         failures += problem.kind in _RETRYABLE
         if problem.kind not in _TRANSIENT and (problem.kind not in _RETRYABLE or failures >= _MAX_FAILURES):
-            return _failed(index, line.custom_id, dialect, problem, request_id)
+            return _failed(index, custom_id, dialect, problem, request_id)
         if problem.kind is not ProblemKind.QUEUE_TIMEOUT:  # Otherwise, it has waited.
             with suppress(TimeoutError):
                 async with asyncio.timeout(
@@ -87,16 +96,23 @@ async def serve_line(replica: Replica, batch: Batch, index: int, data: bytes, yi
 
 
 async def _serve(
-    replica: Replica, batch: Batch, index: int, custom_id: str, body: bytes, dialect: Dialect, request_id: str
+    replica: Replica,
+    batch: Batch,
+    index: int,
+    custom_id: str,
+    request: ChatRequest,
+    messages: bytes,
+    dialect: Dialect,
+    request_id: str,
 ) -> Result:
     """Submit a line and wait for its response. Raises :class:`RequestRefused`."""
-    request, started_at = _parse(replica, dialect, body), time.monotonic()
+    started_at = time.monotonic()
     chat = ChatExchange(
         replica,
         request,
         key=_unlimited(replica, batch.owner),
         headers={},
-        messages=sent_messages(body) if request.store else b"",
+        messages=messages,
         started_at=started_at,
         span=replica.tracing.start_span("batch line", started_at),
     )
@@ -119,8 +135,13 @@ async def _serve(
     return response_of(index, custom_id, 200, document, request_id=request_id, usage=usage)
 
 
-def _parse(replica: Replica, dialect: Dialect, body: bytes) -> ChatRequest:
-    settings = replica.settings
+async def _parsed(replica: Replica, batch: Batch, dialect: Dialect, body: bytes) -> tuple[ChatRequest, bytes]:
+    """Return the request in ``body`` and, if its response is to be stored, its messages."""
+    tenant = f"batches of {batch.owner}"  # Other requests of the owner do not wait for them.
+    return await replica.body_parser.run(tenant, len(body), partial(_translated, replica.settings, dialect, body))
+
+
+def _translated(settings: ApiSettings, dialect: Dialect, body: bytes) -> tuple[ChatRequest, bytes]:
     request = dialect.parse(body)
     for field, wanted in (("stream", request.stream), ("background", request.background)):
         if wanted:
@@ -129,7 +150,8 @@ def _parse(replica: Replica, dialect: Dialect, body: bytes) -> ChatRequest:
     check_body_size(len(body), request, settings.max_body)
     check_size(request, settings.max_choices)
     # Only chat completions are stored: other results are in the result files alone.
-    return msgspec.structs.replace(request, tier="batch", store=request.store and isinstance(dialect, OpenAI))
+    request = msgspec.structs.replace(request, tier="batch", store=request.store and isinstance(dialect, OpenAI))
+    return request, sent_messages(body) if request.store else b""
 
 
 def _unlimited(replica: Replica, owner: str) -> ApiKey | None:

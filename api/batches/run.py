@@ -218,8 +218,10 @@ class BatchRun:
         return True
 
     async def _line(self, file: BinaryIO, lines: Lines, index: int) -> Result | None:
-        data = await asyncio.to_thread(_read_at, file, lines.offsets[index], lines.sizes[index])
-        return await serve_line(self._replica, self._batch, index, data, self._yielding)
+        def read() -> Awaitable[bytes]:
+            return asyncio.to_thread(_read_at, file, lines.offsets[index], lines.sizes[index])
+
+        return await serve_line(self._replica, self._batch, index, read, self._yielding)
 
     def _window(self) -> int:
         """Return how many lines may be submitted now."""

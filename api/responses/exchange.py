@@ -11,6 +11,7 @@ from api.dialects.responses import Draft, History
 from api.dialects.responses.schema import ResponsesRequest
 from api.http_exchange import HttpExchange
 from api.replica import Replica
+from shared.protocol.request import ChatRequest
 
 
 def is_stored(draft: Draft[ResponsesRequest], *, is_large: bool) -> bool:
@@ -18,7 +19,7 @@ def is_stored(draft: Draft[ResponsesRequest], *, is_large: bool) -> bool:
     return not is_large if draft.store is None else draft.store
 
 
-def chat_exchange_of(
+async def chat_exchange_of(
     replica: Replica,
     exchange: HttpExchange,
     headers: Lookup,
@@ -32,7 +33,13 @@ def chat_exchange_of(
 
     Raises :class:`RequestRefused`.
     """
-    request = draft.request(history, store=store)
+    key = exchange.key
+
+    def translated() -> tuple[ChatRequest, bytes]:
+        request = draft.request(history, store=store)
+        return request, msgspec.json.encode(draft.input_items(history)) if store else b""
+
+    request, items = await replica.body_parser.run(key.id if key is not None else "", size + history.size, translated)
     check_body_size(size, request, replica.settings.max_body)
     check_size(request, replica.settings.max_choices)
     span = exchange.span
@@ -41,9 +48,9 @@ def chat_exchange_of(
     return ChatExchange(
         replica,
         request,
-        key=exchange.key,
+        key=key,
         headers=headers,
-        messages=msgspec.json.encode(draft.input_items(history)) if store else b"",
+        messages=items,
         started_at=exchange.started_at,
         span=span,
     )

@@ -1,8 +1,9 @@
 """The stored items that a request continues or refers to."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from api.body_parser import BodyParser
 from api.dialects.openai.body import MAX_VALUES, count_values
 from api.dialects.responses import Draft, History, previous_not_found
 from api.dialects.responses.schema import ResponsesRequest
@@ -15,7 +16,9 @@ MAX_TURNS = 1024
 """Maximum number of responses in one conversation."""
 
 
-async def history_of(store: ResponseStore, owner: str, draft: Draft[ResponsesRequest], *, max_bytes: int) -> History:
+async def history_of(
+    store: ResponseStore, parser: BodyParser, owner: str, draft: Draft[ResponsesRequest], *, max_bytes: int
+) -> History:
     """Return the stored items that ``draft`` needs.
 
     The responses that they are part of have at most ``max_bytes`` of JSON together, and as many values in their input
@@ -26,25 +29,35 @@ async def history_of(store: ResponseStore, owner: str, draft: Draft[ResponsesReq
     turns = await _turns(store, owner, draft.previous, size)
     if turns:
         await store.keep(owner, [turn.id for turn in turns])
+    referenced = await _referenced(store, owner, draft.references, size)
+    return await parser.run(owner, size.bytes, lambda: _history(turns, referenced, size.bytes))
+
+
+def _history(turns: Sequence[StoredResponse], referenced: Sequence[StoredResponse], size: int) -> History:
     return History(
-        earlier=tuple(item for turn in turns for item in (*input_items(turn), *output_items(turn))),
-        referenced=await _referenced(store, owner, draft.references, size),
+        earlier=tuple(item for turn in turns for item in _items(turn)),
+        referenced={item["id"]: item for record in referenced for item in _items(record)},
+        size=size,
     )
 
 
+def _items(record: StoredResponse) -> Iterator[Mapping[str, Any]]:
+    yield from input_items(record)
+    yield from output_items(record)
+
+
 class _Size:
-    """The size of the responses of a history, which a small request can make large: they are read and validated in
-    the event loop, like a body."""
+    """The size of the responses of a history, which a small request can make large."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._bytes = 0
+        self.bytes = 0
         self._values = 0
 
     def add(self, record: StoredResponse, param: str) -> None:
         """Add a response. Raises :class:`RequestRefused`, naming ``param``, if the history is too large."""
-        self._bytes += len(record.input) + len(record.document)
-        if self._bytes > self._max_bytes:
+        self.bytes += len(record.input) + len(record.document)
+        if self.bytes > self._max_bytes:
             raise _too_large(f"{self._max_bytes} bytes", param)
         self._values += count_values(record.input)
         if self._values > MAX_VALUES:
@@ -73,13 +86,14 @@ async def _turns(store: ResponseStore, owner: str, previous: str | None, size: _
 
 async def _referenced(
     store: ResponseStore, owner: str, references: tuple[str, ...], size: _Size
-) -> Mapping[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
+) -> list[StoredResponse]:
+    """Return the responses that the items with the ids ``references`` are part of."""
+    found: list[StoredResponse] = []
     for response_id in {response_of_item(reference) for reference in references} - {None}:
         record = await store.get(owner, response_id or "")
         if record is not None and not record.job:
             size.add(record, "input")
-            found |= {item["id"]: item for item in (*input_items(record), *output_items(record))}
+            found.append(record)
     return found
 
 

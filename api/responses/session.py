@@ -4,9 +4,10 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from quart import Request
@@ -37,6 +38,8 @@ from api.websocket.socket import CloseCode, WebSocket
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 
 logger = logging.getLogger(__name__)
+
+_Parsed = TypeVar("_Parsed")
 
 LIFETIME = 60
 """Maximum age of a session in minutes; the reference's."""
@@ -109,7 +112,7 @@ class ResponseSession:
     async def _respond(self, exchange: HttpExchange, message: bytes) -> None:
         # The key may have been revoked since the handshake.
         exchange.key = current_exchange().key = await self._replica.admission.identify(self._request.headers)
-        event = decode_object(message)
+        event = await self._parse(exchange, len(message), partial(decode_object, message))
         try:
             completed = await self._create(exchange, event, len(message))
         except BaseException:
@@ -121,7 +124,7 @@ class ResponseSession:
     async def _create(self, exchange: HttpExchange, event: Mapping[str, Any], size: int) -> bool:
         """Make the response that ``event`` asks for; return whether it did not fail."""
         try:
-            draft, generate = parse_create(event)
+            draft, generate = await self._parse(exchange, size, partial(parse_create, event))
         except MessagesMissing as missing:
             await self._replica.models.require(missing.model)
             raise
@@ -129,9 +132,13 @@ class ResponseSession:
         if kept is not None and generate and draft.store:
             raise not_storable()
         history = kept or await history_of(
-            self._replica.responses, key_owner(), draft, max_bytes=self._replica.settings.max_request_body
+            self._replica.responses,
+            self._replica.body_parser,
+            key_owner(),
+            draft,
+            max_bytes=self._replica.settings.max_request_body,
         )
-        chat = chat_exchange_of(
+        chat = await chat_exchange_of(
             self._replica,
             exchange,
             self._request.headers,
@@ -146,6 +153,9 @@ class ResponseSession:
             return False
         self._remember(chat, draft, history, response)
         return True
+
+    async def _parse(self, exchange: HttpExchange, size: int, parse: Callable[[], _Parsed]) -> _Parsed:
+        return await self._replica.body_parser.run(exchange.key.id if exchange.key is not None else "", size, parse)
 
     async def _stream(self, exchange: HttpExchange, chat: ChatExchange) -> bytes:
         """Have the response made and send its events; return the response."""

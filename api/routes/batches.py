@@ -1,11 +1,12 @@
 """Batches: create, list, describe and cancel them."""
 
+from functools import partial
+
 from quart import Blueprint, Response, request
 
 from api.access import key_owner
 from api.batches.record import UNFINISHED, Batch
 from api.batches.store import TooManyBatches
-from api.bodies import read_json_body
 from api.dialects.openai import batches as dialect
 from api.dialects.openai.files import not_found as file_not_found
 from api.dialects.openai.files import too_many as too_many_files
@@ -21,8 +22,8 @@ blueprint = Blueprint("batches", __name__)
 async def create_batch() -> Response:
     """Create a batch from an uploaded file. It is validated in the background."""
     replica, owner = current_replica(), key_owner()
-    body = await read_json_body(request, replica.settings)
-    batch = dialect.parse_batch(body, owner=owner, now=await replica.batches.now())
+    now = await replica.batches.now()
+    batch = await replica.body_parser.read(request, owner, partial(dialect.parse_batch, owner=owner, now=now))
     file = await replica.files.get(owner, batch.input_file)
     if file is None or file.purpose != "batch":
         raise file_not_found(batch.input_file, "input_file_id")

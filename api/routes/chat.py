@@ -1,9 +1,11 @@
 """Chat routes: parse the body by the dialect, accept the request, encode the response stream."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 from quart import Blueprint, Response, request
 
+from api.access import key_owner
 from api.answers.selection import check_size
 from api.answers.writing import collect
 from api.bodies import check_body_size, media_body
@@ -17,6 +19,7 @@ from api.json_response import json_response
 from api.queue_events import HEADER
 from api.replica import Replica, current_replica
 from shared.protocol.events import Event, Started
+from shared.protocol.request import ChatRequest
 
 blueprint = Blueprint("chat", __name__)
 
@@ -64,15 +67,17 @@ async def respond(replica: Replica, exchange: HttpExchange, chat: ChatExchange) 
 async def _parsed(replica: Replica, exchange: HttpExchange) -> ChatExchange:
     """Read and parse the body. It may be large, so nothing refers to it afterwards."""
     settings = replica.settings
-    large = replica.large_bodies if replica.directory.fleet.reads_images() else None
-    async with media_body(request, settings, large) as body:
+    tenant = key_owner()
+    place = replica.large_bodies.of(tenant) if replica.directory.fleet.reads_images() else None
+    async with media_body(request, settings, place) as body:
         try:
-            chat_request = exchange.dialect.parse(body)
+            chat_request, messages = await replica.body_parser.run(
+                tenant, len(body), partial(_translated, exchange.dialect, body)
+            )
         except MessagesMissing as missing:
             await replica.models.require(missing.model)
             raise
         check_body_size(len(body), chat_request, settings.max_body)
-        messages = sent_messages(body) if chat_request.store else b""
     check_size(chat_request, settings.max_choices)
     return ChatExchange(
         replica,
@@ -83,6 +88,12 @@ async def _parsed(replica: Replica, exchange: HttpExchange) -> ChatExchange:
         started_at=exchange.started_at,
         span=exchange.span,
     )
+
+
+def _translated(dialect: Dialect, body: bytes) -> tuple[ChatRequest, bytes]:
+    """Return the request in ``body`` and, if its response is to be stored, its messages."""
+    chat_request = dialect.parse(body)
+    return chat_request, sent_messages(body) if chat_request.store else b""
 
 
 def _encoder(dialect: Dialect, chat: ChatExchange, first: Event) -> ResponseEncoder:

@@ -2,6 +2,7 @@
 their tokens."""
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -71,9 +72,12 @@ async def compact_response() -> Response:
 async def count_input_tokens() -> Response:
     """Return the number of tokens of an input. A worker of the model counts them."""
     replica = current_replica()
-    draft = draft_input_tokens(await read_json_body(request, replica.settings))
-    history = await history_of(replica.responses, key_owner(), draft, max_bytes=replica.settings.max_request_body)
-    found = await tokenized(counting(draft.request(history, store=False)))
+    owner, parser = key_owner(), replica.body_parser
+    body = await read_json_body(request, replica.settings)
+    draft = await parser.run(owner, len(body), partial(draft_input_tokens, body))
+    history = await history_of(replica.responses, parser, owner, draft, max_bytes=replica.settings.max_request_body)
+    asked = await parser.run(owner, len(body) + history.size, partial(draft.request, history, store=False))
+    found = await tokenized(counting(asked))
     return json_response(render_input_tokens(len(found.tokens)))
 
 
@@ -127,17 +131,20 @@ async def _parsed(
 ) -> ChatExchange:
     """Read and parse the body, and the stored items that it needs."""
     settings = replica.settings
-    large = replica.large_bodies if replica.directory.fleet.reads_images() else None
-    async with media_body(request, settings, large) as body:
+    owner = key_owner()
+    place = replica.large_bodies.of(owner) if replica.directory.fleet.reads_images() else None
+    async with media_body(request, settings, place) as body:
         try:
-            draft = parse(body)
+            draft = await replica.body_parser.run(owner, len(body), partial(parse, body))
         except MessagesMissing as missing:
             await replica.models.require(missing.model)
             raise
         size = len(body)
-    history = await history_of(replica.responses, key_owner(), draft, max_bytes=replica.settings.max_request_body)
+    history = await history_of(
+        replica.responses, replica.body_parser, owner, draft, max_bytes=settings.max_request_body
+    )
     store = is_stored(draft, is_large=size > settings.max_body)
-    return chat_exchange_of(replica, exchange, request.headers, draft, history, size=size, store=store)
+    return await chat_exchange_of(replica, exchange, request.headers, draft, history, size=size, store=store)
 
 
 async def _start(replica: Replica, chat: ChatExchange) -> StoredResponse:

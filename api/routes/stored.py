@@ -3,7 +3,6 @@
 from quart import Blueprint, Response, request
 
 from api.access import key_owner
-from api.bodies import read_json_body
 from api.dialects.openai import stored as dialect
 from api.dialects.openai.lists import unknown_cursor
 from api.json_response import json_response
@@ -33,8 +32,9 @@ async def get_completion(completion_id: str) -> Response:
 @blueprint.post("/v1/chat/completions/<completion_id>")
 async def update_completion(completion_id: str) -> Response:
     """Replace the metadata of a stored completion."""
-    metadata = dialect.parse_update(await read_json_body(request, current_replica().settings))
-    if not await current_replica().stored.tag(key_owner(), completion_id, metadata):
+    replica = current_replica()
+    metadata = await replica.body_parser.read(request, key_owner(), dialect.parse_update)
+    if not await replica.stored.tag(key_owner(), completion_id, metadata):
         raise dialect.not_found(completion_id)
     return json_response(dialect.render_stored(await _find(completion_id)))
 

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import io
 import json
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from arq.connections import ArqRedis
 from api.batches.feeder import BatchFeeder
 from api.batches.input import validate_file
 from api.batches.record import UNFINISHED, Batch, Counts, Segment, new_batch_id, segment_name
+from api.batches.request import serve_line
 from api.batches.results import Result, assemble, encode, failure_of, response_of
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, BatchStore, Superseded, TooManyBatches
@@ -173,7 +175,7 @@ async def test_lines_are_submitted_in_bursts_until_the_window_is_full(
     bursts: list[int] = []
     wait = asyncio.wait
 
-    async def serve(replica: Replica, batch: Batch, index: int, data: bytes, yielding: asyncio.Event) -> Result:
+    async def serve(replica: Replica, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result:
         await eventually(lambda: 40 in bursts, "the window to be full")
         return failure_of(index, "c", "error", "message")
 
@@ -230,7 +232,7 @@ async def test_a_batch_is_kept_while_its_results_cannot_be_written(
             raise OSError(errno.ENOSPC, "No space left on device")
         write_at(storage, name, offset, data)
 
-    async def serve(replica: Replica, batch: Batch, index: int, data: bytes, yielding: asyncio.Event) -> Result:
+    async def serve(replica: Replica, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result:
         return failure_of(index, "c", "error", "message")
 
     async def renew(store: BatchStore, claim: BatchClaim) -> BatchClaim:
@@ -260,7 +262,7 @@ async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
 ) -> None:
     """Such as those of a model whose workers are down."""
 
-    async def serve(replica: Replica, batch: Batch, index: int, data: bytes, yielding: asyncio.Event) -> Result | None:
+    async def serve(replica: Replica, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result | None:
         if batch.owner != "stuck":
             return failure_of(index, "c", "error", "message")
         await yielding.wait()
@@ -290,7 +292,7 @@ async def test_batches_that_make_no_progress_do_not_keep_others_waiting(
 async def test_a_feeder_that_is_stopped_releases_its_batch(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     submitted = asyncio.Event()
 
-    async def serve(replica: Replica, batch: Batch, index: int, data: bytes, yielding: asyncio.Event) -> None:
+    async def serve(replica: Replica, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> None:
         submitted.set()
         await asyncio.Event().wait()
 
@@ -302,6 +304,21 @@ async def test_a_feeder_that_is_stopped_releases_its_batch(replica: Replica, mon
     running.cancel()
     await asyncio.wait([running])
     assert await replica.batches.unfinished() == await replica.batches.waiting() == 1
+
+
+async def test_a_line_that_waits_keeps_no_copy_of_its_body(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = json.dumps(LINES[0]).encode()
+    references, found = sys.getrefcount(data), list[int]()
+
+    async def read() -> bytes:
+        return data
+
+    async def serve(*_: object) -> None:
+        found.append(sys.getrefcount(data))
+
+    monkeypatch.setattr("api.batches.request._serve", serve)
+    await serve_line(replica, new_batch(), 0, read, asyncio.Event())
+    assert found == [references]
 
 
 def test_a_long_model_name_is_not_repeated_in_each_record() -> None:

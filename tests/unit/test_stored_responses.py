@@ -10,6 +10,7 @@ import pytest
 from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis
 
+from api.body_parser import BodyParser
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
@@ -21,6 +22,7 @@ from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Failed, Finished, Started, encode_event
 from shared.protocol.request import ChatRequest
 from shared.redis import keys
+from shared.runtime.settings import ApiSettings
 from tests.support.eventually import PATIENCE
 from tests.support.redis_types import awaitable
 
@@ -34,6 +36,7 @@ JOURNAL: tuple[Event, ...] = (
     *(Delta(position, (1,), text) for position, text in enumerate(TEXTS) if position > 3),
     Finished(len(TEXTS), "stop"),
 )
+PARSER = BodyParser(ApiSettings())
 OUTBOX = (keys.outbox("r"), "a")
 
 
@@ -219,14 +222,14 @@ async def test_a_conversation_is_read_from_its_responses(redis: ArqRedis, store:
     index = keys.stored_response_index("k")
     await redis.zadd(index, {first.id: 2.0, second.id: 1.0})
     draft = Responses().draft(json.dumps({"model": "m", "input": "c", "previous_response_id": second.id}).encode())
-    messages = draft.request(await history_of(store, "k", draft, max_bytes=1000), store=True).messages
+    messages = draft.request(await history_of(store, PARSER, "k", draft, max_bytes=1000), store=True).messages
     assert [message.content for message in messages] == ["a", "one", "b", "two", "c"]
     assert await redis.pttl(keys.stored_response("k", first.id)) > TTL * 500
     third = StoredResponse(id=f"resp_{3:032x}", document=document(), input=b"[]", previous=second.id)
     assert await store.save("k", third, fulfils=OUTBOX)
     assert await redis.zrange(index, 0, -1) == [second.id.encode(), third.id.encode()], "they count, in this order"
     with pytest.raises(RequestRefused, match="not found"):
-        await history_of(store, "another", draft, max_bytes=1000)
+        await history_of(store, PARSER, "another", draft, max_bytes=1000)
 
 
 @pytest.mark.parametrize("continued", [True, False])
@@ -245,10 +248,10 @@ async def test_a_small_request_cannot_have_a_large_history(store: ResponseStore,
         more = {"input": "b", "previous_response_id": f"resp_{number:032x}"} if continued else referred
         return Responses().draft(json.dumps({"model": "m", **more}).encode())
 
-    await history_of(store, "k", draft(0), max_bytes=sizes[0])
+    await history_of(store, PARSER, "k", draft(0), max_bytes=sizes[0])
     for number, limit, what in ((0, sizes[0] - 1, "bytes"), (1, sum(sizes), "values")):
         with pytest.raises(RequestRefused, match=what) as refused:
-            await history_of(store, "k", draft(number), max_bytes=limit)
+            await history_of(store, PARSER, "k", draft(number), max_bytes=limit)
         assert refused.value.problem.param == ("previous_response_id" if continued else "input")
 
 
@@ -257,7 +260,7 @@ async def test_an_item_is_referred_to_once(store: ResponseStore) -> None:
     reference = {"type": "item_reference", "id": f"msg_{1:032x}8000"}
     draft = Responses().draft(json.dumps({"model": "m", "input": [reference, {"id": reference["id"]}]}).encode())
     with pytest.raises(RequestRefused, match="Duplicate item found with id msg_") as refused:
-        await history_of(store, "k", draft, max_bytes=1000)
+        await history_of(store, PARSER, "k", draft, max_bytes=1000)
     assert refused.value.problem.param == "input"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 
 from api.dialects.azure.addressing import check_api_version, choose_model
-from api.dialects.azure.errors import error_reply
+from api.dialects.azure.errors import error_reply, shown
 from api.dialects.azure.info import render_info
 from api.dialects.azure.parse import extra_parameters, parse_chat
 from api.dialects.azure.render import AzureResponseEncoder
@@ -45,6 +45,8 @@ class Azure:
 
     def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> AzureResponseEncoder:
         """Return the encoder of the response to ``request``."""
+        # A later error can only be one of the whole request, and quotes the beginning of its messages.
+        self._body = {"messages": shown(self._body.get("messages"))}
         return AzureResponseEncoder(request, answer_id=answer_id, created=created, fingerprint=fingerprint)
 
     def error(self, problem: Problem) -> ErrorReply:

@@ -127,10 +127,10 @@ def _value_at(path: list[str], body: Mapping[str, object]) -> str | None:
             value = value[int(step)]
         else:
             return None
-    return _shown(value)
+    return shown(value)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return the beginning of a value, without encoding all of it: the value may be megabytes of messages."""
     text = ""
     for piece in (value,) if isinstance(value, str) else _PIECEWISE.iterencode(value):

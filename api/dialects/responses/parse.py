@@ -52,6 +52,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """The input and output of all previous responses, in order."""
     referenced: Mapping[str, Mapping[str, Any]] = {}
     """The items that the input refers to, by their ids."""
+    size: int = 0
+    """Number of bytes of JSON that were read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -344,3 +344,13 @@ def test_a_whole_answer_has_the_references_form() -> None:
     assert whole["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
     (call,) = whole["choices"][0]["message"]["tool_calls"]
     assert call == {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def test_a_running_request_keeps_only_what_a_later_error_quotes() -> None:
+    dialect = azure()
+    request = dialect.parse(body(messages=[{"role": "user", "content": "x" * 10_000}]))
+    late = Problem(kind=ProblemKind.CACHE_EXHAUSTED, message="No room.")
+    before = dialect.error(late)
+    dialect.render(request, answer_id="a", created=1, fingerprint="")
+    assert dialect.error(late) == before
+    assert len(json.dumps(dialect._body)) < 400

@@ -25,9 +25,8 @@ from api.jobs.reaper import Reaper
 from api.jobs.submission import Submission
 from api.keys import Keyring
 from api.limits import Limiter
-from api.media.download import MAX_CONNECTIONS, Downloads
+from api.media.download import Downloads
 from api.media.loader import MediaLoader
-from api.media.shares import DownloadShares
 from api.metrics import Metrics
 from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
@@ -69,18 +68,10 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         redirects=settings.media_redirects,
         timeout=settings.media_timeout,
         limit=settings.max_image_bytes,
-    )
-    # A tenant gets half, and at least what one request may need.
-    media_share = max(settings.max_media_bytes // 2, settings.max_images * settings.max_image_bytes)
-    shares = DownloadShares(
-        connections=MAX_CONNECTIONS // 2,
-        tenant_bytes=min(settings.max_media_bytes, media_share),
-        all_bytes=settings.max_media_bytes,
-        patience=settings.media_timeout,
+        memory=settings.max_media_bytes,
     )
     media = MediaLoader(
         downloads,
-        shares,
         local_path=settings.allowed_local_media_path,
         max_images=settings.max_images,
         max_image_bytes=settings.max_image_bytes,
@@ -131,7 +122,6 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         large_bodies=FairPlaces(LARGE_BODIES, share=LARGE_BODIES_OF_TENANT),
         body_parser=BodyParser(settings),
         media=media,
-        downloads=downloads,
         streams=streams,
         cancellation=cancellation,
         submission=submission,

@@ -112,7 +112,6 @@ async def running(replica: Replica, address: str) -> AsyncIterator[None]:
         # Jobs that are not cancelled end when their worker finds that the replica has no subscription.
         await replica.job_tasks.finish(_JOBS_TIMEOUT)
         await replica.admission.aclose()
-        await replica.downloads.aclose()
         await cancel_all(tasks)
         await replica.relay.close_all()
         # If the store does not respond, the registry record expires on its own.

@@ -24,7 +24,6 @@ from api.jobs.charges import TenantCharges
 from api.jobs.reaper import Reaper
 from api.jobs.submission import Submission
 from api.keys import Keyring
-from api.media.download import Downloads
 from api.media.loader import MediaLoader
 from api.metrics import Metrics
 from api.model_lookup import ModelLookup
@@ -61,7 +60,6 @@ class Replica:
     """The places of bodies larger than ``max_body`` (see :mod:`api.bodies`)."""
     body_parser: BodyParser
     media: MediaLoader
-    downloads: Downloads
     streams: OpenStreams
     cancellation: JobCancellation
     submission: Submission

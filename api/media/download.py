@@ -1,20 +1,19 @@
 """Downloads of the files that clients name by URL, from allowed domains and public addresses only.
 
-Server-side request forgery is prevented where connections are made: the host is resolved once, all its addresses must
-be public, and the connection goes to one of them. Redirects are followed here and pass all checks again.
+Redirects are followed here and pass all checks again.
 """
 
 import asyncio
-import ipaddress
-import socket
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore2
 
 from api.media.data_url import MediaError, too_large
-from api.media.shares import DownloadShare
+from api.media.lookups import Lookups
+from api.media.network import CheckedNetwork, Meter
+from api.media.shares import Memory, MemoryShare, Places
 from shared.runtime.version import VERSION
 
 ANY_DOMAIN = "*"
@@ -28,52 +27,76 @@ _HEADERS = [
     (b"accept-encoding", b"identity"),
 ]
 _SHOWN = 100
-MAX_CONNECTIONS = 32
+
+MAX_DOWNLOADS = 32
 """Maximum number of concurrent downloads."""
+
+_SHARE = 8
+"""Maximum number of those of a tenant."""
 
 
 class Downloads:
-    """Downloads files by ``http`` and ``https``. An async context manager that owns its connections."""
+    """Downloads files by ``http`` and ``https``, within each tenant's share of places and memory."""
 
     def __init__(
-        self, *, domains: Iterable[str], private_addresses: bool, redirects: int, timeout: float, limit: int
+        self,
+        *,
+        domains: Iterable[str],
+        private_addresses: bool,
+        redirects: int,
+        timeout: float,
+        limit: int,
+        memory: int,
     ) -> None:
         """``domains`` are host names, ``*.example.org`` for all below one, or ``*``; without any, nothing is
         downloaded. ``private_addresses`` allows addresses that are not public. ``redirects`` is the maximum number of
-        redirects per file, ``timeout`` the time for one file in seconds, and ``limit`` its maximum size in bytes."""
+        redirects per file, ``timeout`` the time for one file in seconds, and ``limit`` its maximum size in bytes.
+        ``memory`` is the maximum size in bytes of all files that requests have downloaded and not queued yet."""
         self._domains = tuple(domain.strip().lower().rstrip(".") for domain in domains if domain.strip())
+        self._private_addresses = private_addresses
         self._redirects = redirects
         self._timeout = timeout
         self._limit = limit
-        self._pool = httpcore2.AsyncConnectionPool(
-            max_connections=MAX_CONNECTIONS,
-            max_keepalive_connections=0,
-            network_backend=_CheckedNetwork(private_addresses),
+        self._memory = Memory(memory)
+        self._places = Places(
+            MAX_DOWNLOADS, share=_SHARE, patience=timeout, full="Too many images are being downloaded at a time."
         )
+        self._lookups = Lookups(patience=timeout / 2)
+        # Takes 80 ms.
+        self._tls = httpcore2.default_ssl_context() if self._domains else None
 
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._pool.aclose()
+    def request(self, tenant: str) -> AbstractContextManager[MemoryShare]:
+        """Return the memory for the files of a request of ``tenant``, which they occupy until the context ends."""
+        return self._memory.request(tenant)
 
-    async def download(self, url: str, share: DownloadShare) -> bytes:
+    async def download(self, url: str, share: MemoryShare) -> bytes:
         """Return the file at ``url``, which counts in ``share``.
 
-        Raises :class:`MediaError`, and :class:`RequestRefused` if the file exceeds the share.
+        Raises :class:`MediaError`, and :class:`RequestRefused` if the tenant's share is used up.
         """
+        self._check(url)
+        await self._places.acquire(share.tenant)
         try:
-            async with share.connection(), asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout):
                 return await self._follow(url, share)
         except TimeoutError:
             raise MediaError(f"the URL did not respond with the whole file within {self._timeout:g} s") from None
         except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
             raise MediaError(f"the URL can't be reached ({type(error).__name__})") from error
+        finally:
+            self._places.release(share.tenant)
 
-    async def _follow(self, url: str, share: DownloadShare) -> bytes:
+    async def _follow(self, url: str, share: MemoryShare) -> bytes:
         for _ in range(self._redirects + 1):
             self._check(url)
-            async with self._pool.stream("GET", url, headers=_HEADERS) as response:
+            meter = Meter()
+            network = CheckedNetwork(self._lookups, share.tenant, meter, private_addresses=self._private_addresses)
+            async with (
+                httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=network) as connection,
+                connection.stream("GET", url, headers=_HEADERS) as response,
+            ):
                 if response.status not in _REDIRECTS:
-                    return await self._read(response, share)
+                    return await self._read(response, share, meter)
                 place = _header(response, b"location")
             if not place:
                 raise MediaError("the URL redirects to nowhere")
@@ -93,7 +116,7 @@ class Downloads:
                 else "images are not downloaded here: send a data URL, or set --media-domains"
             )
 
-    async def _read(self, response: httpcore2.Response, share: DownloadShare) -> bytes:
+    async def _read(self, response: httpcore2.Response, share: MemoryShare, meter: Meter) -> bytes:
         if response.status != _OK:
             raise MediaError(f"the URL responded with status {response.status}")
         kind = _header(response, b"content-type").lower()
@@ -103,59 +126,12 @@ class Downloads:
         async for part in response.aiter_stream():
             file += part
             share.add(len(part))
+            await meter.parsed(len(part))
             if len(file) > self._limit:
                 raise too_large(self._limit)
         if not file:
             raise MediaError("the URL responded with an empty file")
         return bytes(file)
-
-
-class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """Connects only to hosts all of whose addresses are public, and to an address that was checked."""
-
-    def __init__(self, private_addresses: bool) -> None:
-        self._private_addresses = private_addresses
-        self._network = httpcore2.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's signature)
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        """Connect to ``host``. Raises :class:`MediaError` if it has an address that is not allowed."""
-        addresses = await _resolve(host, port)
-        if not self._private_addresses and not all(map(_is_public, addresses)):
-            raise MediaError(f"the host '{host[:_SHOWN]}' has an address that is not public")
-        for address in addresses[:-1]:
-            with suppress(httpcore2.ConnectError):
-                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
-        return await self._network.connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
-
-
-async def _resolve(host: str, port: int) -> Sequence[str]:
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise MediaError(f"the host '{host[:_SHOWN]}' can't be resolved") from None
-    return [str(address[0]) for *_, address in found]
-
-
-def _is_public(address: str) -> bool:
-    """Return whether ``address`` is a public one. IPv6 addresses that embed an IPv4 address must embed a public one."""
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(parsed, ipaddress.IPv6Address):
-        inner = parsed.ipv4_mapped or parsed.sixtofour or (parsed.teredo[1] if parsed.teredo else None)
-        if inner is not None and not inner.is_global:
-            return False
-        if parsed in _NAT64 and not ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF).is_global:
-            return False
-    return parsed.is_global and not parsed.is_multicast
-
-
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def _split(url: str) -> SplitResult:

@@ -14,7 +14,7 @@ import msgspec
 from api.latency_histogram import LatencyHistogram
 from api.media.data_url import MediaError, decode_data_url, is_data_url, too_large
 from api.media.download import Downloads
-from api.media.shares import DownloadShare, DownloadShares
+from api.media.shares import MemoryShare
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import LOCAL, ChatRequest, Image
 
@@ -36,13 +36,10 @@ class _File(NamedTuple):
 class MediaLoader:
     """Reads images within limits."""
 
-    def __init__(
-        self, downloads: Downloads, shares: DownloadShares, *, local_path: str, max_images: int, max_image_bytes: int
-    ) -> None:
+    def __init__(self, downloads: Downloads, *, local_path: str, max_images: int, max_image_bytes: int) -> None:
         """``local_path`` is the folder of the local files that clients may name; empty allows none. ``max_images`` is
         the maximum number of images in a request, ``max_image_bytes`` the maximum size of each."""
         self._downloads = downloads
-        self._shares = shares
         self._local_path = Path(local_path).resolve() if local_path else None
         self._max_images = max_images
         self._max_image_bytes = max_image_bytes
@@ -61,12 +58,12 @@ class MediaLoader:
         Raises :class:`RequestRefused`, which names the content part.
         """
         if request.images:
-            with self._shares.request(tenant) as share:
+            with self._downloads.request(tenant) as share:
                 yield await self._load(request, share)
         else:
             yield request, {}
 
-    async def _load(self, request: ChatRequest, share: DownloadShare) -> tuple[ChatRequest, dict[str, bytes]]:
+    async def _load(self, request: ChatRequest, share: MemoryShare) -> tuple[ChatRequest, dict[str, bytes]]:
         images = request.images
         if len(images) > self._max_images:
             reason = f"this request has {len(images)}, and the maximum is {self._max_images}"
@@ -85,7 +82,7 @@ class MediaLoader:
             files[file.digest] = file.content
         return _with_digests(request, digests), files
 
-    async def _read(self, url: str, share: DownloadShare) -> _File | MediaError | RequestRefused:
+    async def _read(self, url: str, share: MemoryShare) -> _File | MediaError | RequestRefused:
         """Return the file, or the reason why it can't be read: one failure must not interrupt the others."""
         source = _source(url)
         started_at = time.monotonic()

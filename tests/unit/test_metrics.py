@@ -1,6 +1,5 @@
 """The metrics page: what it counts, and that it has what its catalogue declares, and no more."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -28,12 +27,11 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture
-async def replica(redis: ArqRedis) -> AsyncIterator[Replica]:
+async def replica(redis: ArqRedis) -> Replica:
     await announce_worker(redis, msgspec.structs.replace(WORKER, cache_tokens=640, cache_usage=0.5), lease=60)
     replica = build(redis, ApiSettings(vllm_metric_names=True), "r")
     await replica.directory.refresh()
-    yield replica
-    await replica.downloads.aclose()
+    return replica
 
 
 def samples(replica: Replica) -> Samples:
@@ -204,4 +202,3 @@ async def test_vllms_names_describe_the_serving_workers(replica: Replica) -> Non
 async def test_vllms_names_are_absent_by_default(redis: ArqRedis) -> None:
     replica = build(redis, ApiSettings(), "r")
     assert b"vllm:" not in replica.metrics.page()[0]
-    await replica.downloads.aclose()

@@ -2,23 +2,22 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from api.media import download
+from api.media import network
 from api.media.data_url import MediaError
-from api.media.download import MAX_CONNECTIONS, Downloads
-from api.media.shares import DownloadShares
-from shared.protocol.errors import RequestRefused
+from api.media.download import MAX_DOWNLOADS, Downloads
+from shared.protocol.errors import ProblemKind, RequestRefused
 from tests.support.eventually import eventually
 
 PNG = b"\x89PNG..."
 LIMIT = 1000
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: image/png\r\ncontent-length: %d\r\n\r\n%b"
 OK = ANSWER % (len(PNG), PNG)
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class Site:
@@ -51,38 +50,32 @@ async def site() -> AsyncIterator[Site]:
         yield running
 
 
-@asynccontextmanager
-async def downloads(**options: Any) -> AsyncIterator[Callable[..., Any]]:
+Load = Callable[..., Coroutine[Any, Any, bytes]]
+
+
+def downloads(**options: Any) -> Load:
+    """Return a function that downloads a file for a tenant."""
     defaults: dict[str, Any] = {
         "domains": ["*"],
         "private_addresses": True,
         "redirects": 0,
         "timeout": 60.0,
         "limit": LIMIT,
-    } | options
-    shares = defaults.pop("shares", None) or new_shares()
-    opened = Downloads(**defaults)
+        "memory": 10 * LIMIT,
+    }
+    opened = Downloads(**(defaults | options))
 
-    async def load(url: str, tenant: str = "") -> bytes:
-        with shares.request(tenant) as share:
+    async def load(url: str, tenant: str = "a") -> bytes:
+        with opened.request(tenant) as share:
             return await opened.download(url, share)
 
-    try:
-        yield load
-    finally:
-        await opened.aclose()
-
-
-def new_shares(**limits: Any) -> DownloadShares:
-    defaults = {"connections": MAX_CONNECTIONS // 2, "tenant_bytes": 10 * LIMIT, "all_bytes": 10 * LIMIT}
-    return DownloadShares(**({"patience": 60.0} | defaults | limits))
+    return load
 
 
 async def reason(url: str, **options: Any) -> str:
     """Return why the file at ``url`` is not downloaded."""
-    async with downloads(**options) as load:
-        with pytest.raises(MediaError) as error:
-            await load(url)
+    with pytest.raises(MediaError) as error:
+        await downloads(**options)(url)
     return str(error.value)
 
 
@@ -95,21 +88,21 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
     """The addresses of each host, for one look-up after another; the last ones stay."""
     known: dict[str, list[list[str]]] = {}
 
-    async def getaddrinfo(_: Any, host: str, port: int, **__: Any) -> list[Any]:
+    def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
         host = host.lower()
         if host not in known:
             raise socket.gaierror
         found = known[host].pop(0) if len(known[host]) > 1 else known[host][0]
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
 
-    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr("api.media.lookups.socket.getaddrinfo", getaddrinfo)
     return known
 
 
 async def test_a_file_is_downloaded(site: Site) -> None:
     site.replies["/a.png?size=1"] = OK
-    async with downloads() as load:
-        assert await load(site.url("/a.png?size=1")) == PNG
+    load = downloads()
+    assert await load(site.url("/a.png?size=1")) == PNG
     assert "accept-encoding: identity" in site.asked[0].lower()
 
 
@@ -134,39 +127,16 @@ async def test_only_allowed_hosts_are_asked(
 ) -> None:
     names[host.lower()] = [["127.0.0.1"]]
     site.replies["/"] = OK
-    async with downloads(domains=domains.split(",")) as load:
-        if allowed:
-            assert await load(site.url("/", host)) == PNG
-        else:
-            with pytest.raises(MediaError, match="--media-domains"):
-                await load(site.url("/", host))
+    load = downloads(domains=domains.split(","))
+    if allowed:
+        assert await load(site.url("/", host)) == PNG
+    else:
+        with pytest.raises(MediaError, match="--media-domains"):
+            await load(site.url("/", host))
     assert bool(site.asked) == allowed
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "127.0.0.1",
-        "10.1.2.3",
-        "172.16.0.1",
-        "192.168.0.1",
-        "169.254.169.254",
-        "100.64.0.1",
-        "0.0.0.0",
-        "224.0.0.1",
-        "255.255.255.255",
-        "::1",
-        "::",
-        "fe80::1%eth0",
-        "fc00::1",
-        "ff02::1",
-        "::ffff:127.0.0.1",
-        "::ffff:10.0.0.1",
-        "2002:7f00:1::",
-        "64:ff9b::7f00:1",
-        "64:ff9b::a9fe:a9fe",
-    ],
-)
+@pytest.mark.parametrize("address", ["127.0.0.1", "::ffff:10.0.0.1", "64:ff9b:1::7f00:1", "fe80::1%eth0"])
 async def test_addresses_that_are_not_public_are_not_asked(names: dict[str, list[list[str]]], address: str) -> None:
     names["example.org"] = [["93.184.216.34", address]]
     assert "not public" in await reason("http://example.org/a.png", private_addresses=False)
@@ -176,27 +146,27 @@ async def test_the_address_that_was_checked_is_asked(
     site: Site, names: dict[str, list[list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name server that answers differently the second time does not matter: there is no second time."""
-    monkeypatch.setattr(download, "_is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(network, "is_public", lambda address: address == "127.0.0.1")
     names["example.org"] = [["127.0.0.1"], ["10.0.0.1"]]
     site.replies["/"] = OK
-    async with downloads(private_addresses=False) as load:
-        assert await load(site.url("/", "example.org")) == PNG
+    load = downloads(private_addresses=False)
+    assert await load(site.url("/", "example.org")) == PNG
     assert len(names["example.org"]) == 1
 
 
 async def test_every_address_of_a_host_is_tried(site: Site, names: dict[str, list[list[str]]]) -> None:
     names["example.org"] = [["127.0.0.2", "127.0.0.1"]]
     site.replies["/"] = OK
-    async with downloads() as load:
-        assert await load(site.url("/", "example.org")) == PNG
+    load = downloads()
+    assert await load(site.url("/", "example.org")) == PNG
 
 
 async def test_redirects_are_followed_as_far_as_allowed(site: Site) -> None:
     site.replies |= {"/a": redirect("/b"), "/b": redirect(site.url("/c")), "/c": OK}
     assert "redirects are not followed" in await reason(site.url("/a"))
     assert "more than 1 times" in await reason(site.url("/a"), redirects=1)
-    async with downloads(redirects=2) as load:
-        assert await load(site.url("/a")) == PNG
+    load = downloads(redirects=2)
+    assert await load(site.url("/a")) == PNG
 
 
 @pytest.mark.parametrize(
@@ -217,7 +187,7 @@ async def test_redirects_pass_the_same_checks(site: Site, place: str, part: str)
 async def test_a_redirect_to_a_private_address_is_not_followed(
     site: Site, names: dict[str, list[list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "_is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(network, "is_public", lambda address: address == "127.0.0.1")
     names |= {"example.org": [["127.0.0.1"]], "metadata": [["169.254.169.254"]]}
     site.replies["/"] = redirect("http://metadata/latest")
     assert "not public" in await reason(site.url("/", "example.org"), private_addresses=False, redirects=5)
@@ -268,36 +238,65 @@ async def test_what_is_wrong_with_a_url_is_said(url: str, part: str) -> None:
     assert part in await reason(url)
 
 
-async def test_slow_downloads_of_a_tenant_leave_connections_to_others(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("reply", "part"),
+    [
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000 + OK, "too much besides the file"),
+        (b"HTTP/1.1 200 OK\r\n" + b"x: %b\r\n" % (b"y" * 1000) * 50 + OK[17:], "too much besides the file"),
+        (CHUNKED + b"1\r\nx\r\n" * 1000, "too many small parts"),
+        (CHUNKED + (b"64;" + b"x" * 4000 + b"\r\n" + bytes(100) + b"\r\n") * 9, "too much besides the file"),
+    ],
+    ids=["interim responses", "a long head", "chunks of one byte", "chunk extensions"],
+)
+async def test_a_server_can_not_send_much_besides_the_file(site: Site, reply: bytes, part: str) -> None:
+    site.replies["/"] = reply
+    assert part in await reason(site.url("/"))
+
+
+async def test_a_file_may_come_in_chunks(site: Site) -> None:
+    content = bytes(100_000)
+    parts = [content[at : at + 1000] for at in range(0, len(content), 1000)]
+    site.replies["/"] = CHUNKED + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+    assert await downloads(limit=len(content), memory=len(content))(site.url("/")) == content
+
+
+async def test_other_tasks_run_while_a_server_always_has_data(site: Site) -> None:
+    """Work between two turns of the event loop is bounded by bytes: here by the reads that it takes."""
+    site.replies["/"] = b"HTTP/1.1 100 Continue\r\n\r\n" * 600 + OK
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    assert await downloads()(site.url("/")) == PNG
+    counting.cancel()
+    assert turns > 600 * 25 / 1024
+
+
+async def test_tenants_that_download_leave_places_to_others(site: Site) -> None:
     site.replies["/"] = OK
-    async with downloads() as load, asyncio.TaskGroup() as slow:
-        tasks = [slow.create_task(load(site.url("/slow"), "a")) for _ in range(2 * MAX_CONNECTIONS)]
-        await eventually(lambda: len(site.asked) >= MAX_CONNECTIONS // 2, "the slow downloads to start")
-        assert await load(site.url("/"), "b") == PNG
-        assert len(site.asked) == MAX_CONNECTIONS // 2 + 1
+    load = downloads()
+    async with asyncio.TaskGroup() as slow:
+        tasks = [
+            slow.create_task(load(site.url("/slow"), tenant)) for tenant in "abc" for _ in range(2 * MAX_DOWNLOADS)
+        ]
+        await eventually(lambda: len(site.asked) >= MAX_DOWNLOADS * 3 // 4, "the slow downloads to start")
+        assert await load(site.url("/"), "d") == PNG
+        assert len(site.asked) == MAX_DOWNLOADS * 3 // 4 + 1
         for task in tasks:
             task.cancel()
 
 
-async def test_a_download_that_waits_too_long_for_others_of_its_tenant_is_refused(site: Site) -> None:
-    async with downloads(shares=new_shares(connections=1, patience=0.01)) as load, asyncio.TaskGroup() as slow:
-        task = slow.create_task(load(site.url("/slow"), "a"))
-        await eventually(lambda: len(site.asked) == 1, "the slow download to start")
-        with pytest.raises(RequestRefused, match="too many images at a time"):
-            await load(site.url("/slow"), "a")
-        task.cancel()
-
-
-async def test_files_count_until_their_request_ends(site: Site) -> None:
-    site.replies["/"] = OK
-    shares = new_shares(tenant_bytes=2 * len(PNG), all_bytes=3 * len(PNG))
-    async with downloads(shares=shares) as load:
-        with shares.request("a") as first, shares.request("a") as second, shares.request("b") as other:
-            first.add(2 * len(PNG))
-            with pytest.raises(RequestRefused, match="you are downloading are too large"):
-                second.add(1)
-            with pytest.raises(RequestRefused, match="of all requests"):
-                other.add(len(PNG))
-        assert shares.bytes == 0
-        assert await load(site.url("/"), "a") == PNG
-        assert shares.bytes == 0
+async def test_a_download_without_a_place_is_refused_with_a_time(site: Site) -> None:
+    load = downloads(timeout=1.0)
+    tasks = [asyncio.create_task(load(site.url("/slow"), tenant)) for tenant in "abcd" for _ in range(MAX_DOWNLOADS)]
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    served = [result for result in results if isinstance(result, MediaError)]
+    refused = [result for result in results if isinstance(result, RequestRefused)]
+    assert len(served) + len(refused) == len(tasks)
+    assert len(served) >= MAX_DOWNLOADS
+    assert {(one.problem.kind, one.problem.retry_after) for one in refused} == {(ProblemKind.QUEUE_FULL, 1.0)}

@@ -10,7 +10,7 @@ import pytest
 from api.media.data_url import MediaError
 from api.media.download import Downloads
 from api.media.loader import MediaLoader
-from api.media.shares import DownloadShare, DownloadShares
+from api.media.shares import Memory, MemoryShare
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import LOCAL, ChatRequest, Image, Message
 
@@ -20,10 +20,11 @@ CAT, DOG = b"cat", b"dog"
 class FakeDownloads(Downloads):
     """Files by URL instead of the network."""
 
-    def __init__(self, **files: bytes) -> None:
+    def __init__(self, memory: int, **files: bytes) -> None:
+        self._memory = Memory(memory)
         self._files = {f"https://host/{name}": file for name, file in files.items()}
 
-    async def download(self, url: str, share: DownloadShare) -> bytes:
+    async def download(self, url: str, share: MemoryShare) -> bytes:
         if url not in self._files:
             raise MediaError("the URL responded with status 404")
         share.add(len(self._files[url]))
@@ -35,10 +36,9 @@ async def load(by: MediaLoader, request: ChatRequest) -> tuple[ChatRequest, dict
         return loaded
 
 
-def loader(local_path: Path | str = "", *, tenant_bytes: int = 1000, **options: Any) -> MediaLoader:
+def loader(local_path: Path | str = "", *, memory: int = 1000, **options: Any) -> MediaLoader:
     limits = {"max_images": 3, "max_image_bytes": 10} | options
-    shares = DownloadShares(connections=2, tenant_bytes=tenant_bytes, all_bytes=1000, patience=60)
-    return MediaLoader(FakeDownloads(cat=CAT, dog=DOG), shares, local_path=str(local_path), **limits)
+    return MediaLoader(FakeDownloads(memory, cat=CAT, dog=DOG), local_path=str(local_path), **limits)
 
 
 def request_with(*messages: tuple[str, ...]) -> ChatRequest:
@@ -109,9 +109,9 @@ async def test_images_beyond_the_limits_are_named() -> None:
 async def test_downloads_beyond_the_memory_for_them_are_refused() -> None:
     request = request_with((data_url(CAT), "https://host/dog", "https://host/cat"))
     with pytest.raises(RequestRefused) as refusal:
-        await load(loader(tenant_bytes=len(CAT + DOG) - 1), request)
+        await load(loader(memory=len(CAT + DOG) - 1), request)
     assert (refusal.value.problem.kind, refusal.value.problem.retry_after) == (ProblemKind.QUEUE_FULL, 1.0)
-    await load(loader(tenant_bytes=len(CAT + DOG)), request)
+    await load(loader(memory=len(CAT + DOG)), request)
 
 
 async def test_local_files_are_read_below_the_folder_only(tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""Lookups of host names: names that are never resolved occupy threads of their tenant only."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api.media.data_url import MediaError
+from api.media.lookups import MAX_LOOKUPS, Lookups
+from shared.protocol.errors import RequestRefused
+from tests.support.eventually import PATIENCE, eventually
+
+
+class NameServer:
+    """Knows "known", and answers nothing about "silent" names until it is told to."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.asked: list[str] = []
+
+    def getaddrinfo(self, host: str, port: int, **_: Any) -> list[Any]:
+        self.asked.append(host)
+        if host == "known":
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", port))]
+        self.answers.wait(PATIENCE)
+        raise socket.gaierror
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
+    server = NameServer()
+    monkeypatch.setattr("api.media.lookups.socket.getaddrinfo", server.getaddrinfo)
+    yield server
+    server.answers.set()
+
+
+async def test_silent_names_of_tenants_leave_threads_to_others(names: NameServer) -> None:
+    lookups = Lookups(patience=PATIENCE)
+    tenants = MAX_LOOKUPS // 4 - 1
+    tasks = [
+        asyncio.create_task(lookups.addresses("silent", 80, tenant=str(tenant)))
+        for tenant in range(tenants)
+        for _ in range(MAX_LOOKUPS)
+    ]
+    await eventually(lambda: len(names.asked) >= 4 * tenants, "the lookups")
+    assert await lookups.addresses("known", 80, tenant="another") == ["8.8.8.8"]
+    assert len(names.asked) == 4 * tenants + 1
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_thread_stays_occupied_when_its_caller_has_left(names: NameServer) -> None:
+    lookups = Lookups(patience=0.05)
+    left = [asyncio.create_task(lookups.addresses("silent", 80, tenant="a")) for _ in range(4)]
+    await eventually(lambda: len(names.asked) == 4, "the lookups")
+    for task in left:
+        task.cancel()
+    with pytest.raises(RequestRefused) as refusal:
+        await lookups.addresses("known", 80, tenant="a")
+    assert refusal.value.problem.retry_after == 1.0
+    names.answers.set()
+    patient = Lookups(patience=PATIENCE)
+    assert await patient.addresses("known", 80, tenant="a") == ["8.8.8.8"]
+
+
+async def test_unknown_names_and_addresses(names: NameServer) -> None:
+    names.answers.set()
+    lookups = Lookups(patience=PATIENCE)
+    with pytest.raises(MediaError, match="can't be resolved"):
+        await lookups.addresses("unknown", 80, tenant="a")
+    assert await lookups.addresses("127.0.0.1", 80, tenant="a") == ["127.0.0.1"]
+    assert names.asked == ["unknown"]

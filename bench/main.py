@@ -9,11 +9,9 @@ from typing import Any
 from bench import (
     batch,
     capacity,
-    curves,
     dispatch,
     grammars,
     images,
-    logits,
     overhead,
     plumbing,
     prefill,
@@ -23,8 +21,6 @@ from bench import (
     step,
     streams,
     telemetry,
-    tuning,
-    weights,
 )
 from bench.peers import comparison as peers
 
@@ -37,20 +33,16 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "scale": scale.run,
     "capacity": capacity.run,
     "step": step.run,
-    "tuning": tuning.run,
-    "weights": weights.run,
     "prefill": prefill.run,
     "prefix": prefix.run,
     "batch": batch.run,
     "grammars": grammars.run,
     "images": images.run,
-    "logits": logits.run,
     "regressions": regressions.run,
     "peers": peers.run,
-    "curves": curves.run,
 }
 
-BY_NAME = ("tuning", "logits", "weights", "peers", "curves")
+BY_NAME = ("peers",)
 """Parts that run only when named: they take long, or need what is not installed."""
 
 

@@ -36,7 +36,7 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
         "batch": _Entry("cli.batch:batch", "Submit batches of requests and download their results."),
     },
     "Models": {
-        "model": _Entry("cli.model:model", "List, download, locate and convert models."),
+        "model": _Entry("cli.model:model", "List, download and locate models."),
     },
     "Access": {
         "key": _Entry("cli.key:key", "Create, list, revoke and rotate API keys."),

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import click
 
-from cli.convert import convert
-
 
 @click.group()
 def model() -> None:
-    """List, download, locate and convert models.
+    """List, download and locate models.
 
     A SOURCE has the same form as for 'vinoqueue worker --model': default, a GGUF file, an OpenVINO IR folder, or a
     Hugging Face id such as org/name or org/name:file.gguf.
@@ -42,9 +40,6 @@ def path(source: str) -> None:
     from worker.model.local import path as source_path
 
     _print_path(source_path, source)
-
-
-model.add_command(convert)
 
 
 def _print_path(find: Callable[[str], Path], source: str) -> None:

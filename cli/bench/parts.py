@@ -16,17 +16,13 @@ PARTS = {
     "scale": "throughput relative to linear scaling as simulated workers are added",
     "capacity": "store cost of each operation, and the store load of large fleets",
     "step": "per-step host overhead of the engine process",
-    "tuning": "comparison of pipeline settings; only when named",
-    "weights": "weight formats by speed, size and perplexity; only when named, needs the extra 'convert'",
     "prefill": "stalls of running streams while a long prompt is prefilled",
     "prefix": "gain from prefix routing for prompts with a shared prefix",
     "batch": "throughput of a batch, and time to first token of other requests while it runs",
     "grammars": "streams of others while requests bring new grammars",
     "images": "requests with images compared with OpenVINO GenAI's own pipeline, and gaps of other streams",
-    "logits": "speed of the engine with its logits tap, unused and used by all requests; only when named",
     "regressions": "machine-independent counts compared with their budgets",
     "peers": "the same load on other servers, which are built first; only when named",
-    "curves": "plots the results into docs/images; only when named, needs matplotlib",
 }
 """The parts of :mod:`bench.main` and what each measures. Repeated here because importing :mod:`bench.main` requires
 the worker's dependencies."""

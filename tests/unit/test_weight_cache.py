@@ -25,7 +25,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made: list[Path] = []
 
-    def remake(original: Path, weights: object, scratch: Path) -> Path:
+    def remake(original: Path, scratch: Path) -> Path:
         (scratch / "result").mkdir()
         made.append(original)
         return scratch / "result"
@@ -80,7 +80,7 @@ def test_a_repaired_file_of_the_same_size_is_converted_again(gguf: Path, made: l
 
 
 def test_a_file_that_changes_while_it_is_converted_leaves_nothing(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(original: Path, weights: object, scratch: Path) -> Path:
+    def change(original: Path, scratch: Path) -> Path:
         (scratch / "result").mkdir()
         gguf.write_bytes(b"WEIGHTS")
         return scratch / "result"
@@ -132,7 +132,7 @@ def test_large_files_are_converted_only_when_told_to(
 
 def test_folders_are_served_as_they_are(tmp_path: Path) -> None:
     assert serving_path(_options(tmp_path), _ignore) == tmp_path
-    with pytest.raises(ModelError, match="vinoqueue model convert"):
+    with pytest.raises(ModelError, match="optimum-cli export openvino"):
         serving_path(_options(tmp_path, weights="int8"), _ignore)
 
 

@@ -26,8 +26,8 @@ def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Pat
         return path
     if path.is_dir():
         raise ModelError(
-            f"The weights of {path}, an OpenVINO IR folder, are served as they are. Make a folder with other weights: "
-            f"vinoqueue model convert {path} FOLDER --weights int8"
+            f"The weights of {path}, an OpenVINO IR folder, are served as they are. Export one with other "
+            "weights: optimum-cli export openvino --model ID --weight-format int8 FOLDER"
         )
     try:
         return int8_folder(path, options.context_length, progress)

@@ -63,17 +63,16 @@ class ListedModel(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-def resolve(text: str, *, max_context: int = 0, to_serve: bool = True) -> LocalModel:
+def resolve(text: str, *, max_context: int = 0) -> LocalModel:
     """Return the model of ``[NAME=]SOURCE``, downloading it from the Hugging Face hub if necessary.
 
-    ``max_context`` (tokens; 0: none) limits the context length, and replaces it if the model states none. With
-    ``to_serve``, a read-only GGUF file is copied to the user's cache (see :func:`_writable`). Raises
-    :class:`ModelError`.
+    ``max_context`` (tokens; 0: none) limits the context length, and replaces it if the model states none. A
+    read-only GGUF file is copied to the user's cache (see :func:`_writable`). Raises :class:`ModelError`.
     """
     source = parse_source(text)
     location = _fetch(source, download=True)
     kind: ModelKind = "openvino" if location.is_dir() else "gguf"
-    if kind == "gguf" and to_serve:
+    if kind == "gguf":
         location = _writable(location)
     own = _folder_context(location) if kind == "openvino" else _gguf_context(location)
     if own is None and not max_context:

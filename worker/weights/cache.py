@@ -21,7 +21,6 @@ from filelock import FileLock
 from worker.model.identity import model_identity
 from worker.model.local import LocalModel, ModelError
 from worker.model.user_cache import user_cache
-from worker.weights.compression import Weights
 from worker.weights.folder import remake
 from worker.weights.original import copy_original
 
@@ -77,7 +76,7 @@ def int8_folder(path: Path, context_length: int, progress: Callable[[str], None]
     def make(scratch: Path) -> Path:
         model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
         original = copy_original(model, scratch)
-        made = remake(original.folder, Weights(format="int8"), scratch)
+        made = remake(original.folder, scratch)
         if model_identity(path) != identity:
             raise ModelError(f"{path} was changed while it was converted.")
         return made

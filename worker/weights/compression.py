@@ -1,18 +1,8 @@
-"""Weight compression of OpenVINO models: weights are unpacked to f16, then compressed to int8 here or to int4 by NNCF.
+"""Weight compression of OpenVINO models: weights are unpacked to f16, then compressed to int8."""
 
-NNCF (https://github.com/openvinotoolkit/nncf) is the optional extra ``convert``; only int4 needs it.
-"""
-
-import contextlib
-import importlib.util
-import logging
 import math
-import os
-import sys
 from collections.abc import Sequence
-from typing import Literal
 
-import msgspec
 import numpy
 import openvino
 from openvino import opset13 as opset
@@ -23,11 +13,6 @@ from worker.weights.activations import fast_properties
 from worker.weights.int8 import quantise_rows
 from worker.weights.matrices import factor_lengths
 from worker.weights.merge import merge_products
-
-Format = Literal["int4", "int8", "f16"]
-
-DEFAULT_GROUP = 32
-PER_CHANNEL = -1
 
 _SMALL = 64
 """Size in bytes up to which a constant is an operation's parameter rather than a weight."""
@@ -41,74 +26,22 @@ _DECOMPRESSION = frozenset({"Constant", "Convert", "Subtract", "Multiply", "Resh
 """The operations between packed weights and the operation that uses them."""
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """A weight format. ``group`` is the number of int4 weights of a row that share a scale (-1: the whole row).
-
-    The embeddings and the last layer affect quality most. They are int8 in an int4 model unless ``small_ends`` is set.
-    """
-
-    format: Format = "int4"
-    group: int = DEFAULT_GROUP
-    small_ends: bool = False
-
-    @property
-    def groups(self) -> tuple[int, ...]:
-        """The group sizes other than whole rows."""
-        return () if self.format != "int4" or self.group == PER_CHANNEL else (self.group,)
-
-    def __str__(self) -> str:
-        if self.format != "int4":
-            return self.format
-        groups = "per channel" if self.group == PER_CHANNEL else f"in groups of {self.group}"
-        return f"int4 {groups}, embeddings and last layer {'int4' if self.small_ends else 'int8'}"
-
-
 class DamagedModel(ModelError):
     """A model has weights that are not finite, so it can't be served."""
 
 
-def check_tools(weights: Weights) -> None:
-    """Raise :class:`ModelError` if the tools for ``weights`` are not installed."""
-    if weights.format == "int4" and importlib.util.find_spec("nncf") is None:
-        raise ModelError(
-            f"Compressing weights to {weights.format} needs NNCF, which is not installed. "
-            "Install it in Vinoqueue's repository, after 'make install': .venv/bin/pip install --editable '.[convert]'"
-        )
-
-
-def compress(model: openvino.Model, weights: Weights) -> tuple[openvino.Model, Properties]:
-    """Return ``model`` with its weights in the format ``weights``, and the best properties for each kind of CPU.
+def compress(model: openvino.Model) -> tuple[openvino.Model, Properties]:
+    """Return ``model`` with int8 weights, a scale for each row, and the best properties for each kind of CPU.
 
     ``model`` is modified. Empty properties mean OpenVINO's defaults. Raises :class:`DamagedModel` if a weight is not
-    finite, and :class:`ModelError` if the model's shapes do not allow the format or NNCF is not installed.
+    finite.
     """
-    check_tools(weights)
     _unpack(model)
     _check_finite(model)
-    if weights.format == "f16":
-        return model, {}
     merge_products(model)
-    properties = fast_properties([*factor_lengths(model), *weights.groups])
-    if weights.format == "int8":
-        quantise_rows(model)
-        return model, properties
-    # Disables NNCF's telemetry; it must be set before the import.
-    os.environ.setdefault("NNCF_CI", "1")
-    import nncf
-
-    nncf.set_log_level(logging.WARNING)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # its progress bars
-            compressed: openvino.Model = nncf.compress_weights(
-                model,
-                mode=nncf.CompressWeightsMode.INT4_ASYM,
-                group_size=weights.group,
-                ratio=1.0,
-                all_layers=weights.small_ends,
-            )
-    except (nncf.ValidationError, nncf.InvalidGroupSizeError, nncf.UnsupportedModelError) as error:
-        raise ModelError(f"NNCF can't compress this model's weights to {weights}: {error}") from error
-    return compressed, properties
+    properties = fast_properties(factor_lengths(model))
+    quantise_rows(model)
+    return model, properties
 
 
 def _check_finite(model: openvino.Model) -> None:

@@ -1,11 +1,10 @@
 """Perplexity of a model on a sample text, to measure the quality loss of a weight format.
 
-The text ships with Vinoqueue (``sample.txt``: prose, instructions, questions, a letter, a little code). It was written
+The text is ``sample.txt`` beside this module (prose, instructions, questions, a letter, a little code). It was written
 for this purpose, so no model has memorised it. Perplexities are comparable only between models with the same
 tokenizer.
 """
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ _MIN_TOKENS = 2
 
 def sample_tokens(folder: Path, most: int) -> NDArray[numpy.int64]:
     """Return the first ``most`` token ids of the sample text, with the tokenizer of an IR folder."""
-    text = files("worker.convert").joinpath("sample.txt").read_text("utf-8")
+    text = Path(__file__).with_name("sample.txt").read_text("utf-8")
     tokenizer = openvino_genai.Tokenizer(str(folder))
     ids: NDArray[numpy.int64] = tokenizer.encode(text).input_ids.data[0][:most].copy()
     return ids

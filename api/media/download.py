@@ -10,10 +10,11 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import httpcore2
 
+from api.fair_places import FairPlaces
 from api.media.data_url import MediaError, too_large
 from api.media.lookups import Lookups
 from api.media.network import CheckedNetwork, Meter
-from api.media.shares import Memory, MemoryShare, Places
+from api.media.shares import Memory, MemoryShare, place
 from shared.runtime.version import VERSION
 
 ANY_DOMAIN = "*"
@@ -28,10 +29,10 @@ _HEADERS = [
 ]
 _SHOWN = 100
 
-MAX_DOWNLOADS = 32
+MAX_DOWNLOADS = 64
 """Maximum number of concurrent downloads."""
 
-_SHARE = 8
+DOWNLOADS_OF_TENANT = 16
 """Maximum number of those of a tenant."""
 
 
@@ -58,9 +59,7 @@ class Downloads:
         self._timeout = timeout
         self._limit = limit
         self._memory = Memory(memory)
-        self._places = Places(
-            MAX_DOWNLOADS, share=_SHARE, patience=timeout, full="Too many images are being downloaded at a time."
-        )
+        self._places = FairPlaces(MAX_DOWNLOADS, share=DOWNLOADS_OF_TENANT)
         self._lookups = Lookups(patience=timeout / 2)
         # Takes 80 ms.
         self._tls = httpcore2.default_ssl_context() if self._domains else None
@@ -75,16 +74,17 @@ class Downloads:
         Raises :class:`MediaError`, and :class:`RequestRefused` if the tenant's share is used up.
         """
         self._check(url)
-        await self._places.acquire(share.tenant)
         try:
-            async with asyncio.timeout(self._timeout):
+            full = "Too many images are being downloaded at a time."
+            async with (
+                place(self._places, share.tenant, patience=self._timeout, full=full),
+                asyncio.timeout(self._timeout),
+            ):
                 return await self._follow(url, share)
         except TimeoutError:
             raise MediaError(f"the URL did not respond with the whole file within {self._timeout:g} s") from None
         except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError) as error:
             raise MediaError(f"the URL can't be reached ({type(error).__name__})") from error
-        finally:
-            self._places.release(share.tenant)
 
     async def _follow(self, url: str, share: MemoryShare) -> bytes:
         for _ in range(self._redirects + 1):

@@ -5,15 +5,17 @@ import ipaddress
 import socket
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
+from api.fair_places import FairPlaces
 from api.media.data_url import MediaError
-from api.media.shares import Places
+from api.media.shares import place
+from shared.runtime.tasks import BackgroundTasks
 
 MAX_LOOKUPS = 32
 """Maximum number of concurrent lookups."""
 
-_SHARE = 4
+LOOKUPS_OF_TENANT = 8
 """Maximum number of those of a tenant."""
 
 _SHOWN = 100
@@ -24,8 +26,9 @@ class Lookups:
 
     def __init__(self, *, patience: float) -> None:
         """``patience`` is how many seconds a lookup waits for a thread."""
-        full = "The names of too many image hosts are being looked up."
-        self._places = Places(MAX_LOOKUPS, share=_SHARE, patience=patience, full=full)
+        self._places = FairPlaces(MAX_LOOKUPS, share=LOOKUPS_OF_TENANT)
+        self._patience = patience
+        self._tasks = BackgroundTasks()
 
     async def addresses(self, host: str, port: int, *, tenant: str) -> Sequence[str]:
         """Return the addresses of ``host``.
@@ -34,32 +37,37 @@ class Lookups:
         """
         with suppress(ValueError):
             return [str(ipaddress.ip_address(host))]
-        await self._places.acquire(tenant)
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[Sequence[str]] = loop.create_future()
-
-        def end(addresses: Sequence[str] | None) -> None:
-            # Now, and not when the caller gives up: the thread has been busy until now.
-            self._places.release(tenant)
-            if not found.done():
-                if addresses:
-                    found.set_result(addresses)
-                else:
-                    found.set_exception(MediaError(f"the host '{host[:_SHOWN]}' can't be resolved"))
-
-        def look_up() -> None:
-            addresses = _addresses(host, port)
-            with suppress(RuntimeError):  # the event loop has been closed
-                loop.call_soon_threadsafe(end, addresses)
-
-        # Not in an executor: at its end, a process waits for the threads of all executors.
-        threading.Thread(target=look_up, name="lookup", daemon=True).start()
-        return await found
+        async with AsyncExitStack() as stack:
+            full = "The names of too many image hosts are being looked up."
+            await stack.enter_async_context(place(self._places, tenant, patience=self._patience, full=full))
+            lookup = _look_up(host, port)
+            # The thread occupies its place until it has an answer, even if nobody waits for that any more.
+            occupied = stack.pop_all()
+            lookup.add_done_callback(lambda _: self._tasks.run(occupied.aclose(), "end of a lookup"))
+        addresses = await asyncio.shield(lookup)
+        if not addresses:
+            raise MediaError(f"the host '{host[:_SHOWN]}' can't be resolved")
+        return addresses
 
 
-def _addresses(host: str, port: int) -> Sequence[str] | None:
+def _look_up(host: str, port: int) -> asyncio.Future[Sequence[str]]:
+    """Start a thread; return the future of its answer, which is empty if there is no such host."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def run() -> None:
+        addresses = _addresses(host, port)
+        with suppress(RuntimeError):  # the event loop has been closed
+            loop.call_soon_threadsafe(answer.set_result, addresses)
+
+    # Not in an executor: at its end, a process waits for the threads of all executors.
+    threading.Thread(target=run, name="lookup", daemon=True).start()
+    return answer
+
+
+def _addresses(host: str, port: int) -> Sequence[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return None
+        return ()
     return [str(address[0]) for *_, address in found]

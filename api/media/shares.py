@@ -1,69 +1,30 @@
 """Shares of tenants in what a replica has for downloads: places, and the memory of files that are not queued yet."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
+from api.fair_places import FairPlaces
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 NO_KEY = ""
-"""The tenant of all requests without a key. It has no share, because there is no other."""
+"""The tenant of all requests without a key. It may use all memory, because there is no other tenant."""
 
 _RETRY = 1.0
 """``Retry-After`` in seconds."""
 
 
-class _Tenant:
-    """What a tenant occupies, and how many tasks wait or occupy something."""
-
-    def __init__(self, places: int) -> None:
-        self.places = asyncio.Semaphore(places)
-        self.users = 0
-
-
-class Places:
-    """Places that tenants share, in order of arrival. Each has a part of them, so it keeps no other one waiting."""
-
-    def __init__(self, total: int, *, share: int, patience: float, full: str) -> None:
-        """A tenant may occupy ``share`` of ``total`` places. A task waits for one ``patience`` seconds, and is then
-        refused with the reason ``full``."""
-        self._total = total
-        self._share = share
-        self._patience = patience
-        self._full = full
-        self._places = asyncio.Semaphore(total)
-        self._tenants: dict[str, _Tenant] = {}
-
-    async def acquire(self, tenant: str) -> None:
-        """Occupy a place; the caller must :meth:`release` it. Raises :class:`RequestRefused` if all stay occupied."""
-        own = self._tenants.setdefault(tenant, _Tenant(self._total if tenant == NO_KEY else self._share))
-        own.users += 1
+@asynccontextmanager
+async def place(places: FairPlaces, tenant: str, *, patience: float, full: str) -> AsyncIterator[None]:
+    """Occupy one of ``places``. Raises :class:`RequestRefused`, with the reason ``full``, if ``tenant`` has none after
+    ``patience`` seconds."""
+    async with AsyncExitStack() as held:
         try:
-            async with asyncio.timeout(self._patience):
-                await own.places.acquire()
-                try:
-                    # At most as many tasks of a tenant wait here as it has places.
-                    await self._places.acquire()
-                except BaseException:
-                    own.places.release()
-                    raise
-        except BaseException as error:
-            self._leave(tenant, own)
-            if isinstance(error, TimeoutError):
-                raise _refusal(self._full) from None
-            raise
-
-    def release(self, tenant: str) -> None:
-        """Free a place that ``tenant`` occupies."""
-        own = self._tenants[tenant]
-        self._places.release()
-        own.places.release()
-        self._leave(tenant, own)
-
-    def _leave(self, tenant: str, own: _Tenant) -> None:
-        own.users -= 1
-        if not own.users:
-            del self._tenants[tenant]
+            async with asyncio.timeout(patience):
+                await held.enter_async_context(places.of(tenant))
+        except TimeoutError:
+            raise _refusal(full) from None
+        yield
 
 
 class _Usage:

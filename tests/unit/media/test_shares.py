@@ -1,56 +1,22 @@
 """Shares of tenants in places and memory."""
 
-import asyncio
-
 import pytest
 
-from api.media.shares import NO_KEY, Memory, Places
+from api.fair_places import FairPlaces
+from api.media.shares import NO_KEY, Memory, place
 from shared.protocol.errors import RequestRefused
 from tests.support.eventually import PATIENCE
 
 
-def places(total: int = 4, share: int = 2, patience: float = PATIENCE) -> Places:
-    return Places(total, share=share, patience=patience, full="Too many.")
-
-
-async def test_a_tenant_has_its_share_of_places() -> None:
-    shared = places()
-    for _ in range(2):
-        await shared.acquire("a")
-    third = asyncio.create_task(shared.acquire("a"))
-    await asyncio.sleep(0)
-    for _ in range(2):
-        await shared.acquire("b")
-    assert not third.done()
-    shared.release("a")
-    await third
-
-
-async def test_whoever_waits_too_long_is_refused() -> None:
-    shared = places(total=1, patience=0.01)
-    await shared.acquire("a")
-    for tenant in "ab":
-        with pytest.raises(RequestRefused, match=r"Too many\. Please try again later"):
-            await shared.acquire(tenant)
-    shared.release("a")
-    await shared.acquire("b")
-
-
-async def test_whoever_leaves_occupies_nothing() -> None:
-    shared = places(total=1)
-    await shared.acquire("a")
-    waiting = asyncio.create_task(shared.acquire("b"))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    shared.release("a")
-    await shared.acquire("b")
-
-
-async def test_without_a_key_there_is_no_share() -> None:
-    shared = places(total=4, share=1)
-    for _ in range(4):
-        await shared.acquire(NO_KEY)
+async def test_whoever_waits_too_long_for_a_place_is_refused() -> None:
+    places = FairPlaces(1, share=1)
+    async with place(places, "a", patience=PATIENCE, full="Too many."):
+        with pytest.raises(RequestRefused, match=r"Too many\. Please try again later") as refusal:
+            async with place(places, "b", patience=0.01, full="Too many."):
+                raise AssertionError
+    assert refusal.value.problem.retry_after == 1.0
+    async with place(places, "b", patience=PATIENCE, full="Too many."):
+        pass
 
 
 def test_a_request_may_occupy_all_memory_and_several_what_they_leave_free() -> None:

@@ -13,7 +13,7 @@ from arq.connections import ArqRedis
 from redis.exceptions import RedisError
 
 from api.latency_histogram import LatencyHistogram
-from api.response_stream import ChoiceStream, ResponseStream
+from api.response_stream import LOST, ChoiceStream, ResponseStream
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, decode_frame, decode_journal
 from shared.redis import keys, outage
@@ -83,7 +83,7 @@ class Relay:
             keys.replica_channel(self._replica),
             self.route,
             part="frames",
-            on_subscribed=self._on_subscribed,
+            on_subscribed=self.on_subscribed,
             on_lost=self._subscribed.clear,
         )
 
@@ -136,20 +136,24 @@ class Relay:
             self.token_gaps.observe(last[0], now - last[1], earlier[last])
         self._recover(gaps)
 
-    def _on_subscribed(self) -> None:
+    def on_subscribed(self) -> None:
+        """Read the journals of all open streams, which may have missed events."""
         self._subscribed.set()
         self._recover(list(self._choices.values()))
 
     def _recover(self, choices: list[ChoiceStream]) -> None:
         if choices:
+            for choice_stream in choices:
+                choice_stream.hold()
             task = asyncio.create_task(self._read_journals(choices), name="journal recovery")
             self._recoveries.add(task)
             task.add_done_callback(self._recoveries.discard)
 
     async def _read_journals(self, choices: list[ChoiceStream]) -> None:
-        """Bring ``choices`` up to date from their journals. A job without a payload is lost, and its choice fails."""
-        for choice_stream in choices:
-            choice_stream.hold()
+        """Bring ``choices``, which hold back their events, up to date from their journals.
+
+        A job without a payload is lost, and its choice fails.
+        """
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for choice_stream in choices:
@@ -171,7 +175,7 @@ class Relay:
                     not (exists or choice_stream.ended or choice_stream.response.arriving)
                     and choice_stream.job in self._choices
                 ):
-                    choice_stream.fail(_LOST)
+                    choice_stream.fail(LOST)
 
     def _fill(self, choice_stream: ChoiceStream, journal: list[bytes] | Exception) -> None:
         """Bring ``choice_stream`` up to date from its journal, or fail it when the journal is unreadable."""
@@ -185,10 +189,6 @@ class Relay:
             choice_stream.fail(_DAMAGED)
 
 
-_LOST = Problem(
-    kind=ProblemKind.LOST,
-    message="The request was lost in an outage of this service's store. Please send it again.",
-)
 _DAMAGED = Problem(
     kind=ProblemKind.LOST,
     message="The response can't be continued, because its journal in this service's store is damaged. "

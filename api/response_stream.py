@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from array import array
 from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import chain
 from typing import NamedTuple
@@ -25,6 +26,11 @@ _MERGE_FROM = 64
 """Number of buffered events from which deltas are merged."""
 _MERGE_TO = 256
 """Number of tokens of a delta from which no more are merged into it."""
+
+LOST = Problem(
+    kind=ProblemKind.LOST,
+    message="The request was lost in an outage of this service's store. Please send it again.",
+)
 
 Batch = list[tuple[int, Event]]
 """Events, each with the index of its choice."""
@@ -200,19 +206,23 @@ class ChoiceStream:
     """The events of one choice: checks attempts and positions, and drops repeats.
 
     When events are missing, later ones are held back until :meth:`fill` supplies the journal.
+
+    A store that has lost its last writes, as in a failover, forgets tokens and claims that clients have seen. The next
+    attempt then starts at an earlier position, perhaps with the number of the forgotten one. The choice continues only
+    if that attempt generates the same tokens up to the client's position. Otherwise it fails with :data:`LOST`.
     """
 
     __slots__ = (
         "_held",
         "_scored",
         "_started",
+        "_tokens",
         "attempt",
         "choice",
         "ended",
         "job",
         "last_event",
         "last_token",
-        "position",
         "response",
     )
 
@@ -220,7 +230,6 @@ class ChoiceStream:
         self.job = job
         self.choice = choice
         self.attempt = 0
-        self.position = 0
         self.ended = False
         self.last_event = time.monotonic()
         self.last_token = 0.0
@@ -231,6 +240,13 @@ class ChoiceStream:
         self._held: list[tuple[int, Event]] | None = None
         self._scored = False
         """Whether the prompt's log probabilities or tokens were accepted."""
+        self._tokens = array("i")
+        """The tokens that were accepted."""
+
+    @property
+    def position(self) -> int:
+        """The number of tokens that were accepted."""
+        return len(self._tokens)
 
     def push(self, attempt: int, event: Event) -> bool:
         """Accept an event from the channel. Returns False when events before it are missing.
@@ -240,18 +256,18 @@ class ChoiceStream:
         if (
             type(event) is Delta
             and attempt == self.attempt
-            and event.position == self.position
+            and event.position == len(self._tokens)
             and self._held is None
             and not self.ended
         ):
             # The common case, once per token.
-            self.position += len(event.tokens)
+            self._tokens.extend(event.tokens)
             self.response.put(self.choice, event, last=False)
             return True
         if self._held is not None:
             self._held.append((attempt, event))
             return True
-        if self.ended or attempt < self.attempt:
+        if self.ended or self._is_stale(attempt, event):
             return True
         first = attempt > self.attempt
         at = self.position if isinstance(event, Started | Rejected) else getattr(event, "position", self.position)
@@ -280,7 +296,7 @@ class ChoiceStream:
                 raise ValueError(f"the tokens {self.position} to {event.position - 1} are missing")
             self._accept(max(self.attempt, 1), event)
         for attempt, event in held:
-            if not self.ended and attempt >= self.attempt and getattr(event, "position", 0) <= self.position:
+            if not (self.ended or self._is_stale(attempt, event)) and getattr(event, "position", 0) <= self.position:
                 self._accept(attempt, event)
 
     def resume(self) -> None:
@@ -301,15 +317,25 @@ class ChoiceStream:
             self.ended = True
             self.response.put(self.choice, Failed(problem), last=True)
 
+    def _is_stale(self, attempt: int, event: Event) -> bool:
+        """Return whether an event is from an attempt before the current one.
+
+        Workers cannot publish after a later attempt. An earlier one that starts is new: the store has lost a claim.
+        """
+        return attempt < self.attempt and not isinstance(event, Started)
+
     def _accept(self, attempt: int, event: Event) -> None:
         new_to_client = self.attempt == 0
         self.attempt = attempt
         match event:
+            case Delta() if event.position == self.position:
+                self._tokens.extend(event.tokens)
+                self.response.put(self.choice, event, last=False)
             case Delta():
-                overlap = self.position - event.position
-                if overlap == 0:
-                    self.position += len(event.tokens)
-                    self.response.put(self.choice, event, last=False)
+                if self._tokens[event.position : event.position + len(event.tokens)] != array("i", event.tokens):
+                    self._lose()
+            case Finished() if event.position < self.position:
+                self._lose()
             case Started():
                 if event.attempt > self._started:
                     self._started = event.attempt
@@ -327,3 +353,8 @@ class ChoiceStream:
             case Finished() | Failed() | Rejected() | Alternatives():
                 self.ended = True
                 self.response.put(self.choice, event, last=True)
+
+    def _lose(self) -> None:
+        """End this choice, because its job generates another text than the client has."""
+        self.response.abandoned = True
+        self.fail(LOST)

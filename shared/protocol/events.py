@@ -7,13 +7,14 @@ Events are encoded as arrays without field names, because they are written and r
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from shared.protocol.errors import Problem, ProblemKind
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 MoveCause = Literal["worker_lost", "worker_draining", "engine_lost"]
 """Why a job went back to the queue: its lease expired, its worker drained, or its engine process ended."""
 
@@ -68,7 +69,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """
 
     position: int
-    tokens: tuple[int, ...]
+    tokens: tuple[TokenId, ...]
     text: str
     logprobs: tuple[float, ...] = ()
     pieces: tuple[bytes, ...] = ()

@@ -11,6 +11,8 @@ from tests.faults.history import Exchange, History
 from tests.faults.processes import Footprint
 from tests.faults.scenario import Scenario
 from tests.support.redis_types import at_once
+from worker.engine.simulated import is_one_sample
+from worker.engine.simulated_vocabulary import encode
 
 LASTING_KEYS = (
     "vinoqueue:workers",
@@ -59,6 +61,12 @@ def _faults_of(exchange: Exchange, expected: dict[str, str], scenario: Scenario)
             yield f"text differs from {_first_difference(exchange.text, whole)}"
     elif whole is not None and not (whole.startswith(exchange.text) or exchange.text.startswith(whole)):
         yield f"the beginning of its text differs from {_first_difference(exchange.text, whole)}"
+    if exchange.sampled:
+        tokens = encode(exchange.text)
+        if not is_one_sample(tokens):
+            yield "the tokens of its text are from attempts that did not know each other's"
+        if exchange.outcome == "completed" and len(tokens) != exchange.tokens:
+            yield f"has {len(tokens)} tokens instead of {exchange.tokens}"
     if exchange.after_end:
         yield "text came after its terminal event"
     failed = exchange.outcome == "failed" or (exchange.outcome == "refused" and exchange.status not in (429, 503))

@@ -19,7 +19,12 @@ async def chat(port: int, model: Model, exchange: Exchange) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(
             request_bytes(
-                model, exchange.prompt, exchange.tokens, streamed=exchange.streamed, stored_as=exchange.stored_as
+                model,
+                exchange.prompt,
+                exchange.tokens,
+                streamed=exchange.streamed,
+                sampled=exchange.sampled,
+                stored_as=exchange.stored_as,
             )
         )
         exchange.status, length = await _read_head(reader, exchange)
@@ -43,11 +48,13 @@ async def chat(port: int, model: Model, exchange: Exchange) -> None:
             writer.transport.abort()
 
 
-def request_bytes(model: Model, prompt: str, tokens: int, *, streamed: bool, stored_as: str = "") -> bytes:
+def request_bytes(
+    model: Model, prompt: str, tokens: int, *, streamed: bool, sampled: bool = False, stored_as: str = ""
+) -> bytes:
     """A chat completion as HTTP, to be stored under ``stored_as`` where that is given."""
     value: dict[str, object] = {
         "model": model,
-        "temperature": 0,
+        "temperature": int(sampled),
         "stream": streamed,
         **request_fields(model, prompt, tokens),
     }

@@ -89,15 +89,18 @@ async def freeze_store(lab: Lab, fault: Fault) -> None:
 
 async def kill_master(lab: Lab, fault: Fault) -> None:
     """Kill the store for good: a Sentinel promotes its replica."""
-
-    def promoted() -> bool:
-        # A Sentinel ends all of a replica's connections when it promotes it, ours among them.
-        with suppress(redis.RedisError):
-            return bool(command(lab.redis(), "ROLE")[0] == b"master")
-        return False
-
     await asyncio.to_thread(lab.fleet.store.kill)
-    await lab.until(promoted, "the replica to be promoted")
+    await _promoted(lab)
+
+
+async def freeze_master(lab: Lab, fault: Fault) -> None:
+    """Stop the store for good, after its replica has received nothing for a time: a Sentinel promotes the replica."""
+    command(_standby(lab), "CONFIG", "SET", "masterauth", "wrong")
+    command(lab.redis(), "CLIENT", "KILL", "TYPE", "replica")
+    await asyncio.sleep(fault.seconds)
+    _send(lab.fleet.store.pid, signal.SIGSTOP)
+    await _promoted(lab)
+    await asyncio.to_thread(lab.fleet.store.kill)
 
 
 async def cut_worker(lab: Lab, fault: Fault) -> None:
@@ -149,14 +152,29 @@ FAULTS: dict[str, Callable[[Lab, Fault], Awaitable[None]]] = {
     one.__name__: one
     for one in (
         kill_worker, kill_engine, kill_prompt, kill_api, freeze_worker, freeze_engine, drain_worker, drain_api,
-        roll_back, restart_store, freeze_store, kill_master, cut_worker, cut_all, slow_store, fill_store, demote_store,
-        change_password,
+        roll_back, restart_store, freeze_store, kill_master, freeze_master, cut_worker, cut_all, slow_store, fill_store,
+        demote_store, change_password,
     )
 }  # fmt: skip
 
 
 def _worker(lab: Lab, fault: Fault) -> Member:
     return lab.workers[fault.target % len(lab.workers)]
+
+
+def _standby(lab: Lab) -> "redis.Redis":
+    assert lab.links.standby is not None, "the scenario has no link through Sentinel"
+    return lab.links.standby.replica.client()
+
+
+async def _promoted(lab: Lab) -> None:
+    def promoted() -> bool:
+        # A Sentinel ends all of a replica's connections when it promotes it, ours among them.
+        with suppress(redis.RedisError):
+            return bool(command(_standby(lab), "ROLE")[0] == b"master")
+        return False
+
+    await lab.until(promoted, "the replica to be promoted")
 
 
 async def _end(member: Member) -> None:

@@ -22,6 +22,8 @@ class Exchange(msgspec.Struct, kw_only=True):
     tokens: int
     streamed: bool
     sent: float
+    sampled: bool = False
+    """Whether its text is random."""
     stored_as: str = ""
     """The name under which its answer is to be stored; empty where it is not."""
     status: int = 0

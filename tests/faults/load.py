@@ -37,12 +37,12 @@ class Clients:
         await asyncio.gather(*(self._client(number, end) for number in range(self._load.clients)))
 
     async def expected(self) -> dict[str, str]:
-        """Ask each prompt once, undisturbed, and return its text."""
+        """Ask each prompt once, undisturbed, and return its text, unless it is random."""
         asked = [self._exchange(-1, number, prompt, self._load.tokens) for number, prompt in enumerate(self.prompts)]
         for one in asked:
             await chat(self._lab.apis[0].port, self._lab.model, one)
             assert one.outcome == "completed", one
-        return {one.prompt: one.text for one in asked}
+        return {one.prompt: one.text for one in asked if not one.sampled}
 
     async def poison(self) -> None:
         """Send a request that kills every engine, and take its end."""
@@ -81,6 +81,7 @@ class Clients:
             prompt=prompt,
             tokens=tokens,
             streamed=streamed,
+            sampled=self._load.sampled,
             sent=time.monotonic(),
             stored_as=f"{client}/{number}" if self._load.stored else "",
         )

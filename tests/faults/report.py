@@ -18,6 +18,8 @@ checked:
 
 - Every accepted request has exactly one terminal event, and no event follows it.
 - Every text equals the text of the same request without faults: no token is lost, repeated or changed.
+- Sampled texts have no such text to equal, but each of their tokens depends on all before it: no text is joined from
+  two attempts that did not know each other's tokens.
 - A refusal says when to retry, and a client that does is served.
 - On the channels of the API replicas, no attempt publishes after a later one has started, and none after the terminal
   event.
@@ -50,7 +52,8 @@ adds 50 soaks to the scenarios. A seed repeats the same requests and faults, but
 - While the store is at its memory limit, new requests get 503 and accepted ones continue. Their journals exceed the
   limit meanwhile, so leave the host some memory above it.
 - Replication is asynchronous. What a killed master had not sent to its replica is lost; the affected requests end with
-  an error.
+  an error. A request whose tokens were lost after its client had them continues only if the next attempt generates
+  the same tokens again, as greedy requests to workers with `--precision exact` do.
 - Clients of a killed API replica lose their connections and have to send their requests again. Responses with
   `store: true` are finished and stored by another replica, if there is one within a minute of the response's end.
   Background responses need no connection: clients read them from any other replica.

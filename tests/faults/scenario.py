@@ -18,6 +18,8 @@ class Load:
     """Share of the requests that are streamed."""
     aborted: float = 0.0
     """Share of the requests that their clients leave at a random moment."""
+    sampled: bool = False
+    """Whether the requests sample, so that no two attempts generate the same text."""
     stored: bool = False
     """Whether the requests ask for their answers to be stored; then all that were accepted must be, in the end."""
     background: bool = False

@@ -234,6 +234,19 @@ SCENARIOS: tuple[Scenario, ...] = (
         # Replication is asynchronous: what the replica had not received is lost, and its clients get an error.
         visible=("lost in an outage",),
     ),
+    Scenario(
+        name="store-failover-rewound",
+        what="sampled texts; SIGSTOP of the master for good; its replica lacks the writes of 0.5 s; a worker killed",
+        # Half of the requests wait as long as an answer takes: they are claimed in the half second that is lost.
+        load=Load(clients=16, requests=8, tokens=60, sampled=True),
+        faults=(Fault(at=2, action="freeze_master", seconds=0.5), Fault(at=2.6, action="kill_worker")),
+        slots=4,
+        link="sentinel",
+        store=("--appendonly", "yes", "--repl-diskless-sync-delay", "0"),
+        visible=("lost in an outage",),
+        forgetful=True,
+        ci=True,
+    ),
     Scenario(name="store-tls", what="rediss:// with a private certificate authority", load=BURST, link="tls"),
     Scenario(
         name="aborts",

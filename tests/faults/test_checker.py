@@ -66,6 +66,13 @@ def test_each_broken_promise_is_found(changes: dict[str, object], complaint: str
     assert any(complaint in one for one in wrong(whole(**changes)))
 
 
+def test_a_sampled_text_that_is_joined_from_two_attempts_is_found() -> None:
+    sampled = {"prompt": "random", "sampled": True, "tokens": 2}
+    assert wrong(whole(pieces=[" the", " stone"], **sampled)) == []
+    assert any("attempts" in one for one in wrong(whole(pieces=[" the", " fish"], **sampled)))
+    assert any("has 1 tokens" in one for one in wrong(whole(pieces=[" the"], **sampled)))
+
+
 def test_a_refused_request_must_be_answered_in_the_end() -> None:
     refused = whole(outcome="refused", status=503, retry_after=1.0, pieces=[], arrivals=[], endings=0)
     assert wrong(refused, whole()) == []

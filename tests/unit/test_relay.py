@@ -71,6 +71,79 @@ async def test_a_missed_beginning_is_noticed() -> None:
     assert await text_of(answer) == "abc"
 
 
+def words(text: str) -> list[Delta]:
+    """Deltas of one word each. Equal words are equal tokens."""
+    return [
+        Delta(position, (int.from_bytes(word.encode()) % 2**31,), word + " ")
+        for position, word in enumerate(text.split())
+    ]
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+async def test_an_attempt_that_generates_other_tokens_again_ends_the_answer(attempt: int) -> None:
+    """A failover lost the store's last writes: the next attempt starts before the client's position. The lost claim may
+    have had the same number."""
+    answer = ResponseStream(["a"], "tiny")
+    feed(answer, (1, STARTED), *((1, event) for event in words("The cat sat")))
+    feed(answer, (attempt, STARTED), *((attempt, event) for event in words("A dog ran away fast")))
+    feed(answer, (attempt, Finished(5, "stop")))
+    events = [event for _, event in [one async for batch in answer.batches() for one in batch]]
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == "The cat sat "
+    assert isinstance(events[-1], Failed)
+    assert events[-1].problem.kind == ProblemKind.LOST
+    assert answer.abandoned, "its job is not cancelled"
+
+
+async def test_an_attempt_that_generates_the_same_tokens_again_continues_the_answer() -> None:
+    answer = ResponseStream(["a"], "tiny")
+    feed(answer, (1, STARTED), *((1, event) for event in words("The cat sat")))
+    feed(answer, (1, STARTED), *((1, event) for event in words("The cat sat down")), (1, Finished(4, "stop")))
+    assert await text_of(answer) == "The cat sat down "
+
+
+async def test_an_attempt_that_ends_before_the_tokens_of_the_client_ends_the_answer() -> None:
+    answer = ResponseStream(["a"], "tiny")
+    feed(answer, (1, STARTED), *((1, event) for event in words("The cat sat")))
+    feed(answer, (1, STARTED), *((1, event) for event in words("The cat")), (1, Finished(2, "stop")))
+    assert answer.problem is not None
+    assert answer.problem.kind == ProblemKind.LOST
+
+
+async def test_a_delta_that_repeats_only_a_part_ends_the_answer() -> None:
+    """Its text cannot be divided."""
+    answer = ResponseStream(["a"], "tiny")
+    feed(answer, (1, STARTED), (1, Delta(0, (7, 8), "ab")), (1, Delta(1, (8, 9), "bc")))
+    assert answer.problem is not None
+    assert answer.problem.kind == ProblemKind.LOST
+
+
+async def test_a_journal_with_other_tokens_ends_the_answer() -> None:
+    """The attempts in a journal of before the failover have lower numbers than the client has seen."""
+    answer = ResponseStream(["a"], "tiny")
+    feed(answer, (2, STARTED), *((2, event) for event in words("The cat sat")))
+    answer.choices[0].fill([STARTED, *words("A dog ran away")])
+    assert answer.problem is not None
+    assert answer.problem.kind == ProblemKind.LOST
+    assert await text_of(answer) == "The cat sat "
+
+
+async def test_frames_after_a_reconnection_wait_for_the_journal(redis: ArqRedis) -> None:
+    """After a failover, the relay may have missed the tokens in which another attempt differs."""
+    relay = Relay(redis, "api-1")
+    answer = ResponseStream(["a"], "tiny")
+    relay.open(answer)
+    await redis.set(keys.payload("a"), b"payload")
+    relay.route(frame_of(("a", 1, STARTED), *(("a", 1, event) for event in words("The cat sat"))))
+    others: list[Event] = [*words("A dog ran away fast")]
+    for event in [STARTED, *others]:
+        await awaitable(redis.rpush(keys.journal("a"), encode_event(event)))
+    relay.on_subscribed()
+    relay.route(frame_of(*(("a", 1, event) for event in others[3:])))
+    await relay.recovered()
+    assert await text_of(answer) == "The cat sat "
+    assert answer.problem is not None
+
+
 async def test_a_slow_consumer_gets_merged_deltas() -> None:
     answer = ResponseStream(["a", "b"], "tiny")
     for track in answer.choices:

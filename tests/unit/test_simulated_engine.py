@@ -10,7 +10,7 @@ from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from worker.engine import directives
 from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Sequence, StepOutput
 from worker.engine.options import EngineOptions
-from worker.engine.simulated import SimulatedEngine
+from worker.engine.simulated import SimulatedEngine, is_one_sample
 from worker.engine.simulated_vocabulary import END, decode, encode, vocabulary
 
 
@@ -45,6 +45,16 @@ def test_the_same_prompt_gets_the_same_words_in_any_company() -> None:
     together = run(sequence("tell me", 1), sequence("something else", 2))
     assert text_of(alone) == text_of(together[1])
     assert text_of(together[1]) != text_of(together[2])
+
+
+def test_a_sampled_text_is_random_and_shows_whether_it_is_from_one_sequence() -> None:
+    first = tokens_of(run(sequence("tell me", temperature=1.0, seed=1, max_tokens=8))[1])
+    other = tokens_of(run(sequence("tell me", temperature=1.0, seed=2, max_tokens=8))[1])
+    resumed = tokens_of(run(sequence("tell me", temperature=1.0, seed=2, max_tokens=8, generated=tuple(first[:4])))[1])
+    assert first != other
+    assert is_one_sample(first)
+    assert is_one_sample([*first[:4], *resumed])
+    assert not is_one_sample([*first[:4], *other[4:]])
 
 
 def test_positions_count_tokens_and_only_the_last_output_has_a_reason() -> None:

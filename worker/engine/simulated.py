@@ -1,9 +1,10 @@
 """The simulated engine: random words at a fixed rate, and faults on demand (:mod:`worker.engine.directives`)."""
 
 import os
+import random
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import NoReturn
 from zlib import crc32
 
@@ -30,8 +31,9 @@ from worker.engine.simulated_vocabulary import END, FIRST_WORD, WORDS, decode, e
 class SimulatedEngine:
     """An :class:`~worker.engine.interface.Engine` without a model, for tests of load and failure.
 
-    The output depends on the prompt's token ids only, so a resumed sequence continues identically. A step takes
-    ``sim_step`` seconds for any number of sequences.
+    A greedy output depends on the prompt's token ids only, so a resumed sequence continues identically. A sampled one
+    (a temperature above 0) continues differently; :func:`is_one_sample` says whether a text is from one sequence. A
+    step takes ``sim_step`` seconds for any number of sequences.
     """
 
     def __init__(self, options: EngineOptions, progress: Callable[[str], None]) -> None:
@@ -157,6 +159,10 @@ class _SimulatedSequence:
             if self._text_tokens is not None
             else max(1, prompt_directives.tokens or default_tokens)
         )
+        # As in the real engine, a resumed sequence does not draw the same random numbers again.
+        dice = random.Random((sequence.sampling.seed or 0) + self._resumed_at)  # noqa: S311
+        self._dice = dice if sequence.sampling.temperature and sequence.sampling.top_p != 0 else None
+        self._digest = _digest(sequence.generated)
         limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
         self._generation = Generation(sequence, vocabulary(), end_tokens=(END,), limit=limit)
 
@@ -192,7 +198,34 @@ class _SimulatedSequence:
             return END
         if self._text_tokens is not None:
             return self._text_tokens[position]
-        return FIRST_WORD + crc32(position.to_bytes(4), self._seed) % len(WORDS)
+        if self._dice is None:
+            return FIRST_WORD + crc32(position.to_bytes(4), self._seed) % len(WORDS)
+        token = self._dice.choice(_candidates(self._digest))
+        self._digest = _digest((token,), self._digest)
+        return token
+
+
+def is_one_sample(tokens: Iterable[int]) -> bool:
+    """Return whether one sampled sequence can have generated ``tokens``: each depends on all before it."""
+    digest = 0
+    for token in tokens:
+        if token not in _candidates(digest):
+            return False
+        digest = _digest((token,), digest)
+    return True
+
+
+def _candidates(digest: int) -> tuple[int, int]:
+    """Return the two tokens that can be sampled after the tokens with this digest."""
+    first = FIRST_WORD + digest % (len(WORDS) - 1)
+    return first, first + 1
+
+
+def _digest(tokens: Iterable[int], digest: int = 0) -> int:
+    """Return the digest of ``tokens`` after those with the given digest."""
+    for token in tokens:
+        digest = crc32(token.to_bytes(4), digest)
+    return digest
 
 
 def _crash() -> NoReturn:

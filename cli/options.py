@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from shared.runtime.settings import ENV_PREFIX, RENAMED, SECRETS, Settings
+from shared.runtime.settings import ENV_PREFIX, SECRETS, Settings
 
 S = TypeVar("S", bound=Settings)
 
@@ -57,8 +57,7 @@ class SettingsCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line. A flag of several values takes all words up to the next flag."""
-        current = _renamed(args, self._kind)
-        return super().parse_args(ctx, _gathered(current, {flag(name) for name in several(self._kind)}))
+        return super().parse_args(ctx, _gathered(args, {flag(name) for name in several(self._kind)}))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options grouped by the settings class that declares them, the most derived class first."""
@@ -116,21 +115,6 @@ def _gathered(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
         gathered.append(argument)
         taking = taking or argument in flags
     return gathered
-
-
-def _renamed(arguments: Sequence[str], kind: type[Settings]) -> list[str]:
-    """``arguments`` with current flags in place of deprecated ones, each of which prints a warning."""
-    current: dict[str, str] = {}
-    for old, new in RENAMED.items():
-        if new in kind.model_fields:
-            current |= {flag(old): flag(new), f"--no-{flag(old)[2:]}": f"--no-{flag(new)[2:]}"}
-    renamed = []
-    for argument in arguments:
-        old, equals, value = argument.partition("=")
-        if old in current:
-            click.echo(f"Warning: {old} is deprecated. Use {current[old]}.", err=True)
-        renamed.append(f"{current.get(old, old)}{equals}{value}")
-    return renamed
 
 
 def build(kind: type[S], values: dict[str, Any]) -> S:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from cli.generated import replaced
 from cli.options import COMPUTED, file_variable, flag, variable
 from shared.runtime.settings import (
-    RENAMED,
     SECRETS,
     ApiSettings,
     EngineSettings,
@@ -72,21 +71,11 @@ _SECRETS = """## Secrets in files
 
 These variables take the path of a file that contains the value: {}."""
 
-_RENAMED = """## Deprecated names
-
-These names work for one release, with a warning.
-
-| Deprecated | Use |
-|---|---|"""
-
 
 def page() -> str:
     """The content of docs/settings.md."""
     parts = [_HEAD, *map(_section, GROUPS)]
     parts.append(_SECRETS.format(", ".join(f"`{file_variable(name)}`" for name in sorted(SECRETS))))
-    if RENAMED:
-        rows = [f"| {_names(old)} | {_names(new)} |" for old, new in sorted(RENAMED.items())]
-        parts.append("\n".join([_RENAMED, *rows]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -107,18 +96,12 @@ def _fields(group: Group) -> Iterator[tuple[type[Settings], str]]:
         yield owners[name], name
 
 
-def _names(name: str) -> str:
-    return f"`{flag(name)}`, `{variable(name)}`"
-
-
 def passed_on() -> str:
     """YAML maps without values, for ``environment`` in compose.yaml: each variable is passed on if it is set."""
     lines = []
     for command, kind in (("api", ApiSettings), ("worker", WorkerSettings)):
-        fields = kind.model_fields.keys()
-        names = [*fields, *(old for old, new in RENAMED.items() if new in fields)]
-        variables = [variable(name) for name in names]
-        variables += [file_variable(name) for name in names if RENAMED.get(name, name) in SECRETS]
+        names = kind.model_fields.keys()
+        variables = [variable(name) for name in names] + [file_variable(name) for name in names & SECRETS]
         lines += [f"x-{command}-settings: &{command}-settings", *(f"  {name}:" for name in sorted(variables))]
     return "\n".join(lines)
 

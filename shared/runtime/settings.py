@@ -25,9 +25,6 @@ SECRETS = frozenset({"api_keys", "redis_url"})
 """Settings that hold secrets. The environment variable with the suffix ``_FILE`` takes the path of a file with the
 value instead, as in the official Docker images."""
 
-RENAMED = {"max_lapses": "max_lost_workers"}
-"""Old names of settings and the current ones. Flag and variable of an old name work for one release, with a warning."""
-
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 

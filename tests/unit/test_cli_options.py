@@ -1,6 +1,5 @@
-"""Settings become flags and environment variables; invalid values and deprecated names are reported."""
+"""Settings become flags and environment variables; invalid values and unknown variables are reported."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +8,11 @@ import pytest
 from click.testing import CliRunner
 from pydantic import Field, PositiveFloat
 
-from cli.environment import check_variables
 from cli.main import LazyGroup, main
 from cli.options import SettingsCommand, option
 from cli.settings_table import inserted_into_compose, page
 from cli.up.supervisor import environment
-from shared.runtime.settings import RENAMED, ApiSettings, Settings, UpSettings, WorkerSettings
+from shared.runtime.settings import ApiSettings, Settings, UpSettings, WorkerSettings
 from shared.runtime.version import VERSION
 
 SETTINGS_PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -203,73 +201,6 @@ def test_a_compose_file_without_markers_is_refused() -> None:
         inserted_into_compose("services: {}")
 
 
-@pytest.mark.parametrize("arguments", [("--max-lapses", "3"), ("--max-lapses=3",)])
-def test_a_deprecated_flag_sets_the_renamed_setting_with_a_warning(arguments: tuple[str, ...]) -> None:
-    run = Run(WorkerSettings)
-    output = run(*arguments, VINOQUEUE_MAX_LOST_WORKERS="9")
-    assert run.settings.max_lost_workers == 3
-    assert output == "Warning: --max-lapses is deprecated. Use --max-lost-workers.\n"
-
-
-def test_a_deprecated_switch_has_a_flag_for_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.options.RENAMED", {"keep_prefixes": "prefix_caching"})
-    run = Run(WorkerSettings)
-    assert "Use --no-prefix-caching." in run("--no-keep-prefixes")
-    assert run.settings.prefix_caching is False
-    run("--keep-prefixes", VINOQUEUE_PREFIX_CACHING="false")
-    assert run.settings.prefix_caching is True
-
-
-def test_a_command_without_the_renamed_setting_refuses_the_deprecated_flag() -> None:
-    run = Run(ApiSettings)
-    assert "No such option" in run("--max-lapses", "3")
-    assert run.exit_code == 2
-
-
-def test_the_help_does_not_show_deprecated_names() -> None:
-    text = Run(WorkerSettings)("--help")
-    assert not [old for old in RENAMED if old.upper() in text or old.replace("_", "-") in text]
-
-
-def test_deprecated_names_are_no_settings_and_their_replacements_are() -> None:
-    assert not RENAMED.keys() & UpSettings.model_fields.keys()
-    assert set(RENAMED.values()) <= UpSettings.model_fields.keys()
-
-
-@pytest.mark.parametrize(
-    ("given", "value", "effect"),
-    [
-        ({}, "3", "is deprecated. Use VINOQUEUE_MAX_LOST_WORKERS."),
-        ({"VINOQUEUE_MAX_LOST_WORKERS": ""}, "3", "is deprecated. Use VINOQUEUE_MAX_LOST_WORKERS."),
-        (
-            {"VINOQUEUE_MAX_LOST_WORKERS": "9"},
-            "9",
-            "is deprecated and has no effect, because VINOQUEUE_MAX_LOST_WORKERS is set.",
-        ),
-    ],
-)
-def test_a_deprecated_variable_sets_the_renamed_setting_with_a_warning(
-    given: dict[str, str],
-    value: str,
-    effect: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(os, "environ", given | {"VINOQUEUE_MAX_LAPSES": "3"})
-    check_variables()
-    assert os.environ == {"VINOQUEUE_MAX_LOST_WORKERS": value}
-    assert capsys.readouterr().err == f"Warning: VINOQUEUE_MAX_LAPSES {effect}\n"
-
-
-def test_a_deprecated_variable_reaches_the_command() -> None:
-    # The current name is listed so that the runner restores it, too.
-    variables = {"VINOQUEUE_MAX_LAPSES": "no number", "VINOQUEUE_MAX_LOST_WORKERS": None}
-    outcome = CliRunner().invoke(main, ["worker"], env=variables)
-    assert outcome.exit_code == 2
-    assert "VINOQUEUE_MAX_LAPSES is deprecated" in outcome.stderr
-    assert "'--max-lost-workers' (env var: 'VINOQUEUE_MAX_LOST_WORKERS')" in outcome.stderr
-
-
 @pytest.mark.parametrize(("kind", "name"), [(ApiSettings, "api_keys"), (WorkerSettings, "redis_url")])
 def test_a_secret_may_be_in_a_file(kind: type[Settings], name: str, tmp_path: Path) -> None:
     run, variable = Run(kind), f"VINOQUEUE_{name.upper()}"
@@ -325,7 +256,6 @@ def test_up_has_every_setting() -> None:
         ("VINOQUEUE_REDIS_ULR", "VINOQUEUE_REDIS_URL"),
         ("VINOQUEUE_REQUIRE_KEY", "VINOQUEUE_REQUIRE_KEYS"),
         ("VINOQUEUE_APIKEYS_FILE", "VINOQUEUE_API_KEYS_FILE"),
-        ("VINOQUEUE_MAX_LAPSE", "VINOQUEUE_MAX_LOST_WORKERS"),
     ],
 )
 def test_a_typo_in_a_variable_is_reported_with_the_nearest_name(typo: str, meant: str) -> None:

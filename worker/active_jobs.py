@@ -98,15 +98,27 @@ class ActiveJobs:
         self._by_id: dict[str, ActiveJob] = {}
         self.by_number: dict[int, ActiveJob] = {}
         """Active jobs by sequence number. Outputs of other sequences belong to stopped jobs."""
+        self._reading: dict[Lease, asyncio.Task[None]] = {}
+        """The tasks of claimed jobs whose requests are being read from the store."""
         self._cancelled_early: dict[str, float] = {}
         self.total = 0
         """Number of jobs that have been active since the start."""
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self._by_id) + len(self._reading)
 
     def __contains__(self, job: str) -> bool:
         return job in self._by_id
+
+    @contextmanager
+    def reading(self, claim: Claim, reply_to: str) -> Iterator[None]:
+        """Hold the lease of a claimed job, whose request the current task reads, until the end of the block."""
+        lease = Lease(claim.job, claim.attempt, reply_to)
+        self._reading[lease] = cast("asyncio.Task[None]", asyncio.current_task())
+        try:
+            yield
+        finally:
+            self._reading.pop(lease, None)
 
     @contextmanager
     def running(self, claim: Claim, job: Job) -> Iterator[ActiveJob]:
@@ -125,7 +137,7 @@ class ActiveJobs:
 
     def leases(self) -> list[Lease]:
         """Return the leases that this worker holds."""
-        return [active.lease for active in self._by_id.values()]
+        return [*self._reading, *(active.lease for active in self._by_id.values())]
 
     def in_engine(self) -> list[str]:
         """Return the ids of the jobs whose sequences an engine has."""
@@ -156,6 +168,9 @@ class ActiveJobs:
     def abandon(self, leases: Iterable[Lease], cause: MoveCause | None = None) -> None:
         """Stop the jobs with these leases, which this worker has lost, or releases because of ``cause``."""
         for lease in leases:
+            if reading := self._reading.pop(lease, None):
+                reading.cancel()
+                continue
             active = self._by_id.get(lease.job)
             if active is not None and active.lease is lease:
                 active.release_cause = cause

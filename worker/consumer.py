@@ -23,6 +23,7 @@ from shared.redis import outage
 from shared.redis.records import UNREADABLE
 from shared.runtime.tasks import cancel_all
 from shared.runtime.ticks import next_tick
+from worker.active_jobs import ActiveJobs
 from worker.dead_letters import OtherProtocol, move_to_dead_letters
 from worker.shared_requests import RequestGone, SharedRequests
 
@@ -46,15 +47,17 @@ class JobConsumer:
         worker: str,
         serve: Serve,
         *,
+        jobs: ActiveJobs,
         capacity: Callable[[], int],
         poll: float,
         batch_reserve: int | None = 0,
         batch_pause: float = 0.0,
         prefetch: Prefetch = lambda _: None,
     ) -> None:
-        """``worker`` is this worker's id. ``serve`` runs one job to its end. ``poll`` is the fallback poll interval in
-        seconds. Lines of batches leave ``batch_reserve`` slots free, by default (None) an eighth of them. No line is
-        claimed until ``batch_pause`` seconds after the last other job.
+        """``worker`` is this worker's id. ``serve`` runs one job to its end. ``jobs`` holds the leases of jobs whose
+        requests are being read. ``poll`` is the fallback poll interval in seconds. Lines of batches leave
+        ``batch_reserve`` slots free, by default (None) an eighth of them. No line is claimed until ``batch_pause``
+        seconds after the last other job.
 
         ``capacity`` returns how many jobs may run now. While it is 0, nothing is claimed; :meth:`wake` must follow
         when it rises. ``prefetch`` is called with a job that is about to be claimed, perhaps by another worker.
@@ -62,6 +65,7 @@ class JobConsumer:
         self._queue = queue
         self._worker = worker
         self._serve = serve
+        self._jobs = jobs
         self._capacity = capacity
         self._poll = poll
         self._batch_reserve = batch_reserve
@@ -172,7 +176,8 @@ class JobConsumer:
             _check_protocol(queued)
             if queued.id != claim.job:
                 raise ValueError(f"its id is {queued.id[:64]!r}")
-            job = await self._requests.complete(queued)
+            with self._jobs.reading(claim, queued.reply_to):
+                job = await self._requests.complete(queued)
         except _UNREADABLE as error:
             reply_to = queued.reply_to if queued is not None else ""
             await move_to_dead_letters(self._queue, claim, error, reply_to=reply_to)

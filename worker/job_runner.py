@@ -121,8 +121,8 @@ class JobRunner:
             active.quarantined = True
         scores = not scored and _scores_prompt(job)
         # A prompt whose log probabilities are requested is computed without the prefix cache.
-        await self._prefix_gate.acquire(active.number, () if scores else prepared.tokens)
         is_batch_line = job.request.tier == "batch"
+        await self._prefix_gate.acquire(active.number, () if scores else prepared.tokens, line=is_batch_line)
         if is_batch_line:
             await self._preemption.wait_until_resumed()
         engine = await self._engine.wait()

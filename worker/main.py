@@ -141,6 +141,7 @@ class _Worker:
             self.queue,
             self.id,
             runner.run,
+            jobs=jobs,
             capacity=lambda: engine.capacity,
             poll=settings.poll,
             batch_reserve=None if settings.batch_reserve == "auto" else settings.batch_reserve,

@@ -3,6 +3,8 @@
 The engine's prefix cache holds a prefix only after its prefill. Of several prompts added together, each computes the
 whole prefix: four cold prompts that share 1,500 tokens take four times as long as one. With the gate, they take a fifth
 longer than one.
+
+Other requests do not wait for lines of batches, which they preempt (:mod:`worker.preemption`).
 """
 
 import asyncio
@@ -27,17 +29,21 @@ class PrefixGate:
         self._caching = caching
         self._computing: dict[bytes, int] = {}
         self._blocks: dict[int, list[bytes]] = {}
+        self._lines: set[int] = set()
+        """Those of the sequences in ``_blocks`` that are lines of batches."""
         self._computed: OrderedDict[bytes, None] = OrderedDict()
         self._waiting: dict[int, tuple[int, asyncio.Future[None]]] = {}
 
-    async def acquire(self, number: int, tokens: Sequence[int]) -> None:
+    async def acquire(self, number: int, tokens: Sequence[int], *, line: bool = False) -> None:
         """Wait while another sequence computes a prefix of the prompt ``tokens`` of sequence ``number``.
+
+        ``line``: it is a line of a batch.
 
         It does not wait for a prompt of which the shared prefix is less than half. :meth:`release` must follow, also
         after a cancellation.
         """
         blocks = _digests(tokens) if self._caching else []
-        while first := self._blocking_sequence(blocks):
+        while first := self._blocking_sequence(blocks, line=line):
             released = asyncio.get_running_loop().create_future()
             self._waiting[number] = (first, released)
             try:
@@ -45,12 +51,15 @@ class PrefixGate:
             finally:
                 del self._waiting[number]
         self._blocks[number] = blocks
+        if line:
+            self._lines.add(number)
         for block in blocks:
             if block not in self._computed:
                 self._computing[block] = number
 
     def release(self, number: int, *, computed: bool) -> None:
         """Wake the sequences that wait for sequence ``number``. ``computed``: whether it got its first token."""
+        self._lines.discard(number)
         for block in self._blocks.pop(number, ()):
             if self._computing.get(block) == number:
                 del self._computing[block]
@@ -67,11 +76,11 @@ class PrefixGate:
         """Assume an empty prefix cache: the engine was replaced."""
         self._computed.clear()
 
-    def _blocking_sequence(self, blocks: Sequence[bytes]) -> int | None:
+    def _blocking_sequence(self, blocks: Sequence[bytes], *, line: bool) -> int | None:
         """Return the sequence to wait for, if any."""
         for length in range(len(blocks), 0, -1):
             number = self._computing.get(blocks[length - 1])
-            if number is not None:
+            if number is not None and (line or number not in self._lines):
                 return number if 2 * length >= len(self._blocks[number]) else None
         return None
 

@@ -49,5 +49,9 @@ class Quarantine:
             self._turn.release()
 
     def suspects(self, running: Iterable[str]) -> frozenset[str]:
-        """Return which of the ``running`` jobs to suspect for an engine crash."""
-        return frozenset(running) if self._suspect is None else frozenset((self._suspect,))
+        """Return which of the ``running`` jobs to suspect for a crash of the engine that had them.
+
+        The suspect in quarantine may not be one of them: it may still wait, for a shared prefix or for an engine.
+        """
+        jobs = frozenset(running)
+        return jobs & {self._suspect} or jobs

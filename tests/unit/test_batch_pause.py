@@ -8,6 +8,7 @@ from arq.connections import ArqRedis
 from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from tests.support.eventually import eventually
+from worker.active_jobs import ActiveJobs
 from worker.consumer import JobConsumer
 
 
@@ -18,7 +19,14 @@ class Rig:
         self.queue = JobQueue(redis, "tiny", lease_ms=60_000)
         self.running: dict[str, asyncio.Event] = {}
         self.consumer = JobConsumer(
-            self.queue, "w", self._serve, capacity=lambda: 4, poll=0.05, batch_reserve=None, batch_pause=pause
+            self.queue,
+            "w",
+            self._serve,
+            jobs=ActiveJobs(),
+            capacity=lambda: 4,
+            poll=0.05,
+            batch_reserve=None,
+            batch_pause=pause,
         )
 
     async def put(self, *names: str, tier: Tier | None = None) -> None:

@@ -375,6 +375,40 @@ async def test_lines_are_preempted_for_a_request_until_its_first_token(rig: Rig)
     assert [sequence.number for sequence in rig.engine.added] == [1, 2, 3, 4, 5, 6]
 
 
+async def test_a_request_does_not_wait_for_the_prompt_of_a_preempted_line(rig: Rig) -> None:
+    rig.load()
+    rig.start("line", request=LINE)
+    await settle()
+    rig.prompts.ready = False
+    rig.start("other")
+    await settle()
+    rig.prompts.replies[-1].set_result(Prepared(tuple(range(1000, 1512)), Plan()))
+    await settle()
+    assert rig.engine.preempted == [(1,)]
+    rig.prompts.ready = True
+    rig.start("same prompt")
+    await settle()
+    assert [sequence.number for sequence in rig.engine.added] == [1, 2, 3]
+
+
+async def test_a_request_does_not_wait_for_the_prompt_of_a_line_that_waits(rig: Rig) -> None:
+    rig.load()
+    rig.prompts.ready = False
+    rig.start("other")
+    await settle()
+    rig.prompts.replies[-1].set_result(Prepared(tuple(range(1000, 1512)), Plan()))
+    await settle()
+    rig.prompts.ready = True
+    rig.start("line", request=LINE)
+    await settle()
+    rig.start("same prompt")
+    await settle()
+    assert [sequence.number for sequence in rig.engine.added] == [1, 3]
+    rig.step(Output(1, 1, Delta(0, (7,), "x")), Output(3, 1, Delta(0, (7,), "x")))
+    await settle()
+    assert [sequence.number for sequence in rig.engine.added] == [1, 3, 2]
+
+
 async def test_lines_are_resumed_when_the_request_has_gone(rig: Rig) -> None:
     rig.gate = rig.runner._prefix_gate = PrefixGate(caching=False)
     rig.load()

@@ -42,6 +42,22 @@ async def test_other_prompts_and_short_ones_wait_for_nobody() -> None:
     await prefix_gate.acquire(4, SHARED[:255])
 
 
+async def test_lines_of_batches_wait_for_all_and_other_requests_do_not_wait_for_lines() -> None:
+    prefix_gate = PrefixGate()
+    await prefix_gate.acquire(1, prompt(1), line=True)
+    second = asyncio.create_task(prefix_gate.acquire(2, prompt(2), line=True))
+    await settle()
+    assert not second.done()
+    await prefix_gate.acquire(3, prompt(3))
+    fourth = start(prefix_gate, 4, prompt(4))
+    prefix_gate.release(1, computed=False)
+    await settle()
+    assert (second.done(), fourth.done()) == (False, False), "neither waits for the third"
+    prefix_gate.release(3, computed=True)
+    await second
+    await fourth
+
+
 async def test_when_the_first_fails_the_next_takes_its_place() -> None:
     prefix_gate = PrefixGate()
     await prefix_gate.acquire(1, prompt(1))

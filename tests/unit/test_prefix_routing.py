@@ -16,6 +16,7 @@ from shared.redis import keys
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
 from tests.support.redis_types import awaitable
+from worker.active_jobs import ActiveJobs
 from worker.consumer import JobConsumer, Serve
 
 WORKERS = ("w1", "w2", "w3")
@@ -241,7 +242,7 @@ async def test_it_can_be_switched_off(redis: ArqRedis) -> None:
 @asynccontextmanager
 async def consuming(queue: JobQueue, worker: str, serve: Serve, *, slots: int) -> AsyncIterator[JobConsumer]:
     """A worker's consumer at work; it looks at the queue only when it is woken, or has reason to."""
-    consumer = JobConsumer(queue, worker, serve, capacity=lambda: slots, poll=3600)
+    consumer = JobConsumer(queue, worker, serve, jobs=ActiveJobs(), capacity=lambda: slots, poll=3600)
     running = asyncio.create_task(consumer.run())
     yield consumer
     await cancel_all({running})

@@ -16,6 +16,7 @@ from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import job
 from tests.support.prompts import Maker, prompts_of
+from worker.active_jobs import ActiveJobs
 from worker.consumer import JobConsumer, Serve
 from worker.images.interface import DecodedImage
 from worker.prompt.interface import Prepared
@@ -108,7 +109,13 @@ async def consumer_of(
 ) -> AsyncIterator[JobConsumer]:
     """A running consumer that appends the ids of jobs to prefetch to ``prefetched``."""
     consumer = JobConsumer(
-        queue, "w1", serve, capacity=capacity, poll=3600, prefetch=lambda job: prefetched.append(job.id)
+        queue,
+        "w1",
+        serve,
+        jobs=ActiveJobs(),
+        capacity=capacity,
+        poll=3600,
+        prefetch=lambda job: prefetched.append(job.id),
     )
     running = asyncio.create_task(consumer.run())
     yield consumer

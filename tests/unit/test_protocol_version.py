@@ -25,6 +25,7 @@ from shared.runtime.tasks import cancel_all
 from tests.support.eventually import eventually
 from tests.support.jobs import REPLICA, WORKER, enqueue, job
 from tests.support.redis_types import awaitable
+from worker.active_jobs import ActiveJobs
 from worker.consumer import JobConsumer
 
 NEXT = PROTOCOL + 1
@@ -113,7 +114,9 @@ async def test_a_job_of_another_version_is_rejected_at_once(redis: ArqRedis, que
             patch.setattr(request, "PROTOCOL", NEXT)
             await enqueue(queue, "j")
         prefetched: list[Job] = []
-        consumer = JobConsumer(queue, "w1", serve, capacity=lambda: 1, poll=3600, prefetch=prefetched.append)
+        consumer = JobConsumer(
+            queue, "w1", serve, jobs=ActiveJobs(), capacity=lambda: 1, poll=3600, prefetch=prefetched.append
+        )
         payload = await redis.get(keys.payload("j"))
         assert payload is not None
         consumer.wake(payload)

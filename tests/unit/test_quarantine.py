@@ -15,6 +15,12 @@ async def test_on_trial_only_the_suspect_is_to_blame() -> None:
     assert quarantine.suspects(["a", "b"]) == {"a"}
 
 
+async def test_a_suspect_that_is_not_in_the_engine_is_not_to_blame() -> None:
+    quarantine = Quarantine()
+    await quarantine.enter("a", 10)
+    assert quarantine.suspects(["b", "c"]) == {"b", "c"}
+
+
 async def test_suspects_take_turns() -> None:
     quarantine = Quarantine()
     await quarantine.enter("a", 10)

@@ -21,8 +21,12 @@ from tests.support.jobs import WORKER
 from tests.support.prompts import Maker, prompts_of
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
+from worker.active_jobs import ActiveJobs
 from worker.consumer import JobConsumer
+from worker.heartbeat import Heartbeat
+from worker.job_releaser import JobReleaser
 from worker.prompt.interface import Prepared
+from worker.quarantine import Quarantine
 from worker.shared_requests import RequestGone, SharedRequests
 
 CHOICES = 16
@@ -163,7 +167,7 @@ async def test_a_worker_reads_the_request_once(redis: ArqRedis) -> None:
         await asyncio.Event().wait()
 
     await queue.enqueue(jobs(asked()), limit=10)
-    consumer = JobConsumer(queue, "w1", serve, capacity=lambda: 3, poll=3600)
+    consumer = JobConsumer(queue, "w1", serve, jobs=ActiveJobs(), capacity=lambda: 3, poll=3600)
     running = asyncio.create_task(consumer.run())
     await eventually(lambda: len(served) == 3)
     await cancel_all({running})
@@ -181,7 +185,7 @@ async def test_jobs_whose_request_is_gone_are_set_aside(redis: ArqRedis) -> None
 
     await queue.enqueue(jobs(asked()), limit=10)
     await redis.delete(keys.request("r"))
-    consumer = JobConsumer(queue, "w1", serve, capacity=lambda: 3, poll=3600)
+    consumer = JobConsumer(queue, "w1", serve, jobs=ActiveJobs(), capacity=lambda: 3, poll=3600)
     running = asyncio.create_task(consumer.run())
 
     async def is_empty() -> bool:
@@ -193,6 +197,39 @@ async def test_jobs_whose_request_is_gone_are_set_aside(redis: ArqRedis) -> None
     assert await awaitable(redis.llen(keys.DEAD_LETTERS)) == 3
     assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
     assert await queue.depth() == (0, 0)
+
+
+class Slow(JobQueue):
+    """A queue whose shared requests do not arrive."""
+
+    async def shared_request(self, request_id: str) -> ChatRequest | None:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_jobs_whose_request_is_being_read_keep_their_leases_and_are_released(
+    redis: ArqRedis, wall_clock: WallClock
+) -> None:
+    async def serve(claim: Claim, job: Job) -> None:
+        raise AssertionError("there is nothing to serve")
+
+    queue, active = Slow(redis, "tiny", lease_ms=2_000), ActiveJobs()
+    await queue.enqueue(jobs(asked()), limit=10)
+    consumer = JobConsumer(queue, "w1", serve, jobs=active, capacity=lambda: 3, poll=3600)
+    running = asyncio.create_task(consumer.run())
+    heartbeat = Heartbeat(queue, "w1", active, lambda: WORKER, lease=2.0)
+    await eventually(lambda: len(active) == 3)
+    for _ in range(3):
+        await heartbeat.renew()
+        wall_clock.advance(1)
+    assert await queue.depth() == (0, 3)
+    consumer.close()
+    await JobReleaser(queue, "w1", active, Quarantine()).release()
+    await consumer.drained()
+    assert await queue.depth() == (3, 0)
+    claims, _ = await queue.claim("w2", used=0, slots=3)
+    assert [(claim.attempt, claim.lost_workers) for claim in claims] == 3 * [(2, 0)]
+    await cancel_all({running})
 
 
 async def test_an_outage_does_not_lose_a_shared_request(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ class JobConsumer:
                 job = await self._requests.complete(queued)
         except _UNREADABLE as error:
             reply_to = queued.reply_to if queued is not None else ""
-            await move_to_dead_letters(self._queue, claim, error, reply_to=reply_to)
+            await move_to_dead_letters(self._queue, self._worker, claim, error, reply_to=reply_to)
             return
         if job.request.tier == "batch":
             await self._serve(claim, job)

@@ -43,9 +43,6 @@ UNFINISHED_BATCHES = PREFIX + "batches"
 FILES_FOLDER = PREFIX + "files-folder"
 """String: the name of the folder in ``--files-dir`` with the contents of files (see :mod:`api.files.folder`)."""
 
-DEAD_LETTERS = PREFIX + "dead-letters"
-"""List of the newest payloads that no worker could read."""
-
 
 def queue(model: str) -> str:
     """Sorted set of the ids of waiting jobs, scored by band and start tag (see ``enqueue.lua``): arq's queue."""
@@ -55,6 +52,22 @@ def queue(model: str) -> str:
 def inflight(model: str) -> str:
     """Sorted set of the ids of claimed jobs, scored by lease expiry (ms)."""
     return f"{PREFIX}inflight:{model}"
+
+
+def claims(model: str) -> str:
+    """Hash of the ids of claimed jobs to the attempt and the worker, after "!" when the job is cancelled."""
+    return f"{PREFIX}claims:{model}"
+
+
+def sizes(model: str) -> str:
+    """Hash of the bytes of the queued and claimed jobs and their shared requests: of each, and their sums by tenant
+    (see ``prelude.lua``)."""
+    return f"{PREFIX}sizes:{model}"
+
+
+def dead_letters(model: str) -> str:
+    """List of the newest payloads that no worker could read."""
+    return f"{PREFIX}dead-letters:{model}"
 
 
 def load(model: str) -> str:
@@ -112,8 +125,8 @@ def request(request_id: str) -> str:
 
 
 def state(job: str) -> str:
-    """Hash of a job's state: ``worker``, ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``cancelled``, the
-    terminal event, if it is;    ``spared``, the lease end to which it was extended after an outage of the store."""
+    """Hash of a job's state: ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``cancelled``, the terminal event,
+    if it is; ``spared``, the lease end to which it was extended after an outage of the store."""
     return STATE_PREFIX + job
 
 

@@ -1,7 +1,7 @@
 """Lua scripts that run in the store."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Literal
@@ -64,11 +64,13 @@ class Script:
             return await self._redis.execute_command(*command)
 
 
-def text_with_prelude(package: str, name: str) -> str:
-    """Return the text of a script in ``package``: its flags, which must come first, ``prelude.lua``, and the body."""
+def text_with_prelude(package: str, name: str, constants: Mapping[str, str | int] | None = None) -> str:
+    """Return the text of a script in ``package``: its flags, which must come first, ``constants``, ``prelude.lua``, and
+    the body."""
     folder = files(package)
     flags, _, body = (folder / f"{name}.lua").read_text().partition("\n")
-    return f"{flags}\n{(folder / 'prelude.lua').read_text()}{body}"
+    head = "".join(f"local {constant} = {value!r}\n" for constant, value in (constants or {}).items())
+    return f"{flags}\n{head}{(folder / 'prelude.lua').read_text()}{body}"
 
 
 def digest_of(text: str) -> str:

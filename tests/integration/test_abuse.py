@@ -268,7 +268,7 @@ def test_a_payload_that_is_none_is_set_aside(target: Fleet) -> None:
         name = f"corrupt-{number}"
         store.set(keys.payload(name), payload)
         store.zadd(keys.queue("sim"), {name: number + 1})
-    target.until(lambda: store.llen(keys.DEAD_LETTERS) == len(hostile), "the payloads to be set aside")
+    target.until(lambda: store.llen(keys.dead_letters("sim")) == len(hostile), "the payloads to be set aside")
     target.until(
         lambda: at_once(store.zcard(keys.queue("sim"))) + at_once(store.zcard(keys.inflight("sim"))) == 0,
         "the queue to be empty",

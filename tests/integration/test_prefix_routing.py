@@ -39,10 +39,8 @@ class ChatClient:
 
     def _claimed(self) -> dict[bytes, str]:
         """The jobs that workers hold."""
-        claims = {
-            key: at_once(self._store.hget(key, "worker")) for key in self._store.scan_iter(f"{keys.STATE_PREFIX}*")
-        }
-        return {job: worker.decode() for job, worker in claims.items() if isinstance(worker, bytes)}
+        claims = at_once(self._store.hgetall(keys.claims("sim")))
+        return {job: claim.decode().partition(" ")[2] for job, claim in claims.items()}
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ class Client:
 
     def __init__(self, redis: ArqRedis) -> None:
         self.redis = redis
-        self.queue = JobQueue(redis, WORKER.model)
+        self.queue = JobQueue(redis, WORKER.model, prefix_routing=True)
         self.emitter = Emitter(WORKER.model, "w1")
         self.limiter = Limiter(redis, replica=REPLICA, lease=60, longest=600)
         self.files = FileStore(redis, cast("Any", None), limit=1)
@@ -149,6 +149,15 @@ async def emit_ends(client: Client) -> None:
     assert await client.queue.depth() == (0, 0)
 
 
+async def move_to_dead_letters(client: Client) -> None:
+    await client.queue.enqueue([job("a")], limit=10)
+    ((claim,), _) = await client.queue.claim("w1", used=0, slots=8)
+    await client.queue.move_to_dead_letters("w1", claim, END, reply_to=REPLICA)
+    assert await awaitable(client.redis.llen(keys.dead_letters(WORKER.model))) == 1
+    assert await client.queue.journal("a") == [Finished(1, "stop")]
+    assert await client.queue.depth() == (0, 0)
+
+
 async def reserve(client: Client) -> None:
     refusal, counts = await client.limiter.reserve(Reservation(KEY, "a api-1", 1000))
     assert refusal is None
@@ -247,6 +256,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "shared/protocol/queue/reap.lua": (reap,),
     "shared/protocol/queue/occupancy.lua": (occupancy,),
     "shared/protocol/queue/emit.lua": (emit_deltas, emit_ends),
+    "shared/protocol/queue/dead_letter.lua": (move_to_dead_letters,),
     "shared/protocol/announce.lua": (announce,),
     "shared/redis/scripts.py:_DELETE_FOREIGN": (delete_foreign,),
     "api/limits/reserve.lua": (reserve,),

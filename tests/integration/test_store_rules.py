@@ -110,7 +110,7 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     corrupt = "corrupt"
     store.set(f"arq:job:{corrupt}", b"?")
     store.zadd("vinoqueue:queue:sim", {corrupt: 1})
-    fleet.until(lambda: store.llen("vinoqueue:dead-letters") == 1, "the corrupt job to become a dead letter")
+    fleet.until(lambda: store.llen("vinoqueue:dead-letters:sim") == 1, "the corrupt job to become a dead letter")
 
     for role in ("admin", "api"):
         looked = run(fleet.store, role, "status", "--json")

@@ -80,17 +80,21 @@ CASES: dict[str, Case] = {
     "MODELS": lambda _, __: keys.MODELS,
     "OUTBOX_OWNERS": lambda _, __: keys.OUTBOX_OWNERS,
     "API_KEYS": lambda _, __: keys.API_KEYS,
-    "DEAD_LETTERS": lambda _, __: keys.DEAD_LETTERS,
+    "dead_letters": lambda _, __: keys.dead_letters("sim"),
     "MEDIA": lambda _, __: keys.MEDIA,
     "MEDIA_REQUESTS": lambda _, __: keys.MEDIA_REQUESTS,
     **{
         one.__name__: lambda _, __, one=one: one("sim")  # type: ignore[misc] # mypy knows no default of a lambda
-        for one in (keys.queue, keys.inflight, keys.load, keys.reaped, keys.fair_queue, keys.prefixes, keys.reserved)
+        for one in (
+            *(keys.queue, keys.inflight, keys.claims, keys.sizes, keys.load),
+            *(keys.reaped, keys.fair_queue, keys.prefixes, keys.reserved),
+        )
     },
     "buckets": lambda _, ids: keys.buckets(ids.key_id),
     "admitted": lambda _, ids: keys.admitted(ids.key_id),
     "payload": lambda chance, ids: keys.payload(chance.choice(ids.jobs)),
     "request": lambda chance, ids: keys.request(chance.choice(ids.jobs).rpartition(":")[0]),
+    "charged": lambda chance, ids: keys.charged(chance.choice(ids.jobs)),
     "state": lambda chance, ids: keys.state(chance.choice(ids.jobs)),
     "journal": lambda chance, ids: keys.journal(chance.choice(ids.jobs)),
     "stored": lambda chance, ids: keys.stored(ids.key_id, chance.choice(ids.stored)),

@@ -286,7 +286,7 @@ async def test_a_replica_that_ends_leaves_its_pending_completion_and_its_jobs(re
     await ending.stop()
     await ending.replica.admission.aclose()
     assert await ending.count_pending() == 1
-    assert await awaitable(redis.hget(keys.state(job), "worker")) == b"w1"
+    assert await awaitable(redis.hget(keys.claims("tiny"), job)) == b"1 w1"
     assert not await awaitable(redis.hget(keys.state(job), "cancelled"))
     assert await redis.zcard(keys.admitted(key.id)) == 1, "the request was settled"
 

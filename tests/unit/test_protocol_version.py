@@ -143,7 +143,7 @@ async def test_a_job_of_another_version_is_rejected_at_once(redis: ArqRedis, que
     assert entry.event.problem.kind == ProblemKind.NO_WORKER
     assert entry.event.problem.retry_after
     assert await queue.journal("j") == [entry.event]
-    assert await awaitable(redis.llen(keys.DEAD_LETTERS)) == 1
+    assert await awaitable(redis.llen(keys.dead_letters("tiny"))) == 1
 
 
 def test_a_job_says_its_version() -> None:

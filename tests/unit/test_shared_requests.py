@@ -194,7 +194,7 @@ async def test_jobs_whose_request_is_gone_are_set_aside(redis: ArqRedis) -> None
     await eventually(is_empty)
     await consumer.drained()
     await cancel_all({running})
-    assert await awaitable(redis.llen(keys.DEAD_LETTERS)) == 3
+    assert await awaitable(redis.llen(keys.dead_letters("tiny"))) == 3
     assert await redis.keys(f"{keys.PAYLOAD_PREFIX}*") == []
     assert await queue.depth() == (0, 0)
 

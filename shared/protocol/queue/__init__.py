@@ -4,16 +4,16 @@ Each step is one Lua script and therefore atomic. The scripts are in this packag
 replies. All times are the store's own.
 """
 
-from shared.protocol.queue.emitter import LINGER_MS, Emitter, Lease, StaleClaims
+from shared.protocol.queue.emitter import Emitter, Lease, StaleClaims
 from shared.protocol.queue.packing import JOB_FUNCTION, JobsTooLarge
-from shared.protocol.queue.protocol import RESERVED_MS, Claim, JobQueue, MediaFull, QueueFull, Route
+from shared.protocol.queue.protocol import RESERVED_MS, Claim, FullBy, JobQueue, MediaFull, QueueFull, Route
 
 __all__ = [
     "JOB_FUNCTION",
-    "LINGER_MS",
     "RESERVED_MS",
     "Claim",
     "Emitter",
+    "FullBy",
     "JobQueue",
     "JobsTooLarge",
     "Lease",

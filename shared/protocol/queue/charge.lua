@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- Corrects a tenant's finish tag once the usage of a request is known. A repeated call does nothing.
--- KEYS: fair_queue, the mark that the request was corrected
+-- KEYS: see the prelude, fair_queue, the mark that the request was corrected
 -- ARGV: band, tenant, tokens used beyond the estimate (negative if fewer), TTL (ms) of the mark
-if not redis.call('SET', KEYS[2], '', 'NX', 'PX', ARGV[4]) then
+if not redis.call('SET', KEYS[7], '', 'NX', 'PX', ARGV[4]) then
   return
 end
 local finish_field = 'finish:' .. ARGV[1] .. ':' .. ARGV[2]
-local past = redis.call('HMGET', KEYS[1], 'time:' .. ARGV[1], finish_field)
+local past = redis.call('HMGET', KEYS[6], 'time:' .. ARGV[1], finish_field)
 if past[2] then
   local tag = math.max(tag_of(past[1]), tag_of(past[2]) + tonumber(ARGV[3]))
-  redis.call('HSET', KEYS[1], finish_field, string.format('%.0f', tag))
+  redis.call('HSET', KEYS[6], finish_field, string.format('%.0f', tag))
 end

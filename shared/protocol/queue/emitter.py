@@ -6,16 +6,10 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from shared.protocol.events import encode_frame, entry_head
-from shared.protocol.queue.texts import PREFIXES, script_text
+from shared.protocol.queue.texts import queue_keys, script_text
 from shared.redis import keys
 from shared.redis.raw_connection import Argument, pack_arguments, pack_count
 from shared.redis.scripts import digest_of
-
-JOB_TTL_MS = 6 * 3_600_000
-"""TTL (ms) of a job's records."""
-
-LINGER_MS = 60_000
-"""TTL (ms) of a journal after its job has ended."""
 
 
 class Lease:
@@ -48,8 +42,8 @@ class Emitter:
         """``worker`` is the id of a worker of ``model``."""
         self.text = script_text("emit")
         self.load_command = ("SCRIPT", "LOAD", self.text)
-        names = (keys.inflight(model), keys.load(model))
-        head = ("EVALSHA", digest_of(self.text), len(names), *names, *PREFIXES, worker, JOB_TTL_MS, LINGER_MS)
+        names = queue_keys(model)
+        head = ("EVALSHA", digest_of(self.text), len(names), *names, worker)
         self._head, self._head_length = pack_arguments(*head), len(head)
 
     def command(

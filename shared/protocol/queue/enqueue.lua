@@ -6,19 +6,25 @@
 -- Prefix routing: a job with a long prompt goes to a worker that has its prefix cached, if that worker's load allows.
 -- Otherwise it goes to the least loaded worker, which has the prefix from then on. The job is reserved for the chosen
 -- worker for a short time (see claim.lua).
--- KEYS: queue, load, fair_queue, prefixes, reserved, media, media_requests
--- ARGV: payload prefix, state prefix, journal prefix, worker channel prefix, payload TTL (ms), maximum of jobs ahead
---       plus new jobs, band, tenant, duration (ms) of a reservation, maximum size (bytes) of the images of all
---       unfinished requests, number of shared requests, number of images, (id, encoded request)... of the shared
---       requests, (digest, file)... of the images, which belong to the only shared request, then
---       (id, payload, cost in tokens, digests of the prompt's prefixes, longest first, or '')...
--- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
--- a hash with a field per job and per image, and deleted with the last job (see drop() in the prelude).
+-- The bytes of all queued and claimed jobs have a limit. A tenant that has some may add as many as leave as much free as
+-- it then has: alone it gets half of the limit, and one of n tenants at least 1 / (n + 1).
 -- A job with records is skipped: it was cancelled before it arrived, or the call is repeated because its reply was lost
 -- and the job waits, is claimed or has ended.
--- Returns {-(number of jobs ahead) - 1} when the jobs do not fit, and {'media'} when the images do not. Otherwise
--- {number of jobs ahead, then the counts of the jobs with digests that went to a worker with the prefix, to another
--- worker because of the load, to any worker because the prefix is new, and to no worker because none has a free slot}.
+-- KEYS: see the prelude, fair_queue, prefixes, reserved, media, media_requests
+-- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, band, tenant ('' without a share), duration (ms) of a
+--       reservation, maximum size (bytes) of the images of all unfinished requests, number of shared requests, number
+--       of images, (id, encoded request)... of the shared requests, (digest, file)... of the images, which belong to
+--       the only shared request, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first,
+--       or '')...
+-- A shared request is the request of all jobs with ids "REQUEST:NUMBER", whose payloads omit it. It is stored once, in
+-- a hash with a field per job and per image, and deleted with the last job (see drop() in the prelude).
+-- Returns {-1, reason, number of jobs ahead, number of jobs that must end first} when the jobs do not fit; the reason is
+-- 1 for the number of jobs, 2 for the bytes of all, 3 for those of the tenant and 4 for the images. Otherwise {number of
+-- jobs ahead, then the counts of the jobs with digests that went to a worker with the prefix, to another worker because
+-- of the load, to any worker because the prefix is new, and to no worker because none has a free slot}.
+
+local FAIR_QUEUE, PREFIXES, RESERVED = KEYS[6], KEYS[7], KEYS[8]
+local MAX_JOBS, MAX_BYTES, BAND, TENANT = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 -- The first characters of a digest are its field in the hash of prefixes. A new prefix overwrites an old one in the
 -- same field, which bounds the hash. A value is the digest and the workers that have the prefix, most recent first.
@@ -33,7 +39,7 @@ local function known_prefixes(digests)
   for at = 1, #digests, DIGEST do
     places[#places + 1] = string.sub(digests, at, at + PLACE - 1)
   end
-  local entries = redis.call('HMGET', KEYS[4], unpack(places)) -- about a dozen
+  local entries = redis.call('HMGET', PREFIXES, unpack(places)) -- about a dozen
   local prefixes = {}
   for at, place in ipairs(places) do
     local digest = string.sub(digests, (at - 1) * DIGEST + 1, at * DIGEST)
@@ -51,12 +57,12 @@ end
 -- Returns the least loaded worker with the longest cached prefix, or nil when the load allows none; and whether any
 -- worker has one of the prefixes.
 local function holder_of(prefixes)
-  local least = tonumber(redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or 1)
+  local least = tonumber(redis.call('ZRANGE', LOAD, 0, 0, 'WITHSCORES')[2] or 1)
   local known = false
   for _, prefix in ipairs(prefixes) do
     local best, lowest
     for _, worker in ipairs(prefix.holders) do
-      local load = tonumber(redis.call('ZSCORE', KEYS[2], worker) or 1)
+      local load = tonumber(redis.call('ZSCORE', LOAD, worker) or 1)
       if not best or load < lowest then
         best, lowest = worker, load
       end
@@ -84,8 +90,8 @@ local function note_holder(prefixes, worker)
     end
   end
   if #changed > 0 then
-    redis.call('HSET', KEYS[4], unpack(changed))
-    redis.call('PEXPIRE', KEYS[4], ARGV[5])
+    redis.call('HSET', PREFIXES, unpack(changed))
+    redis.call('PEXPIRE', PREFIXES, JOB_TTL)
   end
 end
 
@@ -97,14 +103,14 @@ local function route(job, digests, inline_payload)
   local prefixes = known_prefixes(digests)
   local worker, known = holder_of(prefixes)
   local outcome = 2
-  if not worker or not wake_this(KEYS[2], ARGV[4], worker, inline_payload) then
-    worker = wake(KEYS[2], ARGV[4], inline_payload)
+  if not worker or not wake_this(worker, inline_payload) then
+    worker = wake(inline_payload)
     outcome = not worker and 5 or known and 3 or 4
   end
   if worker then
     note_holder(prefixes, worker)
-    redis.call('ZADD', KEYS[5], string.format('%.0f', now_ms() + tonumber(ARGV[9])), job .. ' ' .. worker)
-    redis.call('PEXPIRE', KEYS[5], ARGV[9])
+    redis.call('ZADD', RESERVED, string.format('%.0f', now_ms() + tonumber(ARGV[5])), job .. ' ' .. worker)
+    redis.call('PEXPIRE', RESERVED, ARGV[5])
   end
   return outcome
 end
@@ -112,51 +118,71 @@ end
 -- Lines of batches hold at most this part of the bytes for images, so that others never wait for them.
 local BATCH_PART = 1 / 4
 
-local is_batch = tonumber(ARGV[7]) == 0 -- the band of batches
+local is_batch = tonumber(BAND) == 0 -- the band of batches
 
 -- Returns whether the images of a request fit. A tenant gets as much as it leaves free for others: half alone, a third
 -- beside another that uses its share, and so on; so there is always room for one more tenant. It may hold one request
 -- of any size. Requests without a key have no share, because they all are one tenant.
 local function images_fit(size)
   -- Requests that no job has ended expire.
-  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms(), 'LIMIT', 0, MAX_UNPACKED)) do
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', MEDIA_REQUESTS, '-inf', now_ms(), 'LIMIT', 0, MAX_UNPACKED)) do
     uncount_images(entry)
   end
-  local all, kind, own = unpack(redis.call('HMGET', KEYS[6], unpack(media_fields(is_batch, ARGV[8]))))
+  local all, kind, own = unpack(redis.call('HMGET', MEDIA, unpack(media_fields(is_batch, TENANT))))
   kind, own = tonumber(kind or 0), tonumber(own or 0)
-  local limit = tonumber(ARGV[10])
+  local limit = tonumber(ARGV[6])
   local free = limit - tonumber(all or 0) - size
   if is_batch and kind > 0 then
     free = math.min(free, limit * BATCH_PART - kind - size)
   end
-  return free >= 0 and (own == 0 or ARGV[8] == '' or own + size <= free)
+  return free >= 0 and (own == 0 or TENANT == '' or own + size <= free)
 end
 
-local base = tonumber(ARGV[7]) * BAND_WIDTH
-local images = 13 + 2 * tonumber(ARGV[11])
-local first = images + 2 * tonumber(ARGV[12])
-local new = {} -- where the new jobs are in ARGV
+local base = tonumber(BAND) * BAND_WIDTH
+local images = 9 + 2 * tonumber(ARGV[7])
+local first = images + 2 * tonumber(ARGV[8])
+local new, bytes = {}, 0 -- where the new jobs are in ARGV, and their size
+local repeated = {0, 0, 0, 0, 0}
 for at = first, #ARGV, 4 do
   local job = ARGV[at]
-  if redis.call('EXISTS', ARGV[1] .. job, ARGV[2] .. job, ARGV[3] .. job) == 0 then
+  local entry = redis.call('HGET', SIZES, 'job:' .. job)
+  if entry then
+    local outcome = tonumber(string.match(entry, '^%d+ (%d)')) or 0
+    if outcome > 0 then
+      repeated[outcome] = repeated[outcome] + 1
+    end
+  elseif redis.call('EXISTS', STATE .. job, JOURNAL .. job) == 0 then
     new[#new + 1] = at
+    bytes = bytes + #ARGV[at + 1]
   end
 end
 if #new == 0 then
-  local score = redis.call('ZSCORE', KEYS[1], ARGV[first])
-  return {score and redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. score) or 0, 0, 0, 0, 0}
-end
-
-local finish_field = 'finish:' .. ARGV[7] .. ':' .. ARGV[8]
-local past = redis.call('HMGET', KEYS[3], 'time:' .. ARGV[7], finish_field)
-local tag = math.max(tag_of(past[1]), tag_of(past[2]))
-local ahead = redis.call('ZCOUNT', KEYS[1], '-inf', string.format('(%.0f', base + tag))
-if ahead + #new > tonumber(ARGV[6]) then
-  return {-ahead - 1}
+  local score = redis.call('ZSCORE', QUEUE, ARGV[first])
+  repeated[1] = score and redis.call('ZCOUNT', QUEUE, '-inf', '(' .. score) or 0
+  return repeated
 end
 local shared = {}
-for at = 13, images - 1, 2 do
-  shared[ARGV[at]] = at + 1
+for at = 9, images - 1, 2 do
+  shared[ARGV[at]] = ARGV[at + 1]
+  bytes = bytes + #ARGV[at + 1]
+end
+
+local finish_field = 'finish:' .. BAND .. ':' .. TENANT
+local past = redis.call('HMGET', FAIR_QUEUE, 'time:' .. BAND, finish_field)
+local tag = math.max(tag_of(past[1]), tag_of(past[2]))
+local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + tag))
+if ahead + #new > MAX_JOBS then
+  return {-1, 1, ahead, ahead + #new - MAX_JOBS}
+end
+local sums = redis.call('HMGET', SIZES, 'total', 'tenant:' .. TENANT)
+local total, own = tonumber(sums[1]) or 0, tonumber(sums[2]) or 0
+local excess, reason = total + bytes - MAX_BYTES, 2
+if excess <= 0 and TENANT ~= '' and own > 0 then
+  excess, reason = (excess + own + bytes) / 2, 3
+end
+if excess > 0 then
+  local jobs = redis.call('ZCARD', QUEUE) + redis.call('ZCARD', INFLIGHT)
+  return {-1, reason, ahead, math.ceil(excess * jobs / math.max(1, total))}
 end
 
 local size = 0
@@ -164,7 +190,7 @@ for at = images + 1, first - 1, 2 do
   size = size + #ARGV[at]
 end
 if size > 0 and not images_fit(size) then
-  return {'media'}
+  return {-1, 4, ahead, 1}
 end
 
 -- Stores the images of a shared request, and counts them.
@@ -172,12 +198,12 @@ local function add_images(key, request)
   for at = images, first - 1, 2 do
     redis.call('HSET', key, 'image:' .. ARGV[at], ARGV[at + 1])
   end
-  local entry = string.format('%s %.0f %d %s', request, size, is_batch and 1 or 0, ARGV[8])
-  redis.call('HSET', key, 'images', ARGV[12], 'counted', entry)
-  redis.call('ZADD', KEYS[7], string.format('%.0f', now_ms() + tonumber(ARGV[5])), entry)
+  local entry = string.format('%s %.0f %d %s', request, size, is_batch and 1 or 0, TENANT)
+  redis.call('HSET', key, 'images', ARGV[8], 'counted', entry)
+  redis.call('ZADD', MEDIA_REQUESTS, string.format('%.0f', now_ms() + JOB_TTL), entry)
   add_to_media(entry, 1)
-  redis.call('PEXPIRE', KEYS[6], 2 * ARGV[5])
-  redis.call('PEXPIRE', KEYS[7], 2 * ARGV[5])
+  redis.call('PEXPIRE', MEDIA, 2 * JOB_TTL)
+  redis.call('PEXPIRE', MEDIA_REQUESTS, 2 * JOB_TTL)
 end
 
 -- Adds a job to the users of its shared request, and stores the request with the first of them.
@@ -186,31 +212,35 @@ local function share(job)
   if not request or not shared[request] then
     return
   end
-  local key = ARGV[1] .. 'request:' .. request
+  local key = PAYLOAD .. 'request:' .. request
   redis.call('HSET', key, job, '')
-  if redis.call('HSETNX', key, 'request', ARGV[shared[request]]) == 1 then
+  if redis.call('HSETNX', key, 'request', shared[request]) == 1 then
     if size > 0 then
       add_images(key, request)
     end
-    redis.call('PEXPIRE', key, ARGV[5])
+    redis.call('PEXPIRE', key, JOB_TTL)
+    count('request:' .. request, #shared[request], 0, TENANT)
   end
 end
 
 local reply = {ahead, 0, 0, 0, 0}
 for _, at in ipairs(new) do
   local job, payload, digests = ARGV[at], ARGV[at + 1], ARGV[at + 3]
-  redis.call('SET', ARGV[1] .. job, payload, 'PX', ARGV[5])
+  redis.call('SET', PAYLOAD .. job, payload, 'PX', JOB_TTL)
   share(job)
-  redis.call('ZADD', KEYS[1], string.format('%.0f', base + tag), job)
+  redis.call('ZADD', QUEUE, string.format('%.0f', base + tag), job)
   tag = tag + tonumber(ARGV[at + 2])
   local inline_payload = #payload <= MAX_WAKE_UP_PAYLOAD and payload or nil
+  local outcome = 0
   if digests == '' then
-    wake(KEYS[2], ARGV[4], inline_payload)
+    wake(inline_payload)
   else
-    local outcome = route(job, digests, inline_payload)
+    outcome = route(job, digests, inline_payload)
     reply[outcome] = reply[outcome] + 1
   end
+  count('job:' .. job, #payload, outcome, TENANT)
 end
-redis.call('HSET', KEYS[3], finish_field, string.format('%.0f', tag))
-redis.call('PEXPIRE', KEYS[3], ARGV[5])
+redis.call('PEXPIRE', SIZES, JOB_TTL)
+redis.call('HSET', FAIR_QUEUE, finish_field, string.format('%.0f', tag))
+redis.call('PEXPIRE', FAIR_QUEUE, JOB_TTL)
 return reply

@@ -6,8 +6,7 @@ from typing import Literal
 
 from redis.asyncio import Redis
 
-from shared.protocol.queue.texts import script_text
-from shared.redis import keys
+from shared.protocol.queue.texts import QUEUE_TYPES, queue_keys, script_text
 from shared.redis.scripts import Script
 
 ServedTier = Literal["priority", "default", "flex", "batch"]
@@ -49,12 +48,11 @@ class OccupancyReader:
     """Reads occupancies, each in one script call that writes nothing."""
 
     def __init__(self, redis: Redis) -> None:
-        self._script = Script(redis, script_text("occupancy"), ("zset", "zset"))
+        self._script = Script(redis, script_text("occupancy"), QUEUE_TYPES)
 
     async def read(self, model: str, jobs: Collection[str] = ()) -> Occupancy:
         """Return the occupancy of ``model``, and which of ``jobs`` wait. Raises what redis-py raises."""
-        names = (keys.queue(model), keys.inflight(model))
-        waiting, claimed, queued = await self._script(names, (keys.STATE_PREFIX, MAX_LISTED, *jobs))
+        waiting, claimed, queued = await self._script(queue_keys(model), (MAX_LISTED, *jobs))
         rows = zip(claimed[::4], claimed[1::4], claimed[2::4], claimed[3::4], strict=True)
         return Occupancy(
             dict(zip(TIERS.values(), waiting, strict=True)),

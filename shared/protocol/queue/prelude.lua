@@ -1,4 +1,8 @@
--- Shared functions, prepended to each script when it is loaded.
+-- Shared functions, prepended to each script when it is loaded, after the constants of texts.py: the prefixes PAYLOAD,
+-- STATE, JOURNAL and WORKER_CHANNEL, and the times JOB_TTL and LINGER (ms).
+
+-- The first keys of each script.
+local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 
 -- Distance between the bands in the queue's scores; larger than any tag (tokens) within a band.
 local BAND_WIDTH = 2 ^ 50
@@ -22,6 +26,30 @@ local function tag_of(stored)
   return tag and tag >= 1 and tag < BAND_WIDTH and tag or 1
 end
 
+-- The hash of claims has a field for each claimed job: the attempt and the worker, after a mark when it is cancelled.
+local CANCELLED = '!'
+
+local function claim_of(attempt, worker)
+  return attempt .. ' ' .. worker
+end
+
+-- Returns the claims of jobs, in order; false for those that are not claimed.
+local function read_claims(jobs)
+  if #jobs <= MAX_UNPACKED then
+    return #jobs > 0 and redis.call('HMGET', CLAIMS, unpack(jobs)) or {}
+  end
+  local claims = {}
+  for at, job in ipairs(jobs) do
+    claims[at] = redis.call('HGET', CLAIMS, job)
+  end
+  return claims
+end
+
+-- Returns whether a stored claim is this one, cancelled or not.
+local function is_held(stored, claim)
+  return stored == claim or stored == CANCELLED .. claim
+end
+
 local function now_ms()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
@@ -30,31 +58,58 @@ end
 -- Wakes a worker; returns whether it is subscribed. Raises its load slightly at once, so that a burst spreads before
 -- the workers report their real load. A worker without a subscription is dead and is removed from the list. payload is
 -- that of the new job, or nil; with it, the worker can prefetch the job while its claim is under way.
-local function wake_this(load_key, channel_prefix, worker, payload)
-  redis.call('ZINCRBY', load_key, 0.05, worker)
-  if redis.call('PUBLISH', channel_prefix .. worker, payload and 'wake ' .. payload or 'wake') > 0 then
+local function wake_this(worker, payload)
+  redis.call('ZINCRBY', LOAD, 0.05, worker)
+  if redis.call('PUBLISH', WORKER_CHANNEL .. worker, payload and 'wake ' .. payload or 'wake') > 0 then
     return true
   end
-  redis.call('ZREM', load_key, worker)
+  redis.call('ZREM', LOAD, worker)
   return false
 end
 
 -- Wakes the least loaded worker with a free slot, chosen at random among equals. Returns the worker, or nil if there is
 -- none.
-local function wake(load_key, channel_prefix, payload)
+local function wake(payload)
   for _ = 1, 8 do
-    local least = redis.call('ZRANGEBYSCORE', load_key, '-inf', '(1', 'WITHSCORES', 'LIMIT', 0, 1)
+    local least = redis.call('ZRANGEBYSCORE', LOAD, '-inf', '(1', 'WITHSCORES', 'LIMIT', 0, 1)
     if #least == 0 then
       return nil
     end
-    local equal = redis.call('ZCOUNT', load_key, '-inf', least[2])
+    local equal = redis.call('ZCOUNT', LOAD, '-inf', least[2])
     local worker = least[1]
     if equal > 1 then
       local any = tonumber(redis.call('TIME')[2]) % equal
-      worker = redis.call('ZRANGE', load_key, any, any)[1]
+      worker = redis.call('ZRANGE', LOAD, any, any)[1]
     end
-    if wake_this(load_key, channel_prefix, worker, payload) then
+    if wake_this(worker, payload) then
       return worker
+    end
+  end
+end
+
+-- The hash of sizes has a field for each job ('job:ID') and shared request ('request:ID') in the store: its bytes, the
+-- outcome of its routing (see enqueue.lua) and its tenant. The fields 'total' and 'tenant:ID' are sums of bytes.
+local function add_to_sums(tenant, bytes)
+  for _, sum in ipairs({'total', 'tenant:' .. tenant}) do
+    local now = redis.pcall('HINCRBY', SIZES, sum, bytes)
+    if type(now) ~= 'number' or now <= 0 then
+      redis.call('HDEL', SIZES, sum)
+    end
+  end
+end
+
+local function count(field, bytes, outcome, tenant)
+  redis.call('HSET', SIZES, field, string.format('%.0f %d %s', bytes, outcome, tenant))
+  add_to_sums(tenant, bytes)
+end
+
+local function uncount(field)
+  local entry = redis.call('HGET', SIZES, field)
+  if entry then
+    redis.call('HDEL', SIZES, field)
+    local bytes, tenant = string.match(entry, '^(%d+) %d (.*)$')
+    if bytes then
+      add_to_sums(tenant, '-' .. bytes)
     end
   end
 end
@@ -87,59 +142,60 @@ local function uncount_images(entry)
   end
 end
 
--- Deletes a job's payload and state, and with the last job of a shared request (see enqueue.lua) the request and its
--- images.
-local function drop(job, payload_prefix, state_prefix)
-  redis.call('DEL', payload_prefix .. job, state_prefix .. job)
+-- Deletes all records of a job but its journal, and with the last job of a shared request (see enqueue.lua) the request
+-- and its images.
+local function drop(job)
+  redis.call('DEL', PAYLOAD .. job, STATE .. job)
+  redis.pcall('ZREM', INFLIGHT, job)
+  redis.call('HDEL', CLAIMS, job)
+  uncount('job:' .. job)
   local request = string.match(job, '^(.+):%d+$')
   if request then
-    local key = payload_prefix .. 'request:' .. request
-    if redis.pcall('HDEL', key, job) == 1 then
-      local images, counted = unpack(redis.call('HMGET', key, 'images', 'counted'))
-      -- Beside the jobs, it has a field with the request, and with images one for each and two more.
-      if redis.call('HLEN', key) == (images and 3 + images or 1) then
-        redis.call('DEL', key)
-        if counted then
-          uncount_images(counted)
-        end
+    local key = PAYLOAD .. 'request:' .. request
+    redis.call('HDEL', key, job)
+    local images, counted = unpack(redis.call('HMGET', key, 'images', 'counted'))
+    -- Beside the jobs, it has a field with the request, and with images one for each and two more. It has none if it has
+    -- expired.
+    if redis.call('HLEN', key) <= (images and 3 + images or 1) then
+      redis.call('DEL', key)
+      uncount('request:' .. request)
+      if counted then
+        uncount_images(counted)
       end
     end
   end
 end
 
--- How long (ms) the journal of a cancelled job is kept.
-local CANCELLED_TTL = 60000
-
 -- Ends a cancelled job, which no worker holds: appends its terminal event to its journal and deletes everything else.
-local function end_cancelled(job, event, payload_prefix, state_prefix, journal_prefix)
-  drop(job, payload_prefix, state_prefix)
-  redis.pcall('RPUSH', journal_prefix .. job, event)
-  redis.call('PEXPIRE', journal_prefix .. job, CANCELLED_TTL)
+local function end_cancelled(job, event)
+  drop(job)
+  redis.pcall('RPUSH', JOURNAL .. job, event)
+  redis.call('PEXPIRE', JOURNAL .. job, LINGER)
 end
 
 -- Deletes everything about a job.
-local function forget(job, payload_prefix, state_prefix, journal_prefix)
-  drop(job, payload_prefix, state_prefix)
-  redis.call('DEL', journal_prefix .. job)
+local function forget(job)
+  drop(job)
+  redis.call('DEL', JOURNAL .. job)
 end
 
 -- Returns a claimed job to its old position in the queue, and notes why. Ends it instead when it is cancelled, and
 -- deletes it when its state is unreadable; its API replica then notices the missing payload.
-local function requeue(job, queue_key, inflight_key, payload_prefix, state_prefix, journal_prefix, cause)
-  redis.call('ZREM', inflight_key, job)
-  local claim = redis.pcall('HMGET', state_prefix .. job, 'score', 'cancelled')
-  local score = tonumber(claim[1])
-  if claim[2] then
-    end_cancelled(job, claim[2], payload_prefix, state_prefix, journal_prefix)
+local function requeue(job, cause)
+  local state = redis.pcall('HMGET', STATE .. job, 'score', 'cancelled')
+  local score = tonumber(state[1])
+  if state[2] then
+    end_cancelled(job, state[2])
     return false
   end
   if not score or score ~= score then
-    forget(job, payload_prefix, state_prefix, journal_prefix)
+    forget(job)
     return false
   end
-  redis.call('HDEL', state_prefix .. job, 'worker')
-  redis.call('HSET', state_prefix .. job, 'cause', cause)
-  redis.call('ZADD', queue_key, string.format('%.17g', score), job)
+  redis.call('ZREM', INFLIGHT, job)
+  redis.call('HDEL', CLAIMS, job)
+  redis.call('HSET', STATE .. job, 'cause', cause)
+  redis.call('ZADD', QUEUE, string.format('%.17g', score), job)
   return true
 end
 

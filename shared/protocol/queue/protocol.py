@@ -8,11 +8,18 @@ from typing import Any, Literal, cast
 from arq.connections import ArqRedis
 
 from shared.protocol.cost import answer_cost, prompt_cost
-from shared.protocol.events import CANCELLED, Event, MoveCause, decode_journal, encode_event
+from shared.protocol.events import (
+    CANCELLED,
+    Event,
+    MoveCause,
+    decode_journal,
+    encode_event,
+    encode_frame,
+    entry_head,
+)
 from shared.protocol.prefix import prefix_digests
-from shared.protocol.queue.emitter import JOB_TTL_MS
 from shared.protocol.queue.packing import MAX_BYTES, pack_jobs
-from shared.protocol.queue.texts import PREFIXES, script_text
+from shared.protocol.queue.texts import QUEUE_TYPES, queue_keys, script_text
 from shared.protocol.request import ChatRequest, Job, Tier, decode_request
 from shared.redis import keys
 from shared.redis.raw_connection import Argument
@@ -21,12 +28,18 @@ from shared.redis.scripts import KeyType, Script
 
 REAP_LIMIT = 256
 
+DEAD_LETTER_LIMIT = 100
+"""Maximum number of dead letters of a model kept for inspection."""
+
 RESERVED_MS = 100
 """How long (ms) a job is reserved for the worker that was woken for it; longer than a busy worker takes to claim."""
 
 Route = Literal["followed", "diverted", "new", "waited"]
 """Outcome of prefix routing: ``followed`` to a worker with the prefix; ``diverted`` to another because of the load;
 ``new``, because no worker has the prefix; ``waited``, because no worker had a free slot."""
+
+FullBy = Literal["jobs", "bytes", "tenant_bytes"]
+"""What is full: the number of jobs, the bytes of all, or the share of the tenant."""
 
 _ROUTES: tuple[Route, ...] = ("followed", "diverted", "new", "waited")
 """Order of the counters in *enqueue*'s reply."""
@@ -41,15 +54,20 @@ Scores stay far below the current time in ms, because arq defers jobs with a fut
 takes for a missing job."""
 
 _SCRIPTS: dict[str, tuple[KeyType, ...]] = {
-    "enqueue": ("zset", "zset", "hash", "hash", "zset", "hash", "zset"),
+    "enqueue": ("hash", "hash", "zset", "hash", "zset"),
     "charge": ("hash", "string"),
-    "claim": ("zset", "zset", "zset", "hash", "zset"),
-    "cancel": ("zset",),
-    "renew": ("zset",),
-    "release": ("zset", "zset", "zset"),
-    "reap": ("zset", "zset", "zset", "string"),
+    "claim": ("hash", "zset"),
+    "cancel": (),
+    "renew": (),
+    "release": (),
+    "reap": ("string",),
+    "dead_letter": ("list",),
 }
-"""The scripts and the types of their keys."""
+"""The scripts, and the types of their keys after those that all get."""
+
+_FULL: dict[int, FullBy] = {1: "jobs", 2: "bytes", 3: "tenant_bytes"}
+_NO_ROOM_FOR_IMAGES = 4
+"""The reasons in *enqueue*'s reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +92,16 @@ class Claim:
 
 
 class QueueFull(Exception):
-    """Nothing was enqueued, because too many jobs are ahead."""
+    """Nothing was enqueued, because too many jobs are ahead, or they have too many bytes.
 
-    def __init__(self, ahead: int) -> None:
+    ``ahead`` is the number of jobs ahead. They fit when about ``excess`` jobs have ended.
+    """
+
+    def __init__(self, by: FullBy, ahead: int, excess: int) -> None:
         super().__init__(f"{ahead} jobs wait")
+        self.by = by
         self.ahead = ahead
+        self.excess = excess
 
 
 class MediaFull(Exception):
@@ -107,9 +130,8 @@ class JobQueue:
         self.redis = redis
         self.model = model
         self._lease_ms = lease_ms
-        self._queue = keys.queue(model)
-        self._inflight = keys.inflight(model)
-        self._load = keys.load(model)
+        self._keys = queue_keys(model)
+        self._queue, self._inflight, self._claims, _, self._load = self._keys
         self._fair_queue = keys.fair_queue(model)
         self._prefixes = keys.prefixes(model)
         self._reserved = keys.reserved(model)
@@ -117,7 +139,10 @@ class JobQueue:
         self._reserved_ms = reserved_ms
         self.routed: Counter[Route] = Counter()
         self._reaped = keys.reaped(model)
-        self._scripts = {name: Script(redis, script_text(name), types) for name, types in _SCRIPTS.items()}
+        self._dead_letters = keys.dead_letters(model)
+        self._scripts = {
+            name: Script(redis, script_text(name), (*QUEUE_TYPES, *types)) for name, types in _SCRIPTS.items()
+        }
 
     async def enqueue(
         self,
@@ -125,6 +150,7 @@ class JobQueue:
         *,
         limit: int,
         max_bytes: int = MAX_BYTES,
+        limit_bytes: int = 2**53,
         images: Mapping[str, bytes] | None = None,
         max_media_bytes: int = 0,
     ) -> int:
@@ -133,11 +159,13 @@ class JobQueue:
         ``images`` are the files of its images by digest, which are stored until the last job has ended. Bands have
         strict priority; within a band, tenants share the workers equally by tokens.
 
-        Raises without enqueueing any job: :class:`QueueFull` when the jobs ahead and the new ones exceed ``limit``,
+        Raises without enqueueing any job: :class:`QueueFull` when the jobs ahead and the new ones exceed ``limit``, or
+        all queued and claimed jobs exceed ``limit_bytes`` or their tenant's share of it (see ``enqueue.lua``);
         :class:`MediaFull` when the images of all unfinished requests exceed ``max_media_bytes`` or those of the tenant
-        its share, and :class:`JobsTooLarge` when the encoded requests of all jobs exceed ``max_bytes``.
+        its share; and :class:`JobsTooLarge` when the encoded requests of all jobs exceed ``max_bytes`` or
+        ``limit_bytes``.
         """
-        packed = pack_jobs(jobs, max_bytes)
+        packed = pack_jobs(jobs, min(max_bytes, limit_bytes))
         images = images or {}
         stored = [part for pair in (*packed.shared.items(), *images.items()) for part in pair]
         quadruples: list[str | bytes | int] = []
@@ -148,22 +176,12 @@ class JobQueue:
                 digests = prefix_digests(job.request) if self._prefix_routing else ""
             quadruples += (job.id, payload, cost, digests)
         band, tenant = _band(jobs[0].request.tier), jobs[0].tenant
-        reply = await self._run(
+        ahead, *routed = await self._run(
             "enqueue",
+            [self._fair_queue, self._prefixes, self._reserved, keys.MEDIA, keys.MEDIA_REQUESTS],
             [
-                self._queue,
-                self._load,
-                self._fair_queue,
-                self._prefixes,
-                self._reserved,
-                keys.MEDIA,
-                keys.MEDIA_REQUESTS,
-            ],
-            [
-                *PREFIXES,
-                keys.WORKER_CHANNEL_PREFIX,
-                JOB_TTL_MS,
                 limit,
+                limit_bytes,
                 band,
                 tenant,
                 self._reserved_ms,
@@ -174,11 +192,11 @@ class JobQueue:
                 *quadruples,
             ],
         )
-        if reply == [b"media"]:
-            raise MediaFull
-        ahead, *routed = reply
         if ahead < 0:
-            raise QueueFull(-int(ahead) - 1)
+            reason, ahead, excess = routed
+            if reason == _NO_ROOM_FOR_IMAGES:
+                raise MediaFull
+            raise QueueFull(_FULL[reason], ahead, excess)
         self.routed.update({route: count for route, count in zip(_ROUTES, routed, strict=True) if count})
         return int(ahead)
 
@@ -196,14 +214,8 @@ class JobQueue:
 
     async def cancel(self, jobs: Iterable[str]) -> frozenset[str]:
         """Cancel jobs, even before they are enqueued; return those that are claimed."""
-        arguments: list[Argument] = [
-            *PREFIXES,
-            keys.WORKER_CHANNEL_PREFIX,
-            _REPEAT_TTL_MS,
-            encode_event(CANCELLED),
-            *jobs,
-        ]
-        return frozenset(job.decode() for job in await self._run("cancel", [self._queue], arguments))
+        arguments: list[Argument] = [_REPEAT_TTL_MS, encode_event(CANCELLED), *jobs]
+        return frozenset(job.decode() for job in await self._run("cancel", [], arguments))
 
     async def shared_request(self, request_id: str) -> ChatRequest | None:
         """Return the shared request with this id; ``None`` when all of its jobs have ended.
@@ -229,18 +241,8 @@ class JobQueue:
         """
         remaining, *rows = await self._run(
             "claim",
-            [self._queue, self._inflight, self._load, self._fair_queue, self._reserved],
-            [
-                *PREFIXES,
-                worker,
-                used,
-                slots,
-                self._lease_ms,
-                JOB_TTL_MS,
-                keys.WORKER_CHANNEL_PREFIX,
-                self._reserved_ms,
-                batch_reserve,
-            ],
+            [self._fair_queue, self._reserved],
+            [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve],
         )
         claims = []
         for job, attempt, crashes, lost_workers, payload, journal, cause in rows:
@@ -263,10 +265,10 @@ class JobQueue:
 
     async def renew(self, worker: str, claims: Iterable[tuple[str, int]]) -> list[str]:
         """Renew leases given as ``(job, attempt)``; return the jobs that ``worker`` must stop computing."""
-        arguments: list[str | int] = [keys.STATE_PREFIX, worker, self._lease_ms]
+        arguments: list[str | int] = [worker, self._lease_ms]
         for claim in claims:
             arguments += claim
-        return [job.decode() for job in await self._run("renew", [self._inflight], arguments)]
+        return [job.decode() for job in await self._run("renew", [], arguments)]
 
     async def release(
         self,
@@ -280,10 +282,23 @@ class JobQueue:
 
         ``suspects`` are the jobs that may have crashed the engine.
         """
-        arguments: list[str | int] = [*PREFIXES, keys.WORKER_CHANNEL_PREFIX, worker, cause]
+        arguments: list[str | int] = [worker, cause]
         for job, attempt in claims:
             arguments += (job, attempt, int(job in suspects))
-        return int(await self._run("release", [self._queue, self._inflight, self._load], arguments))
+        return int(await self._run("release", [], arguments))
+
+    async def move_to_dead_letters(self, worker: str, claim: Claim, event: bytes, *, reply_to: str = "") -> None:
+        """Move the payload of an unreadable job to the dead letters, and end the job with the encoded ``event``.
+
+        ``reply_to`` is the job's replica, if it is known; any other finds the event in the journal. Does nothing when
+        ``worker`` no longer holds the lease.
+        """
+        channel = keys.replica_channel(reply_to) if reply_to else ""
+        frame = encode_frame((entry_head(claim.job, claim.attempt), event))
+        arguments: list[Argument] = [
+            claim.job, claim.attempt, worker, event, DEAD_LETTER_LIMIT, channel, frame
+        ]  # fmt: skip
+        await self._run("dead_letter", [self._dead_letters], arguments)
 
     async def reap(self) -> tuple[list[str], float | None]:
         """Return jobs with expired leases to the queue.
@@ -292,12 +307,7 @@ class JobQueue:
         than twice per lease: a longer pause counts as an outage of the store, and leases that expired during it are
         extended once.
         """
-        arguments: list[str | int] = [
-            *PREFIXES, keys.WORKER_CHANNEL_PREFIX, REAP_LIMIT, self._lease_ms, JOB_TTL_MS
-        ]  # fmt: skip
-        expires_ms, *requeued = await self._run(
-            "reap", [self._queue, self._inflight, self._load, self._reaped], arguments
-        )
+        expires_ms, *requeued = await self._run("reap", [self._reaped], [REAP_LIMIT, self._lease_ms])
         return [job.decode(errors="replace") for job in requeued], expires_ms / 1000 if expires_ms >= 0 else None
 
     async def journal(self, job: str) -> list[Event]:
@@ -312,7 +322,9 @@ class JobQueue:
     async def _discard(self, job: bytes) -> None:
         """Delete a claimed job whose id is not UTF-8."""
         await self.redis.zrem(self._inflight, job)
-        await self.redis.delete(*(prefix.encode() + job for prefix in PREFIXES))
+        await cast("Any", self.redis.hdel(self._claims, job))  # type: ignore[arg-type] # its stub knows only str
+        prefixes = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
+        await self.redis.delete(*(prefix.encode() + job for prefix in prefixes))
 
     async def place(self, job: str) -> int | None:
         """Return the number of jobs ahead of a waiting ``job``; ``None`` when it does not wait."""
@@ -328,7 +340,7 @@ class JobQueue:
         return waiting, claimed
 
     async def _run(self, script: str, names: Sequence[str], arguments: Sequence[Argument]) -> Any:
-        return await self._scripts[script](names, arguments)
+        return await self._scripts[script]([*self._keys, *names], arguments)
 
 
 def _band(tier: Tier | None) -> int:

@@ -1,11 +1,32 @@
-"""The texts of the queue's scripts, and the key prefixes that are passed to them."""
+"""The texts of the queue's scripts, and the constants that they share with Python."""
 
 from shared.redis import keys, scripts
+from shared.redis.scripts import KeyType
 
-PREFIXES = (keys.PAYLOAD_PREFIX, keys.STATE_PREFIX, keys.JOURNAL_PREFIX)
-"""Prefixes of a job's keys, in the order of the scripts' arguments."""
+JOB_TTL_MS = 6 * 3_600_000
+"""TTL (ms) of a job's records."""
+
+LINGER_MS = 60_000
+"""TTL (ms) of a journal after its job has ended."""
+
+QUEUE_TYPES: tuple[KeyType, ...] = ("zset", "zset", "hash", "hash", "zset")
+"""Types of the :func:`queue_keys`."""
+
+_CONSTANTS: dict[str, str | int] = {
+    "PAYLOAD": keys.PAYLOAD_PREFIX,
+    "STATE": keys.STATE_PREFIX,
+    "JOURNAL": keys.JOURNAL_PREFIX,
+    "WORKER_CHANNEL": keys.WORKER_CHANNEL_PREFIX,
+    "JOB_TTL": JOB_TTL_MS,
+    "LINGER": LINGER_MS,
+}
+
+
+def queue_keys(model: str) -> tuple[str, str, str, str, str]:
+    """Return the keys that all scripts get first."""
+    return keys.queue(model), keys.inflight(model), keys.claims(model), keys.sizes(model), keys.load(model)
 
 
 def script_text(name: str) -> str:
     """Return a script's text. All scripts but *enqueue* may run at the store's memory limit: they free memory."""
-    return scripts.text_with_prelude("shared.protocol.queue", name)
+    return scripts.text_with_prelude("shared.protocol.queue", name, _CONSTANTS)

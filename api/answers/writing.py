@@ -76,7 +76,7 @@ async def stream(
                 case Started():
                     recorder.started(choice // jobs_per_prompt(request), event)
                     readers[choice] = ChoiceReader(request, event, recorder)
-                    pieces.append(encoder.opening(choice, event.prompt_tokens))
+                    pieces.append(encoder.opening(choice, event.prompt_tokens, event.cached_tokens))
                     if request.return_token_ids:
                         pieces.append(encoder.token_ids(choice, (), event.prompt_token_ids))
                         if on_complete is not None:

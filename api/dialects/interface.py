@@ -96,8 +96,11 @@ class ResponseEncoder(Protocol):
 
     done: bytes
 
-    def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
-        """Encode the first event of a choice, sent as soon as a worker has started the job."""
+    def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
+        """Encode the first event of a choice, sent as soon as a worker has started the job.
+
+        The prompt's tokens include those from the prefix cache.
+        """
 
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:
         """Encode the log probabilities of a choice's prompt that the request asks for."""

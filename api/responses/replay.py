@@ -44,7 +44,7 @@ class Replay:
             case Started() if reader is None:
                 self._reader = ChoiceReader(self._request, event, self.recorder)
                 self.recorder.started(0, event)
-                return self._encoder.opening(0, event.prompt_tokens)
+                return self._encoder.opening(0, event.prompt_tokens, event.cached_tokens)
             case Delta() if reader is not None and not self._ended and event.position == self._position:
                 self._position += len(event.tokens)
                 self.recorder.delta(event)

@@ -14,6 +14,7 @@ from api.answers.calls import CallFilter
 from api.answers.selection import check_size
 from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import collect, stream
+from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.interface import Choice, TokenLogprob
 from api.dialects.openai.render import ChatResponseEncoder
 from api.parsers import CallArguments, CallClosed, CallOpened, Part
@@ -108,6 +109,14 @@ async def test_plain_text() -> None:
     chunks = await streamed(asked(stream=True), said("Hel", "", "lo", reason="length"))
     assert deltas(chunks, "content") == {0: ["Hel", "lo"]}
     assert reasons(chunks) == {0: "length"}
+
+
+async def test_a_message_begins_with_the_number_of_its_cached_tokens() -> None:
+    encoder = MessagesResponseEncoder(asked(stream=True), answer_id="0")
+    sent = b"".join(
+        [piece async for piece in stream(answered(said("a")), asked(stream=True), encoder, UsageRecorder())]
+    )
+    assert b'"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":2' in sent.partition(b"ping")[0]
 
 
 async def test_choices_of_one_request_share_its_prompt() -> None:

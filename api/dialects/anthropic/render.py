@@ -54,9 +54,10 @@ class MessagesResponseEncoder:
         self._reason: FinishReason = "stop"
         self._stop = ""
 
-    def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
+    def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
         """Encode the start of the message, and a ping as the reference has it."""
-        message = self._message([], Usage(prompt_tokens=prompt_tokens, completion_tokens=0), _ending(None))
+        usage = Usage(prompt_tokens=prompt_tokens, completion_tokens=0, cached_tokens=cached_tokens)
+        message = self._message([], usage, _ending(None))
         return _event("message_start", {"message": message}) + _event("ping", {})
 
     def prompt(self, choice: int, prompt: PromptLogprobs) -> bytes:

@@ -34,7 +34,7 @@ class CompletionResponseEncoder:
         self._text_tail = b',"logprobs":null,"finish_reason":null}' + self._event_tail
         self._offsets: dict[int, _Offsets] = {}
 
-    def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
+    def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
         """Encode the prompt if ``echo`` is set, else nothing: completions have no role.
 
         With log probabilities, :meth:`prompt` does.

@@ -59,7 +59,7 @@ class ChatResponseEncoder:
             identity["service_tier"] = "default" if request.tier in ("auto", "batch") else request.tier
         return identity
 
-    def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
+    def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
         """Encode the first chunk of a choice, with the role."""
         head = self._heads[choice] = self._event_head + b'{"index":%d,"delta":{"content":' % choice
         return head + b'"","role":"assistant","refusal":null' + self._delta_tail

@@ -17,7 +17,7 @@ class ModelServerResponseEncoder(ChatResponseEncoder):
     def _identify(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> dict[str, object]:
         return {"id": f"chatcmpl-{answer_id}", "created": created, "model": request.model}
 
-    def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
+    def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
         """Encode the first chunk: the role, and null for content."""
         super().opening(choice)
         return self._chunk(choice, {"role": "assistant", "content": None})

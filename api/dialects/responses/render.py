@@ -80,7 +80,7 @@ class ResponsesEncoder:
         response = self._response("queued")
         return self._event("response.created", response=response) + self._event("response.queued", response=response)
 
-    def opening(self, choice: int, prompt_tokens: int = 0) -> bytes:
+    def opening(self, choice: int, prompt_tokens: int = 0, cached_tokens: int = 0) -> bytes:
         """Encode the first events, or those that follow :meth:`queued`."""
         response = self._response("in_progress")
         created = b"" if self._background else self._event("response.created", response=response)

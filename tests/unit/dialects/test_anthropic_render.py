@@ -47,7 +47,9 @@ def events(stream: bytes) -> list[dict[str, Any]]:
 
 def test_a_stream_of_blocks() -> None:
     by = encoder(stream=True)
-    stream = by.opening(0, 9) + by.reasoning(0, "Hm") + by.reasoning(0, ".") + by.content(0, "Hé") + by.content(0, "y")
+    stream = (
+        by.opening(0, 9, 3) + by.reasoning(0, "Hm") + by.reasoning(0, ".") + by.content(0, "Hé") + by.content(0, "y")
+    )
     stream += (
         by.call(0, 0, "c1", "f") + by.arguments(0, 0, '{"a":') + by.arguments(0, 0, "1}") + by.call(0, 1, "c2", "g")
     )
@@ -65,9 +67,9 @@ def test_a_stream_of_blocks() -> None:
         "container": None,
         "diagnostics": None,
         "usage": {
-            "input_tokens": 9,
+            "input_tokens": 6,
             "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": 0,
+            "cache_read_input_tokens": 3,
             "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
             "output_tokens": 0,
             "output_tokens_details": {"thinking_tokens": 0},

@@ -1,5 +1,6 @@
 """Parsing one choice: deltas become content, reasoning and tool calls, with their log probabilities."""
 
+import codecs
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import repeat
@@ -13,6 +14,8 @@ from api.parsers import CallArguments, CallClosed, CallOpened, Content, Parser, 
 from shared.protocol.events import Delta, FinishReason, PromptLogprobs, Started
 from shared.protocol.formats import GUIDED, OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest
+
+_INCREMENTAL_UTF8 = codecs.getincrementaldecoder("utf-8")
 
 ParsedPart = tuple[Part, Sequence[TokenLogprob]]
 
@@ -168,24 +171,43 @@ class _Aligner:
     """Holds back tokens until text that they are part of is emitted.
 
     Text is held back for incomplete characters and possible stop strings, and cut where a stop string matched. Tokens
-    whose text is never emitted are not reported.
+    whose text is never emitted are not reported. In the text, invalid UTF-8 is replaced or dropped, and so may be a
+    space at the start; tokens have the bytes that the model generated.
     """
 
     def __init__(self) -> None:
+        self._decoder = _INCREMENTAL_UTF8("replace")
         self._waiting: deque[TokenLogprob] = deque()
         self._ready: list[TokenLogprob] = []
         """Tokens whose text has arrived, but which no part has carried: a parser may still hold their text."""
-        self._token_start = 0
-        self._text_end = 0
+        self._text = ""
+        self._at = 0
+        """Where in the text the next token begins."""
+        self._owed = ""
+        """What the ready tokens say beyond the text that has arrived."""
 
     def push(self, delta: Delta) -> None:
-        """Add tokens; those that begin before the end of the text so far are ready. Offsets are in bytes."""
+        """Add tokens; those that begin before the end of the text so far are ready."""
         self._waiting.extend(map(TokenLogprob, delta.pieces, delta.logprobs, delta.top or repeat(())))
-        self._text_end += len(delta.text.encode())
-        while self._waiting and self._token_start < self._text_end:
+        self._text, self._at = self._text[self._at :] + delta.text, 0
+        self._advance(self._owed)
+        while self._waiting and self._at < len(self._text):
             token = self._waiting.popleft()
-            self._token_start += len(token.piece)
+            self._advance(self._decoder.decode(token.piece))
             self._ready.append(token)
+
+    def _advance(self, said: str) -> None:
+        """Move behind ``said``. Characters of it that are not in the text were dropped."""
+        if self._text.startswith(said, self._at):
+            self._at += len(said)
+            self._owed = ""
+            return
+        for index, character in enumerate(said):
+            if self._at == len(self._text):
+                self._owed = said[index:]
+                return
+            self._at += self._text[self._at] == character
+        self._owed = ""
 
     def take(self) -> list[TokenLogprob]:
         """Return and remove the tokens that are ready."""

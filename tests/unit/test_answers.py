@@ -209,6 +209,30 @@ async def test_an_answer_cut_off_by_length_has_every_token() -> None:
     assert logprobs_of(chunks) == [("a", ["a"]), ("", ["\N{REPLACEMENT CHARACTER}"])]
 
 
+@pytest.mark.parametrize(
+    ("shown", "start"), [("\N{REPLACEMENT CHARACTER}", ""), ("", ""), ("\N{REPLACEMENT CHARACTER}", " ")]
+)
+async def test_tokens_of_invalid_utf8_and_a_dropped_space_come_with_their_text(shown: str, start: str) -> None:
+    events: list[Event] = [
+        STARTED,
+        Delta(0, (1,), "a", (-1.0,), (f"{start}a".encode(),)),
+        Delta(1, (2,), "", (-2.0,), (b"\xc3",)),
+        Delta(2, (3,), f"{shown}b", (-3.0,), (b"b",)),
+        Delta(3, (4,), shown, (-4.0,), (b"\xff",)),
+        Delta(4, (5,), "c S", (-5.0,), (b"c ST",)),
+        Delta(5, (6,), "TAR", (-6.0,), (b"AR",)),
+        Delta(6, (7,), "d", (-7.0,), (b"d",)),
+        Finished(7, "stop"),
+    ]
+    (choice,) = await whole(asked(sampling=LOGPROBS), events)
+    assert [token.piece for token in choice.logprobs or ()] == [
+        event.pieces[0] for event in events if isinstance(event, Delta)
+    ]
+    together = dict(logprobs_of(await streamed(asked(sampling=LOGPROBS), events)))
+    assert together["d"] == ["d"]
+    assert together["TAR"] == ["AR"]
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), st.lists(st.integers(1, 4), max_size=20))
 async def test_tokens_come_once_and_in_order_however_a_text_is_split(text: str, sizes: list[int]) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")()

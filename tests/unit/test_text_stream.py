@@ -24,9 +24,31 @@ def test_a_character_comes_with_its_last_byte() -> None:
     assert run(TextStream(BYTES), list("é中".encode())) == ["", "é", "", "", "中", ""]
 
 
-def test_an_incomplete_character_is_dropped_at_the_end_and_before_other_text() -> None:
-    assert run(TextStream(BYTES), [*"中".encode()[:2]]) == ["", "", ""]
-    assert "".join(run(TextStream(BYTES), [*"中".encode()[:2], ord("x")])) == "x"
+DROPPING = Vocabulary([bytes([byte]) for byte in range(256)], replaces_invalid=False)
+
+
+@pytest.mark.parametrize(
+    ("data", "replaced", "dropped"),
+    [
+        ("中".encode()[:2], ["", "", "\ufffd"], ""),
+        ("中".encode()[:2] + b"x", ["", "", "\ufffdx", ""], "x"),
+        (b"\xffx\x80", ["\ufffd", "x", "\ufffd", ""], "x"),
+        (b"\xc3\xc3\xa9", ["", "\ufffd", "é", ""], "é"),
+        (b"\xe0\x80\x80", ["", "", 3 * "\ufffd", ""], ""),
+        (b"\xed\xa0\x80", ["", "", 3 * "\ufffd", ""], 3 * "\ufffd"),
+        (b"\xf4\x90\x80\x80", ["", "", "", 4 * "\ufffd", ""], 4 * "\ufffd"),
+    ],
+)
+def test_invalid_bytes_are_replaced_or_dropped(data: bytes, replaced: list[str], dropped: str) -> None:
+    assert run(TextStream(BYTES), list(data)) == replaced
+    assert "".join(run(TextStream(DROPPING), list(data))) == dropped
+
+
+def test_replaced_bytes_may_be_a_stop_string() -> None:
+    for tail, stop in ((b"\xffc", "\ufffd"), (b"\xc3", "b\ufffd")):
+        stream = TextStream(BYTES, stop=(stop,))
+        assert "".join(run(stream, list(b"ab" + tail))) == "ab\ufffd".removesuffix(stop)
+        assert stream.stop == stop
 
 
 def test_a_token_may_hold_whole_characters_and_the_beginning_of_another() -> None:

@@ -41,9 +41,9 @@ def encode(text: str) -> tuple[int, ...]:
 
 
 def decode(tokens: tuple[int, ...]) -> str:
-    """Return the text of ``tokens`` without the end-of-text token. Invalid UTF-8 is dropped."""
+    """Return the text of ``tokens`` without the end-of-text token."""
     pieces = vocabulary()
-    return b"".join(pieces.piece(token) for token in tokens if token != END).decode(errors="ignore")
+    return b"".join(pieces.piece(token) for token in tokens if token != END).decode(errors="replace")
 
 
 @cache

@@ -1,24 +1,30 @@
 """Incremental detokenisation: complete characters, without special tokens and stop strings."""
 
-import codecs
 from collections.abc import Iterable, Mapping
 
-_INCREMENTAL_UTF8 = codecs.getincrementaldecoder("utf-8")
+from worker.engine.utf8 import Utf8Decoder
 
 
 class Vocabulary:
     """The text or bytes of each token id.
 
     ``special`` holds the ids of control tokens, which are skipped in text by default. ``strips_first_space``: the
-    model's own decoder drops one space at the start of a text, as SentencePiece does.
+    model's own decoder drops one space at the start of a text, as SentencePiece does. ``replaces_invalid``: it replaces
+    invalid UTF-8 by U+FFFD instead of dropping it.
     """
 
     def __init__(
-        self, pieces: Iterable[bytes], special: Iterable[int] = (), *, strips_first_space: bool = False
+        self,
+        pieces: Iterable[bytes],
+        special: Iterable[int] = (),
+        *,
+        strips_first_space: bool = False,
+        replaces_invalid: bool = True,
     ) -> None:
         """``pieces[id]`` is the UTF-8 text of a token, or a fragment of a character's UTF-8 bytes."""
         self.special = frozenset(special)
         self.strips_first_space = strips_first_space
+        self.replaces_invalid = replaces_invalid
         self._fragments: dict[int, bytes] = {}
         self._texts: dict[int, str] = {}
         self._size = 0
@@ -89,7 +95,7 @@ class _StopString:
 class TextStream:
     """The text of one sequence, token by token.
 
-    Invalid UTF-8 is dropped, as by OpenVINO's own tokenizer. The concatenated results of :meth:`push` and
+    Invalid UTF-8 is replaced or dropped, as by the model's own decoder. The concatenated results of :meth:`push` and
     :meth:`finish` do not depend on how the text is split into tokens. If several stop strings match, the one that ends
     first applies; of those that end at the same place, the longest.
     """
@@ -109,8 +115,7 @@ class TextStream:
         """
         self._vocabulary = vocabulary
         self._texts = vocabulary.texts(skip_special_tokens=skip_special_tokens, shown=frozenset(shown))
-        self._decoder = _INCREMENTAL_UTF8("ignore")
-        self._inside_character = False
+        self._decoder = Utf8Decoder(replace=vocabulary.replaces_invalid)
         self._at_start = vocabulary.strips_first_space and not keep_first_space
         self._stops = [_StopString(text) for text in stop if text]
         self._include_stop = include_stop
@@ -133,24 +138,28 @@ class TextStream:
         return "" if self.stop else self._push_slow(token, text)
 
     def finish(self) -> str:
-        """Return the text that was held back as a possible start of a stop string. Call it when the sequence has ended.
+        """Return the text that was held back: a possible start of a stop string, and an incomplete character.
 
-        An incomplete character at the end is dropped.
+        Call it when the sequence has ended.
         """
-        text, self._held = self._held, ""
-        return text
+        if self.stop:
+            return ""
+        text = self._search(self._decoder.finish())
+        held, self._held = self._held, ""
+        return text + held
 
     def _push_slow(self, token: int, text: str | None) -> str:
-        if text is None or self._inside_character:
-            text = self._decoder.decode(self._vocabulary.piece(token) if text is None else text.encode())
-            self._inside_character = bool(self._decoder.getstate()[0])
-        if self._at_start and text:
-            self._at_start = False
-            text = text.removeprefix(" ")
-        self._plain = not (self._inside_character or self._at_start or self._stops)
-        return self._search(text) if self._stops else text
+        if text is None or self._decoder.inside_character or self._at_start:
+            data = self._vocabulary.piece(token) if text is None else text.encode()
+            if self._at_start and data:
+                self._at_start = False
+                data = data.removeprefix(b" ")
+            text = self._decoder.decode(data)
+        self._plain = not (self._decoder.inside_character or self._at_start or self._stops)
+        return self._search(text)
 
     def _search(self, text: str) -> str:
+        """Append text; return what is final, which is all of it without stop strings."""
         ends = [(end, -len(stop.text), stop.text) for stop in self._stops if (end := stop.find(text)) is not None]
         shown = self._held + text
         if ends:

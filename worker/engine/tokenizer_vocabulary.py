@@ -29,13 +29,24 @@ def read_vocabulary(tokenizer: openvino_genai.Tokenizer, pieces: Sequence[bytes]
         pieces = [piece.replace(_SPACE_MARK, _SPACE) for piece in pieces]
     spaced = [token for token in ids if _begins_with_one(_SPACE, pieces[token]) and token not in special]
     strips = bool(spaced) and not any(raw[token].startswith(" ") for token in spaced)
-    vocabulary = Vocabulary(pieces, special, strips_first_space=strips)
+    fragments = [raw[token] for token in ids if not _is_text(pieces[token])]
+    vocabulary = Vocabulary(
+        pieces, special, strips_first_space=strips, replaces_invalid=not fragments or any(fragments)
+    )
     _compare(vocabulary, raw)
     return vocabulary
 
 
 def _begins_with_one(mark: bytes, piece: bytes) -> bool:
     return piece.startswith(mark) and not piece.startswith(2 * mark)
+
+
+def _is_text(piece: bytes) -> bool:
+    try:
+        piece.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _compare(vocabulary: Vocabulary, raw: list[str]) -> None:

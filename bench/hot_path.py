@@ -229,7 +229,7 @@ def _store_counts(client: Any) -> Counter[str]:
     )
 
 
-async def _accept_grammar(constraint: Constraint, param: str) -> None:
+async def _accept_grammar(constraint: Constraint, param: str, tenant: str) -> None:
     """No request of the walk has a grammar."""
 
 
@@ -239,7 +239,7 @@ class _Prompts:
     def __init__(self) -> None:
         self._maker = SimulatedPromptMaker(context_length=_CONTEXT)
 
-    def call(self, request: ChatRequest) -> asyncio.Future[Prepared]:
+    def call(self, request: ChatRequest, tenant: str) -> asyncio.Future[Prepared]:
         answer: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
         answer.set_result(Prepared(self._maker.prepare(request).tokens, self._maker.plan(request)))
         return answer

@@ -26,14 +26,14 @@ from worker.prompt.prefetch import PromptPrefetcher
 from worker.publisher import Publisher
 from worker.quarantine import MAX_CRASHES, Quarantine
 from worker.resume import generated_tokens
-from worker.subprocess.service import ServiceUnavailable
+from worker.subprocess.call_process import ServiceUnavailable
 
 logger = logging.getLogger(__name__)
 
 _SEED_RANGE = 2**64
 
-CheckGrammar = Callable[[Constraint, str], Awaitable[None]]
-"""Raises :class:`RequestRefused`, naming the request's field, unless a constraint is safe for the engine."""
+CheckGrammar = Callable[[Constraint, str, str], Awaitable[None]]
+"""Raises :class:`RequestRefused`, naming the request's field, unless a tenant's constraint is safe for the engine."""
 
 
 class JobRunner:
@@ -113,7 +113,7 @@ class JobRunner:
             await self._report_tokens(active, prepared)
             return
         if prepared.plan.constraint is not None:
-            await self._check_grammar(prepared.plan.constraint, prepared.plan.param)
+            await self._check_grammar(prepared.plan.constraint, prepared.plan.param, job.tenant)
         generated, scored = _read_history(claim)
         active.resumed = len(generated)
         if self._quarantine.is_suspect(claim.crashes, claim.lost_workers):

@@ -51,7 +51,7 @@ from worker.publisher import Publisher
 from worker.quarantine import Quarantine
 from worker.registry_record import RegistryRecord
 from worker.served_model import ServedModel, find_model, served_names
-from worker.subprocess.service import ServiceUnavailable
+from worker.subprocess.call_process import ServiceUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -241,7 +241,7 @@ class _Worker:
         self.heartbeat.trigger()
 
 
-async def _accept_grammar(constraint: Constraint, param: str) -> None:
+async def _accept_grammar(constraint: Constraint, param: str, tenant: str) -> None:
     """Accept every grammar: the simulated engine enforces none."""
 
 

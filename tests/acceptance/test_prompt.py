@@ -14,7 +14,7 @@ from worker.prompt.interface import PromptOptions
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.openvino import load_prompt_maker
 from worker.prompt.process import prompt_process
-from worker.subprocess.service import ServiceUnavailable
+from worker.subprocess.call_process import ServiceUnavailable
 
 CONVERSATIONS = [
     [("user", "What is the capital of France?")],
@@ -172,7 +172,7 @@ async def _with_template(model: LocalModel, template: str, request: ChatRequest)
     process.start()
     try:
         await process.ready()
-        return (await process.call(request)).tokens
+        return (await process.call(request, "")).tokens
     finally:
         await process.stop()
 

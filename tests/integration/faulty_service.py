@@ -1,8 +1,9 @@
-"""A service that does what a word in its call says: hang, crash, crash once, fail, refuse. To others it replies."""
+"""A service that does what a word in its call says: hang, crash, crash once, fail, refuse, spend CPU time."""
 
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,10 @@ def _load(options: FaultyOptions) -> Callable[[Any], Any]:
         if "crash" in text and not ("crash once" in text and crashed.exists()):
             crashed.touch()
             os._exit(3)
+        if "spend" in text:
+            began = time.process_time()
+            while time.process_time() < began + 0.05:
+                pass
         if "fail" in text:
             raise ValueError(text)
         if "refuse" in text:
@@ -55,4 +60,4 @@ def _load(options: FaultyOptions) -> Callable[[Any], Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(FaultyOptions, Any, _load))
+    sys.exit(serve(FaultyOptions, msgspec.msgpack.Decoder(), _load))

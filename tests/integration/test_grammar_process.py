@@ -10,15 +10,20 @@ import pytest
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Constraint
 from tests.integration.faulty_service import MODULE, FaultyOptions
-from worker.grammar.interface import Cost, GrammarOptions
+from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
 
-COSTS = {"good": Cost(0.01, 1.1), "slow": Cost(2.0, 1.1), "costly": Cost(0.01, 31.0)}
+COSTS = {"[2, {'kind': 'grammar', 'value': 'costly'": 31.0, "costly": 0.01, "good": 0.01, "slow": 2.0}
+"""Replies to calls with these words. A profile is a call with tag 2."""
 
 
 def _process(folder: Path) -> GrammarProcess:
     options = cast(GrammarOptions, FaultyOptions(str(folder), COSTS))
-    return GrammarProcess(options, max_seconds=0.25, deadline=1.0, module=MODULE)
+    return GrammarProcess(options, max_seconds=0.5, module=MODULE)
+
+
+COMPILE_AND_PROFILE = 2
+"""Calls for a grammar that is accepted."""
 
 
 @pytest.fixture
@@ -34,13 +39,13 @@ def _grammar(text: str) -> Constraint:
 
 
 def _calls(folder: Path) -> int:
-    """Return how many grammars the process was given."""
+    """Return how many calls the process was given."""
     return len((folder / "calls").read_text().splitlines())
 
 
 async def _refusal(grammars: GrammarProcess, text: str) -> str:
     with pytest.raises(RequestRefused) as refusal:
-        await grammars.check(_grammar(text), "tools")
+        await grammars.check(_grammar(text), "tools", "a")
     problem = refusal.value.problem
     assert (problem.kind, problem.param) == (ProblemKind.INVALID, "tools")
     assert problem.message.startswith("The grammar that 'tools' asks for was refused. ")
@@ -51,7 +56,7 @@ async def _refusal(grammars: GrammarProcess, text: str) -> str:
     ("text", "parts"),
     [
         ("refuse", ("no rule 'root'",)),
-        ("slow", ("2.00 s", "0.25 s")),
+        ("slow", ("2.00 s", "0.5 s")),
         ("costly", ("31 times", "4 times is the limit")),
         ("hang", ("more than 1 s",)),
         ("crash", ("crashed",)),
@@ -68,18 +73,24 @@ async def test_a_refusal_gives_the_reason_and_is_cached(
 
 
 async def test_a_grammar_is_compiled_once(grammars: GrammarProcess, tmp_path: Path) -> None:
-    await asyncio.gather(*(grammars.check(_grammar("good"), "tools") for _ in range(5)))
-    assert _calls(tmp_path) == 1
+    await asyncio.gather(*(grammars.check(_grammar("good"), "tools", "a") for _ in range(5)))
+    assert _calls(tmp_path) == COMPILE_AND_PROFILE
 
 
 async def test_the_kind_is_part_of_the_cache_key(grammars: GrammarProcess, tmp_path: Path) -> None:
-    await grammars.check(_grammar("good"), "tools")
-    await grammars.check(Constraint(kind="structural_tag", value="good"), "tools")
-    assert _calls(tmp_path) == 2
+    await grammars.check(_grammar("good"), "tools", "a")
+    await grammars.check(Constraint(kind="structural_tag", value="good"), "tools", "a")
+    assert _calls(tmp_path) == 2 * COMPILE_AND_PROFILE
+
+
+async def test_tenants_do_not_share_results(grammars: GrammarProcess, tmp_path: Path) -> None:
+    for tenant in ("a", "b", "a", "b"):
+        await grammars.check(_grammar("good"), "tools", tenant)
+    assert _calls(tmp_path) == 2 * COMPILE_AND_PROFILE
 
 
 async def test_a_caller_that_gives_up_leaves_the_result_to_others(grammars: GrammarProcess, tmp_path: Path) -> None:
-    given_up = asyncio.create_task(grammars.check(_grammar("refuse"), "tools"))
+    given_up = asyncio.create_task(grammars.check(_grammar("refuse"), "tools", "a"))
     await asyncio.sleep(0)
     given_up.cancel()
     assert "no rule" in await _refusal(grammars, "refuse")
@@ -89,8 +100,8 @@ async def test_a_caller_that_gives_up_leaves_the_result_to_others(grammars: Gram
 async def test_a_failure_of_the_worker_is_not_cached(tmp_path: Path) -> None:
     process = _process(tmp_path / "late")
     with pytest.raises(RequestRefused, match="no such folder") as refusal:
-        await process.check(_grammar("good"), "tools")
+        await process.check(_grammar("good"), "tools", "a")
     assert refusal.value.problem.kind is ProblemKind.INTERNAL
     (tmp_path / "late").mkdir()
-    await process.check(_grammar("good"), "tools")
+    await process.check(_grammar("good"), "tools", "a")
     await process.stop()

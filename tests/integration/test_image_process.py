@@ -10,15 +10,16 @@ import PIL.Image
 import pytest
 
 from shared.protocol.errors import ProblemKind, RequestRefused
-from shared.protocol.request import ChatRequest, Image, Message
+from shared.protocol.request import ChatRequest, Image, Job, Message
 from tests.integration.faulty_service import MODULE, FaultyOptions
 from worker.images.interface import ImageOptions
 from worker.images.process import ImageProcess
 
 
-def look(*digests: str) -> ChatRequest:
+def look(*digests: str, tenant: str = "") -> Job:
     images = tuple(Image(param=f"messages[0].content[{part}]", digest=digest) for part, digest in enumerate(digests))
-    return ChatRequest(model="m", messages=(Message(role="user", content="look", images=images),))
+    request = ChatRequest(model="m", messages=(Message(role="user", content="look", images=images),))
+    return Job(id="r:0", reply_to="", request=request, tenant=tenant)
 
 
 def png(width: int, height: int, colour: str = "red") -> bytes:
@@ -89,6 +90,13 @@ async def test_an_image_that_ends_the_process_is_named(tmp_path: Path, file: byt
     problem = refusal.value.problem
     assert (problem.kind, problem.param, problem.message) == (ProblemKind.INVALID, "messages[0].content[0]", message)
     await faulty.stop()
+
+
+async def test_tenants_do_not_share_decoded_images(process: ImageProcess) -> None:
+    """If they did, the second one would get the first one's red image."""
+    await process.decode(look("a", tenant="a"), {"a": png(4, 4, "red")})
+    (image,) = await process.decode(look("a", tenant="b"), {"a": png(4, 4, "blue")})
+    assert image.pixels == bytes((0, 0, 255)) * 16
 
 
 async def test_without_images_there_is_no_process(process: ImageProcess) -> None:

@@ -13,7 +13,7 @@ from tests.integration.faulty_service import MODULE, FaultyOptions
 from worker.engine.simulated_vocabulary import encode
 from worker.prompt.interface import PromptOptions
 from worker.prompt.process import PromptProcess, prompt_process
-from worker.subprocess.service import ServiceUnavailable
+from worker.subprocess.call_process import ServiceUnavailable
 
 
 def _request(text: str) -> ChatRequest:
@@ -30,18 +30,18 @@ async def simulated() -> AsyncIterator[PromptProcess]:
 
 async def test_requests_are_answered_with_their_own_tokens(simulated: PromptProcess) -> None:
     texts = [f"text number {number}" for number in range(20)]
-    answers = await asyncio.gather(*(simulated.call(_request(text)) for text in texts))
+    answers = await asyncio.gather(*(simulated.call(_request(text), "") for text in texts))
     assert [answer.tokens for answer in answers] == [encode(f"user: {text}\nassistant:") for text in texts]
 
 
 async def test_plain_prompts_need_no_template(simulated: PromptProcess) -> None:
-    assert (await simulated.call(ChatRequest(model="m", prompts=("the sea",)))).tokens == encode("the sea")
-    assert (await simulated.call(ChatRequest(model="m", prompts=((1, 2),)))).tokens == (1, 2)
+    assert (await simulated.call(ChatRequest(model="m", prompts=("the sea",)), "")).tokens == encode("the sea")
+    assert (await simulated.call(ChatRequest(model="m", prompts=((1, 2),)), "")).tokens == (1, 2)
 
 
 async def test_a_refusal_carries_its_problem(simulated: PromptProcess) -> None:
     with pytest.raises(RequestRefused) as refusal:
-        await simulated.call(_request("x" * 1001))
+        await simulated.call(_request("x" * 1001), "")
     assert refusal.value.problem.kind is ProblemKind.CONTEXT_LENGTH
 
 
@@ -55,7 +55,7 @@ async def test_a_request_that_ends_the_process_is_refused(
     faulty = prompt_process(cast(PromptOptions, FaultyOptions(str(tmp_path))), deadline=1.0, module=MODULE)
     faulty.start()
     with pytest.raises(RequestRefused, match=message) as refusal:
-        await faulty.call(_request(text))
+        await faulty.call(_request(text), "")
     assert refusal.value.problem.kind is kind
     await faulty.stop()
 
@@ -71,6 +71,6 @@ async def test_a_missing_model_is_reported() -> None:
 async def test_the_places_of_images_are_returned(simulated: PromptProcess) -> None:
     images = (Image(param="messages[0].content[0]", digest="a"), Image(param="messages[0].content[1]", digest="b"))
     request = ChatRequest(model="m", messages=(Message(role="user", content="look", images=images),))
-    prepared = await simulated.call(request)
+    prepared = await simulated.call(request, "")
     assert prepared.places == ((0, len(prepared.tokens)), (1, len(prepared.tokens)))
-    assert (await simulated.call(_request("x"))).places == ()
+    assert (await simulated.call(_request("x"), "")).places == ()

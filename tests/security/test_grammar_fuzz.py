@@ -89,7 +89,7 @@ class _Judge:
 
     def accepts(self, constraint: Constraint) -> bool:
         try:
-            self._runner.run(self._process.check(constraint, "response_format"))
+            self._runner.run(self._process.check(constraint, "response_format", ""))
         except RequestRefused as refusal:
             if refusal.problem.kind is not ProblemKind.INVALID:
                 raise

@@ -18,7 +18,7 @@ class Maker:
         self.asked: list[str] = []
         self.answers: list[asyncio.Future[Prepared]] = []
 
-    def call(self, request: ChatRequest) -> asyncio.Future[Prepared]:
+    def call(self, request: ChatRequest, tenant: str) -> asyncio.Future[Prepared]:
         answer: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
         self.asked.append(request.messages[0].content)
         self.answers.append(answer)

@@ -1,164 +1,149 @@
-"""Whose job is next: bands of priority, and fair shares between tenants inside a band."""
-
-import time
-from collections import Counter
+"""The queue that tenants share by CPU seconds: order, budgets, and who is refused."""
 
 import pytest
-from arq.connections import ArqRedis
 
-from shared.protocol.queue import JobQueue, QueueFull
-from shared.protocol.request import ChatRequest, Job, Message, Sampling, Tier
-from shared.redis import keys
-from tests.support.redis_types import awaitable
+from worker.subprocess.fair_queue import BURST, MAX_BACKLOG, SHARE, FairQueue, ShareUsedUp
 
 
-def job(name: str, tenant: str, *, tier: Tier | None = None, tokens: int = 100) -> Job:
-    request = ChatRequest(
-        model="tiny",
-        messages=(Message(role="user", content="hello"),),
-        sampling=Sampling(max_tokens=tokens),
-        tier=tier,
-    )
-    return Job(id=name, reply_to="api-1", request=request, tenant=tenant)
+class Server:
+    """Takes items from a queue, one at a time. The clock stands still unless a test changes it."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.now = 0.0
+        self.queue: FairQueue[str] = FairQueue(strict=strict, clock=lambda: self.now)
+        self.served: list[str] = []
+
+    def add(self, *items: str) -> None:
+        """Add items. The first letter of an item is its tenant."""
+        for item in items:
+            self.queue.add(item[0], item)
+
+    def serve(self, seconds: float, count: int = 1) -> None:
+        """Serve the next items, each with this cost."""
+        for _ in range(count):
+            item = self.queue.take()
+            assert item is not None
+            self.served.append(item)
+            self.queue.charge(item[0], seconds)
+
+    def use(self, tenant: str, seconds: float) -> None:
+        """Let a tenant use CPU time."""
+        self.add(tenant)
+        self.serve(seconds)
+        assert self.served.pop() == tenant
 
 
-async def put(queue: JobQueue, tenant: str, count: int = 1, *, tier: Tier | None = None, tokens: int = 100) -> None:
-    jobs = [job(f"{tenant}-{tier}-{number}", tenant, tier=tier, tokens=tokens) for number in range(count)]
-    await queue.enqueue(jobs, limit=10_000)
+@pytest.fixture
+def server() -> Server:
+    return Server()
 
 
-async def take(queue: JobQueue, count: int) -> list[str]:
-    """The tenants of the next jobs, in the order of their claims."""
-    taken: list[str] = []
-    for _ in range(count):
-        claims, _ = await queue.claim("w", used=0, slots=1)
-        taken += [claim.job.split("-")[0] for claim in claims]
-    return taken
+def test_items_of_one_tenant_keep_their_order(server: Server) -> None:
+    server.add("a1", "a2", "a3")
+    server.serve(1.0, 3)
+    assert server.served == ["a1", "a2", "a3"]
+    assert server.queue.take() is None
 
 
-async def test_a_single_request_overtakes_anothers_thousand(queue: JobQueue) -> None:
-    await put(queue, "many", 1000)
-    await take(queue, 20)
-    await put(queue, "one")
-    assert await take(queue, 1) == ["one"]
+def test_a_tenant_waits_for_one_item_of_another(server: Server) -> None:
+    server.add("a1", "a2", "a3")
+    server.serve(5.0)
+    server.add("b1", "b2")
+    server.serve(0.1, 3)
+    assert server.served == ["a1", "b1", "b2", "a2"]
 
 
-async def test_tenants_that_want_all_get_as_many_tokens_each(queue: JobQueue) -> None:
-    await put(queue, "long", 100, tokens=390)
-    await put(queue, "short", 100, tokens=90)
-    # Each prompt is counted with 5 tokens, so a long one costs about four short ones.
-    assert Counter(await take(queue, 100)) == pytest.approx({"short": 80, "long": 20}, abs=3)
+def test_tenants_get_equal_time_not_equal_turns(server: Server) -> None:
+    server.add(*(f"a{number}" for number in range(3)), *(f"b{number}" for number in range(12)))
+    for _ in range(9):
+        before = len(server.served)
+        server.serve(0.0)
+        server.queue.charge(server.served[before][0], 4.0 if server.served[before][0] == "a" else 1.0)
+    assert "".join(item[0] for item in server.served) == "abbbbabbb"
 
 
-async def test_nobody_starves(queue: JobQueue) -> None:
-    await put(queue, "big", 1, tokens=100_000)
-    order: list[str] = []
+def test_an_idle_tenant_accumulates_no_credit(server: Server) -> None:
+    server.add("b1")
+    server.serve(0.1)
+    for _ in range(5):
+        server.use("a", 1.0)
+    server.add("a1", "a2", "b2", "b3", "b4", "b5")
+    server.serve(1.2, 4)
+    assert server.served == ["b1", "b2", "a1", "b3", "a2"]
+
+
+def test_a_tenant_without_budget_is_served_while_no_other_waits(server: Server) -> None:
+    server.use("a", 2 * BURST)
+    server.add("a1")
+    server.serve(1.0)
+    assert server.served == ["a1"]
+
+
+def test_a_tenant_without_budget_is_refused_while_another_waits(server: Server) -> None:
+    server.add("a1")
+    server.serve(BURST + 2.0)
+    server.add("a2", "b1")
+    with pytest.raises(ShareUsedUp) as refusal:
+        server.add("a3")
+    assert refusal.value.retry_after == 2.0 / SHARE
+    server.serve(1.0, 2)
+    assert server.served == ["a1", "b1", "a2"]
+
+
+def test_a_budget_grows_back(server: Server) -> None:
+    server.use("a", BURST + 2.0)
+    server.add("b1")
+    server.now = 2.0 / SHARE - 0.1
+    with pytest.raises(ShareUsedUp) as refusal:
+        server.add("a1")
+    assert refusal.value.retry_after == 1.0  # at least
+    server.now += 0.2
+    server.add("a1")
+
+
+def test_tenants_without_budget_share_what_is_left(server: Server) -> None:
+    server.use("a", 2 * BURST)
+    server.use("b", 2 * BURST)
+    server.add("a1", "b1", "a2", "b2")
+    server.serve(1.0, 4)
+    assert server.served == ["a1", "b1", "a2", "b2"]
+
+
+def test_a_strict_queue_refuses_even_if_no_other_waits() -> None:
+    server = Server(strict=True)
+    server.use("a", BURST + 2.0)
+    with pytest.raises(ShareUsedUp):
+        server.add("a1")
+
+
+def test_the_items_that_wait_are_bounded_by_what_they_are_expected_to_need(server: Server) -> None:
+    for _ in range(40):
+        server.use("a", MAX_BACKLOG / 10)
+    for number in range(9):
+        server.add(f"a{number}")
+    with pytest.raises(ShareUsedUp):
+        server.add(*(f"a{number}" for number in range(9, 12)))
+    server.add("b1")
+
+
+def test_removed_items_are_not_served(server: Server) -> None:
+    server.add("a1", "b1", "a2", "b2")
+    assert server.queue.remove("a") == ["a1", "a2"]
+    assert server.queue.clear() == ["b1", "b2"]
+    assert server.queue.take() is None
+
+
+def test_a_returned_item_is_the_next_of_its_tenant(server: Server) -> None:
+    server.add("a1", "a2")
+    assert server.queue.take() == "a1"
+    server.queue.charge("a", 1.0)
+    server.queue.add_first("a", "a1")
+    server.serve(1.0, 2)
+    assert server.served == ["a1", "a2"]
+
+
+def test_idle_tenants_are_forgotten(server: Server) -> None:
     for number in range(100):
-        await queue.enqueue([job(f"small-{number}", "small")], limit=10_000)
-        await queue.enqueue([job(f"other-{number}", "other")], limit=10_000)
-        order += await take(queue, 1)
-        if number == 0:
-            await queue.enqueue([job("big-again", "big")], limit=10_000)
-    # Having been given 100,000 tokens at once, it waits for the others to get as many, but no longer.
-    assert "big" in order[:3]
-    assert order.count("small") == pytest.approx(order.count("other"), abs=2)
-
-
-async def test_who_was_away_does_not_save_up_a_lead(queue: JobQueue) -> None:
-    await put(queue, "early", 2)
-    await put(queue, "steady", 200)
-    await take(queue, 150)
-    await put(queue, "early", 50)
-    assert Counter(await take(queue, 40)) == pytest.approx({"early": 20, "steady": 20}, abs=2)
-
-
-async def test_bands_are_strict_whoever_waits_in_them(queue: JobQueue) -> None:
-    for tier in ("batch", "flex", "default", "priority"):
-        await put(queue, "a", 3, tier=tier)
-        await put(queue, "b", 3, tier=tier)
-    await put(queue, "c", 3)
-    names = []
-    for _ in range(27):
-        claims, _ = await queue.claim("w", used=0, slots=1)
-        names += [claim.job.split("-")[1] for claim in claims]
-    assert names == ["priority"] * 6 + names[6:15] + ["flex"] * 6 + ["batch"] * 6
-    assert set(names[6:15]) == {"default", "None"}
-
-
-async def test_the_limit_counts_only_those_that_go_first(queue: JobQueue) -> None:
-    for number in range(10):
-        await queue.enqueue([job(f"many-{number}", "many")], limit=10)
-    with pytest.raises(QueueFull) as full:
-        await queue.enqueue([job("many-11", "many")], limit=10)
-    assert full.value.ahead == 10
-    assert await queue.enqueue([job("one", "one")], limit=10) <= 1
-    assert await queue.enqueue([job("urgent", "many", tier="priority")], limit=10) == 0
-    with pytest.raises(QueueFull):
-        await queue.enqueue([job("flex", "one", tier="flex")], limit=10)
-
-
-async def test_a_charge_moves_the_next_place_of_a_tenant(queue: JobQueue) -> None:
-    await put(queue, "cheap", 1, tokens=5000)
-    await put(queue, "dear", 1, tokens=100)
-    await put(queue, "steady", 100)
-    await take(queue, 3)
-    # It turned out the other way round.
-    await queue.charge("cheap", None, -4900, job="a")
-    await queue.charge("dear", None, 4900, job="b")
-    await queue.enqueue([job("cheap-next", "cheap")], limit=1000)
-    await queue.enqueue([job("dear-next", "dear")], limit=1000)
-    order = await take(queue, 101)
-    assert order.index("cheap") < 3
-    assert 40 < order.index("dear") < 60
-
-
-async def test_a_request_that_returns_keeps_its_place_and_turns_no_time_back(queue: JobQueue) -> None:
-    await put(queue, "a", 3)
-    (claim,), _ = await queue.claim("w", used=0, slots=1)
-    await take(queue, 1)
-    await queue.release("w", [(claim.job, claim.attempt)])
-    before = await awaitable(queue.redis.hget(keys.fair_queue("tiny"), "time:-2"))
-    (again,), _ = await queue.claim("w", used=0, slots=1)
-    assert again.job == claim.job
-    assert await awaitable(queue.redis.hget(keys.fair_queue("tiny"), "time:-2")) == before
-
-
-async def test_arqs_own_reader_takes_every_score(queue: JobQueue) -> None:
-    for tier in ("batch", "flex", "default", "priority"):
-        await put(queue, "a", 1, tier=tier)
-    found = await queue.redis.queued_jobs(queue_name=keys.queue("tiny"))
-    assert [info.job_id for info in found] == ["a-priority-0", "a-default-0", "a-flex-0", "a-batch-0"]
-    scores = [info.score for info in found]
-    # arq passes over scores of 0 and takes those above the current time (ms) for later.
-    assert all(score is not None and score != 0 and score < 1_000_000_000_000 for score in scores)
-
-
-async def test_lines_of_batches_leave_slots_free(queue: JobQueue) -> None:
-    await put(queue, "a", 10, tier="batch")
-    claims, left = await queue.claim("w", used=0, slots=8, batch_reserve=2)
-    assert (len(claims), left) == (6, 0)
-    assert await queue.claim("w", used=6, slots=8, batch_reserve=2) == ([], 0)
-    await put(queue, "b", 1)
-    ((claim,), left) = await queue.claim("w", used=6, slots=8, batch_reserve=2)
-    assert (claim.job, left) == ("b-None-0", 0)
-    claims, left = await queue.claim("w", used=5, slots=8, batch_reserve=2)
-    assert ([claim.job for claim in claims], left) == (["a-batch-6"], 0)
-    assert await queue.depth() == (3, 8)
-
-
-async def test_lines_of_batches_come_after_all_others_in_one_claim(queue: JobQueue) -> None:
-    await put(queue, "a", 10, tier="batch")
-    await put(queue, "b", 3, tier="flex")
-    claims, left = await queue.claim("w", used=1, slots=8, batch_reserve=1)
-    assert [claim.job for claim in claims] == [*(f"b-flex-{n}" for n in range(3)), *(f"a-batch-{n}" for n in range(3))]
-    assert left == 0
-    assert await queue.depth() == (7, 6)
-
-
-async def test_lines_of_batches_leave_slots_free_beside_reserved_jobs_too(redis: ArqRedis) -> None:
-    queue = JobQueue(redis, "tiny", reserved_ms=600_000)
-    await put(queue, "a", 4, tier="batch")
-    await put(queue, "b", 2)
-    await queue.redis.zadd(keys.reserved("tiny"), {"b-None-0 other": 1000 * (time.time() + 300)})
-    claims, _ = await queue.claim("w", used=0, slots=4, batch_reserve=2)
-    assert [claim.job for claim in claims] == ["b-None-1"]
+        server.use(chr(200 + number), 0.1)
+        server.now += 1.0
+    assert len(server.queue._tenants) < 5

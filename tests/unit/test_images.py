@@ -29,7 +29,7 @@ def decoder(**fields: int) -> ImageDecoder:
 
 
 def decode(file: bytes, *, low: bool = False, pixels: int = PIXELS, **fields: int) -> Pixels:
-    return array(decoder(**fields).decode(file, digest=str(next(NUMBERS)), low=low, pixels=pixels))
+    return array(decoder(**fields).decode(file, key=str(next(NUMBERS)), low=low, pixels=pixels))
 
 
 def array(image: DecodedImage) -> Pixels:
@@ -351,19 +351,19 @@ def test_recent_images_are_kept_by_digest_and_detail(monkeypatch: pytest.MonkeyP
     file = saved(corners(), "PNG")
     size = 64 * 32 * 3
     images = decoder(cache_bytes=2 * size)
-    first = images.decode(file, digest="a", low=False, pixels=PIXELS)
-    assert images.decode(file, digest="a", low=False, pixels=PIXELS) is first
+    first = images.decode(file, key="a", low=False, pixels=PIXELS)
+    assert images.decode(file, key="a", low=False, pixels=PIXELS) is first
     assert opened == 1
-    images.decode(file, digest="a", low=True, pixels=PIXELS)
-    images.decode(file, digest="a", low=False, pixels=PIXELS)
+    images.decode(file, key="a", low=True, pixels=PIXELS)
+    images.decode(file, key="a", low=False, pixels=PIXELS)
     assert opened == 2
-    images.decode(file, digest="b", low=False, pixels=PIXELS)  # in place of the one used least recently
-    images.decode(file, digest="a", low=False, pixels=PIXELS)
+    images.decode(file, key="b", low=False, pixels=PIXELS)  # in place of the one used least recently
+    images.decode(file, key="a", low=False, pixels=PIXELS)
     assert opened == 3
-    images.decode(file, digest="a", low=True, pixels=PIXELS)
+    images.decode(file, key="a", low=True, pixels=PIXELS)
     assert opened == 4
-    images.decode(file, digest="a", low=True, pixels=PIXELS // 2)
+    images.decode(file, key="a", low=True, pixels=PIXELS // 2)
     assert opened == 5
     large = decoder(cache_bytes=size - 1)
     for _ in range(2):
-        assert large.decode(file, digest="a", low=False, pixels=PIXELS) == first
+        assert large.decode(file, key="a", low=False, pixels=PIXELS) == first

@@ -76,7 +76,7 @@ class PromptMaker:
         self.constraint: Constraint | None = None
         self.replies: list[asyncio.Future[Prepared]] = []
 
-    def call(self, request: ChatRequest) -> asyncio.Future[Prepared]:
+    def call(self, request: ChatRequest, tenant: str) -> asyncio.Future[Prepared]:
         reply: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
         self.replies.append(reply)
         if self.ready:
@@ -149,7 +149,7 @@ class Rig:
             quarantine=self.quarantine,
         )
 
-    async def _check(self, constraint: Constraint, param: str) -> None:
+    async def _check(self, constraint: Constraint, param: str, tenant: str) -> None:
         await self.compiled.wait()
 
     def load(self) -> None:

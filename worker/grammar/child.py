@@ -4,26 +4,33 @@ import os
 import sys
 from collections.abc import Callable
 
+import msgspec
+
 from shared.protocol.errors import ProblemKind, refuse
 from worker.engine.grammar_compiler import GrammarError
-from worker.grammar.interface import Compile, Cost, GrammarOptions
+from worker.grammar.interface import Compile, GrammarCall, GrammarOptions, Profile
 from worker.grammar.profiler import GrammarProfiler
 from worker.subprocess.serve import serve
 
 _NICENESS = 10
-"""An engine on the same CPUs comes first."""
+"""An engine on the same CPUs comes first, except while calls wait for a replacement of the process."""
 
 
-def _load(options: GrammarOptions) -> Callable[[Compile], Cost]:
-    os.nice(_NICENESS)
+def _load(options: GrammarOptions) -> Callable[[GrammarCall], float]:
     try:
         profiler = GrammarProfiler(options.path)
     except Exception as error:
         raise RuntimeError(f"The tokenizer of {options.path} can't be loaded: {error}") from error
 
-    def measure(call: Compile) -> Cost:
+    os.nice(_NICENESS)
+
+    def measure(call: GrammarCall) -> float:
         try:
-            return profiler.measure(call.constraint, call.max_slowdown)
+            match call:
+                case Compile(constraint):
+                    return profiler.compile(constraint)
+                case Profile(constraint, max_slowdown):
+                    return profiler.slowdown(constraint, max_slowdown)
         except GrammarError as error:
             raise refuse(ProblemKind.INVALID, str(error)) from error
 
@@ -31,4 +38,5 @@ def _load(options: GrammarOptions) -> Callable[[Compile], Cost]:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(GrammarOptions, Compile, _load))
+    decoder: msgspec.msgpack.Decoder[GrammarCall] = msgspec.msgpack.Decoder(GrammarCall)
+    sys.exit(serve(GrammarOptions, decoder, _load))

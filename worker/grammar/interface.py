@@ -15,15 +15,20 @@ class GrammarOptions(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
-class Compile(msgspec.Struct, frozen=True, array_like=True):
-    """Compile a constraint and measure its cost, until the slowdown is known to exceed ``max_slowdown``."""
+class Compile(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Compile a constraint. The reply is the time in seconds."""
+
+    constraint: Constraint
+
+
+class Profile(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Sample under a constraint, until the slowdown is known to exceed ``max_slowdown``.
+
+    The reply is the slowdown: the cost of a token under the constraint as a multiple of that without it.
+    """
 
     constraint: Constraint
     max_slowdown: float
 
 
-class Cost(msgspec.Struct, frozen=True, array_like=True):
-    """CPU cost of a constraint: seconds to compile it, and the cost of a token as a multiple of that without it."""
-
-    compile: float
-    slowdown: float
+GrammarCall = Compile | Profile

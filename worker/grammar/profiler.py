@@ -10,7 +10,6 @@ import openvino_genai
 from shared.protocol.request import Constraint
 from worker.engine.detokenizer import open_tokenizer
 from worker.engine.grammar_compiler import GrammarCompiler
-from worker.grammar.interface import Cost
 
 _MAX_TEXT_TOKENS = 48
 """Maximum number of tokens of a random text."""
@@ -33,19 +32,13 @@ class GrammarProfiler:
         tokenizer, vocabulary = open_tokenizer(Path(path))
         self._compiler = GrammarCompiler(tokenizer, len(vocabulary))
 
-    def measure(self, constraint: Constraint, max_slowdown: float) -> Cost:
-        """Compile a constraint and generate random texts under it. Raises :class:`GrammarError`.
-
-        Stops at the first text that shows a slowdown above ``max_slowdown``. Costs are CPU time, and those above the
-        limit the minimum of several measurements, to be independent of the machine's load.
-        """
-        return Cost(compile=self.compile(constraint), slowdown=self.slowdown(constraint, max_slowdown))
-
     def slowdown(
         self, constraint: Constraint, maximum: float, first_seed: int = 0, max_tokens: int = _MAX_TEXT_TOKENS
     ) -> float:
         """Measure the slowdown with random texts that are seeded from ``first_seed`` on, until it exceeds ``maximum``.
 
+        Raises :class:`GrammarError`. Costs are CPU time, and those above ``maximum`` the minimum of several
+        measurements, to be independent of the machine's load.
         ``max_tokens`` is the maximum length of each text. Under some grammars, a token costs more in a longer text.
         """
         slowdown, tokens = 0.0, 0

@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Callable
 
+import msgspec
+
 from shared.protocol.errors import ProblemKind, refuse
 from worker.images.decoder import ImageDecoder, ImageError
 from worker.images.interface import DecodedImage, DecodeImage, ImageOptions
@@ -14,7 +16,7 @@ def _load(options: ImageOptions) -> Callable[[DecodeImage], DecodedImage]:
 
     def decode(image: DecodeImage) -> DecodedImage:
         try:
-            return decoder.decode(image.file, digest=image.digest, low=image.low, pixels=image.pixels)
+            return decoder.decode(image.file, key=f"{image.tenant}\n{image.digest}", low=image.low, pixels=image.pixels)
         except ImageError as error:
             raise refuse(ProblemKind.INVALID, f"The image {error}") from error
 
@@ -22,4 +24,4 @@ def _load(options: ImageOptions) -> Callable[[DecodeImage], DecodedImage]:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(ImageOptions, DecodeImage, _load))
+    sys.exit(serve(ImageOptions, msgspec.msgpack.Decoder(DecodeImage), _load))

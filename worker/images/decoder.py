@@ -79,18 +79,18 @@ class ImageDecoder:
         self._cache: OrderedDict[tuple[str, bool, int], DecodedImage] = OrderedDict()
         self._size = 0
 
-    def decode(self, file: bytes, *, digest: str, low: bool, pixels: int) -> DecodedImage:
-        """Return the image in ``file``, which has this ``digest``, with at most ``pixels`` pixels.
+    def decode(self, file: bytes, *, key: str, low: bool, pixels: int) -> DecodedImage:
+        """Return the image in ``file`` with at most ``pixels`` pixels. ``key`` identifies the file in the cache.
 
         With ``low``, it is at most 512 pixels wide and high.
         It is upright, on white where it is transparent. Colour profiles are ignored. Raises :class:`ImageError`.
         """
-        key = (digest, low, pixels)
-        if (cached := self._cache.get(key)) is not None:
-            self._cache.move_to_end(key)
+        cached_as = (key, low, pixels)
+        if (cached := self._cache.get(cached_as)) is not None:
+            self._cache.move_to_end(cached_as)
             return cached
         decoded = self._decode(file, low=low, pixels=pixels)
-        self._cache[key] = decoded
+        self._cache[cached_as] = decoded
         self._size += len(decoded.pixels)
         while self._size > self._cache_bytes:
             _, oldest = self._cache.popitem(last=False)

@@ -16,8 +16,12 @@ class ImageOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecodeImage(msgspec.Struct, frozen=True, array_like=True):
-    """Decode the image in ``file``, which has this ``digest``, to at most ``pixels`` pixels. ``low`` is low detail."""
+    """Decode the image in ``file``, which has this ``digest``, to at most ``pixels`` pixels. ``low`` is low detail.
 
+    Tenants do not share decoded images: one could tell by the time which images others have sent.
+    """
+
+    tenant: str
     digest: str
     file: bytes
     low: bool

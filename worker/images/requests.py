@@ -17,4 +17,4 @@ class RequestImages:
 
     async def load(self, job: Job) -> Sequence[DecodedImage]:
         """Return the images of the request of ``job``, in order. Raises :class:`RequestRefused`, naming an image."""
-        return await self._process.decode(job.request, await self._files.get(job))
+        return await self._process.decode(job, await self._files.get(job))

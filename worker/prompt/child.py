@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Callable
 
+import msgspec
+
 from shared.protocol.request import ChatRequest, Tokenization
 from worker.grammar.size import check_size
 from worker.prompt.interface import Prepared, PromptOptions
@@ -53,4 +55,4 @@ def _tokenize(maker: PromptMaker, request: ChatRequest, tokenization: Tokenizati
 
 
 if __name__ == "__main__":
-    sys.exit(serve(PromptOptions, ChatRequest, _load))
+    sys.exit(serve(PromptOptions, msgspec.msgpack.Decoder(ChatRequest), _load))

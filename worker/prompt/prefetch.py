@@ -51,18 +51,18 @@ class PromptPrefetcher:
         self._expire(now - self._patience)
         name = job.shared_request or job.id
         if name not in self._prefetched and name not in self._shared and len(self._prefetched) < MAX_PREFETCHED:
-            self._prefetched[name] = self._process.call(job.request), now
+            self._prefetched[name] = self._process.call(job.request, job.tenant), now
 
     async def get(self, job: Job) -> Prepared:
         """Return the prompt of ``job``, prefetched or not.
 
-        Raises :class:`RequestRefused`, and :class:`~worker.subprocess.service.ServiceUnavailable`.
+        Raises :class:`RequestRefused`, and :class:`~worker.subprocess.call_process.ServiceUnavailable`.
         """
         shared = job.shared_request
         reply = self._shared.pop(shared, None)
         if reply is None:
             prefetched = self._prefetched.pop(shared or job.id, None)
-            reply = prefetched[0] if prefetched else self._process.call(job.request)
+            reply = prefetched[0] if prefetched else self._process.call(job.request, job.tenant)
             if job.request.tokenization is None and job.request.images:
                 reply = self._with_images(job, reply)
         if not shared:

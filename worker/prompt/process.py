@@ -3,6 +3,7 @@
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import ChatRequest
 from worker.prompt.interface import Prepared, PromptOptions
+from worker.subprocess.call_process import ServiceSpec
 from worker.subprocess.service import Service
 
 PromptProcess = Service[ChatRequest, Prepared]
@@ -13,15 +14,15 @@ def prompt_process(
     options: PromptOptions, *, deadline: float = 10.0, module: str = "worker.prompt.child"
 ) -> PromptProcess:
     """Return the prompt process, which must be started. A prompt has ``deadline`` seconds of CPU time."""
-    return Service(
-        module,
-        options,
-        Prepared,
+    spec = ServiceSpec(
+        module=module,
+        options=options,
+        reply=Prepared,
         name="prompt process",
         deadline=deadline,
-        on_timeout=Problem(
+        on_timeout=lambda seconds: Problem(
             kind=ProblemKind.TEMPLATE,
-            message=f"The prompt was not ready within {deadline:g} s: the model's chat template takes too long for "
+            message=f"The prompt was not ready within {seconds:g} s: the model's chat template takes too long for "
             "these messages.",
             param="messages",
         ),
@@ -29,5 +30,5 @@ def prompt_process(
             kind=ProblemKind.POISON,
             message="Preparing the prompt ended the tokenizer's process twice; it is not tried again.",
         ),
-        essential=True,
     )
+    return Service(spec, essential=True)

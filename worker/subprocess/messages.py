@@ -28,15 +28,17 @@ class Loaded(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Replied(msgspec.Struct, Generic[Body], frozen=True, array_like=True, tag=2):
-    """The reply of a service to its call."""
+    """The reply of a service to its call, and the CPU time that the call took in seconds."""
 
     body: Body
+    seconds: float
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """The call of a service is refused."""
+    """The call of a service is refused. ``seconds`` is the CPU time that it took."""
 
     problem: Problem
+    seconds: float
 
 
 def encode_message(message: object) -> bytes:

@@ -1,293 +1,86 @@
-"""A subprocess that serves one call at a time, each with a deadline, and is replaced when it hangs or crashes.
+"""A service that a subprocess provides by replying to calls, and that tenants share.
 
-Its own side is :func:`worker.subprocess.serve.serve`.
+The subprocess's side is :func:`worker.subprocess.serve.serve`.
 """
 
 import asyncio
-import logging
-from collections import deque
+from dataclasses import replace
 from typing import Generic, TypeVar
 
-import msgspec
+from worker.subprocess.call_process import CallProcess, PendingCall, ServiceSpec
 
-from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
-from worker.cpu_time import CpuTime
-from worker.subprocess.messages import Loaded, LoadFailed, Refused, Replied
-from worker.subprocess.process import ChildProcess, LoadError, LoadInterrupted
-
-_log = logging.getLogger(__name__)
-
-_DEADLINE_CHECKS = 10
-"""How often the time of a call is checked before its deadline."""
-
-_MAX_CRASHES = 2
-"""Crashes after which a call fails. The first one may not be its fault: the process may already have been failing."""
-
-_MAX_INTERRUPTED_LOADS = 10
-"""Consecutive replacements that die while they load until the subprocess is unavailable. The first child of all must
-load: if it dies, the settings or the installation are at fault."""
+_ISOLATION = 60.0
+"""Seconds for which a tenant is isolated."""
 
 Call = TypeVar("Call")
 Reply = TypeVar("Reply")
-Message = Replied[msgspec.Raw] | Refused | Loaded | LoadFailed
-"""What the subprocess sends."""
-
-_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
-
-
-class ServiceUnavailable(Exception):
-    """The subprocess can't be loaded, or has been stopped. The call itself is not at fault."""
-
-
-class _PendingCall(Generic[Call, Reply]):
-    """A call that waits for its reply, and the number of crashes it has been through."""
-
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.crashes = 0
-
-    def deliver(self, reply: Reply) -> None:
-        if not self.reply.done():
-            self.reply.set_result(reply)
-
-    def fail(self, error: Exception) -> None:
-        if not self.reply.done():
-            self.reply.set_exception(error)
-            self.reply.exception()  # mark as retrieved: a caller that no longer waits is not an error to log
 
 
 class Service(Generic[Call, Reply]):
-    """Serves calls in a subprocess, one at a time, in order of arrival.
+    """Serves the calls of tenants in a :class:`CallProcess`.
 
-    With one call at a time, the culprit of a hang or crash is known. A call that exceeds ``deadline`` seconds is
-    refused and the subprocess is replaced. Time that it waits for a CPU does not count: on an overloaded machine,
-    a call is slow, not at fault. After a crash the call is tried once more. Waiting calls continue in the new
-    subprocess.
+    A tenant whose call hangs or crashes that process is isolated for a while: a second process, which is started only
+    then, serves its calls, within their budget. So other tenants do not wait for further such calls, nor for the
+    replacements of the process. Requests without a key are never isolated: there are no other tenants.
     """
 
-    def __init__(
-        self,
-        module: str,
-        options: msgspec.Struct,
-        reply: type[Reply],
-        *,
-        name: str,
-        deadline: float,
-        on_timeout: Problem,
-        on_crash: Problem,
-        load_deadline: float = 120.0,
-        essential: bool = False,
-    ) -> None:
-        """``module`` is run with ``options``, and must load within ``load_deadline`` seconds. ``on_timeout`` and
-        ``on_crash`` are the problems of calls that exceed the deadline, or crash the subprocess twice.
-
-        While an ``essential`` service is not running, its calls fail with :class:`ServiceUnavailable`. Any other is
-        started by the next call; if that fails, the call is refused.
-        """
-        self._module = module
-        self._options = options
-        self._decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(reply)
-        self._name = name
-        self._deadline = deadline
-        self._on_timeout = on_timeout
-        self._on_crash = on_crash
-        self._load_deadline = load_deadline
-        self._essential = essential
-        self._waiting: deque[_PendingCall[Call, Reply]] = deque()
-        self._current: _PendingCall[Call, Reply] | None = None
-        self._deadline_timer: asyncio.TimerHandle | None = None
-        """Runs while there is a current call."""
-        self._child: ChildProcess[Message, Call, Loaded] | None = None
-        """The latest child."""
-        self._serving: ChildProcess[Message, Call, Loaded] | None = None
-        """The child, while it takes calls."""
-        self._loaded: asyncio.Future[None] | None = None
-        self._interrupted_loads = 0
-        """Consecutive children that have died while they loaded."""
-        self._task: asyncio.Task[None] | None = None
-        self._failure: ServiceUnavailable | None = None
+    def __init__(self, spec: ServiceSpec[Reply], *, essential: bool = False) -> None:
+        """``essential`` is that of the :class:`CallProcess`."""
+        self._spec = spec
+        self._process: CallProcess[Call, Reply] = CallProcess(spec, essential=essential, on_culprit=self._isolate)
+        self._second: CallProcess[Call, Reply] = CallProcess(
+            replace(spec, name=f"second {spec.name}"), strict=True, on_culprit=self._isolate
+        )
+        self._isolated: dict[str, float] = {}
+        """Isolated tenants, and the time on the event loop's clock at which the isolation ends."""
 
     @property
     def pid(self) -> int | None:
-        """Process id of the latest child, if one was started."""
-        return self._child.pid if self._child else None
-
-    @property
-    def running(self) -> bool:
-        """Whether it was started, and has neither failed nor been stopped since."""
-        return self._task is not None and not self._task.done()
+        """Process id of the latest subprocess, if one was started."""
+        return self._process.pid
 
     def start(self) -> None:
         """Start the subprocess, for the first time or after a failure. Returns at once.
 
         Failures are raised by :meth:`ready` and :meth:`ended`, and fail the futures of :meth:`call`.
         """
-        self._failure = None
-        self._loaded = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._run(), name=self._name)
+        self._process.start()
 
     async def ready(self) -> None:
-        """Wait until the first child is loaded. Raises :class:`ServiceUnavailable`."""
-        if self._loaded is None:
-            raise ServiceUnavailable(f"the {self._name} has not been started")
-        await asyncio.shield(self._loaded)
+        """Wait until the first subprocess is loaded. Raises :class:`ServiceUnavailable`."""
+        await self._process.ready()
 
     async def ended(self) -> None:
-        """Wait until the subprocess takes no more calls. Raises :class:`ServiceUnavailable` unless stopped."""
-        if self._task is None:
-            raise ServiceUnavailable(f"the {self._name} has not been started")
-        await asyncio.wait([self._task])
-        if self._failure is not None:
-            raise self._failure
+        """Wait until the service takes no more calls. Raises :class:`ServiceUnavailable` unless stopped."""
+        await self._process.ended()
 
-    def call(self, call: Call) -> asyncio.Future[Reply]:
-        """Queue a call and return its future reply. Cancelling the future withdraws a call that was not sent yet.
+    def call(self, call: Call, tenant: str, deadline: float | None = None) -> asyncio.Future[Reply]:
+        """Queue a call of ``tenant`` and return its future reply. ``deadline`` replaces that of the service.
 
-        The future fails with :class:`RequestRefused` or, if the service is essential, :class:`ServiceUnavailable`.
+        Cancelling the future withdraws a call that was not sent yet. The future fails with :class:`RequestRefused` or,
+        if the service is essential, :class:`ServiceUnavailable`.
         """
-        pending: _PendingCall[Call, Reply] = _PendingCall(call)
-        if not self.running and not self._essential:
-            self.start()
-        if self.running:
-            self._waiting.append(pending)
-            self._send_next()
-        else:
-            pending.fail(ServiceUnavailable(f"the {self._name} is not running"))
+        pending: PendingCall[Call, Reply] = PendingCall(call, tenant, deadline or self._spec.deadline)
+        self._process_of(tenant).submit(pending)
         return pending.reply
 
     async def stop(self) -> None:
-        """End the subprocess. Pending calls fail."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """End the service. Pending calls fail."""
+        await self._second.stop()
+        await self._process.stop()
 
-    async def _run(self) -> None:
-        reason = ServiceUnavailable(f"the {self._name} has been stopped")
-        try:
-            while True:
-                await self._run_child()
-        except ServiceUnavailable as error:
-            reason = self._failure = error
-            if not self._essential:
-                _log.warning("the %s is unavailable: %s", self._name, error)
-        finally:
-            self._fail_all(reason)
+    def _process_of(self, tenant: str) -> CallProcess[Call, Reply]:
+        until = self._isolated.get(tenant)
+        if until is None:
+            return self._process
+        if asyncio.get_running_loop().time() < until:
+            return self._second
+        del self._isolated[tenant]
+        return self._process
 
-    def _fail_all(self, reason: ServiceUnavailable) -> None:
-        failure = reason if self._essential else refuse(ProblemKind.INTERNAL, f"A part of the worker failed: {reason}.")
-        if self._loaded is not None and not self._loaded.done():
-            self._loaded.set_exception(reason)
-            # Mark as retrieved: without a caller in ready(), the exception still reaches those of call().
-            self._loaded.exception()
-        if (current := self._take_current()) is not None:
-            current.fail(failure)
-        while self._waiting:
-            self._waiting.popleft().fail(failure)
-
-    async def _run_child(self) -> None:
-        """Start a child and serve calls until it ends. Raises :class:`ServiceUnavailable` if it does not load."""
-        child: ChildProcess[Message, Call, Loaded] = ChildProcess(
-            self._module,
-            self._options,
-            _decoder,
-            name=self._name,
-            ready=Loaded,
-            on_message=self._on_message,
-        )
-        self._child = child
-        try:
-            if not await self._load(child):
-                return
-            self._serving = child
-            self._send_next()
-            await child.ended()
-            if (current := self._take_current()) is not None:
-                self._retry(current)
-        finally:
-            self._serving = None
-            child.kill()
-            await child.stop()
-
-    async def _load(self, child: ChildProcess[Message, Call, Loaded]) -> bool:
-        """Start ``child``. Returns whether it has loaded; if not, another one may."""
-        try:
-            await child.start()
-        except OSError as error:
-            raise ServiceUnavailable(f"the {self._name} can't be started: {error}") from error
-        try:
-            async with asyncio.timeout(self._load_deadline):
-                await child.loaded()
-        except LoadInterrupted as error:
-            self._interrupted_loads += 1
-            if self._loaded is not None and self._loaded.done() and self._interrupted_loads < _MAX_INTERRUPTED_LOADS:
-                return False
-            raise ServiceUnavailable(str(error)) from error
-        except LoadError as error:
-            raise ServiceUnavailable(str(error)) from error
-        except TimeoutError:
-            raise ServiceUnavailable(f"the {self._name} did not load within {self._load_deadline:g} s") from None
-        self._interrupted_loads = 0
-        if self._loaded is not None and not self._loaded.done():
-            self._loaded.set_result(None)
-        return True
-
-    def _send_next(self) -> None:
-        """Send the next call that was not cancelled, unless one is being served."""
-        child = self._serving
-        if child is None or self._current is not None:
+    def _isolate(self, tenant: str) -> None:
+        if not tenant:
             return
-        while self._waiting:
-            pending = self._waiting.popleft()
-            if not pending.reply.done():
-                self._current = pending
-                child.send(pending.call)
-                if child.pid is not None:
-                    self._schedule_check(CpuTime(child.pid), self._deadline)
-                return
-
-    def _schedule_check(self, cpu_time: CpuTime, remaining: float) -> None:
-        """Check the time of the current call, which has ``remaining`` seconds, in a moment."""
-        loop = asyncio.get_running_loop()
-        self._deadline_timer = loop.call_later(
-            self._deadline / _DEADLINE_CHECKS, self._check_deadline, cpu_time, remaining, loop.time()
-        )
-
-    def _check_deadline(self, cpu_time: CpuTime, remaining: float, since: float) -> None:
-        remaining -= cpu_time.usable(asyncio.get_running_loop().time() - since)
-        if remaining > 0:
-            self._schedule_check(cpu_time, remaining)
-        else:
-            self._on_deadline()
-
-    def _on_message(self, message: Message) -> None:
-        # A call that timed out may still be replied to while the child is being killed.
-        if (current := self._take_current()) is None:
-            return
-        match message:
-            case Replied(body):
-                current.deliver(self._decoder.decode(body))
-            case Refused(problem):
-                current.fail(RequestRefused(problem))
-        self._send_next()
-
-    def _on_deadline(self) -> None:
-        if (current := self._take_current()) is not None:
-            current.fail(RequestRefused(self._on_timeout))
-        if self._serving is not None:
-            self._serving.kill()
-            self._serving = None
-
-    def _take_current(self) -> _PendingCall[Call, Reply] | None:
-        """Clear and return the current call, and stop its deadline timer."""
-        current, self._current = self._current, None
-        if self._deadline_timer is not None:
-            self._deadline_timer.cancel()
-        return current
-
-    def _retry(self, current: _PendingCall[Call, Reply]) -> None:
-        current.crashes += 1
-        if current.crashes < _MAX_CRASHES:
-            self._waiting.appendleft(current)
-        else:
-            current.fail(RequestRefused(self._on_crash))
+        self._isolated[tenant] = asyncio.get_running_loop().time() + _ISOLATION
+        for pending in self._process.withdraw(tenant):
+            self._second.submit(pending)

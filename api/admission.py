@@ -125,18 +125,6 @@ class Admission:
         """
         self._background_tasks.run(self._settle_charged(reservation, request, recorder, stream), "settle")
 
-    async def adopt(self, key_id: str, name: str, tokens: int) -> Reservation | None:
-        """Take over a reservation of a replica that has gone; None if the key is unknown."""
-        key = self._keyring.named(key_id)
-        if key is None:
-            return None
-        reservation = Reservation(key, name, tokens)
-        try:
-            return await self._limiter.adopt(reservation)
-        except (RedisError, OSError) as error:
-            logger.log(outage.store.level, "concurrency place of key %s not taken over: %s", key_id, error)
-            return reservation
-
     async def aclose(self) -> None:
         """Wait for background settlements, at most :data:`_CLOSE_TIMEOUT` seconds. Unsettled reservations expire."""
         await self._background_tasks.finish(_CLOSE_TIMEOUT)

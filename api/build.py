@@ -7,7 +7,6 @@ from api.admission import Admission
 from api.batches.store import BatchStore
 from api.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT
 from api.body_parser import BodyParser
-from api.completion_recovery import CompletionRecovery
 from api.cross_origin import CrossOrigin
 from api.directory import Directory
 from api.draining import Draining
@@ -30,13 +29,11 @@ from api.media.loader import MediaLoader
 from api.metrics import Metrics
 from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
-from api.outbox import Outbox
 from api.queue_events import QueueEvents
 from api.relay import Relay
 from api.replica import Replica
 from api.responses.connection_memory import ALL_CONVERSATIONS, ConnectionMemories
-from api.responses.store import ResponseStore
-from api.stored import CompletionStore
+from api.stored.store import ResponseStore
 from api.worker_watch import WorkerWatch
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
@@ -78,7 +75,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
     )
     draining = Draining(relay)
     cancellation = JobCancellation(queues, job_tasks)
-    streams = OpenStreams(relay, deadlines, cancellation, draining)
+    streams = OpenStreams(relay, deadlines, cancellation)
     submission = Submission(
         queues,
         directory,
@@ -91,20 +88,13 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_choice_bytes=settings.max_choice_bytes,
         max_media_bytes=settings.max_media_bytes,
     )
-    outbox = Outbox(redis, replica_id, max_duration=settings.request_timeout)
-    stored = CompletionStore(redis, ttl=settings.store_ttl, limit=settings.store_limit, max_bytes=settings.store_bytes)
-    responses = ResponseStore(redis, ttl=settings.store_ttl, limit=settings.store_limit, max_bytes=settings.store_bytes)
-    completion_recovery = CompletionRecovery(
-        outbox,
-        stored,
-        streams,
-        draining,
-        directory,
-        admission,
-        charges,
-        responses,
-        replica=replica_id,
-        lease=settings.lease,
+    stored = ResponseStore(
+        redis,
+        job_tasks,
+        ttl=settings.store_ttl,
+        limit=settings.store_limit,
+        max_bytes=settings.store_bytes,
+        max_total_bytes=settings.store_total_bytes,
     )
     first_token_times = FirstTokenTimes()
     batches = BatchStore(redis, limit=settings.max_batches)
@@ -130,9 +120,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         reaper=Reaper(queues, directory, lease=settings.lease),
         worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
         stored=stored,
-        responses=responses,
         memories=ConnectionMemories(ALL_CONVERSATIONS * settings.max_body),
-        completion_recovery=completion_recovery,
         background=BackgroundTasks(),
         metrics=Metrics(directory, relay, queues, media, first_token_times, vllm_names=settings.vllm_metric_names),
         first_token_times=first_token_times,

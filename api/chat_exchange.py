@@ -14,9 +14,9 @@ from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Lookup
 from api.keys import ApiKey
 from api.limits import Counts, LimitName
-from api.outbox import PendingCompletion
 from api.replica import Replica
 from api.response_stream import ResponseStream
+from api.stored.record import StoredResponse, record_of
 from shared.protocol.defaults import fill_in
 from shared.protocol.request import ChatRequest
 from shared.tracing import NO_SPAN, Span
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class ChatExchange:
-    """Owns everything that a chat request holds: its reservation, jobs and their events, pending completion.
+    """Owns everything that a chat request holds: its reservation, jobs and their events, record in the store.
 
     An async context manager. Entering it accepts the request, or raises :class:`RequestRefused` and holds nothing.
     Leaving it releases everything, however the request has ended: completed, failed or aborted.
@@ -33,10 +33,11 @@ class ChatExchange:
 
     # One instance per open stream.
     __slots__ = (
+        "_ended",
         "_headers",
         "_key",
         "_messages",
-        "_pending",
+        "_record",
         "_replica",
         "_stream",
         "_ticket",
@@ -69,7 +70,9 @@ class ChatExchange:
         self._key = key
         self._headers = headers
         self._messages = messages
-        self._pending: PendingCompletion | None = None
+        self._record: StoredResponse | None = None
+        self._ended = False
+        """Whether the response is complete, so that its record stays."""
         self._stream: ResponseStream | None = None
         self.id = uuid.uuid4().hex
         """The id of the response, without the dialect's prefix."""
@@ -89,13 +92,8 @@ class ChatExchange:
         try:
             await self._submit()
         except BaseException:
+            self._withdraw()
             self._settle()
-            raise
-        try:
-            if self.request.store:
-                await self._register()
-        except BaseException:
-            self._release()
             raise
         return self
 
@@ -105,9 +103,12 @@ class ChatExchange:
     async def store(self, document: bytes) -> bool:
         """Store the response's JSON ``document`` if the request asks for it; return whether that succeeded.
 
-        Failures are only logged.
+        Failures are only logged: whoever reads the response later makes the document again.
         """
-        return self._pending is not None and await self._replica.completion_recovery.store(self._pending, document)
+        if self._record is None:
+            return False
+        self._ended = True
+        return await self._replica.stored.save(self._ticket.tenant, self._record, document)
 
     @property
     def stream(self) -> ResponseStream:
@@ -116,14 +117,15 @@ class ChatExchange:
         return self._stream
 
     @property
-    def pending(self) -> PendingCompletion | None:
-        """The pending completion of an accepted request that is to be stored."""
-        return self._pending
+    def record(self) -> StoredResponse:
+        """The record of an accepted request that is to be stored."""
+        assert self._record is not None
+        return self._record
 
     @property
     def is_stored(self) -> bool:
         """Whether the response is to be stored."""
-        return self._pending is not None
+        return self._record is not None
 
     async def _admit(self) -> None:
         """Check the key's models, priority and limits, and reserve tokens and a concurrency place."""
@@ -157,28 +159,26 @@ class ChatExchange:
             # Nobody waits for the start of the response.
             ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=replica.settings.request_timeout)
         jobs = replica.submission.split(self.request, tenant=ticket.tenant, trace=self.span.context)
+        if self.request.store:
+            await self._create_record(tuple(job.id for job in jobs))
         # Before the reply, because a worker may have claimed the jobs by then.
         self.recorder.queued = time.monotonic()
         self._stream = replica.streams.open(
-            [job.id for job in jobs], self.request.model, queue_timeout=ticket.queue_timeout
+            [job.id for job in jobs],
+            self.request.model,
+            queue_timeout=ticket.queue_timeout,
+            stored=self._record is not None,
         )
         await replica.submission.enqueue(self.request, jobs, self._stream, images)
-        self.accepted = time.time()
+        self.accepted = time.time() if self._record is None else self._record.created
 
-    async def _register(self) -> None:
-        """Register the pending completion, so that the response is stored even if this replica dies."""
-        ticket, reservation = self._ticket, self._ticket.reservation
-        self._pending = PendingCompletion(
-            answer_id=self.id,
-            accepted=self.accepted,
-            request=self.request,
-            messages=self._messages,
-            jobs=tuple(self.stream.jobs),
-            tenant=ticket.tenant,
-            queue_timeout=ticket.queue_timeout,
-            reserved=(reservation.name, reservation.tokens) if reservation is not None else None,
-        )
-        await self._replica.completion_recovery.register(self._pending, self.stream)
+    async def _create_record(self, jobs: tuple[str, ...]) -> None:
+        """Store the record, from which the response can be read even if this replica dies."""
+        record = record_of(self.request, self.id, jobs, created=int(time.time()), messages=self._messages)
+        self._record = msgspec.structs.replace(record, input=b"[]")
+        # It may have megabytes, and is in the store now.
+        self._messages = b""
+        await self._replica.stored.create(self._ticket.tenant, record)
 
     def _release(self) -> None:
         """Release everything, in this order.
@@ -186,14 +186,14 @@ class ChatExchange:
         Nothing here waits, so that a cancellation cannot interrupt it: requests to the store run in the background.
         Charging and settling come after closing, because they need the cancellation's list of claimed jobs.
         """
-        if self._replica.draining.leaves(self.stream):
-            # Another replica finishes, stores, charges and settles the request.
-            steps: tuple[Callable[[], None], ...] = (self._close, self._record, self._trace)
+        if self.stream.left:
+            # As if this replica had died: the concurrency place expires.
+            steps: tuple[Callable[[], None], ...] = (self._close, self._count, self._trace)
         else:
             steps = (
                 self._withdraw,
                 self._close,
-                self._record,
+                self._count,
                 self._trace,
                 self._charge,
                 self._settle,
@@ -205,15 +205,15 @@ class ChatExchange:
                 logger.exception("a request of model %s was not released completely", self.request.model)
 
     def _withdraw(self) -> None:
-        """Remove the pending completion."""
-        if self._pending is not None:
-            self._replica.completion_recovery.withdraw(self._pending)
+        """Delete the record of a response that is not complete."""
+        if self._record is not None and not self._ended:
+            self._replica.stored.withdraw(self._ticket.tenant, self._record.id)
 
     def _close(self) -> None:
         """Close the response stream, which cancels unfinished jobs."""
         self._replica.streams.close(self.stream)
 
-    def _record(self) -> None:
+    def _count(self) -> None:
         """Count the request in the metrics."""
         self._replica.metrics.record(self.stream, self.recorder, timed=self.request.tier != "batch")
 

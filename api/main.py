@@ -96,7 +96,6 @@ async def running(replica: Replica, address: str) -> AsyncIterator[None]:
                 ("directory", replica.directory.run),
                 ("keys", replica.keyring.run),
                 ("worker watch", replica.worker_watch.run),
-                ("completion recovery", replica.completion_recovery.run),
                 ("reaper", replica.reaper.run),
                 ("batches", BatchFeeder(replica).run),
                 ("file cleanup", FileCleanup(replica.files).run),
@@ -108,7 +107,6 @@ async def running(replica: Replica, address: str) -> AsyncIterator[None]:
         yield
     finally:
         await replica.background.finish(_CLOSE_TIMEOUT)
-        await replica.completion_recovery.aclose()
         # Jobs that are not cancelled end when their worker finds that the replica has no subscription.
         await replica.job_tasks.finish(_JOBS_TIMEOUT)
         await replica.admission.aclose()

@@ -58,13 +58,6 @@ class Relay:
             self._choices[choice_stream.job] = choice_stream
         self._empty.clear()
 
-    def catch_up(self, stream: ResponseStream) -> None:
-        """Read the journals of a stream that another replica opened.
-
-        Its events go to that replica's channel, so :meth:`sweep` reads the journals again until it ends.
-        """
-        self._recover(stream.choices)
-
     async def emptied(self) -> None:
         """Wait until no stream is open."""
         await self._empty.wait()

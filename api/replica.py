@@ -10,7 +10,6 @@ from quart import Quart, current_app
 from api.admission import Admission
 from api.batches.store import BatchStore
 from api.body_parser import BodyParser
-from api.completion_recovery import CompletionRecovery
 from api.cross_origin import CrossOrigin
 from api.directory import Directory
 from api.draining import Draining
@@ -31,8 +30,7 @@ from api.open_streams import OpenStreams
 from api.queue_events import QueueEvents
 from api.relay import Relay
 from api.responses.connection_memory import ConnectionMemories
-from api.responses.store import ResponseStore
-from api.stored import CompletionStore
+from api.stored.store import ResponseStore
 from api.web_page import PageFile
 from api.worker_watch import WorkerWatch
 from shared.runtime.settings import ApiSettings
@@ -65,14 +63,12 @@ class Replica:
     submission: Submission
     charges: TenantCharges
     job_tasks: BackgroundTasks
-    """The tasks that cancel and charge jobs."""
+    """The tasks that cancel and charge jobs, and delete records of aborted requests."""
     reaper: Reaper
     worker_watch: WorkerWatch
-    stored: CompletionStore
-    responses: ResponseStore
+    stored: ResponseStore
     memories: ConnectionMemories
     """Responses that WebSocket connections of the Responses API can continue."""
-    completion_recovery: CompletionRecovery
     background: BackgroundTasks
     """The tasks of background responses."""
     files: FileStore

@@ -55,8 +55,13 @@ class StartedAttempt(NamedTuple):
 class ResponseStream:
     """The events of one request, from all of its choices, in order for each choice."""
 
-    def __init__(self, jobs: list[str], model: str, cancel: Callable[[str], object] | None = None) -> None:
-        """``cancel`` is called with the job of a choice that :meth:`end` ends early; it must not block."""
+    def __init__(
+        self, jobs: list[str], model: str, cancel: Callable[[str], object] | None = None, *, stored: bool = False
+    ) -> None:
+        """``cancel`` is called with the job of a choice that :meth:`end` ends early; it must not block.
+
+        ``stored`` is whether the response has a record in the store.
+        """
         self.jobs = jobs
         self.model = model
         self.choices = [ChoiceStream(job, choice, self) for choice, job in enumerate(jobs)]
@@ -67,8 +72,9 @@ class ResponseStream:
         self._bypass: Bypass | None = None
         """The consumer's bypass, while it waits."""
         self._cancel = cancel
-        self.ended: list[str] = []
-        """Jobs whose choices :meth:`end` ended early."""
+        self._stored = stored
+        self.left = False
+        """Whether the jobs go on without this replica, because it shuts down: a reader makes the document."""
         self.arriving = False
         """Whether the jobs are still being enqueued. A missing payload does not mean a lost job until then."""
         self.abandoned = False
@@ -79,8 +85,6 @@ class ResponseStream:
         """The problem of the first choice that failed."""
         self.cancellation: asyncio.Task[frozenset[str]] | None = None
         """The task that cancels the jobs; returns those that workers had claimed."""
-        self.recoverable = False
-        """Whether a pending completion covers this stream, so that another replica can finish it."""
 
     @property
     def move_causes(self) -> list[str]:
@@ -109,15 +113,18 @@ class ResponseStream:
     def end(self, choice: int) -> None:
         """End a choice before its job has ended, because the rest of its text is not needed.
 
-        The job is cancelled, which frees its slot. The jobs of a recoverable stream are cancelled together when the
-        stream is closed, because another replica may have to read their journals until then.
+        The job is cancelled, which frees its slot.
         """
         choice_stream = self.choices[choice]
         if not choice_stream.ended:
             choice_stream.finish()
-            self.ended.append(choice_stream.job)
-            if self._cancel is not None and not self.recoverable:
+            if self._cancel is not None:
                 self._cancel(choice_stream.job)
+
+    def leave(self, problem: Problem) -> None:
+        """Fail the stream with ``problem`` because this replica shuts down. Jobs of a stored response go on."""
+        self.left = self._stored and not self.finished
+        self.fail(problem)
 
     def fail(self, problem: Problem) -> None:
         """End every open choice with ``problem``."""

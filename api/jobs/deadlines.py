@@ -35,8 +35,8 @@ class Deadlines:
         self._request_timeout = request_timeout
         self._timers: dict[ResponseStream, asyncio.TimerHandle] = {}
 
-    def start(self, stream: ResponseStream, *, queue_timeout: float | None = None, age: float = 0.0) -> None:
-        """Start the timer of ``stream``, which was accepted ``age`` seconds ago.
+    def start(self, stream: ResponseStream, *, queue_timeout: float | None = None) -> None:
+        """Start the timer of ``stream``, which is accepted now.
 
         ``queue_timeout`` is the maximum wait in seconds; by default it is the service's.
         """
@@ -44,9 +44,9 @@ class Deadlines:
         wait, duration = queue_timeout or self._queue_timeout, self._request_timeout
         # One timer per stream at a time, because there are thousands of streams.
         if wait < duration:
-            self._timers[stream] = loop.call_later(wait - age, self._end_wait, stream, duration - max(wait, age))
+            self._timers[stream] = loop.call_later(wait, self._end_wait, stream, duration - wait)
         else:
-            self._timers[stream] = loop.call_later(duration - age, stream.fail, _TIMED_OUT)
+            self._timers[stream] = loop.call_later(duration, stream.fail, _TIMED_OUT)
 
     def stop(self, stream: ResponseStream) -> None:
         """Cancel the timer of ``stream``."""

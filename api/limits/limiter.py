@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -54,7 +54,6 @@ class Limiter:
         self._longest_ms = int(longest * 1000)
         folder = files("api.limits")
         self._reserve = Script(redis, (folder / "reserve.lua").read_text(), ("hash", "zset"))
-        self._adopt = Script(redis, (folder / "adopt.lua").read_text(), ("zset",))
         self._settle = Script(redis, (folder / "settle.lua").read_text(), ("hash", "zset"))
 
     def new_name(self) -> str:
@@ -90,16 +89,6 @@ class Limiter:
         if refusing:
             return Refusal(_NAMES[refusing - 1], wait / 1000 if wait else None), counts
         return None, counts
-
-    async def adopt(self, reservation: Reservation) -> Reservation:
-        """Take over the reservation of a replica that has gone; return it under this replica's name.
-
-        Otherwise its concurrency place would be freed before the request ends. Raises what redis-py raises when the
-        store is unreachable.
-        """
-        adopted = replace(reservation, name=f"{reservation.name.partition(' ')[0]} {self._replica}")
-        await self._adopt([keys.admitted(reservation.key.id)], [reservation.name, adopted.name, self._longest_ms])
-        return adopted
 
     async def settle(self, reservation: Reservation, used: int) -> None:
         """Settle a request that used ``used`` tokens. Raises what redis-py raises when the store is unreachable."""

@@ -1,1 +1,1 @@
-"""Stored responses of the Responses API: records, history, and background responses."""
+"""The Responses API: histories, and background responses."""

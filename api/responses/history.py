@@ -8,8 +8,9 @@ from api.dialects.openai.body import MAX_VALUES, count_values
 from api.dialects.responses import Draft, History, previous_not_found
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import input_items, output_items
-from api.responses.record import StoredResponse, response_of_item
-from api.responses.store import ResponseStore
+from api.stored import documents
+from api.stored.record import StoredResponse, is_response_id, response_of_item
+from api.stored.store import ResponseStore
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 MAX_TURNS = 1024
@@ -68,10 +69,10 @@ async def _turns(store: ResponseStore, owner: str, previous: str | None, size: _
     """Return the responses of a conversation, the first one first."""
     turns: list[StoredResponse] = []
     while previous:
-        turn = await store.get(owner, previous)
+        turn = await documents.find(store, owner, previous) if is_response_id(previous) else None
         if turn is None:
             raise previous_not_found(previous)
-        if turn.job:
+        if not turn.document:
             message = f"Previous response with id '{previous}' is still in progress."
             raise refuse(ProblemKind.INVALID, message, param="previous_response_id")
         turns.append(turn)
@@ -90,8 +91,8 @@ async def _referenced(
     """Return the responses that the items with the ids ``references`` are part of."""
     found: list[StoredResponse] = []
     for response_id in {response_of_item(reference) for reference in references} - {None}:
-        record = await store.get(owner, response_id or "")
-        if record is not None and not record.job:
+        record = await documents.find(store, owner, response_id or "")
+        if record is not None and record.document:
             size.add(record, "input")
             found.append(record)
     return found

@@ -132,7 +132,7 @@ class ResponseSession:
         if kept is not None and generate and draft.store:
             raise not_storable()
         history = kept or await history_of(
-            self._replica.responses,
+            self._replica.stored,
             self._replica.body_parser,
             key_owner(),
             draft,

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import cast
 
-import msgspec
 from quart import Blueprint, Response, request
 
 from api.access import key_owner
@@ -22,16 +21,15 @@ from api.dialects.token_count import counting
 from api.http_exchange import HttpExchange, current_exchange
 from api.json_response import json_response
 from api.limits.headers import openai_rate_headers
-from api.outbox import LINGER
 from api.replica import Replica, current_replica
-from api.responses.background import run_in_background
+from api.responses.background import start
 from api.responses.exchange import chat_exchange_of, is_stored
 from api.responses.history import history_of
-from api.responses.record import StoredResponse, record_of
-from api.responses.replay import follow
 from api.routes.chat import STREAM_HEADERS, respond
+from api.stored import documents
+from api.stored.record import StoredResponse, is_response_id
+from api.stored.replay import follow
 from api.tokenized import tokenized
-from shared.protocol.errors import store_unavailable
 
 blueprint = Blueprint("responses", __name__)
 
@@ -43,7 +41,7 @@ async def create_response() -> Response:
     exchange.chat = chat = await _parsed(replica, exchange, cast(Responses, exchange.dialect).draft)
     if not chat.request.background:
         return await respond(replica, exchange, chat)
-    record = await _start(replica, chat)
+    record = await start(chat, replica.background)
     if chat.request.stream:
         response = _stream(replica, record, after=-1)
     else:
@@ -75,7 +73,7 @@ async def count_input_tokens() -> Response:
     owner, parser = key_owner(), replica.body_parser
     body = await read_json_body(request, replica.settings)
     draft = await parser.run(owner, len(body), partial(draft_input_tokens, body))
-    history = await history_of(replica.responses, parser, owner, draft, max_bytes=replica.settings.max_request_body)
+    history = await history_of(replica.stored, parser, owner, draft, max_bytes=replica.settings.max_request_body)
     asked = await parser.run(owner, len(body) + history.size, partial(draft.request, history, store=False))
     found = await tokenized(counting(asked))
     return json_response(render_input_tokens(len(found.tokens)))
@@ -88,10 +86,10 @@ async def get_response(response_id: str) -> Response:
     streamed, after = dialect.parse_stream_query(request.args)
     record = await _find(response_id)
     if streamed:
-        if not dialect.is_background(record):
+        if not record.background:
             raise dialect.not_streamable()
         return _stream(replica, record, after=after)
-    return json_response(await _current(replica, record))
+    return json_response(dialect.render_response(record))
 
 
 @blueprint.delete("/v1/responses/<response_id>")
@@ -99,9 +97,9 @@ async def delete_response(response_id: str) -> Response:
     """Delete a response. One that is still made in the background is cancelled."""
     replica = current_replica()
     record = await _find(response_id)
-    if not await replica.responses.delete(key_owner(), response_id):
-        raise dialect.not_found(response_id)
-    _cancel_job(replica, record)
+    await replica.stored.delete(key_owner(), response_id)
+    if record.jobs:
+        replica.cancellation.cancel(record.model, record.jobs)
     return json_response(dialect.render_deleted(response_id))
 
 
@@ -110,14 +108,13 @@ async def cancel_response(response_id: str) -> Response:
     """Cancel a background response. One that has ended is returned as it is."""
     replica = current_replica()
     record = await _find(response_id)
-    if not dialect.is_background(record):
+    if not record.background:
         raise dialect.not_cancellable()
-    if record.job:
-        document = dialect.render_cancelled(record)
-        if await replica.responses.end(key_owner(), msgspec.structs.replace(record, document=document)):
-            _cancel_job(replica, record)
+    if not record.document:
+        if await replica.stored.end(key_owner(), record, dialect.render_cancelled(record)):
+            replica.cancellation.cancel(record.model, record.jobs)
         record = await _find(response_id)
-    return json_response(await _current(replica, record))
+    return json_response(dialect.render_response(record))
 
 
 @blueprint.get("/v1/responses/<response_id>/input_items")
@@ -140,51 +137,21 @@ async def _parsed(
             await replica.models.require(missing.model)
             raise
         size = len(body)
-    history = await history_of(
-        replica.responses, replica.body_parser, owner, draft, max_bytes=settings.max_request_body
-    )
+    history = await history_of(replica.stored, replica.body_parser, owner, draft, max_bytes=settings.max_request_body)
     store = is_stored(draft, is_large=size > settings.max_body)
     return await chat_exchange_of(replica, exchange, request.headers, draft, history, size=size, store=store)
 
 
-async def _start(replica: Replica, chat: ChatExchange) -> StoredResponse:
-    """Accept a background request and return its record. The response goes on without this exchange."""
-    await chat.__aenter__()
-    try:
-        if chat.pending is None:
-            raise store_unavailable()
-        record = record_of(chat.pending, b"")
-        await replica.responses.create(key_owner(), record)
-    except BaseException:
-        await chat.__aexit__(None, None, None)
-        raise
-    replica.background.run(run_in_background(chat, replica.draining), "background response")
-    return record
-
-
 def _stream(replica: Replica, record: StoredResponse, *, after: int) -> Response:
-    events: AsyncIterator[bytes] = follow(replica.responses, key_owner(), record, after=after)
+    events: AsyncIterator[bytes] = follow(replica.stored, key_owner(), record, after=after)
     response = Response(events, headers=STREAM_HEADERS)
     response.timeout = None
     return response
 
 
-async def _current(replica: Replica, record: StoredResponse) -> bytes:
-    """Return a response as it is now."""
-    if not record.job:
-        return record.document
-    progress = await replica.responses.progress(key_owner(), record)
-    lost = progress.age > replica.settings.request_timeout + 2 * LINGER
-    return dialect.render_response(record, started=progress.started, lost=lost)
-
-
-def _cancel_job(replica: Replica, record: StoredResponse) -> None:
-    if record.job and record.request is not None:
-        replica.cancellation.cancel(record.request.model, [record.job])
-
-
 async def _find(response_id: str) -> StoredResponse:
-    record = await current_replica().responses.get(key_owner(), response_id)
-    if record is None:
-        raise dialect.not_found(response_id)
-    return record
+    if is_response_id(response_id):
+        record = await documents.find(current_replica().stored, key_owner(), response_id)
+        if record is not None:
+            return record
+    raise dialect.not_found(response_id)

@@ -7,7 +7,8 @@ from api.dialects.openai import stored as dialect
 from api.dialects.openai.lists import unknown_cursor
 from api.json_response import json_response
 from api.replica import current_replica
-from api.stored import StoredCompletion
+from api.stored import documents
+from api.stored.record import StoredResponse, is_completion_id
 
 blueprint = Blueprint("stored", __name__)
 
@@ -16,7 +17,9 @@ blueprint = Blueprint("stored", __name__)
 async def list_completions() -> Response:
     """List stored completions, filtered and paginated."""
     wanted = dialect.parse_selection(request.args)
-    page = await current_replica().stored.select(key_owner(), wanted)
+    stored = current_replica().stored
+    await documents.finish_completions(stored, key_owner())
+    page = await stored.select(key_owner(), wanted)
     if page is None:
         raise unknown_cursor(wanted.after or "")
     completions, more = page
@@ -34,16 +37,16 @@ async def update_completion(completion_id: str) -> Response:
     """Replace the metadata of a stored completion."""
     replica = current_replica()
     metadata = await replica.body_parser.read(request, key_owner(), dialect.parse_update)
-    if not await replica.stored.tag(key_owner(), completion_id, metadata):
-        raise dialect.not_found(completion_id)
+    await _find(completion_id)
+    await replica.stored.tag(key_owner(), completion_id, metadata)
     return json_response(dialect.render_stored(await _find(completion_id)))
 
 
 @blueprint.delete("/v1/chat/completions/<completion_id>")
 async def delete_completion(completion_id: str) -> Response:
     """Delete a stored completion."""
-    if not await current_replica().stored.delete(key_owner(), completion_id):
-        raise dialect.not_found(completion_id)
+    await _find(completion_id)
+    await current_replica().stored.delete(key_owner(), completion_id)
     return json_response(dialect.render_deleted(completion_id))
 
 
@@ -54,8 +57,9 @@ async def list_messages(completion_id: str) -> Response:
     return json_response(dialect.render_messages(await _find(completion_id), wanted))
 
 
-async def _find(completion_id: str) -> StoredCompletion:
-    completion = await current_replica().stored.get(key_owner(), completion_id)
-    if completion is None:
-        raise dialect.not_found(completion_id)
-    return completion
+async def _find(completion_id: str) -> StoredResponse:
+    if is_completion_id(completion_id):
+        completion = await documents.find(current_replica().stored, key_owner(), completion_id)
+        if completion is not None:
+            return completion
+    raise dialect.not_found(completion_id)

@@ -14,6 +14,10 @@ REPLICA_CHANNEL_PREFIX = PREFIX + "to-replica:"
 REPLICA_PREFIX = PREFIX + "replica:"
 FILE_PREFIX = PREFIX + "file:"
 BATCH_PREFIX = PREFIX + "batch:"
+STORED_PREFIX = PREFIX + "stored:"
+STORED_INDEX_PREFIX = PREFIX + "stored-index:"
+STORED_RUNNING_PREFIX = PREFIX + "stored-running:"
+STORED_JOURNAL_PREFIX = PREFIX + "stored-journal:"
 
 WORKERS = PREFIX + "workers"
 """Sorted set of worker ids, scored by the Unix time (seconds) at which their lease ends."""
@@ -24,8 +28,14 @@ REPLICAS = PREFIX + "replicas"
 MODELS = PREFIX + "models"
 """Hash of model name to the model's record, as last announced by a worker; outlives the workers."""
 
-OUTBOX_OWNERS = PREFIX + "outbox-owners"
-"""Set with a TTL: ids of the API replicas that may have an outbox."""
+STORED_SIZES = PREFIX + "stored-sizes"
+"""Hash of stored response id to "BYTES OWNER", the bytes that it takes in the store; the empty field is the total."""
+
+STORED_OWNERS = PREFIX + "stored-owners"
+"""Sorted set of the owners of stored responses (API key ids, or empty), scored by the bytes of their responses."""
+
+STORED_EXPIRY = PREFIX + "stored-expiry"
+"""Sorted set of the ids of all stored responses, scored by the Unix time (ms) at which they expire."""
 
 API_KEYS = PREFIX + "keys"
 """Hash of API key id to the encoded record of the key, without its secret."""
@@ -135,34 +145,31 @@ def journal(job: str) -> str:
     return JOURNAL_PREFIX + job
 
 
-def stored(key_id: str, completion_id: str) -> str:
-    """Hash with a TTL: a completion stored under an API key (see :mod:`api.stored`)."""
-    return f"{PREFIX}stored:{key_id}:{completion_id}"
+def journal_needed(job: str) -> str:
+    """String with a TTL: a stored response without a document needs the job's journal, for this long."""
+    return f"{JOURNAL_PREFIX}needed:{job}"
+
+
+def stored(key_id: str, response_id: str) -> str:
+    """Hash with a TTL: a chat completion or response stored under an API key (see :mod:`api.stored`)."""
+    return f"{STORED_PREFIX}{key_id}:{response_id}"
 
 
 def stored_index(key_id: str) -> str:
-    """Sorted set of the ids of an API key's stored completions, scored by Unix time (seconds)."""
-    return f"{PREFIX}stored-index:{key_id}"
+    """Sorted set of the ids of an API key's stored responses that have ended, scored by the Unix time (seconds) at
+    which they ended or were last continued."""
+    return f"{STORED_INDEX_PREFIX}{key_id}"
 
 
-def stored_response(key_id: str, response_id: str) -> str:
-    """Hash with a TTL: a response stored under an API key (see :mod:`api.responses.store`)."""
-    return f"{PREFIX}stored-response:{key_id}:{response_id}"
+def stored_running(key_id: str) -> str:
+    """Sorted set of the ids of an API key's stored responses without a document, scored by the Unix time (seconds) at
+    which they were accepted."""
+    return f"{STORED_RUNNING_PREFIX}{key_id}"
 
 
-def stored_response_index(key_id: str) -> str:
-    """Sorted set of the ids of an API key's stored responses, scored by Unix time (seconds)."""
-    return f"{PREFIX}stored-response-index:{key_id}"
-
-
-def kept_journal(key_id: str, response_id: str) -> str:
+def stored_journal(key_id: str, response_id: str) -> str:
     """List with a TTL: the journal of the job of a background response that has ended."""
-    return f"{PREFIX}stored-response-journal:{key_id}:{response_id}"
-
-
-def outbox(replica_id: str) -> str:
-    """Hash with a TTL: the pending completions of an API replica (see :mod:`api.outbox`)."""
-    return f"{PREFIX}outbox:{replica_id}"
+    return f"{STORED_JOURNAL_PREFIX}{key_id}:{response_id}"
 
 
 def file(file_id: str) -> str:

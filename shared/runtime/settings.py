@@ -168,13 +168,18 @@ class ApiSettings(Settings):
     store_ttl: PositiveFloat = Field(86_400.0, description="Retention of stored completions and responses, in seconds.")
     store_limit: PositiveInt = Field(
         1000,
-        description="Maximum number of stored completions, and of stored responses, per API key; beyond it, the oldest "
-        "are deleted.",
+        description="Maximum number of stored completions and responses per API key; the oldest make room for new "
+        "ones.",
     )
     store_bytes: PositiveInt = Field(
         64 * 2**20,
-        description="Maximum size of the stored completions of an API key, and of its stored responses, in bytes; "
-        "beyond it, the oldest are deleted.",
+        description="Maximum size in bytes of the stored completions and responses of an API key, with all that they "
+        "keep in the store; the oldest make room for new ones.",
+    )
+    store_total_bytes: PositiveInt = Field(
+        2**30,
+        description="Maximum size in bytes of the stored completions and responses of all API keys; the oldest of the "
+        "key that has most make room for new ones.",
     )
     files_dir: str = Field(
         "",

@@ -112,8 +112,10 @@ def check_keys(client: "redis.Redis") -> list[str]:
 def check_stored(client: "redis.Redis", history: History, expected: dict[str, str]) -> list[str]:
     """Return which accepted answers that were to be stored are not, or not as they should be."""
     texts: dict[str, set[str]] = {}
-    for name in client.scan_iter(keys.stored("", "*")):
+    for name in client.scan_iter(keys.stored("", "chatcmpl-*")):
         metadata, document = at_once(client.hmget(name, ["metadata", "document"]))
+        if document is None:
+            continue
         found = texts.setdefault(json.loads(metadata).get("request", ""), set())
         found.add(json.loads(document)["choices"][0]["message"]["content"])
     wrong = []

@@ -102,6 +102,13 @@ class Lab:
         await self.until(ready, "the API replica to be ready")
         return Member(process, proxy, port)
 
+    def read_stored(self) -> None:
+        """List the stored completions: readers make the documents of replicas that have gone."""
+        for api in self.apis:
+            if api.process.popen.poll() is None:
+                self.fleet.port = api.port
+                self.fleet.request("GET", "/v1/chat/completions")
+
     def redis(self) -> "redis.Redis":
         """A client of the store; after a failover, of the new master."""
         standby = self.links.standby

@@ -55,8 +55,7 @@ adds 50 soaks to the scenarios. A seed repeats the same requests and faults, but
   an error. A request whose tokens were lost after its client had them continues only if the next attempt generates
   the same tokens again, as greedy requests to workers with `--precision exact` do.
 - Clients of a killed API replica lose their connections and have to send their requests again. Responses with
-  `store: true` are finished and stored by another replica, if there is one within a minute of the response's end.
-  Background responses need no connection: clients read them from any other replica.
+  `store: true` go on, and can be read from any other replica, like background responses.
 """
 
 _COLUMNS = (

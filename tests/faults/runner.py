@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from shared.redis import keys
 from tests.faults.batch import BatchUnderWay
 from tests.faults.checker import check_footprints, check_history, check_keys, check_stored
 from tests.faults.faults import FAULTS
@@ -16,7 +15,6 @@ from tests.faults.lab import Lab
 from tests.faults.load import Clients, StuckClients
 from tests.faults.scenario import Fault, Scenario
 from tests.faults.witness import Witness
-from tests.support.redis_types import at_once
 
 AFFECTED = 0.25
 """Seconds of silence from which a stream counts as touched by a fault."""
@@ -93,6 +91,7 @@ async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
             (after[pid].megabytes - then.megabytes for pid, then in before.items() if pid in after), default=0
         )
         result.wrong += check_history(history, expected, scenario)
+        await asyncio.to_thread(lab.read_stored)
         result.wrong += await asyncio.to_thread(check_stored, lab.redis(), history, expected)
         result.wrong += check_footprints(before, after)
         if not scenario.forgetful:
@@ -151,8 +150,6 @@ def _busy(lab: Lab) -> list[str]:
     claimed = client.zcard(f"vinoqueue:inflight:{lab.model}")
     busy = [f"{waiting} jobs wait"] if waiting else []
     busy += [f"{claimed} jobs are claimed"] if claimed else []
-    pending = sum(at_once(client.hlen(name)) for name in client.scan_iter(keys.outbox("*")))
-    busy += [f"{pending} completions are pending"] if pending else []
     adverts = {one["pid"]: one for one in lab.adverts()}
     for worker in lab.workers:
         advert = adverts.get(worker.pid)

@@ -100,7 +100,10 @@ def test_answers_that_are_not_stored_as_they_should_be_are_found() -> None:
     ]
     for name, text in (("0/0", "one two three"), ("0/1", "one")):
         document = json.dumps({"choices": [{"message": {"content": text}}]})
-        client.hset(keys.stored("", name), mapping={"metadata": json.dumps({"request": name}), "document": document})
+        client.hset(
+            keys.stored("", f"chatcmpl-{name}"),
+            mapping={"metadata": json.dumps({"request": name}), "document": document},
+        )
     assert check_stored(client, history, EXPECTED) == ["request 0/1 is stored with another text"]
     client.flushall()
     assert len(check_stored(client, history, EXPECTED)) == 2

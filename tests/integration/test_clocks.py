@@ -1,27 +1,19 @@
 """Processes whose wall clocks differ: only the store's clock counts between them."""
 
-import asyncio
 import time
 
 import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.build import build
 from api.keys import ApiKey, Keyring
 from api.keys.store import new_key, put_key, rotate
-from api.outbox import Outbox, PendingCompletion
-from api.stored import CompletionStore, Selection, StoredCompletion
-from shared.protocol.events import Delta, Finished, Started, encode_event
+from api.stored.documents import find
+from api.stored.record import Selection
 from shared.protocol.registry import announce_worker, read_registry
-from shared.protocol.request import ChatRequest, Message
-from shared.redis import keys
 from shared.redis.clock import store_time
-from shared.runtime.settings import ApiSettings
-from shared.runtime.tasks import cancel_all
-from tests.support.eventually import eventually
 from tests.support.jobs import WORKER
-from tests.support.redis_types import awaitable
+from tests.support.stored import OWNER, completion, put, response, response_store
 
 HOUR = 3600
 
@@ -67,44 +59,20 @@ async def test_a_key_ends_by_the_clock_of_the_store(redis: ArqRedis) -> None:
 async def test_a_replica_whose_clock_is_wrong_removes_no_stored_completions(
     redis: ArqRedis, skew: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = CompletionStore(redis, ttl=60, limit=10, max_bytes=2**26)
+    store = response_store(redis)
     wrong = time.time
     for number, ahead in enumerate((0.0, skew, 0.0)):
         monkeypatch.setattr(time, "time", lambda ahead=ahead: wrong() - skew + ahead)
-        completion = StoredCompletion(id=f"c{number}", model="tiny", document=b'{"id":"x"}', messages=b"[]")
-        assert await store.save("", completion)
-    page = await store.select("", Selection())
+        await put(store, completion(number))
+    page = await store.select(OWNER, Selection())
     assert page is not None
-    assert [one.id for one in page[0]] == ["c0", "c1", "c2"]
+    assert [one.id for one in page[0]] == [completion(number).id for number in range(3)]
 
 
 @pytest.mark.usefixtures("skew")
-async def test_a_replica_whose_clock_is_wrong_finishes_the_pending_completions_of_others(redis: ArqRedis) -> None:
-    accepted = await store_time(redis)
-    pending = PendingCompletion(
-        answer_id="a1",
-        accepted=accepted,
-        request=ChatRequest(model="tiny", messages=(Message(role="user", content="hello"),), store=True),
-        messages=b'[{"role":"user","content":"hello"}]',
-        jobs=("job-a1",),
-    )
-    await Outbox(redis, "gone", max_duration=600).add(pending)
-    await redis.set(keys.payload("job-a1"), b"payload")
-    replica = build(redis, ApiSettings(lease=0.15), "heir")
-    relay = replica.relay
-    running = asyncio.create_task(replica.completion_recovery.run())
-    try:
-        await eventually(relay.streams)
-        (answer,) = relay.streams()
-        await relay.recovered()
-        # The worker goes on: a response that was timed out by the wrong clock has ended by now.
-        for event in (Started("w1", 3, "fp"), Delta(0, (1,), "Hi"), Finished(1, "stop")):
-            await awaitable(redis.rpush(keys.journal("job-a1"), encode_event(event)))
-        relay.catch_up(answer)
-        await eventually(lambda: not relay.streams())
-        assert await replica.stored.get("", "chatcmpl-a1") is not None
-    finally:
-        await cancel_all([running])
-        await replica.completion_recovery.aclose()
-        await replica.job_tasks.finish(3.0)
-        await relay.close_all()
+async def test_a_reader_whose_clock_is_wrong_takes_no_response_for_lost(redis: ArqRedis) -> None:
+    store = response_store(redis)
+    await store.create(OWNER, response())
+    found = await find(store, OWNER, response().id)
+    assert found is not None
+    assert not found.document

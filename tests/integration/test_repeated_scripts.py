@@ -13,10 +13,7 @@ from api.files.record import FileRecord
 from api.files.store import FileStore
 from api.keys import ApiKey
 from api.limits import Limiter, Reservation
-from api.outbox import Outbox, PendingCompletion
-from api.responses.record import StoredResponse
-from api.responses.store import ResponseStore
-from api.stored import CompletionStore, StoredCompletion
+from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta, Finished, encode_event
 from shared.protocol.queue import Emitter, JobQueue, Lease
 from shared.protocol.queue.occupancy import OccupancyReader
@@ -31,6 +28,7 @@ from tests.support.jobs import REPLICA, WORKER, job
 from tests.support.redis_types import awaitable
 from tests.support.repeated_scripts import repeated, scripts_of_the_source_tree
 from tests.support.store import Store
+from tests.support.stored import completion, response, response_store
 
 KEY = ApiKey(id="key-1", digest="0" * 64, requests_per_minute=2, tokens_per_minute=6000, concurrency=1)
 REQUEST = ChatRequest(model=WORKER.model, messages=(Message(role="user", content="hello " * 1000),))
@@ -49,8 +47,7 @@ class Client:
         self.limiter = Limiter(redis, replica=REPLICA, lease=60, longest=600)
         self.files = FileStore(redis, cast("Any", None), limit=1)
         self.batches = BatchStore(redis, limit=1)
-        self.completions = CompletionStore(redis, ttl=60, limit=2, max_bytes=1000)
-        self.responses = ResponseStore(redis, ttl=60, limit=2, max_bytes=1000)
+        self.stored = response_store(redis, limit=2, max_bytes=2000)
 
     async def claimed(self, *names: str) -> list[Lease]:
         """Queue and claim jobs."""
@@ -172,12 +169,6 @@ async def settle(client: Client) -> None:
         await client.limiter.settle(reservation, 1000)
 
 
-async def adopt(client: Client) -> None:
-    reservation = Reservation(KEY, "a api-2", 1000)
-    await client.limiter.reserve(reservation)
-    await client.limiter.adopt(reservation)
-
-
 async def add_file(client: Client) -> None:
     await client.files.add(
         FileRecord(id="file-1", owner="key-1", filename="", size=1, purpose="batch", created=0, expires=2**33)
@@ -208,37 +199,48 @@ async def announce(client: Client) -> None:
     await announce_worker(client.redis, WORKER, lease=2)
 
 
-async def store_completion(client: Client) -> None:
-    for name in ("a", "b", "c"):
-        await client.completions.save("key-1", StoredCompletion(id=name, model="", document=b"1" * 600, messages=b""))
+async def accept_response(client: Client) -> None:
+    for number in range(3):
+        await client.stored.create("key-1", response(number))
+        await awaitable(client.redis.rpush(keys.journal(f"j{number}"), DELTA, END))
+        if number == 0:
+            assert await client.stored.end("key-1", response(0), b"{}")
+    assert await client.stored.get("key-1", response(0).id) is None, "it has made room"
 
 
-async def tag(client: Client) -> None:
-    await store_completion(client)
-    assert await client.completions.tag("key-1", "c", {"a": "b"})
+async def refuse_response(client: Client) -> None:
+    for number in range(2):
+        await client.stored.create("key-1", response(number))
+    with pytest.raises(RequestRefused):
+        await client.stored.create("key-1", response(2))
 
 
 async def end_response(client: Client) -> None:
-    record = StoredResponse(id="resp_a", document=b"", input=b"", job="a", request=REQUEST)
-    await client.responses.create("key-1", record)
-    await awaitable(client.redis.rpush(keys.journal("a"), END))
-    assert await client.responses.end("key-1", record)
+    for record in (response(1), completion(2, n=2)):
+        await client.stored.create("key-1", record)
+        for name in record.jobs:
+            await awaitable(client.redis.rpush(keys.journal(name), DELTA, END))
+        assert await client.stored.end("key-1", record, b'{"a":1}')
+        assert not await client.stored.end("key-1", record, b"{}")
 
 
-def outbox(client: Client, replica: str) -> Outbox:
-    return Outbox(client.redis, replica, max_duration=600)
+async def end_large_response(client: Client) -> None:
+    for number in (1, 2):
+        await client.stored.create("key-1", response(number))
+        assert await client.stored.end("key-1", response(number), b'{"a":"%b"}' % (b"a" * 1500))
+    assert await client.stored.get("key-1", response(1).id) is None, "it has made room"
 
 
-PENDING = PendingCompletion(answer_id="a", accepted=0.0, request=REQUEST, messages=b"", jobs=("a",))
+async def delete_response(client: Client) -> None:
+    await end_response(client)
+    await client.stored.create("key-2", response(3))
+    for owner, number in (("key-1", 1), ("key-2", 3)):
+        await client.stored.delete(owner, response(number).id)
 
 
-async def add_pending(client: Client) -> None:
-    await outbox(client, "gone").add(PENDING)
-
-
-async def take_over(client: Client) -> None:
-    await add_pending(client)
-    assert await outbox(client, "heir").take_over("gone") == 1
+async def tag(client: Client) -> None:
+    await client.stored.create("key-1", completion())
+    assert await client.stored.tag("key-1", completion().id, {"a": "b"})
 
 
 async def delete_foreign(client: Client) -> None:
@@ -261,24 +263,20 @@ CASES: dict[str, tuple[Case, ...]] = {
     "shared/redis/scripts.py:_DELETE_FOREIGN": (delete_foreign,),
     "api/limits/reserve.lua": (reserve,),
     "api/limits/settle.lua": (settle,),
-    "api/limits/adopt.lua": (adopt,),
     "api/files/add.lua": (add_file,),
     "api/batches/create.lua": (create_batch,),
     "api/batches/claim.lua": (claim_batch,),
     "api/batches/commit.lua": (commit_batch,),
-    "api/save.lua": (store_completion,),
-    "api/responses/end.lua": (end_response,),
-    "api/stored.py:_TAG": (tag,),
-    "api/outbox.py:_ADD": (add_pending,),
-    "api/take_over.lua": (take_over,),
+    "api/stored/create.lua": (accept_response, refuse_response),
+    "api/stored/end.lua": (end_response, end_large_response),
+    "api/stored/delete.lua": (delete_response,),
+    "api/stored/tag.lua": (tag,),
 }
 """For each script, calls of it through its real client."""
 
 OTHER_REPLIES = {
     "shared/protocol/queue/release.lua": "the number of jobs is only logged",
     "shared/protocol/queue/reap.lua": "the jobs are only logged",
-    "api/responses/end.lua": "a background response that ended is reported as ended by another",
-    "api/take_over.lua": "the rest is taken over in the next pass",
     "shared/redis/scripts.py:_DELETE_FOREIGN": "the keys are only logged",
 }
 """Scripts whose second run leaves the store as it is but has another reply, and why that does no harm."""

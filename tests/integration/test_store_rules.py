@@ -192,7 +192,7 @@ def test_a_command_without_the_right_says_so(rules: Store, role: str, command: t
         ("worker", ("HGETALL", "vinoqueue:keys")),
         ("worker", ("HGETALL", "vinoqueue:buckets:key-1")),
         ("worker", ("ZRANGE", "vinoqueue:stored-index:key-1", "0", "-1")),
-        ("worker", ("HGETALL", "vinoqueue:outbox:api-1")),
+        ("worker", ("HGETALL", "vinoqueue:stored:key-1:resp_1")),
         ("worker", ("PUBLISH", "other", "x")),
         ("worker", ("HGETALL", "vinoqueue:batch:1")),
         ("worker", ("GET", "vinoqueue:replica:api-1")),

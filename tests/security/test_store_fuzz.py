@@ -64,7 +64,7 @@ class Ids:
         self.workers = _names(store, keys.WORKERS) or ["nobody"]
         self.replicas = _names(store, keys.REPLICAS) or ["nobody"]
         self.stored = _names(store, keys.stored_index(key_id)) or ["nobody"]
-        self.responses = _names(store, keys.stored_response_index(key_id)) or ["nobody"]
+        self.responses = [name for name in self.stored if name.startswith("resp_")] or ["nobody"]
 
 
 def _names(store: Store, index: str) -> list[str]:
@@ -78,7 +78,9 @@ CASES: dict[str, Case] = {
     "WORKERS": lambda _, __: keys.WORKERS,
     "REPLICAS": lambda _, __: keys.REPLICAS,
     "MODELS": lambda _, __: keys.MODELS,
-    "OUTBOX_OWNERS": lambda _, __: keys.OUTBOX_OWNERS,
+    "STORED_SIZES": lambda _, __: keys.STORED_SIZES,
+    "STORED_OWNERS": lambda _, __: keys.STORED_OWNERS,
+    "STORED_EXPIRY": lambda _, __: keys.STORED_EXPIRY,
     "API_KEYS": lambda _, __: keys.API_KEYS,
     "dead_letters": lambda _, __: keys.dead_letters("sim"),
     "MEDIA": lambda _, __: keys.MEDIA,
@@ -105,10 +107,9 @@ CASES: dict[str, Case] = {
     "file_index": lambda _, ids: keys.file_index(ids.key_id),
     "batch": lambda chance, _: keys.batch(chance.choice(STRINGS)),
     "batch_index": lambda _, ids: keys.batch_index(ids.key_id),
-    "stored_response": lambda chance, ids: keys.stored_response(ids.key_id, chance.choice(ids.responses)),
-    "stored_response_index": lambda _, ids: keys.stored_response_index(ids.key_id),
-    "kept_journal": lambda chance, ids: keys.kept_journal(ids.key_id, chance.choice(ids.responses)),
-    "outbox": lambda chance, ids: keys.outbox(chance.choice([*ids.replicas, "gone"])),
+    "stored_running": lambda _, ids: keys.stored_running(ids.key_id),
+    "stored_journal": lambda chance, ids: keys.stored_journal(ids.key_id, chance.choice(ids.responses)),
+    "journal_needed": lambda chance, ids: keys.journal_needed(chance.choice(ids.jobs)),
     "worker": lambda chance, ids: keys.worker(chance.choice([*ids.workers, "evil"])),
     "replica": lambda chance, ids: keys.replica(chance.choice([*ids.replicas, "evil"])),
     "worker_channel": lambda chance, ids: keys.worker_channel(chance.choice(ids.workers)),

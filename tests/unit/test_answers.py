@@ -362,18 +362,6 @@ async def test_a_second_call_ends_the_choice_and_cancels_its_job(fields: dict[st
     assert cancelled == ["job0"]
 
 
-async def test_the_jobs_of_a_pending_completion_are_not_cancelled_before_its_end() -> None:
-    request = asked(tools=(Tool(name="f"),), parallel_tool_calls=False, store=True)
-    started = Started(worker="w", prompt_tokens=5, fingerprint="fp", tools="hermes")
-    cancelled: list[str] = []
-    answer = ResponseStream(["job0"], "m", cancel=cancelled.append)
-    answer.recoverable = True
-    answer.choices[0].fill(said(CALL, CALL, started=started)[:-1])
-    (choice,) = await collect(answer, request, UsageRecorder())
-    assert len(choice.calls) == 1
-    assert (cancelled, answer.ended) == ([], ["job0"])
-
-
 @pytest.mark.parametrize("tail", ["<tool_", '<tool_call>\n{"name": "', '<tool_call>\n{"name": "f", "argu'])
 async def test_a_call_that_is_cut_off_is_no_content(tail: str) -> None:
     request = asked(tools=(Tool(name="f"),), sampling=LOGPROBS)

@@ -17,8 +17,8 @@ from api.keys import ApiKey
 from api.keys.store import put_key
 from api.limits import Limiter
 from api.metrics import Metrics
-from api.outbox import Outbox
 from api.replica import Replica
+from api.stored.store import ResponseStore
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import IMAGE, TEXT, announce_worker
@@ -30,7 +30,7 @@ from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
 
 KEY = ApiKey(id="key-1", digest="0" * 64, concurrency=1, requests_per_minute=100)
-PHASES = [(Limiter, "reserve"), (JobQueue, "enqueue"), (Outbox, "add")]
+PHASES = [(Limiter, "reserve"), (ResponseStore, "_run"), (JobQueue, "enqueue")]
 """The steps of the acceptance that wait for the store, in their order."""
 
 
@@ -58,7 +58,6 @@ def exchange_of(replica: Replica, *, store: bool = True, n: int = 1) -> ChatExch
 
 
 async def finish(replica: Replica) -> None:
-    await replica.completion_recovery.aclose()
     await replica.job_tasks.finish(PATIENCE)
     await replica.admission.aclose()
 
@@ -69,7 +68,7 @@ async def assert_nothing_held(replica: Replica) -> None:
     assert replica.relay.streams() == set()
     assert await redis.zcard(keys.admitted(KEY.id)) == 0
     assert await redis.zcard(keys.queue(WORKER.model)) == 0
-    assert await awaitable(redis.hlen(keys.outbox("r"))) == 0
+    assert await redis.keys(keys.PREFIX + "stored*") == []
     assert await redis.keys(keys.request("*")) == []
 
 
@@ -78,8 +77,15 @@ async def test_an_accepted_request_holds_its_place_until_it_ends(replica: Replic
         assert replica.relay.streams() == {exchange.stream}
         assert await replica.redis.zcard(keys.admitted(KEY.id)) == 1
         assert await replica.redis.zcard(keys.queue(WORKER.model)) == 1
-        assert await awaitable(replica.redis.hlen(keys.outbox("r"))) == 1
         assert len(await replica.redis.keys(keys.request("*"))) == 1
+        assert await replica.stored.running(KEY.id) == [exchange.record.id]
+        found = await replica.stored.get(KEY.id, exchange.record.id)
+        assert found is not None
+        assert (found.input, found.jobs, found.request) == (
+            b"[]",
+            tuple(exchange.stream.jobs),
+            msgspec.structs.replace(exchange.request, messages=()),
+        )
         assert "requests" in exchange.counts
     await assert_nothing_held(replica)
     assert b'vinoqueue_requests_total{model="tiny",outcome="aborted"} 1.0' in replica.metrics.page()[0]
@@ -152,9 +158,13 @@ async def test_an_outage_in_a_later_phase_releases_the_earlier_ones(
     replica: Replica, monkeypatch: pytest.MonkeyPatch, part: type, method: str
 ) -> None:
     original = getattr(part, method)
+    lost: list[str] = []
 
-    async def fail_afterwards(*arguments: Any, **options: Any) -> None:
-        await original(*arguments, **options)
+    async def fail_afterwards(*arguments: Any, **options: Any) -> Any:
+        reply = await original(*arguments, **options)
+        if lost:
+            return reply
+        lost.append(method)
         raise ConnectionError("the reply was lost")
 
     monkeypatch.setattr(part, method, fail_afterwards)
@@ -172,11 +182,13 @@ async def test_a_client_that_leaves_in_any_phase_leaves_nothing(
     original = getattr(part, method)
     waiting = asyncio.Event()
 
-    async def hang(*arguments: Any, **options: Any) -> None:
+    async def hang(*arguments: Any, **options: Any) -> Any:
+        if waiting.is_set():
+            return await original(*arguments, **options)
         if ran:
             await original(*arguments, **options)
         waiting.set()
-        await asyncio.Event().wait()
+        return await asyncio.Event().wait()
 
     monkeypatch.setattr(part, method, hang)
     accepting = asyncio.create_task(exchange_of(replica).__aenter__())
@@ -198,3 +210,40 @@ async def test_everything_is_released_although_a_step_fails(
         monkeypatch.setattr(part, method, fail)
     await assert_nothing_held(replica)
     assert "was not released completely" in caplog.text
+
+
+async def test_a_client_that_leaves_cancels_a_request_that_was_to_be_stored(replica: Replica) -> None:
+    async with exchange_of(replica) as exchange:
+        (job,) = exchange.stream.jobs
+        await JobQueue(replica.redis, WORKER.model).claim("w1", used=0, slots=1)
+    await finish(replica)
+    assert await awaitable(replica.redis.hget(keys.state(job), "cancelled"))
+    assert await replica.stored.get(KEY.id, exchange.record.id) is None
+
+
+async def test_a_replica_that_shuts_down_leaves_what_is_to_be_stored_running(replica: Replica) -> None:
+    async with exchange_of(replica) as exchange:
+        (job,) = exchange.stream.jobs
+        await JobQueue(replica.redis, WORKER.model).claim("w1", used=0, slots=1)
+        await replica.draining.drain(0)
+    await finish(replica)
+    assert await awaitable(replica.redis.hget(keys.state(job), "worker")) == b"w1"
+    assert not await awaitable(replica.redis.hget(keys.state(job), "cancelled"))
+    assert await replica.redis.zcard(keys.admitted(KEY.id)) == 1, "its place is freed when the replica has gone"
+    assert await replica.stored.get(KEY.id, exchange.record.id) is not None
+
+
+async def test_a_response_that_could_not_be_stored_keeps_its_record(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads it makes the document from the journals."""
+
+    async def fail(*arguments: Any) -> None:
+        raise ConnectionError("the store is gone")
+
+    async with exchange_of(replica) as exchange:
+        with monkeypatch.context() as patch:
+            patch.setattr(ResponseStore, "_run", fail)
+            assert not await exchange.store(b"{}")
+    await finish(replica)
+    assert await replica.stored.get(KEY.id, exchange.record.id) is not None

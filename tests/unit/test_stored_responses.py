@@ -1,30 +1,28 @@
-"""Stored responses: ended once, evicted with their journals, and streamed again with the same events."""
+"""Stored responses of the Responses API: ended once, and streamed again with the same events; and histories."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from arq.connections import ArqRedis
-from fakeredis import FakeAsyncRedis
 
 from api.body_parser import BodyParser
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
 from api.responses.history import history_of
-from api.responses.record import StoredResponse
-from api.responses.replay import follow
-from api.responses.store import ResponseStore
+from api.stored.replay import follow
+from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Failed, Finished, Started, encode_event
-from shared.protocol.request import ChatRequest
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from tests.support.eventually import PATIENCE
 from tests.support.redis_types import awaitable
+from tests.support.stored import MESSAGES, document, put, response, response_store
+from tests.support.wall_clock import WallClock
 
 TTL = 60.0
 STARTED = Started("w1", 3, "fp", tools="hermes", reasoning="think")
@@ -37,57 +35,30 @@ JOURNAL: tuple[Event, ...] = (
     Finished(len(TEXTS), "stop"),
 )
 PARSER = BodyParser(ApiSettings())
-OUTBOX = (keys.outbox("r"), "a")
+RUNNING = response(1)
 
 
 @pytest.fixture
-async def redis() -> AsyncIterator[ArqRedis]:
-    fake = FakeAsyncRedis()
-    yield ArqRedis(pool_or_conn=fake.connection_pool)
-    await fake.aclose()
-
-
-@pytest.fixture
-def store(redis: ArqRedis) -> ResponseStore:
-    return ResponseStore(redis, ttl=TTL, limit=2, max_bytes=2**26)
-
-
-def request() -> ChatRequest:
-    tool = {"type": "function", "name": "f"}
-    return Responses().parse(json.dumps({"model": "m", "input": "a", "background": True, "tools": [tool]}).encode())
-
-
-def running(number: int = 1) -> StoredResponse:
-    return StoredResponse(
-        id=f"resp_{number:032x}", document=b"", input=b'[{"role":"user","content":"a"}]', job=f"j{number}",
-        request=request(), created=7,
-    )  # fmt: skip
-
-
-def document(status: str = "completed", text: str = "Hi") -> bytes:
-    content = [{"type": "output_text", "text": text, "annotations": []}]
-    output = [{"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}]
-    return json.dumps({"id": "resp", "status": status, "output": output}).encode()
+async def store(redis: ArqRedis) -> ResponseStore:
+    store = response_store(redis, ttl=TTL)
+    await store.create("k", RUNNING)
+    await redis.set(keys.payload("j1"), "?")
+    return store
 
 
 async def journalled(redis: ArqRedis, events: tuple[Event, ...], job: str = "j1") -> None:
     await awaitable(redis.rpush(keys.journal(job), *map(encode_event, events)))
 
 
-async def ended(store: ResponseStore, record: StoredResponse, body: bytes) -> bool:
-    return await store.end("k", StoredResponse(id=record.id, document=body, input=b"[]", job=record.job))
-
-
 async def streamed(store: ResponseStore, after: int = -1) -> list[dict[str, Any]]:
-    pieces = [piece async for piece in follow(store, "k", running(), after=after)]
+    pieces = [piece async for piece in follow(store, "k", RUNNING, after=after)]
     lines = b"".join(pieces).decode().split("\n")
     return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
 
 
 async def test_a_stream_has_the_same_events_wherever_it_starts(redis: ArqRedis, store: ResponseStore) -> None:
-    await store.create("k", running())
     await journalled(redis, JOURNAL)
-    assert await ended(store, running(), document())
+    assert await store.end("k", RUNNING, document())
     whole = await streamed(store)
     assert [event["sequence_number"] for event in whole] == list(range(len(whole)))
     assert whole[-1] == {
@@ -105,16 +76,15 @@ async def test_a_stream_has_the_same_events_wherever_it_starts(redis: ArqRedis, 
 async def test_the_events_of_a_stream_do_not_depend_on_when_they_are_read(
     redis: ArqRedis, store: ResponseStore
 ) -> None:
-    await store.create("k", running())
 
     async def whole() -> bytes:
-        return b"".join([piece async for piece in follow(store, "k", running(), after=-1)])
+        return b"".join([piece async for piece in follow(store, "k", RUNNING, after=-1)])
 
     live = asyncio.create_task(whole())
     for event in JOURNAL:
         await journalled(redis, (event,))
         await asyncio.sleep(0.01)
-    await ended(store, running(), document())
+    await store.end("k", RUNNING, document())
     assert await live == await whole()
 
 
@@ -126,126 +96,108 @@ async def test_many_streams_read_less_often(
 
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
-        await ended(store, running(), document())
+        await store.end("k", RUNNING, document())
 
-    monkeypatch.setattr("api.responses.replay.asyncio", SimpleNamespace(sleep=sleep))
-    await store.create("k", running())
+    monkeypatch.setattr("api.stored.replay.asyncio", SimpleNamespace(sleep=sleep))
     await journalled(redis, JOURNAL)
     store.followers = others
-    assert [piece async for piece in follow(store, "k", running(), after=-1)]
+    assert [piece async for piece in follow(store, "k", RUNNING, after=-1)]
     assert (pauses, store.followers) == ([pause], others)
 
 
-async def test_the_age_of_a_response_is_by_the_clock_of_the_store(redis: ArqRedis, store: ResponseStore) -> None:
-    await store.create("k", running())
-    started, age = await store.progress("k", running())
-    assert not started
+async def test_the_progress_of_a_response(redis: ArqRedis, wall_clock: WallClock, store: ResponseStore) -> None:
+    started, over, age = await store.progress("k", RUNNING)
+    assert (started, over) == (False, False)
     assert 0 <= age < PATIENCE
     await journalled(redis, JOURNAL[:1])
-    await redis.zincrby(keys.stored_response_index("k"), -1000, running().id)
-    started, age = await store.progress("k", running())
-    assert started
+    await redis.delete(keys.payload("j1"))
+    wall_clock.advance(1000)
+    started, over, age = await store.progress("k", RUNNING)
+    assert (started, over) == (True, True)
     assert 1000 <= age < 1000 + PATIENCE
-    await redis.delete(keys.stored_response_index("k"))
-    assert await store.progress("k", running()) == (True, 0)
 
 
 async def test_a_response_ends_once(redis: ArqRedis, store: ResponseStore) -> None:
-    await store.create("k", running())
     await journalled(redis, JOURNAL[:3])
-    assert await ended(store, running(), document("cancelled"))
-    assert not await ended(store, running(), document("completed"))
-    await awaitable(redis.hset(*OUTBOX, "pending"))
-    assert await store.save("k", running(), fulfils=OUTBOX)
-    assert await awaitable(redis.hlen(OUTBOX[0])) == 0
-    found = await store.get("k", running().id)
+    assert await store.end("k", RUNNING, document("cancelled"))
+    assert not await store.end("k", RUNNING, document("completed"))
+    await journalled(redis, JOURNAL[3:])
+    found = await store.get("k", RUNNING.id)
     assert found is not None
-    assert (json.loads(found.document)["status"], found.job) == ("cancelled", "")
+    assert (json.loads(found.document)["status"], found.jobs) == ("cancelled", ())
     events = await streamed(store)
     assert (events[-1]["type"], events[-1]["response"]["status"]) == ("response.incomplete", "cancelled")
+    assert not any(event["type"] == "response.output_item.done" for event in events), "nothing was added"
+
+
+async def test_a_stream_ends_although_nobody_ended_its_response(redis: ArqRedis, store: ResponseStore) -> None:
+    """The replica that should have ended it has gone: whoever reads makes the document."""
+    await journalled(redis, JOURNAL)
+    await redis.delete(keys.payload("j1"))
+    whole = await streamed(store)
+    assert whole[-1]["type"] == "response.completed"
+    assert [item["type"] for item in whole[-1]["response"]["output"]] == ["reasoning", "message", "function_call"]
+    assert await streamed(store) == whole
+
+
+async def test_a_stream_of_a_lost_response_ends(redis: ArqRedis, store: ResponseStore) -> None:
+    """It read the journal of a lost job for ever."""
+    await journalled(redis, JOURNAL[:3])
+    await redis.delete(keys.payload("j1"))
+    last = (await streamed(store))[-1]
+    assert (last["type"], last["response"]["error"]["code"]) == ("response.failed", "server_error")
 
 
 async def test_a_failed_response_ends_its_stream(redis: ArqRedis, store: ResponseStore) -> None:
-    await store.create("k", running())
     await journalled(redis, (*JOURNAL[:3], Failed(Problem(kind=ProblemKind.LOST, message="Gone."))))
-    encoder = ResponsesEncoder(request(), answer_id="1", created=7)
+    assert RUNNING.request is not None
+    encoder = ResponsesEncoder(RUNNING.request, answer_id="1", created=7)
     encoder.failure(Problem(kind=ProblemKind.LOST, message="Gone."))
-    await ended(store, running(), encoder.document)
+    await store.end("k", RUNNING, encoder.document)
     assert (await streamed(store))[-1]["response"]["error"]["message"] == "Gone."
 
 
 async def test_a_deleted_response_ends_its_stream_with_an_error(redis: ArqRedis, store: ResponseStore) -> None:
-    await store.create("k", running())
     await journalled(redis, JOURNAL[:3])
-    assert await store.delete("k", running().id)
+    await store.delete("k", RUNNING.id)
     assert (await streamed(store))[-1]["type"] == "error"
-    assert not await store.delete("k", running().id)
-
-
-async def test_the_oldest_responses_are_evicted_with_their_journals(redis: ArqRedis, store: ResponseStore) -> None:
-    for number in (1, 2, 3):
-        await store.create("k", running(number))
-        await journalled(redis, JOURNAL, f"j{number}")
-        await ended(store, running(number), document())
-    left = {key.decode() for key in await redis.keys("*stored-response*")}
-    assert left == {
-        keys.stored_response_index("k"),
-        *(name("k", running(number).id) for name in (keys.stored_response, keys.kept_journal) for number in (2, 3)),
-    }
-    assert all([0 < await redis.pttl(key) <= TTL * 1000 for key in left])
-
-
-async def test_the_oldest_responses_make_room_for_large_ones(redis: ArqRedis) -> None:
-    store = ResponseStore(redis, ttl=TTL, limit=2, max_bytes=5000)
-    await store.create("k", running(1))
-    await journalled(redis, JOURNAL, "j1")
-    await ended(store, running(1), document())
-    large = StoredResponse(id=running(2).id, document=document(), input=b'["%b"]' % (b"a" * 5000))
-    assert await store.save("k", large, fulfils=OUTBOX)
-    assert {key.decode() for key in await redis.keys("*stored-response*")} == {
-        keys.stored_response_index("k"),
-        keys.stored_response("k", large.id),
-    }
 
 
 async def test_a_conversation_is_read_from_its_responses(redis: ArqRedis, store: ResponseStore) -> None:
-    first = StoredResponse(id=f"resp_{1:032x}", document=document(text="one"), input=b'[{"role":"user","content":"a"}]')
-    second = StoredResponse(
-        id=f"resp_{2:032x}",
-        document=document(text="two"),
-        input=b'[{"role":"user","content":"b"}]',
-        previous=first.id,
-    )
-    for record in (first, second):
-        assert await store.save("k", record, fulfils=OUTBOX)
-    await redis.pexpire(keys.stored_response("k", first.id), int(TTL * 500))
-    index = keys.stored_response_index("k")
+    first = response(2, background=False)
+    second = response(3, background=False, messages=b'[{"role":"user","content":"b"}]', previous_response_id=first.id)
+    await put(store, first, document(text="one"), "k")
+    await put(store, second, document(text="two"), "k")
+    await redis.pexpire(keys.stored("k", first.id), int(TTL * 500))
+    index = keys.stored_index("k")
     await redis.zadd(index, {first.id: 2.0, second.id: 1.0})
     draft = Responses().draft(json.dumps({"model": "m", "input": "c", "previous_response_id": second.id}).encode())
     messages = draft.request(await history_of(store, PARSER, "k", draft, max_bytes=1000), store=True).messages
     assert [message.content for message in messages] == ["a", "one", "b", "two", "c"]
-    assert await redis.pttl(keys.stored_response("k", first.id)) > TTL * 500
-    third = StoredResponse(id=f"resp_{3:032x}", document=document(), input=b"[]", previous=second.id)
-    assert await store.save("k", third, fulfils=OUTBOX)
-    assert await redis.zrange(index, 0, -1) == [second.id.encode(), third.id.encode()], "they count, in this order"
+    assert await redis.pttl(keys.stored("k", first.id)) > TTL * 500
+    assert await redis.zrange(index, 0, -1) == [first.id.encode(), second.id.encode()], "they count as new ones"
     with pytest.raises(RequestRefused, match="not found"):
         await history_of(store, PARSER, "another", draft, max_bytes=1000)
+    running = Responses().draft(json.dumps({"model": "m", "input": "c", "previous_response_id": RUNNING.id}).encode())
+    with pytest.raises(RequestRefused, match="still in progress"):
+        await history_of(store, PARSER, "k", running, max_bytes=1000)
 
 
 @pytest.mark.parametrize("continued", [True, False])
 async def test_a_small_request_cannot_have_a_large_history(store: ResponseStore, *, continued: bool) -> None:
     """All of it is read and validated in the event loop, which other requests share."""
-    small, large = b'[{"role":"user","content":"a"}]', b"[%b]" % b",".join([b'{"role":"user","content":[]}'] * 60_000)
-    sizes = (len(small) + len(document()), len(large) + len(document()))
-    for number, texts in enumerate([small, large]):
-        turn = StoredResponse(
-            id=f"resp_{number:032x}", document=document(), input=texts, previous=f"resp_{0:032x}" if number else ""
-        )
-        assert await store.save("k", turn, fulfils=OUTBOX)
+    large = b"[%b]" % b",".join([b'{"role":"user","content":[]}'] * 60_000)
+    sizes = (len(MESSAGES) + len(document()), len(large) + len(document()))
+    turns = (
+        response(2, background=False),
+        response(3, background=False, messages=large, previous_response_id=response(2).id),
+    )
+    for turn in turns:
+        await put(store, turn, document(), "k")
 
     def draft(number: int) -> Draft[ResponsesRequest]:
-        referred = {"input": [{"type": "item_reference", "id": f"msg_{number:032x}8000"}]}
-        more = {"input": "b", "previous_response_id": f"resp_{number:032x}"} if continued else referred
+        referred = {"input": [{"type": "item_reference", "id": f"msg_{2 + number:032x}8000"}]}
+        more = {"input": "b", "previous_response_id": turns[number].id} if continued else referred
         return Responses().draft(json.dumps({"model": "m", **more}).encode())
 
     await history_of(store, PARSER, "k", draft(0), max_bytes=sizes[0])
@@ -265,12 +217,12 @@ async def test_an_item_is_referred_to_once(store: ResponseStore) -> None:
 
 
 async def test_unreadable_records_are_not_found(redis: ArqRedis, store: ResponseStore) -> None:
-    record = running()
-    for fields in ({"document": "{", "input": "[]"}, {"document": "", "input": "[]", "job": "j"}, {"input": "[]"}):
-        await redis.delete(keys.stored_response("k", record.id))
-        await awaitable(redis.hset(keys.stored_response("k", record.id), mapping=fields))
-        assert await store.get("k", record.id) is None
-    await redis.delete(keys.stored_response("k", record.id))
-    await redis.set(keys.stored_response("k", record.id), "x")
-    assert await store.get("k", record.id) is None
+    key = keys.stored("k", RUNNING.id)
+    whole = await awaitable(redis.hgetall(key))
+    for damaged in ({b"document": b"{"}, {b"input": b"{}"}, {b"request": b"?"}, {b"jobs": b""}, {b"created": b"a"}):
+        await awaitable(redis.hset(key, mapping=whole | damaged))
+        assert await store.get("k", RUNNING.id) is None
+        await redis.delete(key)
+    await redis.set(key, "x")
+    assert await store.get("k", RUNNING.id) is None
     assert await store.get("k", "resp_1") is None

@@ -1,4 +1,4 @@
-"""Stored chat completions: the stored record, and the bodies and queries of their routes."""
+"""Stored chat completions: the bodies and queries of their routes."""
 
 import json
 import re
@@ -14,9 +14,8 @@ from api.dialects.openai.fields import Strict
 from api.dialects.openai.query import query_values
 from api.dialects.openai.schema import Metadata
 from api.dialects.openai.validation import validate
-from api.stored import Selection, StoredCompletion
+from api.stored.record import Selection, StoredResponse
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
-from shared.protocol.request import ChatRequest
 
 _METADATA = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 
@@ -37,26 +36,9 @@ class UpdateRequest(Strict):
     metadata: Metadata | None
 
 
-class _Head(msgspec.Struct, frozen=True):
-    """The fields of a stored document that are read back."""
-
-    id: str
-
-
 def sent_messages(body: bytes) -> bytes:
     """Return the messages in a request's ``body``, a JSON array."""
     return lists.dump(decode_object(body)["messages"])
-
-
-def to_store(document: bytes, request: ChatRequest, messages: bytes) -> StoredCompletion:
-    """Return the record to store: the JSON ``document`` of the response, and the request's ``messages``."""
-    return StoredCompletion(
-        id=msgspec.json.decode(document, type=_Head).id,
-        model=request.model,
-        document=document,
-        messages=messages,
-        metadata=dict(request.metadata),
-    )
 
 
 def parse_selection(query: Mapping[str, str]) -> Selection:
@@ -90,12 +72,12 @@ def not_found(completion_id: str) -> RequestRefused:
     )
 
 
-def render_stored(completion: StoredCompletion) -> bytes:
+def render_stored(completion: StoredResponse) -> bytes:
     """Encode a stored completion as JSON."""
     return msgspec.json.encode(_object(completion))
 
 
-def render_page(page: Sequence[StoredCompletion], *, more: bool) -> bytes:
+def render_page(page: Sequence[StoredResponse], *, more: bool) -> bytes:
     """Encode a page of stored completions as JSON."""
     objects = [_object(completion) for completion in page]
     return lists.render_list(objects, [completion.id for completion in page], more=more)
@@ -106,20 +88,18 @@ def render_deleted(completion_id: str) -> bytes:
     return lists.dump({"id": completion_id, "object": "chat.completion.deleted", "deleted": True})
 
 
-def render_messages(completion: StoredCompletion, wanted: Selection) -> bytes:
+def render_messages(completion: StoredResponse, wanted: Selection) -> bytes:
     """Encode a page of the messages of a stored completion's request.
 
     Raises :class:`RequestRefused` if there is no message with the id ``after``.
     """
-    messages = [
-        _message(completion.id, index, message) for index, message in enumerate(json.loads(completion.messages))
-    ]
+    messages = [_message(completion.id, index, message) for index, message in enumerate(json.loads(completion.input))]
     if wanted.newest_first:
         messages.reverse()
     return lists.render_page(messages, after=wanted.after, limit=wanted.limit)
 
 
-def _object(completion: StoredCompletion) -> dict[str, Any]:
+def _object(completion: StoredResponse) -> dict[str, Any]:
     document: dict[str, Any] = _document_decoder.decode(completion.document)
     return document | {"metadata": dict(completion.metadata)}
 

@@ -15,8 +15,8 @@ from api.dialects.openai.unserved import unsupported
 from api.dialects.openai.validation import validate
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import Includable
-from api.responses.record import StoredResponse
-from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
+from api.stored.record import StoredResponse
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
@@ -28,8 +28,6 @@ _PART_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 """Fields of parts that requests may omit and lists always have."""
 _FIRST_INPUT = 0x8000
 """Number of the first input item in ids; those of output items are lower."""
-
-_LOST = Problem(kind=ProblemKind.LOST, message="The response was lost. Please send the request again.")
 
 
 class _Document(msgspec.Struct):
@@ -64,16 +62,11 @@ def encoder_of(record: StoredResponse, request: ChatRequest, *, after: int = -1)
     return ResponsesEncoder(request, answer_id=record.answer_id, created=record.created, after=after)
 
 
-def render_response(record: StoredResponse, *, started: bool = False, lost: bool = False) -> bytes:
-    """Return a response as JSON. While it runs, ``started`` is whether a worker has started it; ``lost`` if nothing
-    will end it any more."""
-    if not record.job or record.request is None:
+def render_response(record: StoredResponse) -> bytes:
+    """Return a response as JSON."""
+    if record.document or record.request is None:
         return record.document
-    encoder = encoder_of(record, record.request)
-    if lost:
-        encoder.failure(_LOST)
-        return encoder.document
-    return encoder.unfinished("in_progress" if started else "queued")
+    return encoder_of(record, record.request).unfinished("in_progress" if record.started else "queued")
 
 
 def render_cancelled(record: StoredResponse) -> bytes:
@@ -109,11 +102,6 @@ def input_items(record: StoredResponse) -> list[dict[str, Any]]:
 def output_items(record: StoredResponse) -> Sequence[Mapping[str, Any]]:
     """Return the output items of a response that has ended."""
     return _document_decoder.decode(record.document).output
-
-
-def is_background(record: StoredResponse) -> bool:
-    """Return whether a response was made in the background."""
-    return record.request is not None
 
 
 def parse_stream_query(query: MultiDict[str, str]) -> tuple[bool, int]:

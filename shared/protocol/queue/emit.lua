@@ -7,6 +7,8 @@
 --       (channel, frame)..., (id, attempt, event)... of those jobs, then for each other job: id, attempt, final (0/1),
 --       number of events, events...
 -- Returns {1, receivers of each frame...} or {0, stale ids...}.
+-- The journal of an ended job is kept as long as a stored response needs it, whose document may have to be made from it
+-- (see keys.journal_needed).
 --
 -- Journals that hold another type of value are skipped (redis.pcall), so that one of them does not block all jobs of the
 -- worker.
@@ -53,7 +55,7 @@ while at <= #ARGV do
   end
   if final == '1' then
     drop(job)
-    call('PEXPIRE', journal, LINGER)
+    call('PEXPIRE', journal, math.max(LINGER, call('PTTL', JOURNAL .. 'needed:' .. job)))
   end
   at = at + 4 + events
 end

@@ -16,7 +16,7 @@ from api.dialects.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.openai import OpenAI, batches, files, render_model, render_models, stored
 from api.dialects.openai.completions import OpenAICompletions
 from api.files import FilePage, FileRecord
-from api.stored import StoredCompletion
+from api.stored.record import StoredResponse
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken
 from shared.protocol.registry import ModelInfo
@@ -101,7 +101,7 @@ def test_stored_completions_have_every_field() -> None:
     dialect = OpenAI()
     asked = dialect.parse(b'{"model": "m", "messages": [{"role": "user", "content": "Hello"}], "store": true}')
     document = dialect.render(asked, answer_id="a", created=1, fingerprint="fp").completion(CHOICES[1:2], USAGE)
-    record = StoredCompletion(id="chatcmpl-a", model="m", document=document, messages=b"[]", metadata={"a": "b"})
+    record = StoredResponse(id="chatcmpl-a", model="m", created=1, document=document, input=b"[]", metadata={"a": "b"})
     shown = complete(ChatCompletion, stored.render_stored(record), OMITTED)
     assert shown.metadata == {"a": "b"}
     check_page(stored.render_page([record], more=False), lambda one: complete(ChatCompletion, one, OMITTED))

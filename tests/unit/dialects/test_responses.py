@@ -13,7 +13,7 @@ from api.dialects.responses import Draft, Responses
 from api.dialects.responses.input_tokens import draft_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import parse_stream_query, render_input_items
-from api.responses.record import StoredResponse
+from api.stored.record import StoredResponse
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tool, ToolCall
 from tests.support.sdk_types import checked
@@ -381,7 +381,7 @@ def test_counts_refuse_a_personality_by_name() -> None:
     assert refused.value.problem.param == "personality"
 
 
-RECORD = StoredResponse(id="resp_" + "0" * 32, document=b"{}", input=b"[]")
+RECORD = StoredResponse(id="resp_" + "0" * 32, model="m", created=7, document=b"{}", input=b"[]")
 INCLUDED = [("include[]", "reasoning.encrypted_content"), ("include[]", "message.output_text.logprobs")]
 
 

@@ -12,8 +12,9 @@ from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import write_parts
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.stored import encoder_of
-from api.responses.record import StoredResponse
-from api.responses.store import ResponseStore
+from api.stored import documents
+from api.stored.record import StoredResponse
+from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Failed, Finished, FinishReason, Rejected, Started, decode_journal
 from shared.protocol.request import ChatRequest
@@ -83,6 +84,9 @@ async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, af
             pieces = b"".join(map(replay.feed, decode_journal(items)))
             if pieces:
                 yield pieces
+            if running and not items:
+                # Makes the document if the jobs have ended, and the replica that should store it has gone.
+                await documents.find(store, owner, record.id)
             if running:
                 shortest = max(_PAUSE[0], store.followers / _MAX_READS)
                 pause = min(_PAUSE[1], shortest if items else 1.5 * pause)

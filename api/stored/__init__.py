@@ -1,0 +1,1 @@
+"""Stored responses: records, documents made from journals, and streams that are resumed."""

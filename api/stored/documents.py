@@ -1,0 +1,117 @@
+"""Documents of stored responses, made from the journals of their jobs.
+
+A replica stores the document when a response ends. If it does not, because it has died or was shut down, whoever reads
+the response makes the document and stores it: a response is a function of its journals.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from api.answers.ending import run_to_end
+from api.answers.reader import ChoiceReader
+from api.answers.usage_recorder import UsageRecorder
+from api.answers.writing import collect
+from api.dialects.openai import OpenAI
+from api.response_stream import ResponseStream
+from api.stored.record import StoredResponse, is_completion_id
+from api.stored.store import ResponseStore
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
+from shared.protocol.events import CANCELLED, TERMINAL, Delta, Event, Failed, Finished, Started, decode_journal
+from shared.protocol.request import ChatRequest
+from shared.redis.records import UNREADABLE
+
+logger = logging.getLogger(__name__)
+
+_ENQUEUED = 60.0
+"""Seconds after which the jobs of an accepted request are queued, or never will be."""
+
+_LOST = Failed(Problem(kind=ProblemKind.LOST, message="The response was lost. Please send the request again."))
+
+_dialect = OpenAI()
+"""The dialect of stored chat completions."""
+
+
+async def find(store: ResponseStore, owner: str, response_id: str) -> StoredResponse | None:
+    """Return a stored response; None if it does not exist. One in the foreground exists once it has a document.
+
+    Makes the document of a response that has ended without one. Raises :class:`RequestRefused` when the store is
+    unreachable.
+    """
+    record = await store.get(owner, response_id)
+    if record is None or record.document:
+        return record
+    progress = await store.progress(owner, record)
+    if progress.over and (progress.started or progress.age > _ENQUEUED):
+        return await _finish(store, owner, record)
+    return msgspec.structs.replace(record, started=progress.started) if record.background else None
+
+
+async def finish_completions(store: ResponseStore, owner: str) -> None:
+    """Make the documents of an owner's chat completions that have ended without one."""
+    for response_id in await store.running(owner):
+        if is_completion_id(response_id):
+            await find(store, owner, response_id)
+
+
+async def document_of(record: StoredResponse, journals: Sequence[Sequence[Event]]) -> bytes:
+    """Return the document of a response whose jobs have ended with ``journals``.
+
+    Raises :class:`RequestRefused` if it has failed, unless it is a background response, and :class:`ValueError` if a
+    journal has a gap.
+    """
+    request, recorder = record.request, UsageRecorder()
+    assert request is not None
+    stream = ResponseStream(list(record.jobs), record.model)
+    for choice, events in zip(stream.choices, journals, strict=True):
+        choice.fill(_ended(request, events))
+    if request.response_fields is not None:
+        document = await run_to_end(stream, request, recorder, answer_id=record.answer_id, created=record.created)
+        if stream.problem is not None and not request.background:
+            raise RequestRefused(stream.problem)
+        return document
+    started = await stream.started()
+    encoder = _dialect.render(
+        request, answer_id=record.answer_id, created=record.created, fingerprint=started.fingerprint
+    )
+    return encoder.completion(await collect(stream, request, recorder), recorder.usage())
+
+
+async def _finish(store: ResponseStore, owner: str, record: StoredResponse) -> StoredResponse | None:
+    """End a response whose jobs have ended. One in the foreground that has failed is deleted, as if it had a client."""
+    journals = await store.journals(record)
+    try:
+        document = await document_of(record, [decode_journal(items) for items in journals])
+    except RequestRefused:
+        document = b""
+    except UNREADABLE as error:
+        logger.warning("response %s is lost, because a journal is damaged: %s", record.id, error)
+        document = await document_of(record, [(_LOST,)] * len(record.jobs)) if record.background else b""
+    if not document:
+        await store.delete(owner, record.id)
+        return None
+    logger.info("response %s got its document from its journals", record.id)
+    if await store.end(owner, record, document):
+        return msgspec.structs.replace(record, document=document, jobs=())
+    return await store.get(owner, record.id)
+
+
+def _ended(request: ChatRequest, events: Sequence[Event]) -> Sequence[Event]:
+    """Return the events of a job that has ended, with the terminal one.
+
+    A job that was cancelled because its choice was complete has none, or that of a cancelled job. Without a terminal
+    event for another reason, the job is lost.
+    """
+    if events and isinstance(events[-1], TERMINAL) and events[-1] != CANCELLED:
+        return events
+    reader, position = None, 0
+    for index, event in enumerate(events):
+        if isinstance(event, Started) and reader is None:
+            reader = ChoiceReader(request, event, UsageRecorder())
+        elif isinstance(event, Delta) and reader is not None and event.position == position:
+            position += len(event.tokens)
+            reader.read(event)
+            if reader.complete:
+                return [*events[: index + 1], Finished(position, "stop")]
+    return events if events and events[-1] == CANCELLED else [*events, _LOST]

@@ -1,0 +1,160 @@
+-- Shared functions of the scripts of stored responses, prepended to each script when it is loaded.
+-- KEYS of each script: sizes, owners, expiry, index, running, record (the last three of one owner)
+-- ARGV of each script: prefixes of the keys of records, indexes, running ones, kept journals, jobs' journals and needed
+--                      journals; id, owner, TTL (ms) of a response that has ended, TTL (ms) of one that runs,
+--                      maximum of responses and of bytes per owner, maximum of bytes of all owners, then its own
+-- A response counts with all that it keeps in the store: the names and values of its record's fields, and the events in
+-- its journals. Events of running responses are counted once per second, and when the response ends.
+local RECORDS, INDEXES, RUNNING, KEPT, JOURNALS, NEEDED = unpack(ARGV, 1, 6)
+local id, owner, ttl, running_ttl = ARGV[7], ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
+local max_count, max_bytes, max_total = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+local OWN = 14
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local seconds = string.format('%d.%06d', time[1], time[2])
+
+local function record_of(of, response)
+  return RECORDS .. of .. ':' .. response
+end
+
+local function bytes_of(response)
+  return tonumber(string.match(redis.call('HGET', KEYS[1], response) or '', '^%d+') or 0)
+end
+
+-- Sets the number of bytes that a response counts with; 0 when it is gone.
+local function count(of, response, bytes)
+  local before = bytes_of(response)
+  if bytes == before then
+    return
+  end
+  local change = string.format('%.0f', bytes - before)
+  if bytes > 0 then
+    redis.call('HSET', KEYS[1], response, string.format('%.0f ', bytes) .. of)
+  else
+    redis.call('HDEL', KEYS[1], response)
+  end
+  if redis.call('HINCRBY', KEYS[1], '', change) == 0 then
+    redis.call('HDEL', KEYS[1], '')
+  end
+  if tonumber(redis.call('ZINCRBY', KEYS[2], change, of)) <= 0 then
+    redis.call('ZREM', KEYS[2], of)
+    redis.call('HDEL', KEYS[1], 'at ' .. of)
+  end
+end
+
+-- Returns the bytes of a record.
+local function bytes_in(record)
+  local bytes = 0
+  for _, field in ipairs(redis.call('HKEYS', record)) do
+    if string.sub(field, 1, 8) ~= 'counted:' then
+      bytes = bytes + #field + redis.call('HSTRLEN', record, field)
+    end
+  end
+  return bytes
+end
+
+-- Returns an iterator over the jobs of a response that has no document.
+local function jobs_of(record)
+  local jobs = redis.pcall('HGET', record, 'jobs')
+  return string.gmatch(type(jobs) == 'string' and jobs or '', '%S+')
+end
+
+local function delete(of, response)
+  local record = record_of(of, response)
+  for job in jobs_of(record) do
+    redis.call('DEL', JOURNALS .. job, NEEDED .. job)
+  end
+  redis.call('DEL', record, KEPT .. of .. ':' .. response)
+  redis.pcall('ZREM', INDEXES .. of, response)
+  redis.pcall('ZREM', RUNNING .. of, response)
+  redis.call('ZREM', KEYS[3], response)
+  count(of, response, 0)
+end
+
+-- Deletes what has expired.
+local function delete_expired()
+  for _, response in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 100)) do
+    local of = string.match(redis.call('HGET', KEYS[1], response) or '', '^%d+ (.*)$')
+    if of then
+      delete(of, response)
+    else
+      redis.call('ZREM', KEYS[3], response)
+    end
+  end
+end
+
+-- Counts the events in the journals of a running response that were not counted before; returns their bytes.
+local function read_journals(record)
+  local bytes = 0
+  for job in jobs_of(record) do
+    local field = 'counted:' .. job
+    local known = tonumber(redis.call('HGET', record, field) or 0)
+    local events = redis.call('LRANGE', JOURNALS .. job, known, -1)
+    for _, event in ipairs(events) do
+      bytes = bytes + #event
+    end
+    if #events > 0 then
+      redis.call('HSET', record, field, known + #events)
+    end
+  end
+  return bytes
+end
+
+local function count_running()
+  local field = 'at ' .. owner
+  local last = tonumber(redis.call('HGET', KEYS[1], field) or 0)
+  if last <= now and now - last < 1000 then
+    return
+  end
+  redis.call('HSET', KEYS[1], field, now)
+  for _, response in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
+    local read, bytes = pcall(read_journals, record_of(owner, response))
+    if read and bytes > 0 then
+      count(owner, response, bytes_of(response) + bytes)
+    end
+  end
+end
+
+-- Evicts an owner's oldest response that has ended, but not this one; returns whether there was one.
+local function evict_of(of)
+  for _, response in ipairs(redis.pcall('ZRANGE', INDEXES .. of, 0, 1)) do
+    if response ~= id then
+      delete(of, response)
+      return true
+    end
+  end
+  return false
+end
+
+-- Evicts from the owner with the most bytes that has a response that has ended.
+local function evict()
+  for _, of in ipairs(redis.call('ZREVRANGE', KEYS[2], 0, -1)) do
+    if evict_of(of) then
+      return true
+    end
+  end
+  return false
+end
+
+-- Evicts responses that have ended until a number of new ones with some bytes together fit; returns whether they do.
+local function make_room(new, bytes)
+  while redis.call('ZCARD', KEYS[4]) + redis.call('ZCARD', KEYS[5]) + new > max_count
+    or (tonumber(redis.call('ZSCORE', KEYS[2], owner)) or 0) + bytes > max_bytes do
+    if not evict_of(owner) then
+      return false
+    end
+  end
+  while tonumber(redis.call('HGET', KEYS[1], '') or 0) + bytes > max_total do
+    if not evict() then
+      return false
+    end
+  end
+  return true
+end
+
+-- Keeps the bookkeeping as long as any response that it counts.
+local function keep_bookkeeping()
+  for key = 1, 5 do
+    redis.call('PEXPIRE', KEYS[key], running_ttl)
+  end
+end

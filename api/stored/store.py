@@ -1,0 +1,309 @@
+"""The records of stored responses in the store, separated by owner: the id of an API key, or empty without one."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError, ResponseError
+
+from api.paging import read_page
+from api.store_errors import store_errors
+from api.stored.record import Selection, StoredResponse, from_fields, is_completion_id, is_id, to_fields
+from shared.protocol.errors import ProblemKind, refuse
+from shared.protocol.queue.emitter import JOB_TTL_MS
+from shared.redis import keys
+from shared.redis.clock import store_time
+from shared.redis.records import UNREADABLE, is_wrong_type, report_unreadable
+from shared.redis.scripts import KeyType, Script, text_with_prelude
+from shared.runtime.tasks import BackgroundTasks
+
+logger = logging.getLogger(__name__)
+
+_SCAN = 100
+"""Entries read per round trip."""
+
+_PAGE_BYTES = 8 * 2**20
+"""Size of a page in bytes beyond which it gets no more completions. Each may have megabytes."""
+
+_JOURNAL_READ = 4096
+"""Maximum number of journalled events that are read at a time."""
+
+_RETRY_AFTER = 5.0
+"""``Retry-After`` in seconds while responses that run leave no room."""
+
+_RETRY = 1.0
+"""Seconds between two attempts to delete a response while the store is unreachable."""
+
+_TYPES: tuple[KeyType, ...] = ("hash", "zset", "zset", "zset", "zset", "hash")
+_PREFIXES = (
+    keys.STORED_PREFIX,
+    keys.STORED_INDEX_PREFIX,
+    keys.STORED_RUNNING_PREFIX,
+    keys.STORED_JOURNAL_PREFIX,
+    keys.JOURNAL_PREFIX,
+    keys.journal_needed(""),
+)
+
+
+class Progress(NamedTuple):
+    """Progress of a response without a document."""
+
+    started: bool
+    """Whether a worker has started one of its jobs."""
+    over: bool
+    """Whether none of its jobs is queued or running."""
+    age: float
+    """Seconds since its request was accepted, by the store's clock."""
+
+
+class ResponseStore:
+    """Stored responses. Methods raise :class:`RequestRefused` when the store is unreachable, unless they say otherwise.
+
+    Responses of one owner have a maximum number and a maximum of bytes, and those of all owners have a maximum of bytes
+    (see ``prelude.lua``). The oldest that have ended make room for new ones.
+    """
+
+    def __init__(
+        self,
+        redis: ArqRedis,
+        tasks: BackgroundTasks,
+        *,
+        ttl: float,
+        limit: int,
+        max_bytes: int,
+        max_total_bytes: int,
+    ) -> None:
+        """Responses are kept for ``ttl`` seconds after their end; at most ``limit`` and ``max_bytes`` per owner."""
+        self._redis = redis
+        self._tasks = tasks
+        self._ttl_ms = int(ttl * 1000)
+        self._limits = (limit, max_bytes, max_total_bytes)
+        self._max_bytes = min(max_bytes, max_total_bytes)
+        self.followers = 0
+        """Number of streams that read journals in this replica (:func:`api.stored.replay.follow`)."""
+        self._scripts = {
+            name: Script(redis, text_with_prelude("api.stored", name), _TYPES)
+            for name in ("create", "end", "delete", "tag")
+        }
+
+    async def create(self, owner: str, record: StoredResponse) -> None:
+        """Store the record of a request that is about to be queued.
+
+        Raises :class:`RequestRefused` also when the owner's responses that run leave no room for it.
+        """
+        fields = [part for pair in to_fields(record).items() for part in pair]
+        async with store_errors():
+            stored = await self._run("create", owner, record.id, *fields)
+        if stored < 0:
+            raise refuse(
+                ProblemKind.TOO_LARGE,
+                f"The request is larger than the responses that are stored for one API key together, {self._max_bytes} "
+                "bytes. Shorten it, or send 'store': false.",
+                param="store",
+            )
+        if not stored:
+            raise refuse(
+                ProblemKind.QUEUE_FULL,
+                "The responses that are generated at present use up the room for stored responses. "
+                "Please try again later, or send 'store': false.",
+                retry_after=_RETRY_AFTER,
+            )
+
+    async def end(self, owner: str, record: StoredResponse, document: bytes) -> bool:
+        """End a response with its ``document``; return whether it had none and was not deleted."""
+        async with store_errors():
+            return bool(await self._run("end", owner, record.id, document, int(record.background)))
+
+    async def save(self, owner: str, record: StoredResponse, document: bytes) -> bool:
+        """End a response unless it has ended; return whether the store was reachable. Failures are only logged."""
+        try:
+            await self._run("end", owner, record.id, document, int(record.background))
+        except (RedisError, OSError) as error:
+            logger.warning("response %s not stored: %s", record.id, error)
+            return False
+        return True
+
+    async def delete(self, owner: str, response_id: str) -> None:
+        """Delete a response and its journals, if it exists."""
+        async with store_errors():
+            await self._run("delete", owner, response_id)
+
+    def withdraw(self, owner: str, response_id: str) -> None:
+        """Delete a response in the background. Retries while the store is unreachable."""
+        self._tasks.run(self._withdraw(owner, response_id), "delete a response")
+
+    async def _withdraw(self, owner: str, response_id: str) -> None:
+        while True:
+            try:
+                await self._run("delete", owner, response_id)
+                return
+            except (RedisError, OSError):
+                await asyncio.sleep(_RETRY)
+
+    async def tag(self, owner: str, response_id: str, metadata: Mapping[str, str]) -> bool:
+        """Replace a response's metadata; return whether it exists."""
+        async with store_errors():
+            return bool(await self._run("tag", owner, response_id, msgspec.json.encode(metadata)))
+
+    async def get(self, owner: str, response_id: str) -> StoredResponse | None:
+        """Return a record; None if it does not exist, has expired or is unreadable."""
+        if not is_id(response_id):
+            return None
+        key = keys.stored(owner, response_id)
+        async with store_errors():
+            try:
+                fields: dict[bytes, bytes] = await cast("Any", self._redis.hgetall(key))
+            except ResponseError as error:
+                if not is_wrong_type(error):
+                    raise
+                report_unreadable(key, error)
+                return None
+        if not fields:
+            return None
+        try:
+            return from_fields(response_id, fields)
+        except (*UNREADABLE, KeyError) as error:
+            report_unreadable(key, error)
+            return None
+
+    async def keep(self, owner: str, response_ids: Sequence[str]) -> None:
+        """Keep responses as long as one that ends now, and count them as new ones, in the given order."""
+        index = keys.stored_index(owner)
+        async with store_errors():
+            now = await store_time(self._redis)
+            ages = {response_id: now + place / 1e6 for place, response_id in enumerate(response_ids)}
+            expiry = dict.fromkeys(response_ids, 1000 * now + self._ttl_ms)
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.zadd(index, ages, xx=True)
+                pipe.zadd(keys.STORED_EXPIRY, expiry, xx=True)
+                for response_id in response_ids:
+                    pipe.pexpire(keys.stored(owner, response_id), self._ttl_ms)
+                    pipe.pexpire(keys.stored_journal(owner, response_id), self._ttl_ms)
+                await pipe.execute()
+
+    async def progress(self, owner: str, record: StoredResponse) -> Progress:
+        """Return the progress of a response without a document."""
+        async with store_errors():
+            now = await store_time(self._redis)
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.exists(*map(keys.payload, record.jobs))
+                pipe.exists(*map(keys.journal, record.jobs))
+                pipe.zscore(keys.stored_running(owner), record.id)
+                queued, started, accepted = await pipe.execute()
+        return Progress(bool(started), not queued, now - accepted if accepted is not None else 0.0)
+
+    async def journals(self, record: StoredResponse) -> list[list[bytes]]:
+        """Return the journals of the jobs of a response without a document."""
+        async with store_errors(), self._redis.pipeline(transaction=False) as pipe:
+            for job in record.jobs:
+                pipe.lrange(keys.journal(job), 0, -1)
+            replies = await pipe.execute(raise_on_error=False)
+        return [_events(keys.journal(job), reply) for job, reply in zip(record.jobs, replies, strict=True)]
+
+    async def journal(self, owner: str, record: StoredResponse, start: int) -> tuple[bool, list[bytes]]:
+        """Return whether a background response has no document, and the events of its job from the index ``start`` on.
+
+        As long as there are more events, the response seems to run.
+        """
+        stop = start + _JOURNAL_READ - 1
+        key, journal = keys.stored(owner, record.id), keys.journal(record.jobs[0] if record.jobs else "")
+        async with store_errors(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.hexists(key, "jobs")
+            pipe.lrange(journal, start, stop)
+            pipe.lrange(keys.stored_journal(owner, record.id), start, stop)
+            running, current, kept = await pipe.execute(raise_on_error=False)
+        if isinstance(running, Exception):
+            _events(key, running)
+            return False, []
+        events = _events(journal, current) if running else _events(keys.stored_journal(owner, record.id), kept)
+        return bool(running) or len(events) == _JOURNAL_READ, events
+
+    async def running(self, owner: str) -> list[str]:
+        """Return the ids of an owner's responses without a document."""
+        async with store_errors():
+            return [name.decode() for name in await self._redis.zrange(keys.stored_running(owner), 0, -1)]
+
+    async def select(self, owner: str, wanted: Selection) -> tuple[list[StoredResponse], bool] | None:
+        """Return a page of the chat completions that have ended, ordered by that, and whether there are more.
+
+        Large completions make it shorter. Returns ``None`` when there is no completion with the id ``after``.
+        """
+        index = keys.stored_index(owner)
+        async with store_errors():
+            if (kind := await self._redis.type(index)) not in (b"zset", b"none"):
+                # Replaced when the next completion is stored.
+                report_unreadable(index, ValueError(f"its type is {kind.decode()}"))
+                return [], False
+            found = await read_page(
+                self._redis,
+                index,
+                lambda names: self._matching(owner, [name for name in names if is_completion_id(name)], wanted),
+                after=wanted.after,
+                limit=wanted.limit,
+                scan=_SCAN,
+                newest_first=wanted.newest_first,
+            )
+            if found is None:
+                return None
+            names, more = found
+            page: list[StoredResponse] = []
+            size = 0
+            for place, name in enumerate(names):
+                if (completion := await self.get(owner, name)) is None:
+                    continue
+                page.append(completion)
+                size += len(completion.document) + len(completion.input)
+                if size > _PAGE_BYTES:
+                    more = more or place + 1 < len(names)
+                    break
+        return page, more
+
+    async def _matching(self, owner: str, names: list[str], wanted: Selection) -> list[str]:
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.hmget(keys.stored(owner, name), ["model", "metadata"])
+            rows = await pipe.execute(raise_on_error=False)
+        return [name for name, row in zip(names, rows, strict=True) if _matches(keys.stored(owner, name), row, wanted)]
+
+    async def _run(self, script: str, owner: str, response_id: str, *arguments: str | bytes | int) -> int:
+        names = [
+            keys.STORED_SIZES,
+            keys.STORED_OWNERS,
+            keys.STORED_EXPIRY,
+            keys.stored_index(owner),
+            keys.stored_running(owner),
+            keys.stored(owner, response_id),
+        ]
+        head = (*_PREFIXES, response_id, owner, self._ttl_ms, self._ttl_ms + JOB_TTL_MS, *self._limits)
+        return int(await self._scripts[script](names, [*head, *arguments]))
+
+
+def _events(key: str, reply: Any) -> list[bytes]:
+    """Return the journal in a reply; empty if the key holds another type of value."""
+    if isinstance(reply, Exception):
+        if not is_wrong_type(reply):
+            raise reply
+        report_unreadable(key, reply)
+        return []
+    return cast("list[bytes]", reply)
+
+
+def _matches(key: str, row: Any, wanted: Selection) -> bool:
+    """Return whether a completion matches ``wanted``. Unreadable ones do not."""
+    if isinstance(row, Exception):
+        if not is_wrong_type(row):
+            raise row
+        report_unreadable(key, row)
+        return False
+    model, metadata = row
+    if model is None:
+        return False
+    try:
+        tags = msgspec.json.decode(metadata or b"", type=dict[str, str])
+        return (wanted.model is None or wanted.model == model.decode()) and wanted.metadata.items() <= tags.items()
+    except UNREADABLE as error:
+        report_unreadable(key, error)
+        return False

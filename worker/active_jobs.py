@@ -152,7 +152,7 @@ class ActiveJobs:
             self._remember_cancelled(job)
 
     def cancel_replica(self, replica: str) -> None:
-        """Stop the jobs of an API replica that has gone, except those with a pending completion."""
+        """Stop the jobs of an API replica that has gone, except those whose responses are stored."""
         orphans = [
             active for active in self._by_id.values() if active.job.reply_to == replica and not active.job.request.store
         ]

@@ -111,7 +111,7 @@ CHAT_ANSWERS = (
     Answer(
         fields="metadata",
         how="In the stored completion, not in the response itself.",
-        test="tests/unit/test_stored.py::test_an_answer_is_kept_with_its_messages_and_metadata",
+        test="tests/unit/test_stored.py::test_what_is_stored_is_found_for_a_while",
     ),
     Answer(
         fields="choices[].message.annotations choices[].message.annotations[].type "

@@ -174,7 +174,7 @@ DELIVERY = (
         fields="store metadata",
         body={"store": True, "metadata": {"a": "b"}},
         how="Stored for a limited time: read, list, update and delete under `/v1/chat/completions/{id}`. "
-        "A response is finished and stored even if its API replica dies, but not if its client disconnects.",
+        "A response is stored even if its API replica dies, but not if its client disconnects.",
         test=_ROUTES + "test_stored_completions",
     ),
     Request(

@@ -18,6 +18,7 @@ from api.keys.store import put_key
 from api.limits import Limiter
 from api.metrics import Metrics
 from api.replica import Replica
+from api.responses.background import start
 from api.stored.store import ResponseStore
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused
 from shared.protocol.queue import JobQueue
@@ -25,6 +26,8 @@ from shared.protocol.registry import IMAGE, TEXT, announce_worker
 from shared.protocol.request import ChatRequest, Image, Job, Message
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import BackgroundTasks
+from shared.tracing import Span
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER
 from tests.support.redis_types import awaitable
@@ -247,3 +250,22 @@ async def test_a_response_that_could_not_be_stored_keeps_its_record(
             assert not await exchange.store(b"{}")
     await finish(replica)
     assert await replica.stored.get(KEY.id, exchange.record.id) is not None
+
+
+class UnendedSpan(Span):
+    """A span that notes how it ends."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def end(self, at: float, *, name: str = "", error: str = "") -> None:
+        self.errors.append(error)
+
+
+async def test_the_span_of_a_background_response_that_is_refused_ends(replica: Replica) -> None:
+    refused, span = exchange_of(replica, n=3), UnendedSpan()
+    refused.span = span
+    with pytest.raises(RequestRefused):
+        await start(refused, BackgroundTasks())
+    assert span.errors == [ProblemKind.QUEUE_FULL]
+    await assert_nothing_held(replica)

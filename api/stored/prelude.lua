@@ -1,14 +1,13 @@
--- Shared functions of the scripts of stored responses, prepended to each script when it is loaded.
+-- Shared functions of the scripts of stored responses, prepended to each script when it is loaded, after the prefixes of
+-- keys: RECORDS, INDEXES, RUNNING, KEPT (journals of background responses that have ended), JOURNALS and NEEDED.
 -- KEYS of each script: sizes, owners, expiry, index, running, record (the last three of one owner)
--- ARGV of each script: prefixes of the keys of records, indexes, running ones, kept journals, jobs' journals and needed
---                      journals; id, owner, TTL (ms) of a response that has ended, TTL (ms) of one that runs,
---                      maximum of responses and of bytes per owner, maximum of bytes of all owners, then its own
+-- ARGV of each script: id, owner, TTL (ms) of a response that has ended, TTL (ms) of one that runs, maximum of responses
+--                      and of bytes per owner, maximum of bytes of all owners, then its own
 -- A response counts with all that it keeps in the store: the names and values of its record's fields, and the events in
 -- its journals. Events of running responses are counted once per second, and when the response ends.
-local RECORDS, INDEXES, RUNNING, KEPT, JOURNALS, NEEDED = unpack(ARGV, 1, 6)
-local id, owner, ttl, running_ttl = ARGV[7], ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
-local max_count, max_bytes, max_total = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local OWN = 14
+local id, owner, ttl, running_ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local max_count, max_bytes, max_total = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local OWN = 8 -- index of the first argument of the script itself
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local seconds = string.format('%d.%06d', time[1], time[2])

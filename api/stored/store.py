@@ -13,7 +13,7 @@ from api.paging import read_page
 from api.store_errors import store_errors
 from api.stored.record import Selection, StoredResponse, from_fields, is_completion_id, is_id, to_fields
 from shared.protocol.errors import ProblemKind, refuse
-from shared.protocol.queue.emitter import JOB_TTL_MS
+from shared.protocol.queue.texts import JOB_TTL_MS
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import UNREADABLE, is_wrong_type, report_unreadable
@@ -38,14 +38,14 @@ _RETRY = 1.0
 """Seconds between two attempts to delete a response while the store is unreachable."""
 
 _TYPES: tuple[KeyType, ...] = ("hash", "zset", "zset", "zset", "zset", "hash")
-_PREFIXES = (
-    keys.STORED_PREFIX,
-    keys.STORED_INDEX_PREFIX,
-    keys.STORED_RUNNING_PREFIX,
-    keys.STORED_JOURNAL_PREFIX,
-    keys.JOURNAL_PREFIX,
-    keys.journal_needed(""),
-)
+_CONSTANTS = {
+    "RECORDS": keys.STORED_PREFIX,
+    "INDEXES": keys.STORED_INDEX_PREFIX,
+    "RUNNING": keys.STORED_RUNNING_PREFIX,
+    "KEPT": keys.STORED_JOURNAL_PREFIX,
+    "JOURNALS": keys.JOURNAL_PREFIX,
+    "NEEDED": keys.journal_needed(""),
+}
 
 
 class Progress(NamedTuple):
@@ -85,7 +85,7 @@ class ResponseStore:
         self.followers = 0
         """Number of streams that read journals in this replica (:func:`api.stored.replay.follow`)."""
         self._scripts = {
-            name: Script(redis, text_with_prelude("api.stored", name), _TYPES)
+            name: Script(redis, text_with_prelude("api.stored", name, _CONSTANTS), _TYPES)
             for name in ("create", "end", "delete", "tag")
         }
 
@@ -277,7 +277,7 @@ class ResponseStore:
             keys.stored_running(owner),
             keys.stored(owner, response_id),
         ]
-        head = (*_PREFIXES, response_id, owner, self._ttl_ms, self._ttl_ms + JOB_TTL_MS, *self._limits)
+        head = (response_id, owner, self._ttl_ms, self._ttl_ms + JOB_TTL_MS, *self._limits)
         return int(await self._scripts[script](names, [*head, *arguments]))
 
 

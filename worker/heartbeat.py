@@ -51,17 +51,19 @@ class Heartbeat:
         self._triggered.set()
 
     async def renew(self) -> None:
-        """Renew the registry record and the leases, stop jobs whose lease was lost, and reap expired leases.
+        """Renew the leases and the registry record, stop jobs whose lease was lost, and reap expired leases.
+
+        Leases come first: without them, other workers start the same jobs.
 
         Raises :class:`RedisError` or :class:`OSError` when the store fails.
         """
-        await announce_worker(self._queue.redis, self._record(), lease=self._lease)
         if leases := self._jobs.leases():
             lost = set(await self._queue.renew(self._worker, [(lease.job, lease.attempt) for lease in leases]))
             for lease in leases:
                 if lease.job in lost:
                     logger.info("request %s: lease lost, stopping it here", lease.job)
                     self._jobs.abandon([lease])
+        await announce_worker(self._queue.redis, self._record(), lease=self._lease)
         requeued, _ = await self._queue.reap()
         if requeued:
             logger.warning("%d requests lost their worker and wait for another: %s", *summary(requeued))

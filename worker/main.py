@@ -77,13 +77,16 @@ class _Worker:
         worker: str,
         settings: WorkerSettings,
         redis: ArqRedis,
+        payloads: ArqRedis,
+        images: ArqRedis,
         model: ServedModel,
         names: tuple[str, ...],
         cpus: frozenset[int],
         tracing: Tracing,
     ) -> None:
-        """``worker`` is this worker's id. ``names`` are the names under which ``model`` is served; the first one names
-        its queue. ``cpus`` are the CPUs that the engine may use.
+        """``worker`` is this worker's id. ``payloads`` and ``images`` are further clients of the store, so that leases
+        are renewed and jobs claimed while large values are read. ``names`` are the names under which ``model`` is
+        served; the first one names its queue. ``cpus`` are the CPUs that the engine may use.
 
         Raises :class:`ModelError` when the chat template named in the settings can't be read.
         """
@@ -94,7 +97,9 @@ class _Worker:
         openvino = settings.engine == "openvino"
         self.id = worker
         self.settings = settings
-        self.queue = JobQueue(redis, names[0], lease_ms=int(settings.lease * 1000))
+        self.queue, claims, files = (
+            JobQueue(client, names[0], lease_ms=int(settings.lease * 1000)) for client in (redis, payloads, images)
+        )
         self.jobs = jobs = ActiveJobs()
         self.engine = engine = CurrentEngine(slots=options.max_batch)
         self.prefix_gate = PrefixGate(caching=openvino and settings.caches_prefixes)
@@ -127,7 +132,7 @@ class _Worker:
             jobs,
             engine,
             self.publisher,
-            PromptPrefetcher(self.prompts, RequestImages(RequestFiles(self.queue.images), self.images).load),
+            PromptPrefetcher(self.prompts, RequestImages(RequestFiles(files.images), self.images).load),
             self.grammars.check if self.grammars is not None else _accept_grammar,
             AttemptRecorder(tracing),
             preemption=preemption,
@@ -138,7 +143,7 @@ class _Worker:
             sampling=model.sampling,
         )
         self.consumer = JobConsumer(
-            self.queue,
+            claims,
             self.id,
             runner.run,
             jobs=jobs,
@@ -255,7 +260,7 @@ async def _serve(settings: WorkerSettings) -> int:
         run_on(cpus_for_others(cpus))
     names = served_names(settings)
     name = settings.worker_id or f"{settings.node}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    redis = connect(settings.redis_url)
+    redis, payloads, images = clients = tuple(connect(settings.redis_url) for _ in range(3))
     rules = asyncio.create_task(warn_of_rules(redis), name="access rules")
     tracing = start_tracing(
         settings,
@@ -266,11 +271,12 @@ async def _serve(settings: WorkerSettings) -> int:
     )
     try:
         model = await find_model(settings, redis, name, names)
-        worker = _Worker(name, settings, redis, model, names, cpus, tracing)
+        worker = _Worker(name, settings, redis, payloads, images, model, names, cpus, tracing)
         logger.info("worker %s serves %s on %s", name, ", ".join(names), settings.device)
         await worker.run(stopping)
     finally:
         await cancel_all({rules})
-        await redis.aclose(close_connection_pool=True)
+        for client in clients:
+            await client.aclose(close_connection_pool=True)
         tracing.close()
     return 0

@@ -22,7 +22,7 @@ CONNECT_TIMEOUT = 3.0
 """Timeout in seconds for connecting."""
 
 READ_TIMEOUT = 5.0
-"""Timeout in seconds for a reply."""
+"""Timeout in seconds for a reply, or for the next bytes of a transfer."""
 
 SENTINEL_PORT = 26379
 
@@ -55,7 +55,8 @@ def connect(url: str, *, max_connections: int = 64) -> ArqRedis:
         pool = BlockingConnectionPool.from_url(url, timeout=READ_TIMEOUT, **options)
     pool.connection_class = type("PoolConnection", (_UvloopErrors, pool.connection_class), {})
     # PipelinedRedis retries once by itself before it applies the policy.
-    return PipelinedRedis(pool, CommandPipeline(raw_connection(url), timeout=READ_TIMEOUT), retry=_retry(_RETRIES - 1))
+    pipelines = (CommandPipeline(raw_connection(url), timeout=READ_TIMEOUT) for _ in range(2))
+    return PipelinedRedis(pool, *pipelines, retry=_retry(_RETRIES - 1))
 
 
 class _UvloopErrors(AbstractConnection):

@@ -1,11 +1,13 @@
 """The command pipeline: concurrent commands over one connection to the store, and a redis-py client on top of it.
 
 redis-py takes a connection out of a pool and starts a timer for each command. Here all commands share one connection,
-where replies arrive in the order of the commands, and one timer. Pipelines,
-transactions and subscriptions, which need a dedicated connection, still use the pool.
+where replies arrive in the order of the commands, and one timer. Large commands share another one, so that no command
+waits for the transfer of a large one. Pipelines, transactions and subscriptions, which need a dedicated connection,
+still use the pool.
 """
 
 import asyncio
+import time
 from collections import deque
 from typing import Any
 
@@ -18,16 +20,19 @@ from shared.redis.raw_connection import Argument, RawConnection
 
 _CLOSED = "the connection to the store was closed"
 
+_LARGE = 64 * 1024
+"""Size in bytes of an argument that makes a command a large one."""
+
 
 class CommandPipeline:
     """Sends commands over one connection, opened on demand, and gives each caller the reply to its command."""
 
     def __init__(self, connection: RawConnection, *, timeout: float) -> None:
-        """``timeout`` is the timeout in seconds for a reply."""
+        """``timeout`` is how many seconds a command waits for its reply while no bytes move on the connection."""
         self._connection = connection
         self._timeout = timeout
         self._waiting: deque[tuple[asyncio.Future[Any], float]] = deque()
-        """The futures of commands without a reply, in order, and when each was sent (event loop time)."""
+        """The futures of commands without a reply, in order, and when each was sent (monotonic seconds)."""
         self._opening: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -47,7 +52,7 @@ class CommandPipeline:
             raise
         loop = asyncio.get_running_loop()
         reply = loop.create_future()
-        self._waiting.append((reply, loop.time()))
+        self._waiting.append((reply, time.monotonic()))
         if self._timer is None:
             self._timer = loop.call_later(self._timeout, self._check_timeout)
         return await reply
@@ -108,14 +113,14 @@ class CommandPipeline:
                 waiting.set_exception(reply)
 
     def _check_timeout(self) -> None:
-        """Break the connection when the oldest command has exceeded the timeout."""
+        """Break the connection when the oldest command has exceeded the timeout. A transfer in progress has not."""
         self._timer = None
         if not self._waiting:
             return
-        loop = asyncio.get_running_loop()
-        remaining = self._waiting[0][1] + self._timeout - loop.time()
+        quiet_since = max(self._waiting[0][1], self._connection.moved_at)
+        remaining = quiet_since + self._timeout - time.monotonic()
         if remaining > 0:
-            self._timer = loop.call_later(remaining, self._check_timeout)
+            self._timer = asyncio.get_running_loop().call_later(remaining, self._check_timeout)
         else:
             self._disconnect(TimeoutError("the store does not reply"))
 
@@ -130,13 +135,14 @@ class CommandPipeline:
 class PipelinedRedis(ArqRedis):
     """redis-py's client, with single commands sent through a :class:`CommandPipeline`."""
 
-    def __init__(self, pool: ConnectionPool, pipeline: CommandPipeline, *, retry: Retry) -> None:
-        """``pool`` serves commands that need a dedicated connection.
+    def __init__(self, pool: ConnectionPool, pipeline: CommandPipeline, bulk: CommandPipeline, *, retry: Retry) -> None:
+        """``pool`` serves commands that need a dedicated connection, ``bulk`` large commands.
 
         A command that fails because of its connection is retried immediately, and then according to ``retry``.
         """
         super().__init__(pool_or_conn=pool)
         self._command_pipeline = pipeline
+        self._bulk = bulk
         self._retry_policy = retry
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -145,10 +151,12 @@ class PipelinedRedis(ArqRedis):
         if " " in name:
             # The server expects two words, such as SCRIPT LOAD, as two arguments.
             args = (*name.split(), *args[1:])
+        is_large = any(type(argument) is bytes and len(argument) > _LARGE for argument in args)
+        pipeline = self._bulk if is_large else self._command_pipeline
         try:
-            reply = await self._command_pipeline.execute(*args)
+            reply = await pipeline.execute(*args)
         except (ConnectionError, TimeoutError):
-            reply = await self._retry_policy.call_with_retry(lambda: self._command_pipeline.execute(*args), _give_up)
+            reply = await self._retry_policy.call_with_retry(lambda: pipeline.execute(*args), _give_up)
         # Only used by redis-py's client-side cache, which is off.
         options.pop("keys", None)
         if name in self.response_callbacks:
@@ -156,8 +164,9 @@ class PipelinedRedis(ArqRedis):
         return reply
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
-        """Close the pipeline, and the pool as redis-py does."""
+        """Close the pipelines, and the pool as redis-py does."""
         self._command_pipeline.close()
+        self._bulk.close()
         await super().aclose(close_connection_pool)
 
 

@@ -7,6 +7,8 @@ reply another, made when the caller polls. Nothing is awaited, so no task is wok
 
 import asyncio
 import ssl
+import time
+from collections import deque
 from collections.abc import Callable
 from socket import socket
 from typing import Any
@@ -64,8 +66,11 @@ class RawConnection:
         self._reader = hiredis.Reader()
         self._unread = bytearray(_READ)
         """The receive buffer, reused because allocating it costs more than the read."""
-        self._unsent = b""
+        self._unsent: deque[memoryview] = deque()
+        """What the socket has not accepted yet, in order. Nothing of it is ever copied."""
         self._watched = False
+        self.moved_at = 0.0
+        """When bytes last moved in either direction (monotonic seconds)."""
 
     @property
     def is_open(self) -> bool:
@@ -103,11 +108,11 @@ class RawConnection:
         Raises :class:`ConnectionError` when the connection is not open or has broken.
         """
         if self._unsent:
-            self._unsent += packed
+            self._unsent.append(memoryview(packed))
             return
         sent = self._try_send(packed)
         if sent < len(packed):
-            self._unsent = packed[sent:]
+            self._unsent.append(memoryview(packed)[sent:])
             asyncio.get_running_loop().add_writer(self.fileno(), self._flush)
 
     def replies(self) -> list[Any]:
@@ -122,6 +127,7 @@ class RawConnection:
                 size = connected.recv_into(self._unread)
                 if not size:
                     raise ConnectionError("the store has closed the connection")
+                self.moved_at = time.monotonic()
                 reader.feed(self._unread, 0, size)  # type: ignore[arg-type] # its stub knows no buffers
                 # Data that TLS has already decrypted does not make the socket readable.
                 if not (isinstance(connected, ssl.SSLSocket) and connected.pending()):
@@ -161,7 +167,7 @@ class RawConnection:
             raise ConnectionError("there is no connection to the store")
         return self._socket
 
-    def _try_send(self, data: bytes) -> int:
+    def _try_send(self, data: bytes | memoryview) -> int:
         """Send and return the number of bytes accepted. Raises :class:`ConnectionError` when the socket is broken."""
         try:
             return self._open_socket().send(data)
@@ -172,15 +178,19 @@ class RawConnection:
 
     def _flush(self) -> None:
         try:
-            self._unsent = self._unsent[self._try_send(self._unsent) :]
+            if sent := self._try_send(self._unsent[0]):
+                self.moved_at = time.monotonic()
+                self._unsent[0] = self._unsent[0][sent:]
+            if not self._unsent[0]:
+                self._unsent.popleft()
         except ConnectionError:
             # The next read reports it.
-            self._unsent = b""
+            self._unsent.clear()
         if not self._unsent:
             self._stop_sending()
 
     def _stop_sending(self) -> None:
-        self._unsent = b""
+        self._unsent.clear()
         if self._socket is not None:
             asyncio.get_running_loop().remove_writer(self._socket.fileno())
 

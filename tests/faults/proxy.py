@@ -18,6 +18,8 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self.delay = 0.0
         """Seconds by which everything is late, in both directions."""
+        self.bandwidth = 0
+        """Bytes per second of each connection and direction; 0 for no limit."""
         self.port = 0
 
     async def start(self) -> None:
@@ -59,8 +61,8 @@ class Proxy:
         with suppress(OSError):
             while data := await reader.read(1 << 16):
                 await self._flowing.wait()
-                if self.delay:
-                    await asyncio.sleep(self.delay)
+                if self.delay or self.bandwidth:
+                    await asyncio.sleep(self.delay + (len(data) / self.bandwidth if self.bandwidth else 0))
                 writer.write(data)
                 await writer.drain()
         writer.transport.abort()

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, TimeoutError
 
+import shared.redis.raw_connection as raw_connection_module
+from shared.redis import command_pipeline
 from shared.redis.client import connect, raw_connection
 from shared.redis.command_pipeline import CommandPipeline
 from tests.support.eventually import PATIENCE, eventually
@@ -84,6 +87,36 @@ async def test_a_store_that_says_nothing_is_given_up(store: LittleStore) -> None
     pipeline.close()
 
 
+class Clock:
+    """In place of the module ``time``."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_a_transfer_in_progress_is_not_given_up(store: LittleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    for module in (command_pipeline, raw_connection_module):
+        monkeypatch.setattr(module, "time", clock)
+    connection = raw_connection(store.url)
+    pipeline = CommandPipeline(connection, timeout=PATIENCE)
+    waiting = await unanswered(store, pipeline)
+    for part in (b"$9\r\n", b"one", b"two", b"all"):
+        clock.now += 0.9 * PATIENCE
+        store.connections[0].write(part)
+        await eventually(lambda: connection.moved_at == clock.now, "bytes to arrive")
+        pipeline._check_timeout()
+        assert connection.is_open
+    clock.now += 1.1 * PATIENCE
+    pipeline._check_timeout()
+    with pytest.raises(TimeoutError):
+        await waiting
+    pipeline.close()
+
+
 async def test_a_line_is_opened_once_for_all_and_all_hear_when_that_fails(store: LittleStore) -> None:
     host, _, _ = store.url.rpartition(":")
     pipeline = CommandPipeline(raw_connection(f"{host}:1/0"), timeout=PATIENCE)
@@ -141,3 +174,13 @@ async def test_the_client_hands_out_answers_as_redis_py_does(store: LittleStore)
     with pytest.raises(NoPermissionError):
         await command(redis, "REFUSE")
     await redis.aclose()
+
+
+async def test_no_command_waits_for_the_transfer_of_a_large_one(store: LittleStore) -> None:
+    client: Any = connect(store.url)
+    large = b"x" * 10_000_000
+    sending = asyncio.create_task(client.execute_command("ECHO", large))
+    assert await client.execute_command("ECHO", "small") == b"small"
+    assert await sending == large
+    assert len(store.connections) == 2
+    await client.aclose(close_connection_pool=True)

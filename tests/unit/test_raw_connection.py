@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from socket import socket
+from typing import Any, cast
 
 import pytest
 from redis.exceptions import ConnectionError, ResponseError
@@ -58,6 +59,37 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order(open_line:
     open_line.send("ECHO", large)
     open_line.send("ECHO", "after it")
     assert await until(open_line, 2) == [large, b"after it"]
+
+
+class Trickle:
+    """A socket that accepts 1,000 bytes at a time, and records whose memory they are in."""
+
+    def __init__(self, connected: Any) -> None:
+        self._connected = connected
+        self.owners: list[object] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connected, name)
+
+    def send(self, data: bytes | memoryview) -> int:
+        view = memoryview(data)
+        self.owners.append(view.obj)
+        sent: int = self._connected.send(view[:1000])
+        return sent
+
+
+async def test_what_is_sent_in_parts_is_not_copied() -> None:
+    async with fake_redis_server(tls=False) as store:
+        line = raw_connection(store.url)
+        await line.open()
+        trickle = Trickle(line._socket)
+        line._socket = cast(socket, trickle)
+        for _ in range(2):
+            line.send("ECHO", b"x" * 100_000)
+        assert await until(line, 2) == [b"x" * 100_000] * 2
+        line.close()
+    assert len(trickle.owners) >= 200
+    assert len({id(owner) for owner in trickle.owners}) == 2
 
 
 async def test_nobody_is_told_who_does_not_watch(store: LittleStore, open_line: RawConnection) -> None:

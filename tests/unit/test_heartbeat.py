@@ -1,0 +1,33 @@
+"""The worker's heartbeat."""
+
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError
+
+from shared.protocol.queue import JobQueue
+from shared.redis import keys
+from tests.support.jobs import WORKER, job
+from tests.support.wall_clock import WallClock
+from worker.active_jobs import ActiveJobs
+from worker.heartbeat import Heartbeat
+
+
+async def test_leases_are_renewed_although_the_record_is_not(
+    wall_clock: WallClock, queue: JobQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise ConnectionError("the transfer of something large")
+
+    monkeypatch.setattr("worker.heartbeat.announce_worker", fail)
+    await queue.enqueue([job("a")], limit=1)
+    (claim,), _ = await queue.claim("w1", used=0, slots=1)
+    jobs = ActiveJobs()
+    heartbeat = Heartbeat(queue, "w1", jobs, lambda: WORKER, lease=60)
+    expiry = await queue.redis.zscore(keys.inflight("tiny"), "a")
+    assert expiry is not None
+    with jobs.running(claim, job("a")):
+        wall_clock.advance(30)
+        with pytest.raises(ConnectionError):
+            await heartbeat.renew()
+    assert await queue.redis.zscore(keys.inflight("tiny"), "a") == expiry + 30_000

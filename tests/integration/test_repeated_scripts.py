@@ -28,6 +28,7 @@ from tests.support.jobs import REPLICA, WORKER, job
 from tests.support.redis_types import awaitable
 from tests.support.repeated_scripts import repeated, scripts_of_the_source_tree
 from tests.support.store import Store
+from tests.support.store_servers import SERVERS, store_server
 from tests.support.stored import completion, response, response_store
 
 KEY = ApiKey(id="key-1", digest="0" * 64, requests_per_minute=2, tokens_per_minute=6000, concurrency=1)
@@ -289,9 +290,10 @@ OTHER_RUNS = {
 """Scripts whose second run differs, and why that does no harm."""
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    running = Store(Path(tmp_path_factory.mktemp("store")), free_port())
+@pytest.fixture(scope="module", params=SERVERS)
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    folder = Path(tmp_path_factory.mktemp("store"))
+    running = Store(folder, free_port(), server=store_server(request.param))
     running.start()
     yield running
     running.kill()

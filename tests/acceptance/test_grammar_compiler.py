@@ -72,6 +72,8 @@ def test_every_string_format_compiles(scratch: GrammarProfiler, name: str) -> No
         (Constraint(kind="grammar", value="start ::= 'a'"), "EBNF"),
         (Constraint(kind="grammar", value='main ::= "a"'), "root"),
         (Constraint(kind="structural_tag", value='{"type":"structural_tag","format":{"type":"odd"}}'), "odd"),
+        # The message of the library is cut within a character.
+        (Constraint(kind="grammar", value='root ::= "x" \u00e9 ::= "y"'), "Unexpected character"),
     ],
 )
 def test_a_fault_is_named_and_the_next_grammar_is_served(

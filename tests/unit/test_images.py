@@ -12,8 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+import worker.images.blocks
 import worker.images.decoder
-from worker.images.decoder import ImageDecoder, ImageError
+from worker.images.decoder import ImageDecoder
+from worker.images.errors import ImageError
 from worker.images.interface import DecodedImage
 
 RED, GREEN, BLUE, YELLOW = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0)
@@ -269,6 +271,52 @@ def test_animations_are_refused_by_name(make: Callable[[list[Image.Image]], byte
     frames = [corners(), corners().transpose(Image.Transpose.FLIP_LEFT_RIGHT)]
     with pytest.raises(ImageError, match="is animated; send a still image"):
         decode(make(frames))
+
+
+def scans(count: int) -> bytes:
+    """Return a progressive JPEG file whose last scan is repeated until there are ``count``."""
+    file = saved(corners(), "JPEG", progressive=True)
+    last = file.rindex(b"\xff\xda")
+    return file[:last] + file[last:-2] * (count - file.count(b"\xff\xda") + 1) + file[-2:]
+
+
+def test_progressive_files_are_read_and_too_many_scans_refused() -> None:
+    assert decode(scans(100)).shape == (32, 64, 3)
+    with pytest.raises(ImageError, match=r"has more than 100 scans"):
+        decode(scans(101))
+
+
+def test_a_scan_is_told_from_the_same_bytes_in_a_preview_or_in_pixels() -> None:
+    preview = b"Exif\0\0" + b"\xff\xda" * 1000
+    assert decode(saved(corners(), "JPEG", exif=preview)).shape == (32, 64, 3)
+    noise = Image.effect_noise((300, 300), 90)
+    assert decode(saved(noise, "JPEG", quality=98, restart_marker_blocks=1), pixels=90_000).shape == (300, 300, 3)
+
+
+def blocks(form: str, count: int) -> bytes:
+    """Return a file with ``count`` empty blocks of metadata."""
+    file = saved(Image.new("P", (8, 8)) if form == "GIF" else Image.new("RGB", (8, 8)), form)
+    block, start = {
+        "JPEG": (b"\xff\xe5\0\2", 2),
+        "PNG": (chunk(b"teSt", b""), 33),
+        "GIF": (b"\x21\xfe\0", file.find(b"\x2c")),
+    }[form]
+    return file[:start] + block * count + file[start:]
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF"])
+def test_files_of_many_blocks_are_refused(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setattr(worker.images.blocks, "_MIN_BLOCKS", 500)
+    assert decode(blocks(form, 400)).shape == (8, 8, 3)
+    with pytest.raises(ImageError, match=r"has more than \d+ blocks; save it again without metadata"):
+        decode(blocks(form, 1000))
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "WEBP"])
+def test_a_large_file_has_few_blocks(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    monkeypatch.setattr(worker.images.blocks, "_MIN_BLOCKS", 500)
+    noise = Image.effect_noise((500, 500), 90).convert("P" if form == "GIF" else "RGB")
+    assert decode(saved(noise, form), pixels=250_000).shape == (500, 500, 3)
 
 
 def test_the_first_image_of_a_phones_jpeg_counts() -> None:

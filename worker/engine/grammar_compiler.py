@@ -84,7 +84,10 @@ class GrammarCompiler:
         try:
             return str(self._pipeline.generate("a", config, streamer))
         except RuntimeError as error:
-            raise GrammarError(_reason(error)) from error
+            raise GrammarError(_reason(str(error))) from error
+        except UnicodeDecodeError as error:
+            # Its message was cut within a character.
+            raise GrammarError(_reason(error.object.decode(errors="replace"))) from error
 
 
 def stub_pipeline(model: openvino.Model, tokenizer: openvino_genai.Tokenizer) -> openvino_genai.LLMPipeline:
@@ -119,7 +122,7 @@ def stub_input(name: str, shape: list[int], kind: openvino.Type) -> openvino.Nod
     return parameter
 
 
-def _reason(error: RuntimeError) -> str:
-    """Return the message of a native error without its source locations."""
-    lines = [line for line in str(error).strip().splitlines() if not line.startswith("Exception from ")]
-    return _NATIVE_PLACE.sub("", " ".join(lines)).strip() or type(error).__name__
+def _reason(message: str) -> str:
+    """Return the ``message`` of a native error without its source locations."""
+    lines = [line for line in message.strip().splitlines() if not line.startswith("Exception from ")]
+    return _NATIVE_PLACE.sub("", " ".join(lines)).strip() or "It is invalid"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
-from worker.images.decoder import ImageDecoder, ImageError
+from worker.images.decoder import ImageDecoder
+from worker.images.errors import ImageError
 from worker.images.interface import DecodedImage, DecodeImage, ImageOptions
 from worker.subprocess.serve import serve
 

@@ -1,6 +1,6 @@
 """Decodes the image files of requests to RGB pixels of the size for the model.
 
-Files are untrusted: only the decoders of four formats are enabled, the number of pixels is checked
+Files are untrusted: only the decoders of four formats are enabled, the numbers of pixels, scans and blocks are checked
 before any is decoded, and the memory is limited. The deadline of the image process bounds the time.
 """
 
@@ -12,6 +12,8 @@ from collections import OrderedDict
 import numpy
 from PIL import Image, UnidentifiedImageError
 
+from worker.images.blocks import check_blocks
+from worker.images.errors import ImageError
 from worker.images.interface import DecodedImage
 from worker.images.memory_limit import memory_limit
 
@@ -64,10 +66,6 @@ _OTHER_FORMATS = (
 Image.MAX_IMAGE_PIXELS = None
 
 
-class ImageError(ValueError):
-    """An image can't be decoded. The message completes a sentence that starts with "The image"."""
-
-
 class ImageDecoder:
     """Decodes image files, and caches the most recently used images."""
 
@@ -89,6 +87,7 @@ class ImageDecoder:
         if (cached := self._cache.get(cached_as)) is not None:
             self._cache.move_to_end(cached_as)
             return cached
+        check_blocks(file)
         decoded = self._decode(file, low=low, pixels=pixels)
         self._cache[cached_as] = decoded
         self._size += len(decoded.pixels)

@@ -84,6 +84,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         streams,
         replica=replica_id,
         max_queue=settings.max_queue,
+        max_queue_bytes=settings.max_queue_bytes,
         max_wait=settings.max_wait,
         max_choice_bytes=settings.max_choice_bytes,
         max_media_bytes=settings.max_media_bytes,

@@ -43,7 +43,17 @@ GROUPS = (
         "API",
         "Settings of `vinoqueue api`.",
         (ApiSettings,),
-        ("host", "port", "api_keys", "keys_file", "require_keys", "max_queue", "max_wait", "request_timeout"),
+        (
+            "host",
+            "port",
+            "api_keys",
+            "keys_file",
+            "require_keys",
+            "max_queue",
+            "max_queue_bytes",
+            "max_wait",
+            "request_timeout",
+        ),
     ),
     Group(
         "Worker",

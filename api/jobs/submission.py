@@ -15,7 +15,7 @@ from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
 from api.response_stream import ResponseStream
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
-from shared.protocol.queue import JobsTooLarge, MediaFull, QueueFull
+from shared.protocol.queue import JobsTooLarge, QueueFull
 from shared.protocol.request import ChatRequest, Job
 from shared.protocol.trace import TraceContext
 
@@ -39,13 +39,14 @@ class Submission:
         *,
         replica: str,
         max_queue: int,
+        max_queue_bytes: int,
         max_wait: float,
         max_choice_bytes: int,
         max_media_bytes: int,
     ) -> None:
-        """``max_queue`` is the bound on waiting jobs, ``max_wait`` the bound on the estimated wait in seconds,
-        ``max_choice_bytes`` the bound on a request's size times its jobs, and ``max_media_bytes`` the bound on the
-        size of the images of all unfinished requests."""
+        """The bounds of a model's queue: ``max_queue`` on waiting jobs, ``max_wait`` on the estimated wait in seconds,
+        ``max_queue_bytes`` on the size of all unfinished requests, ``max_media_bytes`` on the size of their images.
+        ``max_choice_bytes`` is the bound on a request's size times its jobs."""
         self._queues = queues
         self._directory = directory
         self._models = models
@@ -53,6 +54,7 @@ class Submission:
         self._streams = streams
         self._replica = replica
         self._max_queue = max_queue
+        self._max_queue_bytes = max_queue_bytes
         self._max_wait = max_wait
         self._max_choice_bytes = max_choice_bytes
         self._max_media_bytes = max_media_bytes
@@ -87,6 +89,7 @@ class Submission:
                 jobs,
                 limit=limit,
                 max_bytes=self._max_choice_bytes,
+                limit_bytes=self._max_queue_bytes,
                 images=images,
                 max_media_bytes=self._max_media_bytes,
             )
@@ -95,13 +98,7 @@ class Submission:
             raise self._too_large(request, len(jobs)) from None
         except QueueFull as full:
             self._streams.discard(stream)
-            excess = full.ahead + len(jobs) - limit
-            raise self._busy(
-                request.model, f"The queue of model '{request.model}' is full ({full.ahead} requests wait).", excess
-            ) from None
-        except MediaFull:
-            self._streams.discard(stream)
-            raise self._media_full(request, images or {}) from None
+            raise self._full(request, full, images or {}) from None
         except (RedisError, OSError) as error:
             # The script may have run although its reply is lost.
             unavailable = store_unavailable()
@@ -119,31 +116,35 @@ class Submission:
         within = self._directory.jobs_within(model, self._max_wait)
         return self._max_queue if within is None else min(self._max_queue, max(jobs, within))
 
-    def _busy(self, model: str, why: str, excess: int) -> RequestRefused:
-        """Return the refusal of a request that fits when ``excess`` others have ended."""
-        rate = self._directory.service_rate(model)
-        minimum, maximum = _RETRY_BOUNDS
-        return refuse(
-            ProblemKind.QUEUE_FULL,
-            f"{why} Please try again later.",
-            retry_after=min(maximum, max(minimum, excess / rate if rate else _RETRY_SOON)),
-        )
-
-    def _media_full(self, request: ChatRequest, images: Mapping[str, bytes]) -> RequestRefused:
-        if sum(map(len, images.values())) > self._max_media_bytes:
+    def _full(self, request: ChatRequest, full: QueueFull, images: Mapping[str, bytes]) -> RequestRefused:
+        if full.by == "images" and sum(map(len, images.values())) > self._max_media_bytes:
             return refuse(
                 ProblemKind.TOO_LARGE,
                 f"The images of this request exceed the maximum of {self._max_media_bytes} bytes together. Send fewer "
                 "or smaller ones.",
                 param=request.images[0].param,
             )
-        return self._busy(request.model, "The images of other requests leave no room for those of this one.", excess=1)
+        why = {
+            "jobs": f"The queue of model '{request.model}' is full ({full.ahead} requests wait).",
+            "bytes": f"The queue of model '{request.model}' is full: its requests have {self._max_queue_bytes} bytes.",
+            "tenant_bytes": f"The unfinished requests of this API key fill its share of the queue of model "
+            f"'{request.model}'.",
+            "images": "The images of other requests leave no room for those of this one.",
+        }
+        rate = self._directory.service_rate(request.model)
+        minimum, maximum = _RETRY_BOUNDS
+        return refuse(
+            ProblemKind.QUEUE_FULL,
+            f"{why[full.by]} Please try again later.",
+            retry_after=min(maximum, max(minimum, full.excess / rate if rate else _RETRY_SOON)),
+        )
 
     def _too_large(self, request: ChatRequest, jobs: int) -> RequestRefused:
+        maximum = min(self._max_choice_bytes, self._max_queue_bytes)
         return refuse(
             ProblemKind.TOO_LARGE,
             f"This request asks for {jobs} texts (prompts times choices), and its size times their number exceeds "
-            f"the maximum of {self._max_choice_bytes} bytes. Shorten the prompt, ask for fewer choices, "
+            f"the maximum of {maximum} bytes. Shorten the prompt, ask for fewer choices, "
             "or send several requests.",
             param="n" if len(request.prompts) < 2 else "prompt",
         )

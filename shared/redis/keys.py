@@ -40,13 +40,6 @@ STORED_EXPIRY = PREFIX + "stored-expiry"
 API_KEYS = PREFIX + "keys"
 """Hash of API key id to the encoded record of the key, without its secret."""
 
-MEDIA = PREFIX + "media"
-"""Hash of the bytes of the images of unfinished requests: of all, of lines of batches and of others, and of each tenant
-(see the queue's ``prelude.lua``)."""
-
-MEDIA_REQUESTS = PREFIX + "media-requests"
-"""Sorted set of these requests, "REQUEST BYTES BATCH TENANT", scored by the time (ms) at which they expire."""
-
 UNFINISHED_BATCHES = PREFIX + "batches"
 """Sorted set of the ids of unfinished batches, scored by the time (ms) at which the lease of their feeder ends."""
 
@@ -70,8 +63,8 @@ def claims(model: str) -> str:
 
 
 def sizes(model: str) -> str:
-    """Hash of the bytes of the queued and claimed jobs and their shared requests: of each, and their sums by tenant
-    (see ``prelude.lua``)."""
+    """Hash of the bytes of the queued and claimed jobs, their shared requests and images: of each, and their sums (see
+    the queue's ``prelude.lua``)."""
     return f"{PREFIX}sizes:{model}"
 
 
@@ -129,8 +122,7 @@ def payload(job: str) -> str:
 
 def request(request_id: str) -> str:
     """Hash of a shared request: ``request``, the encoded request, and a field for each unfinished job. With images:
-    their number ``images``, the file of each, ``image:DIGEST``, and their entry in :data:`MEDIA_REQUESTS`, ``counted``.
-    """
+    their number ``images``, and the file of each, ``image:DIGEST``."""
     return f"{PAYLOAD_PREFIX}request:{request_id}"
 
 

@@ -72,6 +72,11 @@ class ApiSettings(Settings):
         description="Maximum number of requests waiting ahead of a new one for the same model; beyond it, the new one "
         "gets 429.",
     )
+    max_queue_bytes: PositiveInt = Field(
+        256 * 2**20,
+        description="Maximum size in bytes of the unfinished requests for the same model, without images; beyond it, "
+        "or beyond a key's share, new ones get 429.",
+    )
     max_wait: PositiveFloat = Field(
         60.0,
         description="Maximum estimated queue wait in seconds; longer waits get 429.",
@@ -109,7 +114,7 @@ class ApiSettings(Settings):
     )
     max_media_bytes: PositiveInt = Field(
         256 * 2**20,
-        description="Maximum size in bytes of the images that the store holds for unfinished requests; beyond it, or "
+        description="Maximum size in bytes of the images of the unfinished requests for the same model; beyond it, or "
         "beyond a key's share, new ones get 429.",
     )
     media_domains: str = Field(

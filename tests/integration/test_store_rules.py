@@ -83,7 +83,7 @@ def test_the_service_runs_by_the_rules(ruled_fleet: Fleet) -> None:
     status, _, answer = fleet.request("POST", "/v1/chat/completions", look, headers)
     assert status == 200, answer
     with fleet.redis() as store:
-        assert store.keys("vinoqueue:media*") == [], "the worker has counted the image as ended"
+        assert store.keys("vinoqueue:sizes*") == [], "the worker has counted the image as ended"
 
     form = b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
     form += b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nx\r\n--x--\r\n'

@@ -83,8 +83,6 @@ CASES: dict[str, Case] = {
     "STORED_EXPIRY": lambda _, __: keys.STORED_EXPIRY,
     "API_KEYS": lambda _, __: keys.API_KEYS,
     "dead_letters": lambda _, __: keys.dead_letters("sim"),
-    "MEDIA": lambda _, __: keys.MEDIA,
-    "MEDIA_REQUESTS": lambda _, __: keys.MEDIA_REQUESTS,
     **{
         one.__name__: lambda _, __, one=one: one("sim")  # type: ignore[misc] # mypy knows no default of a lambda
         for one in (

@@ -129,14 +129,32 @@ async def test_images_that_never_fit_are_refused_for_good(redis: ArqRedis, repli
 
 
 async def test_images_that_do_not_fit_now_are_refused_with_a_time(replica: Replica) -> None:
-    request = ChatRequest(model="other", messages=(Message(role="user", images=(Image(digest="x"),)),))
-    other = JobQueue(replica.redis, "other")
+    request = ChatRequest(model=WORKER.model, messages=(Message(role="user", images=(Image(digest="x"),)),))
+    queue = JobQueue(replica.redis, WORKER.model)
     waiting = Job(id="other:0", reply_to="r", request=request, tenant="key-2")
-    await other.enqueue([waiting], limit=1, images={"x": bytes(999)}, max_media_bytes=1000)
+    await queue.enqueue([waiting], limit=1, images={"x": bytes(999)}, max_media_bytes=1000)
     with pytest.raises(RequestRefused) as refusal:
         await exchange_of(replica).__aenter__()
     assert (refusal.value.problem.kind, refusal.value.problem.retry_after) == (ProblemKind.QUEUE_FULL, 1.0)
-    await other.cancel([waiting.id])
+    await queue.cancel([waiting.id])
+    await assert_nothing_held(replica)
+
+
+async def test_requests_that_fill_the_share_of_their_key_are_refused_with_a_time(
+    redis: ArqRedis, replica: Replica
+) -> None:
+    small = build(redis, ApiSettings(max_queue_bytes=10_000), "small")
+    await small.directory.refresh()
+    await small.keyring.refresh()
+    request = ChatRequest(model=WORKER.model, messages=(Message(role="user", content="x" * 5500),))
+    queue = JobQueue(redis, WORKER.model)
+    await queue.enqueue([Job(id="a", reply_to="r", request=request, tenant=KEY.id)], limit=1)
+    with pytest.raises(RequestRefused) as refusal:
+        await exchange_of(small).__aenter__()
+    problem = refusal.value.problem
+    assert (problem.kind, problem.retry_after) == (ProblemKind.QUEUE_FULL, 1.0)
+    assert "share" in problem.message
+    await queue.cancel(["a"])
     await assert_nothing_held(replica)
 
 

@@ -4,7 +4,7 @@ import pytest
 from arq.connections import ArqRedis
 
 from shared.protocol.events import Finished, encode_event
-from shared.protocol.queue import Claim, Emitter, JobQueue, Lease, MediaFull
+from shared.protocol.queue import Claim, Emitter, JobQueue, Lease, QueueFull
 from shared.protocol.request import ChatRequest, Image, Job, Message, Tier
 from shared.redis import keys
 from tests.support.emitting import emit
@@ -38,7 +38,7 @@ async def finish(queue: JobQueue, *claims: Claim) -> None:
 
 
 async def counted(redis: ArqRedis) -> dict[bytes, bytes]:
-    return dict(await awaitable(redis.hgetall(keys.MEDIA)))
+    return dict(await awaitable(redis.hgetall(keys.sizes("tiny"))))
 
 
 async def requests(redis: ArqRedis) -> list[bytes]:
@@ -63,7 +63,7 @@ async def test_images_of_a_cancelled_request_are_deleted(queue: JobQueue) -> Non
 
 
 async def test_images_that_do_not_fit_leave_nothing(queue: JobQueue) -> None:
-    with pytest.raises(MediaFull):
+    with pytest.raises(QueueFull):
         await enqueue(queue, "r", LIMIT + 1)
     assert await queue.redis.keys("*") == []
     await enqueue(queue, "r", LIMIT)
@@ -72,13 +72,13 @@ async def test_images_that_do_not_fit_leave_nothing(queue: JobQueue) -> None:
 async def test_a_tenant_leaves_as_much_as_it_has_for_others(queue: JobQueue) -> None:
     for number in range(5):
         await enqueue(queue, f"a{number}", 100, tenant="a")
-    with pytest.raises(MediaFull):
+    with pytest.raises(QueueFull):
         await enqueue(queue, "a5", 100, tenant="a")
     await enqueue(queue, "b0", 250, tenant="b")
-    with pytest.raises(MediaFull):
+    with pytest.raises(QueueFull):
         await enqueue(queue, "b1", 100, tenant="b")
     await enqueue(queue, "c0", 250, tenant="c")
-    with pytest.raises(MediaFull):
+    with pytest.raises(QueueFull):
         await enqueue(queue, "d0", 100, tenant="d")
     await queue.cancel(["a0:0", "a1:0"])
     await enqueue(queue, "d0", 100, tenant="d")
@@ -87,14 +87,14 @@ async def test_a_tenant_leaves_as_much_as_it_has_for_others(queue: JobQueue) -> 
 async def test_without_keys_one_tenant_has_everything(queue: JobQueue) -> None:
     for number in range(10):
         await enqueue(queue, f"r{number}", 100, tenant="")
-    with pytest.raises(MediaFull):
+    with pytest.raises(QueueFull):
         await enqueue(queue, "full", 1, tenant="")
 
 
 async def test_lines_of_batches_hold_a_quarter_at_most(queue: JobQueue) -> None:
     await enqueue(queue, "l0", 100, tenant="a", tier="batch")
     await enqueue(queue, "l1", 100, tenant="b", tier="batch")
-    with pytest.raises(MediaFull):
+    with pytest.raises(QueueFull):
         await enqueue(queue, "l2", 100, tenant="c", tier="batch")
     await enqueue(queue, "r", 400, tenant="a")
 
@@ -103,7 +103,7 @@ async def test_a_line_of_any_size_gets_its_turn(queue: JobQueue) -> None:
     await enqueue(queue, "l0", LIMIT, tenant="a", tier="batch")
     await queue.cancel(["l0:0"])
     await enqueue(queue, "l1", 10, tenant="b", tier="batch")
-    with pytest.raises(MediaFull):
+    with pytest.raises(QueueFull):
         await enqueue(queue, "l2", LIMIT, tenant="a", tier="batch")
 
 
@@ -116,8 +116,6 @@ async def test_a_repeated_command_counts_once(queue: JobQueue) -> None:
 
 async def test_what_expires_does_not_count(queue: JobQueue, redis: ArqRedis, wall_clock: WallClock) -> None:
     await enqueue(queue, "expires", LIMIT)
-    await redis.persist(keys.MEDIA)
-    await redis.persist(keys.MEDIA_REQUESTS)
     wall_clock.advance(WEEK)
     await enqueue(queue, "r", LIMIT)
     await queue.cancel(["r:0", "expires:0"])
@@ -125,11 +123,10 @@ async def test_what_expires_does_not_count(queue: JobQueue, redis: ArqRedis, wal
 
 
 async def test_foreign_values_do_not_count(queue: JobQueue, redis: ArqRedis) -> None:
-    await redis.set(keys.MEDIA, "garbage")
+    await redis.set(keys.sizes("tiny"), "garbage")
     await enqueue(queue, "r0", 400)
-    await redis.set(keys.MEDIA, "garbage")
+    await redis.set(keys.sizes("tiny"), "garbage")
     await queue.cancel(["r0:0"])
-    await redis.set(keys.MEDIA_REQUESTS, "garbage")
     await enqueue(queue, "r1", LIMIT)
     await queue.cancel(["r1:0"])
     assert await counted(redis) == {}

@@ -6,7 +6,7 @@ replies. All times are the store's own.
 
 from shared.protocol.queue.emitter import Emitter, Lease, StaleClaims
 from shared.protocol.queue.packing import JOB_FUNCTION, JobsTooLarge
-from shared.protocol.queue.protocol import RESERVED_MS, Claim, FullBy, JobQueue, MediaFull, QueueFull, Route
+from shared.protocol.queue.protocol import RESERVED_MS, Claim, FullBy, JobQueue, QueueFull, Route
 
 __all__ = [
     "JOB_FUNCTION",
@@ -17,7 +17,6 @@ __all__ = [
     "JobQueue",
     "JobsTooLarge",
     "Lease",
-    "MediaFull",
     "QueueFull",
     "Route",
     "StaleClaims",

@@ -6,13 +6,12 @@
 -- Prefix routing: a job with a long prompt goes to a worker that has its prefix cached, if that worker's load allows.
 -- Otherwise it goes to the least loaded worker, which has the prefix from then on. The job is reserved for the chosen
 -- worker for a short time (see claim.lua).
--- The bytes of all queued and claimed jobs have a limit. A tenant that has some may add as many as leave as much free as
--- it then has: alone it gets half of the limit, and one of n tenants at least 1 / (n + 1).
+-- The bytes of all queued and claimed jobs have a limit, and so have those of their images.
 -- A job with records is skipped: it was cancelled before it arrived, or the call is repeated because its reply was lost
 -- and the job waits, is claimed or has ended.
--- KEYS: see the prelude, fair_queue, prefixes, reserved, media, media_requests
+-- KEYS: see the prelude, fair_queue, prefixes, reserved
 -- ARGV: maximum of jobs ahead plus new jobs, maximum of bytes, band, tenant ('' without a share), duration (ms) of a
---       reservation, maximum size (bytes) of the images of all unfinished requests, number of shared requests, number
+--       reservation, maximum of bytes of images, number of shared requests, number
 --       of images, (id, encoded request)... of the shared requests, (digest, file)... of the images, which belong to
 --       the only shared request, then (id, payload, cost in tokens, digests of the prompt's prefixes, longest first,
 --       or '')...
@@ -115,27 +114,32 @@ local function route(job, digests, inline_payload)
   return outcome
 end
 
--- Lines of batches hold at most this part of the bytes for images, so that others never wait for them.
+-- Lines of batches hold at most this part of the bytes, so that others never wait for them.
 local BATCH_PART = 1 / 4
 
-local is_batch = tonumber(BAND) == 0 -- the band of batches
+local KIND = tonumber(BAND) == 0 and 'batch' or 'other' -- 0 is the band of batches
 
--- Returns whether the images of a request fit. A tenant gets as much as it leaves free for others: half alone, a third
--- beside another that uses its share, and so on; so there is always room for one more tenant. It may hold one request
--- of any size. Requests without a key have no share, because they all are one tenant.
-local function images_fit(size)
-  -- Requests that no job has ended expire.
-  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', MEDIA_REQUESTS, '-inf', now_ms(), 'LIMIT', 0, MAX_UNPACKED)) do
-    uncount_images(entry)
-  end
-  local all, kind, own = unpack(redis.call('HMGET', MEDIA, unpack(media_fields(is_batch, TENANT))))
-  kind, own = tonumber(kind or 0), tonumber(own or 0)
-  local limit = tonumber(ARGV[6])
-  local free = limit - tonumber(all or 0) - size
-  if is_batch and kind > 0 then
+-- Returns about how many jobs must end before so many bytes more fit, 0 if they fit now; and whether that is because of
+-- the tenant's share. A tenant gets as much as it leaves free for others: half alone, a third beside another that uses
+-- its share, and so on; so there is always room for one more tenant. It may hold one request of any size. Requests
+-- without a key have no share, because they all are one tenant.
+local function jobs_over(unit, size, limit)
+  local sums = redis.call('HMGET', SIZES, unpack(sum_fields(unit, KIND, TENANT)))
+  local all, kind, own = tonumber(sums[1]) or 0, tonumber(sums[2]) or 0, tonumber(sums[3]) or 0
+  local free = limit - all - size
+  if KIND == 'batch' and kind > 0 then
     free = math.min(free, limit * BATCH_PART - kind - size)
   end
-  return free >= 0 and (own == 0 or TENANT == '' or own + size <= free)
+  local over = -free
+  local by_share = over <= 0 and TENANT ~= '' and own > 0
+  if by_share then
+    over = (own + size - free) / 2 -- what ends adds to what is free, too
+  end
+  if over <= 0 then
+    return 0
+  end
+  local jobs = redis.call('ZCARD', QUEUE) + redis.call('ZCARD', INFLIGHT)
+  return math.max(1, math.ceil(over * jobs / math.max(1, all))), by_share
 end
 
 local base = tonumber(BAND) * BAND_WIDTH
@@ -147,7 +151,7 @@ for at = first, #ARGV, 4 do
   local job = ARGV[at]
   local entry = redis.call('HGET', SIZES, 'job:' .. job)
   if entry then
-    local outcome = tonumber(string.match(entry, '^%d+ (%d)')) or 0
+    local outcome = tonumber(string.match(entry, '^%l+ %l+ %d+ (%d)')) or 0
     if outcome > 0 then
       repeated[outcome] = repeated[outcome] + 1
     end
@@ -174,36 +178,17 @@ local ahead = redis.call('ZCOUNT', QUEUE, '-inf', string.format('(%.0f', base + 
 if ahead + #new > MAX_JOBS then
   return {-1, 1, ahead, ahead + #new - MAX_JOBS}
 end
-local sums = redis.call('HMGET', SIZES, 'total', 'tenant:' .. TENANT)
-local total, own = tonumber(sums[1]) or 0, tonumber(sums[2]) or 0
-local excess, reason = total + bytes - MAX_BYTES, 2
-if excess <= 0 and TENANT ~= '' and own > 0 then
-  excess, reason = (excess + own + bytes) / 2, 3
+local over, by_share = jobs_over('text', bytes, MAX_BYTES)
+if over > 0 then
+  return {-1, by_share and 3 or 2, ahead, over}
 end
-if excess > 0 then
-  local jobs = redis.call('ZCARD', QUEUE) + redis.call('ZCARD', INFLIGHT)
-  return {-1, reason, ahead, math.ceil(excess * jobs / math.max(1, total))}
-end
-
 local size = 0
 for at = images + 1, first - 1, 2 do
   size = size + #ARGV[at]
 end
-if size > 0 and not images_fit(size) then
-  return {-1, 4, ahead, 1}
-end
-
--- Stores the images of a shared request, and counts them.
-local function add_images(key, request)
-  for at = images, first - 1, 2 do
-    redis.call('HSET', key, 'image:' .. ARGV[at], ARGV[at + 1])
-  end
-  local entry = string.format('%s %.0f %d %s', request, size, is_batch and 1 or 0, TENANT)
-  redis.call('HSET', key, 'images', ARGV[8], 'counted', entry)
-  redis.call('ZADD', MEDIA_REQUESTS, string.format('%.0f', now_ms() + JOB_TTL), entry)
-  add_to_media(entry, 1)
-  redis.call('PEXPIRE', MEDIA, 2 * JOB_TTL)
-  redis.call('PEXPIRE', MEDIA_REQUESTS, 2 * JOB_TTL)
+over = size > 0 and jobs_over('images', size, tonumber(ARGV[6])) or 0
+if over > 0 then
+  return {-1, 4, ahead, over}
 end
 
 -- Adds a job to the users of its shared request, and stores the request with the first of them.
@@ -215,11 +200,15 @@ local function share(job)
   local key = PAYLOAD .. 'request:' .. request
   redis.call('HSET', key, job, '')
   if redis.call('HSETNX', key, 'request', shared[request]) == 1 then
+    count('request:' .. request, 'text', KIND, #shared[request], 0, TENANT)
     if size > 0 then
-      add_images(key, request)
+      for at = images, first - 1, 2 do
+        redis.call('HSET', key, 'image:' .. ARGV[at], ARGV[at + 1])
+      end
+      redis.call('HSET', key, 'images', ARGV[8])
+      count('images:' .. request, 'images', KIND, size, 0, TENANT)
     end
     redis.call('PEXPIRE', key, JOB_TTL)
-    count('request:' .. request, #shared[request], 0, TENANT)
   end
 end
 
@@ -238,7 +227,7 @@ for _, at in ipairs(new) do
     outcome = route(job, digests, inline_payload)
     reply[outcome] = reply[outcome] + 1
   end
-  count('job:' .. job, #payload, outcome, TENANT)
+  count('job:' .. job, 'text', KIND, #payload, outcome, TENANT)
 end
 redis.call('PEXPIRE', SIZES, JOB_TTL)
 redis.call('HSET', FAIR_QUEUE, finish_field, string.format('%.0f', tag))

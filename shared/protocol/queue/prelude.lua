@@ -87,10 +87,17 @@ local function wake(payload)
   end
 end
 
--- The hash of sizes has a field for each job ('job:ID') and shared request ('request:ID') in the store: its bytes, the
--- outcome of its routing (see enqueue.lua) and its tenant. The fields 'total' and 'tenant:ID' are sums of bytes.
-local function add_to_sums(tenant, bytes)
-  for _, sum in ipairs({'total', 'tenant:' .. tenant}) do
+-- The hash of sizes has a field for each job ('job:ID'), shared request ('request:ID') and its images ('images:ID') in
+-- the store: "UNIT KIND BYTES OUTCOME TENANT". UNIT is 'text' or 'images', KIND is 'batch' for lines of batches and
+-- otherwise 'other', OUTCOME is that of the job's routing (see enqueue.lua). Further fields are the sums of bytes of each
+-- unit: of all, of a kind, and of a tenant in a kind.
+local function sum_fields(unit, kind, tenant)
+  local all = 'sum:' .. unit
+  return {all, all .. ':' .. kind, all .. ':' .. kind .. ':' .. tenant}
+end
+
+local function add_to_sums(unit, kind, tenant, bytes)
+  for _, sum in ipairs(sum_fields(unit, kind, tenant)) do
     local now = redis.pcall('HINCRBY', SIZES, sum, bytes)
     if type(now) ~= 'number' or now <= 0 then
       redis.call('HDEL', SIZES, sum)
@@ -98,47 +105,19 @@ local function add_to_sums(tenant, bytes)
   end
 end
 
-local function count(field, bytes, outcome, tenant)
-  redis.call('HSET', SIZES, field, string.format('%.0f %d %s', bytes, outcome, tenant))
-  add_to_sums(tenant, bytes)
+local function count(field, unit, kind, bytes, outcome, tenant)
+  redis.call('HSET', SIZES, field, string.format('%s %s %.0f %d %s', unit, kind, bytes, outcome, tenant))
+  add_to_sums(unit, kind, tenant, bytes)
 end
 
 local function uncount(field)
   local entry = redis.call('HGET', SIZES, field)
   if entry then
     redis.call('HDEL', SIZES, field)
-    local bytes, tenant = string.match(entry, '^(%d+) %d (.*)$')
-    if bytes then
-      add_to_sums(tenant, '-' .. bytes)
+    local unit, kind, bytes, tenant = string.match(entry, '^(%l+) (%l+) (%d+) %d (.*)$')
+    if unit then
+      add_to_sums(unit, kind, tenant, '-' .. bytes)
     end
-  end
-end
-
--- The images of unfinished requests: a hash of sums of bytes, and a sorted set of "REQUEST BYTES BATCH TENANT", BATCH
--- being 1 for lines of batches and 0 for others, by the time (ms) at which the request expires.
-local MEDIA, MEDIA_REQUESTS = 'vinoqueue:media', 'vinoqueue:media-requests'
-
--- Returns the fields of the sums for all requests, for all of the same kind (lines of batches, or others), and for those
--- of the same kind and tenant.
-local function media_fields(is_batch, tenant)
-  local kind = is_batch and 'batch' or 'other'
-  return {'all', kind, kind .. ':' .. tenant}
-end
-
--- Adds the bytes of an entry to the sums, or subtracts them (sign -1).
-local function add_to_media(entry, sign)
-  local bytes, batch, tenant = string.match(entry, '^%S+ (%d+) (%d) (.*)$')
-  for _, field in ipairs(media_fields(batch == '1', tenant)) do
-    if redis.call('HINCRBY', MEDIA, field, string.format('%.0f', sign * tonumber(bytes))) <= 0 then
-      redis.call('HDEL', MEDIA, field)
-    end
-  end
-end
-
--- Stops counting the images of a request. Counts nothing twice, whatever ends the request, and how often.
-local function uncount_images(entry)
-  if redis.pcall('ZREM', MEDIA_REQUESTS, entry) == 1 then
-    pcall(add_to_media, entry, -1)
   end
 end
 
@@ -153,15 +132,13 @@ local function drop(job)
   if request then
     local key = PAYLOAD .. 'request:' .. request
     redis.call('HDEL', key, job)
-    local images, counted = unpack(redis.call('HMGET', key, 'images', 'counted'))
-    -- Beside the jobs, it has a field with the request, and with images one for each and two more. It has none if it has
-    -- expired.
-    if redis.call('HLEN', key) <= (images and 3 + images or 1) then
+    -- Beside the jobs, it has a field with the request, and with images one for each and their number. It has none if it
+    -- has expired.
+    local images = redis.call('HGET', key, 'images')
+    if redis.call('HLEN', key) <= (images and 2 + images or 1) then
       redis.call('DEL', key)
       uncount('request:' .. request)
-      if counted then
-        uncount_images(counted)
-      end
+      uncount('images:' .. request)
     end
   end
 end

@@ -38,8 +38,8 @@ Route = Literal["followed", "diverted", "new", "waited"]
 """Outcome of prefix routing: ``followed`` to a worker with the prefix; ``diverted`` to another because of the load;
 ``new``, because no worker has the prefix; ``waited``, because no worker had a free slot."""
 
-FullBy = Literal["jobs", "bytes", "tenant_bytes"]
-"""What is full: the number of jobs, the bytes of all, or the share of the tenant."""
+FullBy = Literal["jobs", "bytes", "tenant_bytes", "images"]
+"""What is full: the number of jobs, the bytes of all jobs or the tenant's share of them, or those of images."""
 
 _ROUTES: tuple[Route, ...] = ("followed", "diverted", "new", "waited")
 """Order of the counters in *enqueue*'s reply."""
@@ -54,7 +54,7 @@ Scores stay far below the current time in ms, because arq defers jobs with a fut
 takes for a missing job."""
 
 _SCRIPTS: dict[str, tuple[KeyType, ...]] = {
-    "enqueue": ("hash", "hash", "zset", "hash", "zset"),
+    "enqueue": ("hash", "hash", "zset"),
     "charge": ("hash", "string"),
     "claim": ("hash", "zset"),
     "cancel": (),
@@ -65,8 +65,7 @@ _SCRIPTS: dict[str, tuple[KeyType, ...]] = {
 }
 """The scripts, and the types of their keys after those that all get."""
 
-_FULL: dict[int, FullBy] = {1: "jobs", 2: "bytes", 3: "tenant_bytes"}
-_NO_ROOM_FOR_IMAGES = 4
+_FULL: dict[int, FullBy] = {1: "jobs", 2: "bytes", 3: "tenant_bytes", 4: "images"}
 """The reasons in *enqueue*'s reply."""
 
 
@@ -92,7 +91,7 @@ class Claim:
 
 
 class QueueFull(Exception):
-    """Nothing was enqueued, because too many jobs are ahead, or they have too many bytes.
+    """Nothing was enqueued, because too many jobs are ahead, or too many bytes are stored.
 
     ``ahead`` is the number of jobs ahead. They fit when about ``excess`` jobs have ended.
     """
@@ -102,10 +101,6 @@ class QueueFull(Exception):
         self.by = by
         self.ahead = ahead
         self.excess = excess
-
-
-class MediaFull(Exception):
-    """Nothing was enqueued, because the images of unfinished requests leave no room for those of this one."""
 
 
 class JobQueue:
@@ -160,10 +155,9 @@ class JobQueue:
         strict priority; within a band, tenants share the workers equally by tokens.
 
         Raises without enqueueing any job: :class:`QueueFull` when the jobs ahead and the new ones exceed ``limit``, or
-        all queued and claimed jobs exceed ``limit_bytes`` or their tenant's share of it (see ``enqueue.lua``);
-        :class:`MediaFull` when the images of all unfinished requests exceed ``max_media_bytes`` or those of the tenant
-        its share; and :class:`JobsTooLarge` when the encoded requests of all jobs exceed ``max_bytes`` or
-        ``limit_bytes``.
+        all queued and claimed jobs ``limit_bytes``, or their images ``max_media_bytes``, or those of the tenant its
+        share of them (see ``enqueue.lua``); and :class:`JobsTooLarge` when the encoded requests of all jobs exceed
+        ``max_bytes`` or ``limit_bytes``.
         """
         packed = pack_jobs(jobs, min(max_bytes, limit_bytes))
         images = images or {}
@@ -178,7 +172,7 @@ class JobQueue:
         band, tenant = _band(jobs[0].request.tier), jobs[0].tenant
         ahead, *routed = await self._run(
             "enqueue",
-            [self._fair_queue, self._prefixes, self._reserved, keys.MEDIA, keys.MEDIA_REQUESTS],
+            [self._fair_queue, self._prefixes, self._reserved],
             [
                 limit,
                 limit_bytes,
@@ -194,8 +188,6 @@ class JobQueue:
         )
         if ahead < 0:
             reason, ahead, excess = routed
-            if reason == _NO_ROOM_FOR_IMAGES:
-                raise MediaFull
             raise QueueFull(_FULL[reason], ahead, excess)
         self.routed.update({route: count for route, count in zip(_ROUTES, routed, strict=True) if count})
         return int(ahead)

@@ -22,7 +22,7 @@ from api.json_response import json_response
 from api.limits import Counts, LimitName
 from api.limits.headers import anthropic_rate_headers, openai_rate_headers
 from api.replica import EXTENSION, Replica, current_replica
-from api.routes import azure, batches, chat, files, fleet, models, operations, responses, sockets, stored, tokens, web
+from api.routes import azure, batches, chat, files, fleet, models, operations, responses, stored, tokens, web
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def create_app(replica: Replica) -> Quart:
     app.config["MAX_CONTENT_LENGTH"] = replica.settings.max_request_body
     # Prevents redirects of paths such as '/v1//models', which would contain the Host header.
     app.url_map.merge_slashes = False
-    for routes in (chat, responses, sockets, tokens, stored, files, batches, models, azure, fleet, operations, web):
+    for routes in (chat, responses, tokens, stored, files, batches, models, azure, fleet, operations, web):
         app.register_blueprint(routes.blueprint)
     app.before_request(check_host)
     app.before_request(_answer_preflight)
@@ -127,6 +127,8 @@ async def _on_http_error(error: HTTPException) -> Response:
             )
         )
         response.headers["allow"] = ", ".join(sorted(error.valid_methods or ()))
+        if "upgrade" in request.headers:
+            response.status_code = 426  # Codex then uses HTTP instead of a WebSocket.
         return response
     return _error(Problem(kind=ProblemKind.INVALID, message=error.description or error.name))
 

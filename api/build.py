@@ -32,7 +32,6 @@ from api.open_streams import OpenStreams
 from api.queue_events import QueueEvents
 from api.relay import Relay
 from api.replica import Replica
-from api.responses.connection_memory import ALL_CONVERSATIONS, ConnectionMemories
 from api.stored.store import ResponseStore
 from api.worker_watch import WorkerWatch
 from shared.runtime.settings import ApiSettings
@@ -121,7 +120,6 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         reaper=Reaper(queues, directory, lease=settings.lease),
         worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
         stored=stored,
-        memories=ConnectionMemories(ALL_CONVERSATIONS * settings.max_body),
         background=BackgroundTasks(),
         metrics=Metrics(directory, relay, queues, media, first_token_times, vllm_names=settings.vllm_metric_names),
         first_token_times=first_token_times,

@@ -6,7 +6,6 @@ or trailers.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, cast
@@ -17,7 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from api.connection_extension import AnyTunnel, ChunkWriter, ConnectionExtension, Link, Tunnel, add_extension
+from api.connection_extension import ChunkWriter, ConnectionExtension, add_extension
 from api.connection_limits import ConnectionLimits
 from api.unchunked import ended_by_close
 
@@ -86,8 +85,6 @@ class _State(IntEnum):
     """The request is complete, its response is not."""
     ENDING = 4
     """The connection is closing: nothing more is sent, and input is discarded until the client closes it as well."""
-    UPGRADED = 5
-    """The connection has switched to another protocol."""
 
 
 class _StopParsing(Exception):
@@ -103,7 +100,7 @@ class HttpConnection(HttpToolsProtocol):
     """
 
     # In slots, because more attributes would give each instance a dictionary of its own: 1.3 kB per connection.
-    __slots__ = ("_body_size", "_deadline", "_max_body", "_received", "_state", "_tunnel", "surplus")
+    __slots__ = ("_body_size", "_deadline", "_max_body", "_received", "_state", "surplus")
 
     bounds: Bounds
     limits: ConnectionLimits
@@ -122,7 +119,6 @@ class HttpConnection(HttpToolsProtocol):
         self._received = 0  # Bytes received in this state, including the framing of a body.
         self._body_size = 0
         self._max_body = self.bounds.max_discarded
-        self._tunnel: Tunnel | None = None
         self.surplus = False
 
     @property
@@ -143,16 +139,12 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
         self.limits.remove(self)
         self.cycle = None  # type: ignore[assignment]  # It refers to this connection.
-        self._tunnel = None
 
     def data_received(self, data: bytes) -> None:
         """Parse ``data`` and enforce the limits."""
         state = self._state
         if state >= _State.ANSWER:
-            if state is _State.UPGRADED and self._tunnel is not None:
-                self._tunnel.receive(data)
-            else:
-                self._drop(len(data))
+            self._drop(len(data))
             return
         if state is _State.IDLE and not self._received:
             self._deadline = self.loop.time() + self.bounds.header_timeout
@@ -160,7 +152,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # Its route upgrades, others ignore it (RFC 9110, 7.8). What follows would belong to the other protocol.
+            # It is ignored (RFC 9110, 7.8). What follows would belong to the other protocol.
             if upgrade.args[0] < len(data):
                 self._drop(len(data) - upgrade.args[0])
         except httptools.HttpParserError:
@@ -211,8 +203,6 @@ class HttpConnection(HttpToolsProtocol):
             "write_chunk": writer.write,
             "allow_upload": self._allow_upload,
         }
-        if self.parser.should_upgrade():
-            extension["upgrade"] = self._upgrade
         add_extension(self.scope, extension)
         self.limits.set_busy(self)
         self._body_size = 0
@@ -251,8 +241,6 @@ class HttpConnection(HttpToolsProtocol):
         """Close, after the current response if there is one."""
         if self._state is _State.ENDING:
             self.transport.abort()
-        elif self._tunnel is not None:
-            self._tunnel.shut_down()
         elif self.cycle is None or self.cycle.response_complete:
             self.transport.close()
         else:
@@ -271,10 +259,7 @@ class HttpConnection(HttpToolsProtocol):
         """Close; only the sending side if the client is still sending, so that it does not lose the response."""
         if self.is_closing():
             return
-        sending = self._state in (_State.HEAD, _State.BODY, _State.UPGRADED) or self._received > 0
-        if self._state is _State.UPGRADED:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        sending = self._state in (_State.HEAD, _State.BODY) or self._received > 0
         self._enter(_State.ENDING, self.bounds.body_timeout if sending else self.bounds.client_timeout)
         self.limits.set_waiting(self)
         if sending:
@@ -289,9 +274,6 @@ class HttpConnection(HttpToolsProtocol):
 
     def expire(self, now: float) -> None:
         """Close if the deadline of the connection's state is before ``now``."""
-        if self._state is _State.UPGRADED and self._tunnel is not None:
-            self._tunnel.tick(now)
-            return
         if now < self._deadline:
             return
         if self._state is _State.HEAD:
@@ -304,30 +286,6 @@ class HttpConnection(HttpToolsProtocol):
             self.close()
         else:
             self.transport.abort()
-
-    # Called by the tunnel of an upgraded connection, and before it exists.
-
-    @property
-    def write_paused(self) -> bool:
-        """Whether the client is slow to receive what was sent."""
-        return self.flow.write_paused
-
-    async def drain(self) -> None:
-        """Wait until the client is no longer slow."""
-        await self.flow.drain()
-
-    def set_idle(self, *, idle: bool) -> None:
-        """Mark the connection as one that new connections may replace, or as busy."""
-        (self.limits.set_waiting if idle else self.limits.set_busy)(self)
-
-    def _upgrade(self, head: bytes, start: Callable[[Link], AnyTunnel], /) -> AnyTunnel | None:
-        """Switch to another protocol; see :class:`api.connection_extension.Upgrade`."""
-        if self._state is not _State.ANSWER or self._received:
-            return None
-        self.transport.write(head)
-        self._enter(_State.UPGRADED, 0)
-        self._tunnel = tunnel = start(self)
-        return tunnel
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         if cycle.scope["http_version"] == "1.0":

@@ -6,63 +6,13 @@ application works without it.
 
 from asyncio import Transport
 from collections.abc import Callable
-from typing import Any, NotRequired, Protocol, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, cast
 
 from quart import Request
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 _NAME = "vinoqueue.connection"
-
-
-class Link(Protocol):
-    """An upgraded connection, as its tunnel uses it."""
-
-    @property
-    def write_paused(self) -> bool:
-        """Whether the client is slow to receive what was sent."""
-
-    def write(self, data: bytes) -> None:
-        """Send ``data``, unless the connection is closing."""
-
-    async def drain(self) -> None:
-        """Wait until the client is no longer slow."""
-
-    def is_closing(self) -> bool:
-        """Return whether nothing more can be sent."""
-
-    def close(self) -> None:
-        """Close after what was sent. The request ends as if its client had disconnected."""
-
-    def abort(self) -> None:
-        """Close immediately."""
-
-    def set_idle(self, *, idle: bool) -> None:
-        """Mark the connection as one that new connections may replace at the connection limit, or as busy."""
-
-
-class Tunnel(Protocol):
-    """The other protocol of an upgraded connection."""
-
-    def receive(self, data: bytes) -> None:
-        """Process ``data`` from the client."""
-
-    def tick(self, now: float) -> None:
-        """Check deadlines, once per second. ``now`` is in seconds of the event loop's clock."""
-
-    def shut_down(self) -> None:
-        """Close soon: the server shuts down."""
-
-
-AnyTunnel = TypeVar("AnyTunnel", bound=Tunnel)
-
-
-class Upgrade(Protocol):
-    """Switches a connection to another protocol."""
-
-    def __call__(self, head: bytes, start: Callable[[Link], AnyTunnel], /) -> AnyTunnel | None:
-        """Send ``head``, start the tunnel and return it. Return None without sending if the client has sent more than
-        its request, which the other protocol would lose."""
 
 
 class ConnectionExtension(TypedDict):
@@ -77,8 +27,6 @@ class ConnectionExtension(TypedDict):
     the whole replica (decision 0015)."""
     allow_upload: Callable[[int, float], None]
     """Allows the rest of the body of this request a total size in bytes, and a time in seconds from now."""
-    upgrade: NotRequired[Upgrade]
-    """Switches to another protocol; only if the client asks for one."""
 
 
 class ChunkWriter:

@@ -20,7 +20,6 @@ from api.dialects.openai.tokens import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
 from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletionRequest
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponsesRequest
-from api.dialects.responses.compaction import CompactRequest
 from api.dialects.responses.input_tokens import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.unserved import NOT_SERVED as RESPONSES_NOT_SERVED
@@ -40,7 +39,6 @@ BODIES: tuple[tuple[str, type[BaseModel], Collection[str]], ...] = (
     ("CountTokensRequest", CountTokensRequest, CountTokensRequest.model_fields.keys() - NOT_SERVED.keys()),
     ("MessagesRequest", MessagesRequest, MessagesRequest.model_fields.keys() - NOT_SERVED.keys()),
     ("ResponsesRequest", ResponsesRequest, ResponsesRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys()),
-    ("CompactRequest", CompactRequest, CompactRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys()),
     ("InputTokensRequest", InputTokensRequest, InputTokensRequest.model_fields.keys() - RESPONSES_NOT_SERVED.keys()),
     ("ModelServerChatRequest", ModelServerChatRequest, model_server.CHAT),
     ("ModelServerCompletionRequest", ModelServerCompletionRequest, model_server.COMPLETION),

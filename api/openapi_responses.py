@@ -20,7 +20,6 @@ def paths() -> dict[str, Any]:
                 body="ResponsesRequest",
                 errors=ERRORS,
             ),
-            "get": _upgrade(),
         },
         "/v3/responses": {
             "post": operation(
@@ -49,14 +48,6 @@ def paths() -> dict[str, Any]:
             "delete": operation("deleteResponse", "Delete a stored response.", errors=STORE_ERRORS),
             "parameters": [in_path("response")],
         },
-        "/v1/responses/compact": {
-            "post": operation(
-                "compactConversation",
-                "Compact a conversation to one item: the model's summary of it.",
-                body="CompactRequest",
-                errors=ERRORS,
-            )
-        },
         "/v1/responses/input_tokens": {
             "post": operation(
                 "countInputTokens", "Count the tokens of an input.", body="InputTokensRequest", errors=ERRORS
@@ -77,11 +68,3 @@ def paths() -> dict[str, Any]:
             ],
         },
     }
-
-
-def _upgrade() -> dict[str, Any]:
-    """Return the operation that opens a WebSocket, which OpenAPI cannot describe any further."""
-    opened = operation("connectResponses", "Open a WebSocket for responses.", errors=(400, 401, 403, 405, 500, 503))
-    opened["responses"]["101"] = {"description": "Switching protocols."}
-    del opened["responses"]["200"]
-    return opened

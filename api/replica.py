@@ -29,7 +29,6 @@ from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
 from api.queue_events import QueueEvents
 from api.relay import Relay
-from api.responses.connection_memory import ConnectionMemories
 from api.stored.store import ResponseStore
 from api.web_page import PageFile
 from api.worker_watch import WorkerWatch
@@ -67,8 +66,6 @@ class Replica:
     reaper: Reaper
     worker_watch: WorkerWatch
     stored: ResponseStore
-    memories: ConnectionMemories
-    """Responses that WebSocket connections of the Responses API can continue."""
     background: BackgroundTasks
     """The tasks of background responses."""
     files: FileStore

@@ -1,5 +1,4 @@
-"""Routes of the Responses API: create, read, stream again, cancel and delete responses; compact conversations and count
-their tokens."""
+"""Routes of the Responses API: create, read, stream again, cancel and delete responses, and count input tokens."""
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -8,13 +7,11 @@ from typing import cast
 from quart import Blueprint, Response, request
 
 from api.access import key_owner
-from api.answers.writing import collect
 from api.bodies import media_body, read_json_body
 from api.chat_exchange import ChatExchange
 from api.dialects.interface import MessagesMissing
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses import stored as dialect
-from api.dialects.responses.compaction import draft_compaction, render_compaction
 from api.dialects.responses.input_tokens import draft_input_tokens, render_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.token_count import counting
@@ -49,20 +46,6 @@ async def create_response() -> Response:
     response.headers.update(openai_rate_headers(chat.counts))
     # The request outlives this exchange.
     exchange.chat = None
-    return response
-
-
-@blueprint.post("/v1/responses/compact")
-async def compact_response() -> Response:
-    """Return a conversation as one item that later requests can continue."""
-    replica, exchange = current_replica(), current_exchange()
-    exchange.chat = chat = await _parsed(replica, exchange, draft_compaction)
-    await exchange.enter(chat)
-    await chat.stream.started()
-    (choice,) = await collect(chat.stream, chat.request, chat.recorder)
-    usage = chat.recorder.usage()
-    response = json_response(render_compaction(choice, usage, answer_id=chat.id, created=int(chat.accepted)))
-    response.timeout = None
     return response
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 from api.dialects.responses import History, Responses
-from api.dialects.responses.summary import encode_summary
 from shared.protocol.request import ChatRequest
 from tests.compatibility.common import CACHED_TOKENS, MODEL, SCHEMA, USER
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
@@ -101,13 +100,6 @@ REQUESTS = (
         how="The chat template gets the content, else the encrypted content, else the summary. Encrypted content of "
         "other services is ignored.",
         test=_UNIT + "test_reasoning_by_its_summary_and_calls_of_custom_tools",
-    ),
-    Request(
-        fields="input[].encrypted_content",
-        when="compaction",
-        body=_input({"type": "compaction", "id": "cmp", "encrypted_content": encode_summary("We met.")}, USER),
-        how="A conversation that `POST /v1/responses/compact` has compacted.",
-        test="tests/unit/dialects/test_compaction.py::test_a_compacted_conversation_precedes_the_next_message",
     ),
     Request(
         fields="input[].tools",

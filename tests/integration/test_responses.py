@@ -75,21 +75,6 @@ def test_reasoning(client: openai.OpenAI) -> None:
     assert events[-1].response.usage.output_tokens_details.reasoning_tokens > 0
 
 
-def test_a_compacted_conversation_goes_on(client: openai.OpenAI) -> None:
-    first = respond(client, max_output_tokens=3)
-    compacted = rechecked(client.responses.compact(model="sim", input="[[say We met.]]", previous_response_id=first.id))
-    (item,) = compacted.output
-    assert (compacted.object, item.type) == ("response.compaction", "compaction")
-    assert compacted.usage.output_tokens > 0
-    question: Any = {"role": "user", "content": "And now?"}
-    answered = respond(client, input=[item.model_dump(), question], max_output_tokens=3)
-    listed = client.responses.input_items.list(answered.id, order="asc").data
-    assert [one.type for one in listed] == ["compaction", "message"]
-    assert respond(client, previous_response_id=answered.id, max_output_tokens=3).status == "incomplete"
-    with pytest.raises(openai.NotFoundError, match="does not exist"):
-        client.responses.compact(model="none", input="hello")
-
-
 def test_a_truncated_conversation(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
     limit = model.model_dump()["max_model_len"]
@@ -406,3 +391,12 @@ def test_the_model_servers_responses(session_fleet: Fleet) -> None:
     _, _, streamed = session_fleet.request("POST", "/v3/responses", json.dumps(body | {"stream": True}))
     *_, last, done = streamed.strip().split(b"\n\n")
     assert (last.partition(b"\n")[0], done) == (b"event: response.incomplete", b"data: [DONE]")
+
+
+def test_an_upgrade_to_a_websocket_is_refused_with_426(session_fleet: Fleet) -> None:
+    """Codex then uses HTTP."""
+    upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    status, headers, body = session_fleet.request("GET", "/v1/responses", headers=upgrade)
+    assert (status, headers["allow"]) == (426, "POST")
+    assert json.loads(body)["error"]["message"].startswith("Not allowed to GET on /v1/responses")
+    assert session_fleet.request("GET", "/v1/responses")[0] == 405

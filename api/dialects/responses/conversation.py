@@ -13,7 +13,6 @@ from api.dialects.openai.toolset import json_text
 from api.dialects.openai.validation import missing, wrong_value
 from api.dialects.responses.items import (
     PARTS_BY_ROLE,
-    Compaction,
     CustomCall,
     CustomCallOutput,
     FunctionCall,
@@ -27,7 +26,6 @@ from api.dialects.responses.items import (
     RefusalText,
 )
 from api.dialects.responses.offered_tools import qualified_name
-from api.dialects.responses.summary import decode_summary
 from api.dialects.sealed_reasoning import unseal
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, refuse
@@ -103,11 +101,6 @@ class _Conversation:
                 self._call(path, item, json_text({"input": item.input}))
             case FunctionCallOutput() | CustomCallOutput():
                 self._answer(path, item)
-            case Compaction():
-                self._end_turn()
-                self._user_content = self._user_content or MessageContent()
-                summary = decode_summary(item.encrypted_content, f"{path}.encrypted_content")
-                self._user_content.add_text(f"Summary of the conversation so far:\n{summary}\n\n")
 
     def finish(self) -> tuple[internal.Message, ...]:
         """Return all messages."""

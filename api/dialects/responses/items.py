@@ -1,4 +1,4 @@
-"""Schema of the input items of the Responses API: messages, tool calls, their results, reasoning and compactions.
+"""Schema of the input items of the Responses API: messages, tool calls, their results and reasoning.
 
 Source: the types of OpenAI's Python SDK. Items that only OpenAI's hosted tools produce are refused by their type.
 """
@@ -205,15 +205,6 @@ class Reasoning(Strict):
     status: Status = None
 
 
-class Compaction(Strict):
-    """A conversation that was compacted before."""
-
-    type: Literal["compaction"]
-    encrypted_content: str
-    id: str | None = None
-    created_by: str | None = None
-
-
 class AdditionalTools(Strict):
     """More tools, in the middle of the conversation."""
 
@@ -238,7 +229,6 @@ ITEM_TYPES = (
     "custom_tool_call",
     "custom_tool_call_output",
     "additional_tools",
-    "compaction",
     "item_reference",
 )
 
@@ -261,7 +251,6 @@ Item = Annotated[
     | Annotated[CustomCall, Tag(tag("custom_tool_call"))]
     | Annotated[CustomCallOutput, Tag(tag("custom_tool_call_output"))]
     | Annotated[AdditionalTools, Tag(tag("additional_tools"))]
-    | Annotated[Compaction, Tag(tag("compaction"))]
     | Annotated[ItemReference, Tag(tag("item_reference"))],
     Discriminator(_kind, custom_error_type=WRONG_BRANCH, custom_error_message=" ".join(("type", *ITEM_TYPES))),
 ]

@@ -23,7 +23,7 @@ NOT_SERVED: dict[str, NotServed] = {
     "background_options": NotServed(
         "Background responses run as soon as possible.", neutral=({}, {"completion_window": "soonest"})
     ),
-    "context_management": NotServed("Conversations are compacted by '/v1/responses/compact' only.", neutral=([],)),
+    "context_management": NotServed("Conversations are not compacted.", neutral=([],)),
     "conversation": NotServed("Conversations are not stored; send their items."),
     "image": NotServed("Images are prepared as the model needs them.", neutral=({}, {"context_compression": "auto"})),
     "moderation": NotServed("No moderation model is available."),

@@ -24,7 +24,6 @@ from openai.types.chat.completions import message_list_params
 from openai.types.responses import (
     input_item_list_params,
     input_token_count_params,
-    response_compact_params,
     response_create_params,
     response_retrieve_params,
 )
@@ -37,7 +36,6 @@ from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.files import FilesQuery, UploadForm
 from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.stored import StoredQuery, UpdateRequest
-from api.dialects.responses.compaction import CompactRequest
 from api.dialects.responses.input_tokens import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import ItemsQuery, RetrieveQuery
@@ -88,6 +86,7 @@ ITEMS = {
         "apply_patch_call",
         "apply_patch_call_output",
         "code_interpreter_call",
+        "compaction",
         "compaction_trigger",
         "computer_call",
         "computer_call_output",
@@ -140,7 +139,6 @@ CHOICES = {
         (completion_create_params.CompletionCreateParamsStreaming, CompletionRequest, set()),
         (batch_create_params.BatchCreateParams, CreateBatchRequest, set()),
         (response_create_params.ResponseCreateParamsStreaming, ResponsesRequest, ITEMS | CHOICES),
-        (response_compact_params.ResponseCompactParams, CompactRequest, ITEMS),
         (input_token_count_params.InputTokenCountParams, InputTokensRequest, ITEMS | CHOICES),
         (response_retrieve_params.ResponseRetrieveParamsStreaming, RetrieveQuery, set()),
         (input_item_list_params.InputItemListParams, ItemsQuery, set()),

@@ -23,14 +23,13 @@ def client(session_fleet: Fleet) -> Iterator[openai.OpenAI]:
 
 
 def respond(client: openai.OpenAI, **fields: Any) -> Response:
-    response: Response = client.responses.create(model="sim", **({"input": "hello"} | fields))
+    response: Response = client.responses.create(model="sim", **({"input": "hello", "temperature": 0} | fields))
     return rechecked(response)
 
 
 def stream(client: openai.OpenAI, **fields: Any) -> list[Any]:
-    events = [
-        rechecked(event) for event in client.responses.create(model="sim", stream=True, **({"input": "hello"} | fields))
-    ]
+    sent: Any = {"input": "hello", "temperature": 0} | fields
+    events = [rechecked(event) for event in client.responses.create(model="sim", stream=True, **sent)]
     assert [event.sequence_number for event in events] == list(range(len(events)))
     return events
 
@@ -397,6 +396,6 @@ def test_an_upgrade_to_a_websocket_is_refused_with_426(session_fleet: Fleet) -> 
     """Codex then uses HTTP."""
     upgrade = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
     status, headers, body = session_fleet.request("GET", "/v1/responses", headers=upgrade)
-    assert (status, headers["allow"]) == (426, "POST")
+    assert (status, headers["allow"]) == (426, "OPTIONS, POST")
     assert json.loads(body)["error"]["message"].startswith("Not allowed to GET on /v1/responses")
     assert session_fleet.request("GET", "/v1/responses")[0] == 405

@@ -62,6 +62,8 @@ class SimulatedEngine:
             fingerprint="fp_simulated",
             device="SIMULATED",
             load_seconds=time.monotonic() - started,
+            # Greedy unless the request has a temperature.
+            default_fields=("temperature",),
         )
 
     def add(self, sequence: Sequence) -> None:

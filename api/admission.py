@@ -11,13 +11,14 @@ from redis.exceptions import RedisError
 
 from api.answers.charging import tokens_to_charge
 from api.answers.selection import jobs_per_prompt
+from api.answers.size import most_tokens
 from api.answers.usage_recorder import UsageRecorder
 from api.dialects.interface import Lookup
 from api.keys import ApiKey, Keyring
 from api.keys.secret import masked
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.response_stream import ResponseStream
-from shared.protocol.cost import answer_cost, prompt_cost
+from shared.protocol.cost import LARGEST, answer_cost, prompt_cost
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
 from shared.protocol.request import ChatRequest, Tier
 from shared.redis import outage
@@ -100,7 +101,8 @@ class Admission:
         :class:`LimitReached` when a rate limit is exceeded.
         """
         wait = self._queue_timeout(key, headers)
-        maximum = (key and key.default_max_tokens) or self._settings.default_max_tokens
+        maximum = (key and key.default_max_tokens) or self._settings.default_max_tokens or LARGEST
+        maximum = min(maximum, most_tokens(request, self._settings.max_answer_bytes))
         if key is None:
             return Ticket(_limited(request, maximum), queue_timeout=wait)
         if not any(key.may_use(name) for name in (request.model, alias) if name):
@@ -217,9 +219,9 @@ def _banded(request: ChatRequest, key: ApiKey) -> ChatRequest:
 
 
 def _limited(request: ChatRequest, maximum: int) -> ChatRequest:
-    """Set the request's ``max_tokens`` to ``maximum`` (0: none) if it has none. One that does not fit is lowered."""
+    """Set the request's ``max_tokens`` to ``maximum`` if it has none. One that does not fit the context is lowered."""
     sampling = request.sampling
-    if not maximum or sampling.max_tokens is not None:
+    if maximum >= LARGEST or sampling.max_tokens is not None:
         return request
     sampling = msgspec.structs.replace(sampling, max_tokens=max(maximum, sampling.min_tokens or 0))
     return msgspec.structs.replace(request, sampling=sampling, cut_at_context=True)

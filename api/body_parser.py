@@ -1,25 +1,15 @@
-"""Parsing of request bodies outside of the event loop, so that a large one delays no other client.
+"""Parsing of request bodies. Large ones are parsed outside of the event loop."""
 
-A body of 1 MB with many small values takes up to a second of CPU time. In a thread, the event loop gets the interpreter
-back every few milliseconds: measured with 2,000 messages of 18 parts, its longest pause was a thirtieth. With two
-threads it was three times as long as with one.
-"""
-
-import asyncio
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
 from quart import Request
 
 from api.bodies import read_json_body, too_many_large_bodies
-from api.fair_places import FairPlaces
+from api.fair_thread import SMALL, FairThread
 from shared.runtime.settings import ApiSettings
-
-SMALL = 64 * 1024
-"""Size in bytes up to which a body is parsed in the event loop: it takes at most some milliseconds."""
 
 _ALL_BYTES = 16
 _TENANT_BYTES = 4
@@ -30,12 +20,11 @@ _Parsed = TypeVar("_Parsed")
 
 
 class BodyParser:
-    """Parses large bodies in a thread, one after the other and tenant by tenant."""
+    """Parses bodies, and bounds what waits for it."""
 
-    def __init__(self, settings: ApiSettings) -> None:
+    def __init__(self, settings: ApiSettings, thread: FairThread) -> None:
         self._settings = settings
-        self._thread = ThreadPoolExecutor(1, "bodies")
-        self._turns = FairPlaces(1, share=1)
+        self._thread = thread
         self._bytes: Counter[str] = Counter()
 
     async def read(self, request: Request, tenant: str, parse: Callable[[bytes], _Parsed]) -> _Parsed:
@@ -57,7 +46,6 @@ class BodyParser:
             raise too_many_large_bodies()
         self._bytes[tenant] += size
         try:
-            async with self._turns.of(tenant):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, parse)
+            return await self._thread.run(tenant, size, parse)
         finally:
             self._bytes -= Counter({tenant: size})

@@ -4,6 +4,7 @@ from arq.connections import ArqRedis
 
 from api import web_page
 from api.admission import Admission
+from api.answers.size import AnswerRoom
 from api.batches.store import BatchStore
 from api.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT
 from api.body_parser import BodyParser
@@ -11,6 +12,7 @@ from api.cross_origin import CrossOrigin
 from api.directory import Directory
 from api.draining import Draining
 from api.fair_places import FairPlaces
+from api.fair_thread import FairThread
 from api.files import FileStore, storage_root
 from api.files.folder import FilesFolder
 from api.first_token_times import FirstTokenTimes
@@ -97,6 +99,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_total_bytes=settings.store_total_bytes,
     )
     first_token_times = FirstTokenTimes()
+    thread = FairThread()
     batches = BatchStore(redis, limit=settings.max_batches)
     return Replica(
         id=replica_id,
@@ -110,7 +113,9 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         admission=admission,
         draining=draining,
         large_bodies=FairPlaces(LARGE_BODIES, share=LARGE_BODIES_OF_TENANT),
-        body_parser=BodyParser(settings),
+        thread=thread,
+        body_parser=BodyParser(settings, thread),
+        answer_room=AnswerRoom(settings.max_answer_bytes),
         media=media,
         streams=streams,
         cancellation=cancellation,

@@ -79,7 +79,11 @@ class ChatExchange:
         self.request = request
         """The request. Once admitted, it has the model's own name instead of an alias, the model's default
         sampling, and the tier of its key."""
-        self.recorder = UsageRecorder(started_at, trace_id=span.trace_id if span.context is not None else "")
+        self.recorder = UsageRecorder(
+            started_at,
+            trace_id=span.trace_id if span.context is not None else "",
+            share=replica.answer_room.share(self.owner),
+        )
         self.span = span
         self.counts: Mapping[LimitName, Counts] = {}
         """The state of the key's rate limits."""
@@ -109,6 +113,11 @@ class ChatExchange:
             return False
         self._ended = True
         return await self._replica.stored.save(self._ticket.tenant, self._record, document)
+
+    @property
+    def owner(self) -> str:
+        """The id of the request's API key, or empty without one."""
+        return self._key.id if self._key is not None else ""
 
     @property
     def stream(self) -> ResponseStream:
@@ -186,6 +195,7 @@ class ChatExchange:
         Nothing here waits, so that a cancellation cannot interrupt it: requests to the store run in the background.
         Charging and settling come after closing, because they need the cancellation's list of claimed jobs.
         """
+        self.recorder.release()
         if self.stream.left:
             # As if this replica had died: the concurrency place expires.
             steps: tuple[Callable[[], None], ...] = (self._close, self._count, self._trace)

@@ -1,20 +1,35 @@
-"""The encoded stream of an accepted chat request."""
+"""The encoded response of an accepted chat request, whole or as a stream."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 
-from api.answers.writing import stream
+from api.answers.writing import collect, stream
 from api.chat_exchange import ChatExchange
 from api.dialects.interface import Choice, ResponseEncoder
+from api.fair_thread import FairThread
 
 Writer = Callable[[bytes], bool]
 """Sends a piece of a stream immediately, or returns False."""
 
 
-def streamed(chat: ChatExchange, encoder: ResponseEncoder, write: Writer | None) -> AsyncGenerator[bytes, None]:
+async def whole(chat: ChatExchange, encoder: ResponseEncoder, thread: FairThread) -> bytes:
+    """Wait for the end of an accepted request and return its encoded response, which is stored if that is wanted.
+
+    Raises :class:`RequestRefused` if it fails.
+    """
+    choices = await collect(chat.stream, chat.request, chat.recorder)
+    document = await _encoded(chat, encoder, choices, thread)
+    await chat.store(document)
+    return document
+
+
+def streamed(
+    chat: ChatExchange, encoder: ResponseEncoder, thread: FairThread, write: Writer | None
+) -> AsyncGenerator[bytes, None]:
     """Return the encoded stream of an accepted request, which stores the response at its end if that is wanted."""
 
     async def store(choices: list[Choice]) -> None:
-        await chat.store(encoder.completion(choices, chat.recorder.usage()))
+        await chat.store(await _encoded(chat, encoder, choices, thread))
 
     return stream(
         chat.stream,
@@ -24,3 +39,11 @@ def streamed(chat: ChatExchange, encoder: ResponseEncoder, write: Writer | None)
         on_complete=store if chat.is_stored else None,
         write=write,
     )
+
+
+async def _encoded(
+    chat: ChatExchange, encoder: ResponseEncoder, choices: Sequence[Choice], thread: FairThread
+) -> bytes:
+    """Return the encoded response. A large one is encoded outside of the event loop."""
+    recorder = chat.recorder
+    return await thread.run(chat.owner, recorder.answer_bytes, partial(encoder.completion, choices, recorder.usage()))

@@ -8,12 +8,14 @@ from arq.connections import ArqRedis
 from quart import Quart, current_app
 
 from api.admission import Admission
+from api.answers.size import AnswerRoom
 from api.batches.store import BatchStore
 from api.body_parser import BodyParser
 from api.cross_origin import CrossOrigin
 from api.directory import Directory
 from api.draining import Draining
 from api.fair_places import FairPlaces
+from api.fair_thread import FairThread
 from api.files import FileStore
 from api.first_token_times import FirstTokenTimes
 from api.fleet.watch import FleetWatch
@@ -55,7 +57,10 @@ class Replica:
     draining: Draining
     large_bodies: FairPlaces
     """The places of bodies larger than ``max_body`` (see :mod:`api.bodies`)."""
+    thread: FairThread
+    """Parses large bodies and encodes large answers."""
     body_parser: BodyParser
+    answer_room: AnswerRoom
     media: MediaLoader
     streams: OpenStreams
     cancellation: JobCancellation

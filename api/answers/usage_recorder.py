@@ -2,6 +2,7 @@
 
 import time
 
+from api.answers.size import TEXT_BYTES, AnswerShare
 from api.dialects.interface import Usage
 from shared.protocol.events import Alternatives, Delta, Finished, Started
 
@@ -9,9 +10,13 @@ from shared.protocol.events import Alternatives, Delta, Finished, Started
 class UsageRecorder:
     """Counts tokens over all choices of a request. Times are :func:`time.monotonic` seconds."""
 
-    def __init__(self, started_at: float | None = None, *, trace_id: str = "") -> None:
-        """``started_at`` is the start of the request, by default now. ``trace_id`` is its trace, if recorded."""
+    def __init__(
+        self, started_at: float | None = None, *, trace_id: str = "", share: AnswerShare | None = None
+    ) -> None:
+        """``started_at`` is the start of the request, by default now. ``trace_id`` is its trace, if recorded. ``share``
+        counts the log probabilities that are kept; None if nothing bounds them."""
         self.trace_id = trace_id
+        self._share = share
         self.started_at = time.monotonic() if started_at is None else started_at
         self.first_token: float | None = None
         self.queued: float | None = None
@@ -61,6 +66,24 @@ class UsageRecorder:
         """Count ``tokens`` that arrive in one event, as from a beam search."""
         self.first_token = self.first_token or time.monotonic()
         self.completion_tokens += tokens
+
+    def keep(self, logprobs: int) -> None:
+        """Count ``logprobs`` log probabilities that are kept until the end of the answer.
+
+        Raises :class:`RequestRefused` if there is no room for them.
+        """
+        if self._share is not None:
+            self._share.add(logprobs)
+
+    def release(self) -> None:
+        """Give back the room of what was kept."""
+        if self._share is not None:
+            self._share.release()
+
+    @property
+    def answer_bytes(self) -> int:
+        """Estimated size of the answer so far."""
+        return TEXT_BYTES * self.completion_tokens + (self._share.bytes if self._share is not None else 0)
 
     def usage(self) -> Usage:
         """Return the usage so far."""

@@ -54,7 +54,8 @@ async def stream(
         bypass = _bypass(readers, encoder, recorder, write)
     async for batch in response.batches(bypass):
         pieces: list[bytes] = []
-        for choice, event in batch:
+        for choice, arrived in batch:
+            event = arrived if on_complete is None else _kept(recorder, arrived)
             match event:
                 case Delta():
                     recorder.delta(event)
@@ -130,7 +131,8 @@ async def collect(response: ResponseStream, request: ChatRequest, recorder: Usag
     builders = [ChoiceBuilder(index, logprobs=logprobs) for index in range(len(response.jobs))]
     choices: dict[int, Choice] = {}
     async for batch in response.batches():
-        for job, event in batch:
+        for job, arrived in batch:
+            event = _kept(recorder, arrived)
             match event:
                 case Delta():
                     recorder.delta(event)
@@ -198,6 +200,22 @@ async def _stream_selected(
     if on_complete is not None:
         await on_complete(choices)
     yield b"".join((*pieces, encoder.usage(recorder.usage()), encoder.done))
+
+
+def _kept(recorder: UsageRecorder, event: Event) -> Event:
+    """Count the log probabilities of an event that is kept; return the failure of the request if there is no room."""
+    match event:
+        case Delta(logprobs=logprobs, top=top) | PromptLogprobs(rest=logprobs, top=top) if logprobs:
+            size = len(logprobs) + sum(map(len, top))
+        case Alternatives(items):
+            size = sum(len(item.logprobs) for item in items)
+        case _:
+            return event
+    try:
+        recorder.keep(size)
+    except RequestRefused as refusal:
+        return Failed(refusal.problem)
+    return event
 
 
 def write_parts(encoder: ResponseEncoder, choice: int, read: list[ParsedPart], pieces: list[bytes]) -> None:

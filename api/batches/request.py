@@ -12,14 +12,14 @@ from functools import partial
 import msgspec
 
 from api import chat_span
-from api.answers.selection import check_size
-from api.answers.writing import collect
+from api.answers.size import check_answer
 from api.batches.endpoints import DIALECTS
 from api.batches.input import read_line
 from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
 from api.bodies import check_body_size
 from api.chat_exchange import ChatExchange
+from api.chat_stream import whole
 from api.dialects.interface import Dialect
 from api.dialects.openai import OpenAI
 from api.dialects.openai.stored import sent_messages
@@ -123,10 +123,8 @@ async def _serve(
             encoder = dialect.render(
                 chat.request, answer_id=chat.id, created=int(chat.accepted), fingerprint=started.fingerprint
             )
-            choices = await collect(chat.stream, chat.request, chat.recorder)
+            document = await whole(chat, encoder, replica.thread)
             usage = chat.recorder.usage()
-            document = encoder.completion(choices, usage)
-            await chat.store(document)
     except RequestRefused as refusal:
         chat.recorder.outcome = refusal.problem.kind
         raise
@@ -148,7 +146,7 @@ def _translated(settings: ApiSettings, dialect: Dialect, body: bytes) -> tuple[C
             message = f"Unsupported value: batches do not support '{field}'."
             raise refuse(ProblemKind.INVALID, message, param=field, code="unsupported_value")
     check_body_size(len(body), request, settings.max_body)
-    check_size(request, settings.max_choices)
+    check_answer(request, settings)
     # Only chat completions are stored: other results are in the result files alone.
     request = msgspec.structs.replace(request, tier="batch", store=request.store and isinstance(dialect, OpenAI))
     return request, sent_messages(body) if request.store else b""

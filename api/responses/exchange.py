@@ -3,7 +3,7 @@
 import msgspec
 
 from api import chat_span
-from api.answers.selection import check_size
+from api.answers.size import check_answer
 from api.bodies import check_body_size
 from api.chat_exchange import ChatExchange
 from api.dialects.interface import Lookup
@@ -41,7 +41,7 @@ async def chat_exchange_of(
 
     request, items = await replica.body_parser.run(key.id if key is not None else "", size + history.size, translated)
     check_body_size(size, request, replica.settings.max_body)
-    check_size(request, replica.settings.max_choices)
+    check_answer(request, replica.settings)
     span = exchange.span
     if request.background:
         span = chat_span.start_background(replica.tracing, span, exchange.started_at)

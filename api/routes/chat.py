@@ -6,11 +6,10 @@ from functools import partial
 from quart import Blueprint, Response, request
 
 from api.access import key_owner
-from api.answers.selection import check_size
-from api.answers.writing import collect
+from api.answers.size import check_answer
 from api.bodies import check_body_size, media_body
 from api.chat_exchange import ChatExchange
-from api.chat_stream import Writer, streamed
+from api.chat_stream import Writer, streamed, whole
 from api.connection_extension import connection_extension
 from api.dialects.interface import Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
@@ -55,11 +54,9 @@ async def respond(replica: Replica, exchange: HttpExchange, chat: ChatExchange) 
         return response
     encoder = _encoder(exchange.dialect, chat, await chat.stream.started())
     if chat.request.stream:
-        response = Response(streamed(chat, encoder, _writer()), headers=STREAM_HEADERS)
+        response = Response(streamed(chat, encoder, replica.thread, _writer()), headers=STREAM_HEADERS)
     else:
-        whole = encoder.completion(await collect(chat.stream, chat.request, chat.recorder), chat.recorder.usage())
-        await chat.store(whole)
-        response = json_response(whole)
+        response = json_response(await whole(chat, encoder, replica.thread))
     response.timeout = None
     return response
 
@@ -78,7 +75,7 @@ async def _parsed(replica: Replica, exchange: HttpExchange) -> ChatExchange:
             await replica.models.require(missing.model)
             raise
         check_body_size(len(body), chat_request, settings.max_body)
-    check_size(chat_request, settings.max_choices)
+    check_answer(chat_request, settings)
     return ChatExchange(
         replica,
         chat_request,
@@ -113,5 +110,5 @@ async def _announced(
     """Yield queue events until the first event from a worker, then the stream."""
     async for comment in replica.queue_events.until_started(chat.stream):
         yield comment
-    async for piece in streamed(chat, _encoder(dialect, chat, await chat.stream.first()), write):
+    async for piece in streamed(chat, _encoder(dialect, chat, await chat.stream.first()), replica.thread, write):
         yield piece

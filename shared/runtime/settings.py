@@ -98,6 +98,11 @@ class ApiSettings(Settings):
         description="Maximum number of tokens of each output whose request sets none; an API key may have its own, and "
         "0 is the rest of the context.",
     )
+    max_answer_bytes: PositiveInt = Field(
+        32 * 2**20,
+        description="Maximum estimated size of an answer in bytes (texts times tokens times log probabilities); "
+        "requests that ask for more get 400.",
+    )
     max_choice_bytes: PositiveInt = Field(
         32 * 2**20,
         description="Maximum size of a queued request in bytes, multiplied by its choices; larger requests get 413.",

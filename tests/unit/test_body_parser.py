@@ -11,10 +11,11 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.app import create_app
-from api.body_parser import SMALL, BodyParser
+from api.body_parser import BodyParser
 from api.build import build
 from api.dialects.openai import body
 from api.fair_places import FairPlaces
+from api.fair_thread import SMALL, FairThread
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.runtime.settings import ApiSettings
 from tests.support.eventually import PATIENCE
@@ -40,7 +41,7 @@ class Gate:
 
 
 async def test_only_a_large_body_leaves_the_event_loop() -> None:
-    parser, here = BodyParser(SETTINGS), threading.get_ident()
+    parser, here = BodyParser(SETTINGS, FairThread()), threading.get_ident()
     assert await parser.run("a", SMALL, threading.get_ident) == here
     assert await parser.run("a", LARGE, threading.get_ident) != here
     with pytest.raises(ZeroDivisionError):
@@ -48,7 +49,7 @@ async def test_only_a_large_body_leaves_the_event_loop() -> None:
 
 
 async def test_tenants_take_turns() -> None:
-    parser, gate = BodyParser(SETTINGS), Gate()
+    parser, gate = BodyParser(SETTINGS, FairThread()), Gate()
     names = ["a1", "a2", "a3", "a4", "b1", "c1", "b2"]
     tasks = [asyncio.create_task(parser.run(name[0], LARGE, gate.work(name))) for name in names]
     await asyncio.sleep(0)
@@ -58,7 +59,7 @@ async def test_tenants_take_turns() -> None:
 
 
 async def test_a_tenant_with_too_many_bytes_gets_429_with_a_time() -> None:
-    parser, gate = BodyParser(SETTINGS), Gate()
+    parser, gate = BodyParser(SETTINGS, FairThread()), Gate()
     size = SETTINGS.max_body
     tasks = [asyncio.create_task(parser.run("a", size, gate.work("a"))) for _ in range(4)]
     await asyncio.sleep(0)
@@ -73,7 +74,7 @@ async def test_a_tenant_with_too_many_bytes_gets_429_with_a_time() -> None:
 
 
 async def test_the_bodies_of_all_tenants_are_bounded() -> None:
-    parser, gate = BodyParser(SETTINGS), Gate()
+    parser, gate = BodyParser(SETTINGS, FairThread()), Gate()
     tasks = [asyncio.create_task(parser.run(name, 4 * SETTINGS.max_body, gate.work(name))) for name in "abcd"]
     await asyncio.sleep(0)
     with pytest.raises(RequestRefused, match="Too many large requests"):
@@ -83,7 +84,7 @@ async def test_the_bodies_of_all_tenants_are_bounded() -> None:
 
 
 async def test_a_body_whose_client_leaves_gives_its_turn_back() -> None:
-    parser, gate = BodyParser(SETTINGS), Gate()
+    parser, gate = BodyParser(SETTINGS, FairThread()), Gate()
     tasks = [asyncio.create_task(parser.run("a", LARGE, gate.work(name))) for name in ("1", "2", "3")]
     await asyncio.sleep(0)
     for task in tasks[:2]:

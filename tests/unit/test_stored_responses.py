@@ -12,6 +12,7 @@ from api.body_parser import BodyParser
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
+from api.fair_thread import FairThread
 from api.responses.history import history_of
 from api.stored.replay import follow
 from api.stored.store import ResponseStore
@@ -34,7 +35,7 @@ JOURNAL: tuple[Event, ...] = (
     *(Delta(position, (1,), text) for position, text in enumerate(TEXTS) if position > 3),
     Finished(len(TEXTS), "stop"),
 )
-PARSER = BodyParser(ApiSettings())
+PARSER = BodyParser(ApiSettings(), FairThread())
 RUNNING = response(1)
 
 

@@ -188,8 +188,10 @@ def _joined(
     return {field: None if values is None else [*values, *(text[field] or ())] for field, values in prompt.items()}
 
 
-def _most_likely(token: TokenLogprob) -> dict[str, float]:
-    return {_shown(top.piece): top.logprob for top in token.top} | {_shown(token.piece): token.logprob}
+def _most_likely(token: TokenLogprob) -> msgspec.Raw:
+    """Return an object as JSON, which takes a fifth of its memory."""
+    likely = {_shown(top.piece): top.logprob for top in token.top}
+    return msgspec.Raw(_encode(likely | {_shown(token.piece): token.logprob}))
 
 
 def _shown(piece: bytes) -> str:

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from api.dialects.interface import TokenLogprob
-from api.dialects.openai.render import logprobs_object
+from api.dialects.openai.render import logprob_objects
 from api.dialects.sealed_reasoning import seal
 
 Kind = Literal["reasoning", "summary", "message", "function_call"]
@@ -40,7 +42,7 @@ class OutputItem:
         self._name, self._namespace = name, namespace
         self._sealed = sealed
         self._texts: list[str] = []
-        self._logprobs: list[dict[str, Any]] = []
+        self._logprobs: list[msgspec.Raw] = []
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
         """Append text, or a part of the call's arguments."""
@@ -54,7 +56,7 @@ class OutputItem:
         return "".join(self._texts)
 
     @property
-    def logprobs(self) -> list[dict[str, Any]]:
+    def logprobs(self) -> list[msgspec.Raw]:
         """The log probabilities of all tokens of the text, if the request asks for them."""
         return self._logprobs
 
@@ -92,9 +94,3 @@ class OutputItem:
                     "name": self._name,
                     "arguments": self.text if started else "",
                 } | ({} if self._namespace is None else {"namespace": self._namespace})
-
-
-def logprob_objects(tokens: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-    """Return the objects of log probabilities of ``tokens``."""
-    found: Any = logprobs_object(tokens)["content"]
-    return list(found)

@@ -8,8 +8,9 @@ import msgspec
 
 from api.dialects.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
+from api.dialects.openai.render import logprob_objects
 from api.dialects.responses.offered_tools import unqualified_name
-from api.dialects.responses.output import Kind, OutputItem, logprob_objects
+from api.dialects.responses.output import Kind, OutputItem
 from shared.protocol.defaults import fill_in
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import FinishReason, PromptLogprobs

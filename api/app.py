@@ -116,7 +116,9 @@ async def _on_refusal(refusal: RequestRefused) -> Response:
 async def _on_http_error(error: HTTPException) -> Response:
     if isinstance(error, NotFound):
         return _error(
-            Problem(kind=ProblemKind.ROUTE_NOT_FOUND, message=f"Invalid URL ({request.method} {request.path})")
+            Problem(
+                kind=ProblemKind.ROUTE_NOT_FOUND, message=f"Invalid URL ({request.method} {current_exchange().path})"
+            )
         )
     if isinstance(error, MethodNotAllowed):
         response = _error(

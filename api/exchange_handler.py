@@ -14,6 +14,7 @@ from quart import Request
 from quart.asgi import ASGIHTTPConnection
 
 from api import http_span
+from api.azure_openai import openai_path
 from api.bodies import PacedBody
 from api.dialects import dialect_of
 from api.exchange_end import end_exchange
@@ -59,7 +60,15 @@ class ExchangeHandler(ASGIHTTPConnection):
     async def handle_request(self, request: Request, send: Any) -> None:
         """Run the route and send its response; then release what the request holds."""
         request_id = request_id_of(request)
-        dialect = dialect_of(request.path, request.args, request.headers, self._serving, self._own_name, request_id)
+        dialect = dialect_of(
+            request.path,
+            request.args,
+            request.headers,
+            self._serving,
+            self._own_name,
+            request_id,
+            cast(ExchangeRequest, request).deployment,
+        )
         started_at = time.monotonic()
         span = http_span.begin(replica_of(self.app).tracing, request, started_at)
         exchange = HttpExchange(request, dialect, request_id, started_at=started_at, span=span)
@@ -70,7 +79,9 @@ class ExchangeHandler(ASGIHTTPConnection):
             await end_exchange(exchange, request)
 
     def _create_request_from_scope(self, send: Any) -> Request:
-        request = super()._create_request_from_scope(send)
+        request = cast(ExchangeRequest, super()._create_request_from_scope(send))
+        request.sent_path = request.path
+        request.path, request.deployment = openai_path(request.path)
         if request.path == UPLOAD_PATH and request.method == "POST":
             request.body = PacedBody(None, None)  # Its route has limits of its own.
         return request

@@ -41,7 +41,7 @@ class HttpExchange:
         self.started_at = started_at
         self.span = span
         self.method = request.method
-        self.path = request.path
+        self.path = cast(ExchangeRequest, request).sent_path
         self.dialect = dialect
         self._resources: list[AbstractAsyncContextManager[object]] = []
         self.key: ApiKey | None = None
@@ -71,6 +71,10 @@ class ExchangeRequest(Request):
 
     body_class = PacedBody
     exchange: HttpExchange
+    sent_path: str
+    """The path that the client has sent. ``path`` is the one that serves it."""
+    deployment: str | None
+    """The model in an Azure OpenAI path."""
 
 
 def request_id_of(request: Request) -> str:

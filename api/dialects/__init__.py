@@ -29,11 +29,12 @@ def dialect_of(
     serving: Callable[[], Collection[str]],
     own_name: Callable[[str], str] = str,
     request_id: str = "",
+    deployment: str | None = None,
 ) -> Dialect:
     """Return the dialect of one HTTP exchange; it also encodes the errors of that exchange.
 
     ``serving`` returns the names of the models that workers serve now. ``own_name`` resolves an alias to a model name.
-    ``request_id`` is the id of the exchange.
+    ``request_id`` is the id of the exchange, ``deployment`` the model in the path of an Azure OpenAI client.
     """
     _, root, *_ = f"{path}/".split("/", 2)
     if path == "/v3/responses":
@@ -43,9 +44,9 @@ def dialect_of(
     if root in _AZURE_ROOTS:
         return Azure(query, headers, serving, own_name)
     if path == "/v1/completions":
-        return _OPENAI_COMPLETIONS
+        return _OPENAI_COMPLETIONS if deployment is None else OpenAICompletions(deployment)
     if path.startswith(_MESSAGES) or (path.startswith(_MODELS) and headers.get(VERSION_HEADER) is not None):
         return Anthropic(headers, request_id)
     if path.startswith(_RESPONSES):
         return Responses()
-    return _OPENAI
+    return _OPENAI if deployment is None else OpenAI(deployment)

@@ -15,9 +15,13 @@ __all__ = ["OpenAI", "render_model", "render_models"]
 class OpenAI:
     """The chat completions :class:`api.dialects.interface.Dialect` of OpenAI. Stateless."""
 
+    def __init__(self, deployment: str | None = None) -> None:
+        """``deployment`` is the model of all requests, whatever their bodies say."""
+        self._deployment = deployment
+
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
-        return parse_chat(body)
+        return parse_chat(body, self._deployment)
 
     def render(self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str) -> ChatResponseEncoder:
         """Return the encoder of the response to ``request``."""

@@ -11,9 +11,13 @@ from shared.protocol.request import ChatRequest
 class OpenAICompletions:
     """The plain completions :class:`api.dialects.interface.Dialect` of OpenAI. Stateless."""
 
+    def __init__(self, deployment: str | None = None) -> None:
+        """``deployment`` is the model of all requests, whatever their bodies say."""
+        self._deployment = deployment
+
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
-        return parse_completion(body)
+        return parse_completion(body, self._deployment)
 
     def render(
         self, request: ChatRequest, *, answer_id: str, created: int, fingerprint: str

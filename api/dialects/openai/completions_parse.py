@@ -18,9 +18,15 @@ NOT_SERVED: dict[str, NotServed] = {
 }
 
 
-def parse_completion(body: bytes) -> ChatRequest:
-    """Parse a plain completion body. Raises :class:`RequestRefused` and no other exception."""
-    return translate_completion(validate(ServedCompletionRequest, decode_object(body)))
+def parse_completion(body: bytes, model: str | None = None) -> ChatRequest:
+    """Parse a plain completion body. ``model`` replaces the one in it.
+
+    Raises :class:`RequestRefused` and no other exception.
+    """
+    value = decode_object(body)
+    if model is not None:
+        value["model"] = model
+    return translate_completion(validate(ServedCompletionRequest, value))
 
 
 def translate_completion(request: ServedCompletionRequest) -> ChatRequest:

@@ -22,13 +22,15 @@ DEFAULTS = Sampling(temperature=1.0, top_p=1.0, top_k=0)
 """The defaults of the reference, if neither client nor model specifies one. It has no top_k, so 0 disables it."""
 
 
-def parse_chat(body: bytes) -> ChatRequest:
-    """Parse a chat completion body.
+def parse_chat(body: bytes, model: str | None = None) -> ChatRequest:
+    """Parse a chat completion body. ``model`` replaces the one in it.
 
     Omitted sampling fields stay ``None``. The worker fills them from the model's defaults, then from the reference's.
     Raises :class:`RequestRefused` and no other exception.
     """
     value = decode_object(body)
+    if model is not None:
+        value["model"] = model
     try:
         request = validate(ServedChatRequest, value)
     except RequestRefused as refusal:

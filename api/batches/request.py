@@ -71,9 +71,9 @@ async def serve_line(
             return failure_of(index, "", "invalid_json_line", "The input file has changed since it was validated.")
         custom_id = line.custom_id
         try:
-            request, messages = await _parsed(replica, batch, dialect, bytes(line.body))
+            chat = await _parsed(replica, batch, index, dialect, bytes(line.body))
             del line  # It refers to the bytes that were read.
-            result = await _serve(replica, batch, index, custom_id, request, messages, dialect, request_id)
+            result = await _serve(chat, index, custom_id, dialect, request_id)
         except RequestRefused as refusal:
             problem = refusal.problem
         except Exception:
@@ -95,28 +95,8 @@ async def serve_line(
             return None
 
 
-async def _serve(
-    replica: Replica,
-    batch: Batch,
-    index: int,
-    custom_id: str,
-    request: ChatRequest,
-    messages: bytes,
-    dialect: Dialect,
-    request_id: str,
-) -> Result:
+async def _serve(chat: ChatExchange, index: int, custom_id: str, dialect: Dialect, request_id: str) -> Result:
     """Submit a line and wait for its response. Raises :class:`RequestRefused`."""
-    started_at = time.monotonic()
-    chat = ChatExchange(
-        replica,
-        request,
-        key=_unlimited(replica, batch.owner),
-        headers={},
-        messages=messages,
-        started_at=started_at,
-        span=replica.tracing.start_span("batch line", started_at),
-    )
-    chat.span.set({"vinoqueue.batch": batch.id, "vinoqueue.line": index})
     try:
         async with chat:
             started = await chat.stream.started()
@@ -133,13 +113,27 @@ async def _serve(
     return response_of(index, custom_id, 200, document, request_id=request_id, usage=usage)
 
 
-async def _parsed(replica: Replica, batch: Batch, dialect: Dialect, body: bytes) -> tuple[ChatRequest, bytes]:
-    """Return the request in ``body`` and, if its response is to be stored, its messages."""
+async def _parsed(replica: Replica, batch: Batch, index: int, dialect: Dialect, body: bytes) -> ChatExchange:
+    """Parse the body of a line. Nothing else refers to the request, so its images are freed when they are queued."""
     tenant = f"batches of {batch.owner}"  # Other requests of the owner do not wait for them.
-    return await replica.body_parser.run(tenant, len(body), partial(_translated, replica.settings, dialect, body))
+    translate = partial(_translated, replica.settings, dialect, body)
+    request, messages = await replica.body_parser.run(tenant, len(body), translate)
+    key, started_at = _unlimited(replica, batch.owner), time.monotonic()
+    span = replica.tracing.start_span("batch line", started_at)
+    span.set({"vinoqueue.batch": batch.id, "vinoqueue.line": index})
+    return ChatExchange(
+        replica,
+        request,
+        key=key,
+        headers={},
+        messages=messages,
+        started_at=started_at,
+        span=span,
+    )
 
 
 def _translated(settings: ApiSettings, dialect: Dialect, body: bytes) -> tuple[ChatRequest, bytes]:
+    """Return the request in ``body`` and, if its response is to be stored, its messages."""
     request = dialect.parse(body)
     for field, wanted in (("stream", request.stream), ("background", request.background)):
         if wanted:

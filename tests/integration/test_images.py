@@ -1,6 +1,7 @@
 """Images through the whole service, with the simulated engine: from the request to the worker and its refusals."""
 
 import io
+import json
 import struct
 import zlib
 from collections.abc import Iterator
@@ -122,3 +123,29 @@ def test_hostile_images_harm_nobody_else(seeing: Fleet) -> None:
     *_, last = (chunk for chunk in text if chunk.choices)
     assert last.choices[0].finish_reason in ("stop", "length")
     seeing.until(lambda: held(seeing) == 0, "the images to be released")
+
+
+def test_images_that_wait_leave_room_for_those_of_other_keys(empty_fleet: Fleet) -> None:
+    fleet = empty_fleet
+    keys = [fleet.key("create", "--name", name) for name in "ab"]
+    fleet.worker(*SEEING, "--max-batch", "1")
+    fleet.api("--max-media-bytes", "4000")
+    headers = [{"content-type": "application/json", "authorization": f"Bearer {key}"} for key in keys]
+    # Fills the only slot.
+    body: dict[str, Any] = {"model": "sim", "input": "[[tokens 8000]]", "background": True}
+    assert fleet.request("POST", "/v1/responses", json.dumps(body), headers[1])[0] == 200
+    with fleet.redis() as store:
+        fleet.until(lambda: store.zcard("vinoqueue:inflight:sim") == 1, "the slot to be full")
+
+    def look(key: int, size: int) -> tuple[int, dict[str, str], bytes]:
+        image = {"type": "input_image", "image_url": data_url(file() + bytes(size - len(file())))}
+        body = {"model": "sim", "input": [{"role": "user", "content": [image]}], "background": True}
+        return fleet.request("POST", "/v1/responses", json.dumps(body), headers[key])
+
+    assert [look(0, 500)[0] for _ in range(4)] == [200] * 4
+    status, answer, refusal = look(0, 500)
+    assert (status, answer["retry-after"]) == (429, "1")
+    assert b"leave no room for those of this one" in refusal
+    assert look(1, 1900)[0] == 200
+    status, _, refusal = look(1, 4001)
+    assert (status, json.loads(refusal)["error"]["param"]) == (413, "input[0].content[0]")

@@ -22,10 +22,12 @@ from api.batches.results import Result, assemble, encode, failure_of, response_o
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, BatchStore, Superseded, TooManyBatches
 from api.build import build
+from api.chat_exchange import ChatExchange
 from api.dialects.openai.batches import render_batch
 from api.files import DirectoryStorage, FileRecord
 from api.files.record import new_file_id
 from api.replica import Replica
+from shared.protocol.request import ChatRequest
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
@@ -319,6 +321,25 @@ async def test_a_line_that_waits_keeps_no_copy_of_its_body(replica: Replica, mon
     monkeypatch.setattr("api.batches.request._serve", serve)
     await serve_line(replica, new_batch(), 0, read, asyncio.Event())
     assert found == [references]
+
+
+async def test_a_line_that_waits_keeps_no_copy_of_its_images(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exchange replaces its request by one without them when it has queued them."""
+    requests, references, found = list[ChatRequest](), list[int](), list[int]()
+
+    async def read() -> bytes:
+        return json.dumps(LINES[0]).encode()
+
+    async def serve(*arguments: object) -> None:
+        (chat,) = (argument for argument in arguments if isinstance(argument, ChatExchange))
+        requests.append(chat.request)
+        references.append(sys.getrefcount(requests[0]))
+        chat.request = ChatRequest(model="m")
+        found.append(sys.getrefcount(requests[0]))
+
+    monkeypatch.setattr("api.batches.request._serve", serve)
+    await serve_line(replica, new_batch(), 0, read, asyncio.Event())
+    assert (references, found) == ([3], [2])
 
 
 def test_a_long_model_name_is_not_repeated_in_each_record() -> None:

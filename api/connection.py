@@ -40,6 +40,9 @@ _FRAMING_FACTOR = 4
 _GRACE = 5.0
 """Seconds by which the connection's deadlines are later than the request handler's own."""
 
+_FIRST_REQUEST = 1.0
+"""Seconds that a client which has just connected has for sending its request when the replica stops listening."""
+
 _HEAD_TOO_LARGE = "The head of the request is larger than 65536 bytes."
 _TOO_MANY_HEADERS = f"The request has more than {MAX_HEADERS} headers."
 _HEAD_TOO_SLOW = "The head of the request was received too slowly."
@@ -195,7 +198,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
         cycle = self.cycle
         cycle.transport = cast(asyncio.Transport, self)
-        if self.surplus:
+        if self.surplus or self.limits.closing:
             cycle.keep_alive = False
         writer = ChunkWriter(cycle, self.flow, self.transport)
         extension: ConnectionExtension = {
@@ -245,6 +248,18 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
         else:
             self.cycle.keep_alive = False
+
+    def retire(self) -> None:
+        """Close as soon as there is no request. A client that has just connected may still send its first one."""
+        if self._state is _State.IDLE and not self._received:
+            if self.cycle is None:
+                self._deadline = min(self._deadline, self.loop.time() + _FIRST_REQUEST)
+            else:
+                self.transport.close()
+        elif self._state is _State.BODY and self.cycle.response_complete:
+            self.close()
+        elif self._state in (_State.BODY, _State.ANSWER):
+            self.shutdown()
 
     def write(self, data: bytes) -> None:
         """Send ``data``, unless the connection is closing."""

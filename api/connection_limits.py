@@ -30,6 +30,9 @@ class Connection(Protocol):
     def abort(self) -> None:
         """Close immediately."""
 
+    def retire(self) -> None:
+        """Close as soon as there is no request."""
+
     def expire(self, now: float) -> None:
         """Close if the deadline of the connection's state is before ``now``, in seconds of the event loop's clock."""
 
@@ -52,6 +55,8 @@ class ConnectionLimits:
         self._waiting: dict[Connection, None] = {}
         self._surplus: dict[Connection, None] = {}
         self._warned = float("-inf")
+        self.closing = False
+        """Whether connections close after their next response, because the replica ends."""
 
     def __len__(self) -> int:
         """Return the number of open connections, including surplus ones."""
@@ -94,6 +99,12 @@ class ConnectionLimits:
         """Mark a connection as without a request; new ones may replace it."""
         if connection in self._open and connection not in self._surplus:
             self._waiting[connection] = None
+
+    def retire(self) -> None:
+        """Close each connection as soon as it has no request."""
+        self.closing = True
+        for connection in list(self._open):
+            connection.retire()
 
     def expire(self, now: float) -> None:
         """Close connections whose deadline is before ``now``, in seconds of the event loop's clock."""

@@ -9,6 +9,7 @@ import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import uvicorn
 from redis.exceptions import RedisError
@@ -132,6 +133,27 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def stop_listening(self, listener: socket.socket) -> None:
+        """Close ``listener``, and each connection as soon as it has no request.
+
+        Connections in the kernel's queue are accepted first: they would be reset, and their requests lost.
+        """
+        queued = []
+        with contextlib.suppress(OSError):
+            while True:
+                queued.append(listener.accept()[0])
+        for server in self.servers:
+            server.close()
+        for connection in queued:
+            with contextlib.suppress(OSError):
+                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+        self._limits.retire()
+
+    def _protocol(self) -> asyncio.Protocol:
+        create: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = create(config=self.config, server_state=self.server_state, app_state={})
+        return protocol
+
     def end(self) -> None:
         """Make :meth:`main_loop` return."""
         self.should_exit = True
@@ -180,16 +202,28 @@ async def _serve(settings: ApiSettings, listener: socket.socket, limits: Connect
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+    delay = settings.drain_delay
+
+    def stop_now() -> None:
+        nonlocal delay
+        delay = 0
+        stopping.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    loop.add_signal_handler(signal.SIGINT, stop_now)  # Ctrl-C: no load balancer needs to notice
     async with running(replica, address):
         serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
         logger.info("API replica %s listening on %s", replica.id, address)
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
         if stopping.is_set():
-            logger.info("shutting down; draining for up to %.0f s", settings.drain)
-        await replica.draining.drain(settings.drain if stopping.is_set() else 0)
+            replica.draining.draining = limits.closing = True
+            logger.info("shutting down in %.0f s; requests then have %.0f s to finish", delay, settings.drain)
+            await asyncio.sleep(delay)
+            await server.stop_listening(listener)
+            await replica.draining.drain(settings.drain, limits)
+        else:
+            await replica.draining.drain(0)
         stopped.cancel()
         server.end()
         await serving

@@ -37,8 +37,6 @@ class Relay:
         self._choices: dict[str, ChoiceStream] = {}
         self._recoveries: set[asyncio.Task[None]] = set()
         self._subscribed = asyncio.Event()
-        self._empty = asyncio.Event()
-        self._empty.set()
         self.frames = 0
         self.token_gaps = LatencyHistogram()
         """Times between two deltas of a choice, by model."""
@@ -56,18 +54,11 @@ class Relay:
         """Start routing events to ``stream``."""
         for choice_stream in stream.choices:
             self._choices[choice_stream.job] = choice_stream
-        self._empty.clear()
-
-    async def emptied(self) -> None:
-        """Wait until no stream is open."""
-        await self._empty.wait()
 
     def close(self, stream: ResponseStream) -> None:
         """Stop routing events to ``stream``."""
         for job in stream.jobs:
             self._choices.pop(job, None)
-        if not self._choices:
-            self._empty.set()
 
     async def run(self, connection: RawConnection) -> None:
         """Subscribe on ``connection`` until cancelled. Reads the journals of all open streams after a reconnect."""

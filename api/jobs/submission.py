@@ -65,7 +65,7 @@ class Submission:
         ``request.model`` must be the model's own name. ``tenant`` is the tenant for fair queueing, ``trace`` the
         parent of the jobs' spans. Raises :class:`RequestRefused` when the request cannot be served at present.
         """
-        if self._draining.draining:
+        if self._draining.drained:
             raise refuse(
                 ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
             )

@@ -170,7 +170,7 @@ class _Supervisor:
 
     async def _stop(self) -> None:
         """Stop all processes: the API drains first while the worker still generates, and the store stops last."""
-        drain = self._settings.drain
+        drain = self._settings.drain_delay + self._settings.drain
         api = asyncio.create_task(self._api.stop(drain + API_MARGIN))
         await asyncio.wait([api], timeout=drain)
         await asyncio.gather(api, self._worker.stop(API_MARGIN))

@@ -204,8 +204,15 @@ class ApiSettings(Settings):
     upload_timeout: PositiveFloat = Field(
         600.0, description="Maximum time to receive an uploaded file, in seconds; slower ones get 408."
     )
+    drain_delay: NonNegativeFloat = Field(
+        5.0,
+        description="Time after SIGTERM in seconds in which the replica fails /ready and still serves new requests, "
+        "until load balancers have noticed.",
+    )
     drain: NonNegativeFloat = Field(
-        30.0, description="Time for running requests to finish after SIGTERM, in seconds; the rest end with an error."
+        30.0,
+        description="Time for running requests to finish after SIGTERM and --drain-delay, in seconds; the rest end "
+        "with an error.",
     )
     api_keys: str = Field(
         "",
@@ -386,6 +393,9 @@ class UpSettings(ApiSettings, WorkerSettings):
 
     redis_url: str = Field("", description="URL of the Redis or Valkey store to use; empty starts an embedded Valkey.")
     log_level: LogLevel = Field("warning", description="Minimum level of log lines to print; progress is always shown.")
+    drain_delay: NonNegativeFloat = Field(
+        0.0, description="Time after SIGTERM in seconds in which the API fails /ready and still serves new requests."
+    )
     drain: NonNegativeFloat = Field(
         5.0, description="Time for running requests to finish after SIGTERM or Ctrl-C, in seconds."
     )

@@ -130,7 +130,8 @@ def test_a_restart_loses_nothing(ruled_fleet: Fleet) -> None:
 
     def read(started: threading.Event) -> str:
         text = ""
-        for chunk in client.chat.completions.create(model="sim", messages=hello, max_tokens=600, stream=True):
+        chunks = client.chat.completions.create(model="sim", messages=hello, max_tokens=600, temperature=0, stream=True)
+        for chunk in chunks:
             text += chunk.choices[0].delta.content or ""
             started.set()
         return text

@@ -10,8 +10,10 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
+from tests.support.eventually import PATIENCE
 from tests.support.fleet import SIMULATED, Fleet
 
+BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3})
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
 
 
@@ -138,14 +140,33 @@ def test_a_drain_past_its_time_hands_the_rest_over(empty_fleet: Fleet) -> None:
     assert text_of(iter(beginning)) + text_of(chunks) == expected
 
 
-def test_a_draining_api_ends_its_streams_and_takes_no_more(small_fleet: Fleet) -> None:
-    chunks = stream(small_fleet, tokens=100)
+def test_a_draining_api_serves_until_it_closes_its_port(empty_fleet: Fleet) -> None:
+    empty_fleet.worker()
+    api = empty_fleet.api("--drain-delay", "5", "--drain", str(PATIENCE))
+    chunks = stream(empty_fleet, "[[tokens 2000]]", tokens=2000)
     next(chunks)
-    api = small_fleet.processes[1]
     api.signal(signal.SIGTERM)
-    small_fleet.until(lambda: small_fleet.status("/ready") in (0, 503), "readiness to end")
+    empty_fleet.until(lambda: empty_fleet.status("/ready") == 503, "readiness to end")
+    status, headers, _ = empty_fleet.request("POST", "/v1/chat/completions", BODY)
+    assert (status, headers["connection"]) == (200, "close")
+    empty_fleet.until(lambda: empty_fleet.status("/live") == 0, "the port to be closed")
     assert text_of(chunks)
-    assert api.stop() == 0
+    assert api.popen.wait(PATIENCE) == 0
+
+
+def test_a_request_that_waits_for_the_process_is_served_before_the_port_closes(small_fleet: Fleet) -> None:
+    """The kernel has accepted its connection, and the replica has not yet seen it when it stops listening."""
+    api = small_fleet.processes[1]
+    small_fleet.until(lambda: small_fleet.status("/ready") == 200, "readiness")
+    api.signal(signal.SIGSTOP)
+    connection = http.client.HTTPConnection("127.0.0.1", small_fleet.port, timeout=PATIENCE)
+    connection.request("POST", "/v1/chat/completions", BODY, {"content-type": "application/json"})
+    api.signal(signal.SIGTERM)
+    api.signal(signal.SIGCONT)
+    answer = connection.getresponse()
+    assert (answer.status, answer.getheader("connection")) == (200, "close")
+    connection.close()
+    assert api.popen.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize("streamed", [True, False])

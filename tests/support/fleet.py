@@ -113,6 +113,7 @@ class Fleet:
             environment={
                 "VINOQUEUE_REDIS_URL": self.url,
                 "VINOQUEUE_DRAIN": "5",
+                "VINOQUEUE_DRAIN_DELAY": "0",
                 "VINOQUEUE_FILES_DIR": str(self.folder / "files"),
                 **environment,
             },

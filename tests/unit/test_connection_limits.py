@@ -13,10 +13,14 @@ class Peer:
 
     address: str = "192.0.2.1"
     aborted: bool = False
+    retired: bool = False
     expired: list[float] = field(default_factory=list)
 
     def abort(self) -> None:
         self.aborted = True
+
+    def retire(self) -> None:
+        self.retired = True
 
     def expire(self, now: float) -> None:
         self.expired.append(now)
@@ -124,3 +128,13 @@ def test_a_full_replica_warns_once_a_minute(caplog: pytest.LogCaptureFixture) ->
         limits.add(peer)
     assert len(caplog.records) == 1
     assert "--max-connections" in caplog.text
+
+
+def test_all_connections_retire_when_the_replica_ends() -> None:
+    limits = ConnectionLimits(3, 0)
+    known = peers(2)
+    for one in known:
+        limits.add(one)
+    limits.retire()
+    assert limits.closing
+    assert all(one.retired for one in known)

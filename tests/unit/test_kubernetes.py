@@ -162,8 +162,9 @@ def test_a_pod_has_no_more_rights_than_it_needs(pod: tuple[Manifest, Manifest, M
 def test_a_pod_has_the_time_to_drain(pod: tuple[Manifest, Manifest, Manifest]) -> None:
     _, specification, container = pod
     (settings,) = manifests(Path("base/settings.yaml"))
-    command = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
-    assert specification["terminationGracePeriodSeconds"] > int(settings["data"]["VINOQUEUE_DRAIN"]) + int(command[1])
+    drain = int(settings["data"]["VINOQUEUE_DRAIN"]) + ApiSettings.model_fields["drain_delay"].default
+    assert specification["terminationGracePeriodSeconds"] > drain
+    assert "lifecycle" not in container
 
 
 def test_settings_exist_and_secrets_come_from_files() -> None:

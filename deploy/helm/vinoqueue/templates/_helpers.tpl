@@ -2,7 +2,7 @@
 {{- define "vinoqueue.pod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
-# VINOQUEUE_DRAIN, the API's preStop hook, and some to spare.
+# VINOQUEUE_DRAIN, the API's VINOQUEUE_DRAIN_DELAY (5 s), and some to spare.
 terminationGracePeriodSeconds: {{ add (int .Values.settings.VINOQUEUE_DRAIN) 30 }}
 {{- end }}
 

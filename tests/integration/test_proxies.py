@@ -1,0 +1,154 @@
+"""Replicas behind a real proxy, restarted one after the other under load: no request fails."""
+
+import http.client
+import json
+import shutil
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionChunk
+
+from shared.runtime.processes import die_with_parent
+from tests.support.eventually import PATIENCE
+from tests.support.fleet import Fleet, Process, free_port
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "proxy"
+PROXIES = {
+    "nginx.conf": ("nginx", "-e", "/dev/stderr", "-g", "daemon off;", "-c"),
+    "nginx-hosts.conf": ("nginx", "-e", "/dev/stderr", "-g", "daemon off;", "-c"),
+    "haproxy.cfg": ("haproxy", "-db", "-f"),
+    "Caddyfile": ("caddy", "run", "--adapter", "caddyfile", "--config"),
+}
+REQUESTS = 400
+CLIENTS = 8
+REPLICAS = 2
+BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4})
+
+
+def configuration(name: str, folder: Path, port: int, replicas: list[int]) -> Path:
+    """Write the example ``name`` for a proxy that listens on ``port``; return the file."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    text = text.replace("8080", f"127.0.0.1:{port}" if name.startswith("nginx") else str(port))
+    text = text.replace("/tmp/", f"{folder}/")
+    if name == "nginx.conf":
+        # Instead of Docker's DNS, which returns the addresses of all replicas. nginx remembers no failures of them.
+        servers = "".join(f"server 127.0.0.1:{replica} max_fails=0; " for replica in replicas)
+        text = text.replace("http {", f"http {{ upstream replicas {{ {servers} }}", 1).replace("api:8000;", "replicas;")
+    else:
+        for number, replica in enumerate(replicas, 1):
+            text = text.replace(f"10.0.0.{number}:8000", f"127.0.0.1:{replica}")
+        assert "10.0.0" not in text
+    file = folder / name
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+class Proxied:
+    """A fleet with replicas on fixed ports behind a proxy, to which the fleet's clients talk."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        fleet.worker("--engine", "simulated", "--model", "sim", "--max-batch", "32", "--sim-step", "0.005")
+        self.ports = [free_port() for _ in range(REPLICAS)]
+        self.processes = [self.start(port) for port in self.ports]
+
+    def start(self, port: int) -> Process:
+        """Start the replica on ``port``, and wait until it is ready."""
+        process = self.fleet.start("api", "--port", str(port), "--drain", str(PATIENCE), "--drain-delay", "4")
+
+        def ready() -> bool:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+            try:
+                connection.request("GET", "/ready")
+                return connection.getresponse().status == 200
+            except OSError:
+                return False
+            finally:
+                connection.close()
+
+        self.fleet.until(ready, "the replica to be ready")
+        return process
+
+    def restart(self, number: int) -> None:
+        """Restart a replica as a service manager does."""
+        self.processes[number].signal(signal.SIGTERM)
+        assert self.processes[number].popen.wait(PATIENCE) == 0, self.fleet.logs()
+        self.processes[number] = self.start(self.ports[number])
+
+
+@pytest.fixture(params=PROXIES)
+def proxied(request: pytest.FixtureRequest, empty_fleet: Fleet, tmp_path: Path) -> Iterator[Proxied]:
+    program, *arguments = PROXIES[request.param]
+    if shutil.which(program) is None:
+        pytest.skip(f"needs {program}: apt-get install {program}")
+    running = Proxied(empty_fleet)
+    empty_fleet.port = free_port()
+    folder = tmp_path / "proxy"
+    folder.mkdir()
+    file = configuration(request.param, folder, empty_fleet.port, running.ports)
+    with (folder / "log").open("wb") as log:
+        command = [program, *arguments, str(file)]
+        proxy = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+    try:
+
+        def ready() -> bool:
+            assert proxy.poll() is None, (folder / "log").read_text()
+            return empty_fleet.status("/ready") == 200
+
+        empty_fleet.until(ready, "the proxy to find the replicas")
+        yield running
+    finally:
+        proxy.terminate()
+        proxy.wait(PATIENCE)
+
+
+def text_of(chunks: Iterator[ChatCompletionChunk]) -> str:
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+
+
+def test_no_request_fails_when_replicas_restart(proxied: Proxied) -> None:
+    fleet = proxied.fleet
+    client: openai.OpenAI = fleet.client()
+    restarted = threading.Event()
+    statuses: list[int | str] = []
+
+    def long() -> str:
+        chunks = client.chat.completions.create(
+            model="sim",
+            messages=[{"role": "user", "content": "[[tokens 2000]]"}],
+            max_tokens=800,
+            temperature=0,
+            stream=True,
+        )
+        return text_of(iter(chunks))
+
+    def load() -> None:
+        while not restarted.is_set() or len(statuses) < REQUESTS:
+            try:
+                status, _, body = fleet.request("POST", "/v1/chat/completions", BODY)
+            except OSError as error:
+                statuses.append(repr(error))
+            else:
+                statuses.append(status if status == 200 else f"{status} {body.decode()}")
+
+    with ThreadPoolExecutor(CLIENTS + 2 * REPLICAS) as clients:
+        clients_of_load = [clients.submit(load) for _ in range(CLIENTS)]
+        try:
+            for number in range(REPLICAS):
+                streams = [clients.submit(long) for _ in range(2 * REPLICAS)]
+                fleet.until(lambda: len(statuses) > 5, "load")
+                proxied.restart(number)
+                assert len({stream.result() for stream in streams}) == 1
+        finally:
+            restarted.set()
+        for one in clients_of_load:
+            one.result()
+    assert len(statuses) >= REQUESTS
+    assert Counter(statuses) == {200: len(statuses)}

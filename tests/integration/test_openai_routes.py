@@ -106,15 +106,18 @@ FUNCTION = {"name": "find_city", "description": "Find.", "parameters": {"type": 
 TOOLS: list[Any] = [{"type": "function", "function": FUNCTION}]
 CALL = '<tool_call>{"name": "find_city", "arguments": {"name": "Xanadu"}}</tool_call>'
 
+OTHER_CALL = CALL.replace("Xanadu", "Paris")
+
 
 def test_a_tool_call(session_fleet: Fleet) -> None:
-    choice = chat(session_fleet, messages=said(f"Let me see. {CALL}{CALL}"), tools=TOOLS).choices[0]
+    choice = chat(session_fleet, messages=said(f"Let me see. {CALL}{OTHER_CALL}"), tools=TOOLS).choices[0]
     assert (choice.message.content, choice.finish_reason) == ("Let me see.", "tool_calls")
     calls = [call for call in choice.message.tool_calls or [] if call.type == "function"]
     assert [(call.function.name, json.loads(call.function.arguments)) for call in calls] == [
-        ("find_city", {"name": "Xanadu"})
-    ] * 2
-    once = chat(session_fleet, messages=said(CALL + CALL), tools=TOOLS, parallel_tool_calls=False).choices[0]
+        ("find_city", {"name": "Xanadu"}),
+        ("find_city", {"name": "Paris"}),
+    ]
+    once = chat(session_fleet, messages=said(CALL + OTHER_CALL), tools=TOOLS, parallel_tool_calls=False).choices[0]
     assert len(once.message.tool_calls or []) == 1
     # The history is taken back as the SDK has it.
     history = [*HELLO, choice.message.model_dump(exclude_unset=True)]
@@ -123,16 +126,17 @@ def test_a_tool_call(session_fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "second"),
     [
-        {"tool_choice": {"type": "function", "function": {"name": "find_city"}}},
-        {"parallel_tool_calls": False},
+        ({"tool_choice": {"type": "function", "function": {"name": "find_city"}}}, OTHER_CALL),
+        ({"parallel_tool_calls": False}, OTHER_CALL),
+        ({}, CALL),
     ],
 )
-def test_one_call_is_all_where_no_grammar_holds(session_fleet: Fleet, fields: dict[str, Any]) -> None:
+def test_one_call_is_all_where_no_grammar_holds(session_fleet: Fleet, fields: dict[str, Any], second: str) -> None:
     # The simulated engine follows no grammar, and would go on for 500 steps.
     more = " sea" * 500
-    answer = chat(session_fleet, messages=said(CALL + CALL + more), tools=TOOLS, **fields)
+    answer = chat(session_fleet, messages=said(CALL + second + more), tools=TOOLS, **fields)
     assert len(answer.choices[0].message.tool_calls or []) == 1
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (None, "tool_calls")
     assert answer.usage is not None

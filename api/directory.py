@@ -228,17 +228,20 @@ def _report_gone(before: Collection[WorkerInfo], now: Collection[WorkerInfo]) ->
 def _names(workers: Collection[WorkerInfo], models: Collection[ModelInfo]) -> dict[str, str]:
     """Return the model's own name for every name.
 
-    Names of live workers take precedence over those of remembered models, then own names over aliases, then models in
-    alphabetical order.
+    Names of serving workers take precedence over those of other live workers, and these over those of remembered
+    models; then own names over aliases; then the last model in alphabetical order. So an alias moves to the model with
+    the highest version in its name once that serves, and back when it no longer does.
     """
-    ranked = (
-        [(worker.model, worker.model) for worker in workers],
-        [(alias, worker.model) for worker in workers for alias in worker.aliases],
-        [(model.name, model.name) for model in models],
-        [(alias, model.name) for model in models for alias in model.aliases],
+    groups = (
+        [(worker.model, worker.aliases) for worker in workers if worker.status == "serving"],
+        [(worker.model, worker.aliases) for worker in workers],
+        [(model.name, model.aliases) for model in models],
     )
     names: dict[str, str] = {}
-    for pairs in ranked:
-        for name, model in sorted(pairs):
-            names.setdefault(name, model)
+    for group in groups:
+        for model, _ in group:
+            names.setdefault(model, model)
+        for model, aliases in sorted(group, reverse=True):
+            for alias in aliases:
+                names.setdefault(alias, model)
     return names

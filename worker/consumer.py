@@ -52,6 +52,7 @@ class JobConsumer:
         poll: float,
         batch_reserve: int | None = 0,
         batch_pause: float = 0.0,
+        vocabulary: Callable[[], str] = lambda: "",
         prefetch: Prefetch = lambda _: None,
     ) -> None:
         """``worker`` is this worker's id. ``serve`` runs one job to its end. ``jobs`` holds the leases of jobs whose
@@ -60,7 +61,8 @@ class JobConsumer:
         seconds after the last other job.
 
         ``capacity`` returns how many jobs may run now. While it is 0, nothing is claimed; :meth:`wake` must follow
-        when it rises. ``prefetch`` is called with a job that is about to be claimed, perhaps by another worker.
+        when it rises. ``vocabulary`` returns the digest that :meth:`~shared.protocol.queue.JobQueue.claim` gets.
+        ``prefetch`` is called with a job that is about to be claimed, perhaps by another worker.
         """
         self._queue = queue
         self._worker = worker
@@ -70,6 +72,7 @@ class JobConsumer:
         self._poll = poll
         self._batch_reserve = batch_reserve
         self._batch_pause = batch_pause
+        self._vocabulary = vocabulary
         self._interactive = 0
         """Number of running jobs that are not lines of batches."""
         self._last_interactive_at = -math.inf
@@ -140,7 +143,11 @@ class JobConsumer:
         # A full worker that is woken claims too: with no free slot, jobs reserved for it are offered to others.
         while slots := self._slots():
             claims, remaining = await self._queue.claim(
-                self._worker, used=len(self._tasks), slots=slots, batch_reserve=self._reserve(slots)
+                self._worker,
+                used=len(self._tasks),
+                slots=slots,
+                batch_reserve=self._reserve(slots),
+                vocabulary=self._vocabulary(),
             )
             self._start(claims)
             full = len(self._tasks) >= slots

@@ -108,6 +108,12 @@ class JobRunner:
             self._publisher.end_soon(active.lease, CANCELLED)
             return
         self._refuse_poison(job, claim)
+        if claim.foreign:
+            raise refuse(
+                ProblemKind.LOST,
+                "The response can't be continued: its worker is gone, and all workers that now serve the model have "
+                "another vocabulary or chat template. Please send the request again.",
+            )
         prepared = await self._prompts.get(job)
         if job.request.tokenization is not None:
             await self._report_tokens(active, prepared)

@@ -151,6 +151,7 @@ class _Worker:
             poll=settings.poll,
             batch_reserve=None if settings.batch_reserve == "auto" else settings.batch_reserve,
             batch_pause=settings.batch_pause,
+            vocabulary=lambda: engine.info.vocabulary if engine.info else "",
             prefetch=runner.prefetch,
         )
         self.record = RegistryRecord(

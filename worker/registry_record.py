@@ -81,6 +81,7 @@ class RegistryRecord:
             detail=self._engine.stage,
             aliases=self._names[1:],
             modalities=self._modalities,
+            vocabulary=engine.vocabulary if engine else "",
             logits=engine.logits if engine else False,
             temperature=sampling.temperature,
             top_p=sampling.top_p,

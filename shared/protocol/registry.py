@@ -73,6 +73,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Other names by which clients may request the model."""
     modalities: tuple[str, ...] = (TEXT,)
     """What prompts may contain: :data:`TEXT`, and :data:`IMAGE` for a vision-language model."""
+    vocabulary: str = ""
+    """Digest of the model's vocabulary and chat template. Only workers with the same one can continue a stream."""
     logits: bool = False
     """Whether the worker serves fields that need the model's logits."""
     temperature: _Amount | None = None

@@ -127,8 +127,9 @@ def request(request_id: str) -> str:
 
 
 def state(job: str) -> str:
-    """Hash of a job's state: ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``cancelled``, the terminal event,
-    if it is; ``spared``, the lease end to which it was extended after an outage of the store."""
+    """Hash of a job's state: ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``vocabulary``, the digest of the
+    vocabulary and chat template of the attempt that generated its tokens, or else of the last one; ``cancelled``, the
+    terminal event, if it is; ``spared``, the lease end to which it was extended after an outage of the store."""
     return STATE_PREFIX + job
 
 

@@ -65,10 +65,13 @@ WEATHER = Tool(
 
 
 class TinyEngine:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, chat_template: str = "") -> None:
         settings = EngineSettings(precision="exact", cache_size=1, max_batch=16)
-        options = EngineOptions.from_settings(settings, path=str(MODELS / name), context_length=CONTEXT)
+        options = EngineOptions.from_settings(
+            settings, path=str(MODELS / name), context_length=CONTEXT, chat_template=chat_template
+        )
         self._engine = OpenVINOEngine(options, lambda stage: None)
+        self.vocabulary = self._engine.engine_info.vocabulary
 
     def texts(self, plans: list[Plan], *, seed: int = 1) -> list[str]:
         """The texts that the model makes under the plans, each to its own end."""
@@ -147,6 +150,13 @@ def test_schemas_with_free_parts_hold(engine: TinyEngine) -> None:
         person = json.loads(text)
         assert set(person) == {"name", "age", "on"}
         assert 0 <= person["age"] <= 120
+
+
+def test_a_digest_names_the_vocabulary_and_the_template() -> None:
+    digests = [TinyEngine(HELD[0]).vocabulary, TinyEngine(HELD[0]).vocabulary, TinyEngine(HELD[1]).vocabulary]
+    digests.append(TinyEngine(HELD[0], chat_template="another").vocabulary)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3, digests
 
 
 @pytest.mark.parametrize("name", [*HELD, *UNHELD])

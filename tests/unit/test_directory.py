@@ -99,8 +99,17 @@ async def test_every_name_of_a_model_is_listed_and_means_the_model(redis: ArqRed
 
 async def test_an_own_name_comes_before_an_alias(redis: ArqRedis) -> None:
     fleet = await look(redis, worker("a", "b", "c"), worker("b", "a", "c"))
-    assert [fleet.own_name(name) for name in ("a", "b", "c")] == ["a", "b", "a"]
+    assert [fleet.own_name(name) for name in ("a", "b", "c")] == ["a", "b", "b"]
     assert list(fleet.listed()) == ["a", "b", "c"]
+
+
+async def test_an_alias_moves_to_the_newest_model_once_it_serves(redis: ArqRedis) -> None:
+    old, new = worker("chat-2026-10", "chat"), worker("chat-2026-11", "chat")
+    loading = msgspec.structs.replace(new, status="loading")
+    assert (await look(redis, old, loading)).own_name("chat") == "chat-2026-10"
+    assert (await look(redis, old, new)).own_name("chat") == "chat-2026-11"
+    draining = msgspec.structs.replace(new, status="draining")
+    assert (await look(redis, old, draining)).own_name("chat") == "chat-2026-10"
 
 
 async def test_a_live_workers_alias_comes_before_a_model_of_the_past(redis: ArqRedis) -> None:

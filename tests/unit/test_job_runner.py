@@ -166,10 +166,11 @@ class Rig:
         choice: int = 0,
         history: Iterable[Event] = (),
         cause: str = "",
+        foreign: bool = False,
         trace: TraceContext | None = None,
     ) -> asyncio.Task[None]:
         journal = tuple(map(encode_event, history))
-        claim = Claim(job, attempt, b"", journal, crashes=crashes, lost_workers=lost_workers, cause=cause)
+        claim = Claim(job, attempt, b"", journal, crashes, lost_workers, cause, foreign)
         own = Job(id=job, reply_to="api-1", request=request, choice=choice, trace=trace)
         task = asyncio.create_task(self.runner.run(claim, own))
         self.tasks[job] = task
@@ -450,6 +451,15 @@ async def test_a_job_that_keeps_losing_workers_is_refused(rig: Rig) -> None:
     (event,) = rig.published.record["a"]
     assert event.problem.kind is ProblemKind.POISON
     assert rig.prompts.replies == []
+
+
+async def test_a_job_with_tokens_of_another_vocabulary_is_refused(rig: Rig) -> None:
+    rig.load()
+    assert not await over(rig.start("a", attempt=2, history=[Started("w", 1, "fp"), Delta(0, (7,), "x")], foreign=True))
+    (event,) = rig.published.record["a"]
+    assert event.problem.kind is ProblemKind.LOST
+    assert "another vocabulary" in event.problem.message
+    assert rig.engine.added == []
 
 
 async def test_an_error_in_the_worker_ends_the_job(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

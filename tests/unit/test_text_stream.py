@@ -20,6 +20,15 @@ def test_characters_cut_into_bytes_come_out_whole(text: str) -> None:
     assert "\ufffd" not in "".join(parts)
 
 
+def test_a_digest_names_the_tokens_and_the_template() -> None:
+    pieces = [b"a", b"b", b"ab"]
+    digest = Vocabulary(pieces, {2}).digest("template")
+    assert digest == Vocabulary(pieces, {2}).digest("template")
+    others = (Vocabulary([b"b", b"a", b"ab"], {2}), Vocabulary(pieces, {1}), Vocabulary([b"a", b"ba", b"b"], {2}))
+    assert digest not in {other.digest("template") for other in others}
+    assert digest != Vocabulary(pieces, {2}).digest("another")
+
+
 def test_a_character_comes_with_its_last_byte() -> None:
     assert run(TextStream(BYTES), list("é中".encode())) == ["", "é", "", "", "中", ""]
 

@@ -20,6 +20,7 @@ Directives about loading, in place of the model's path:
 ``[[crash load]]``     the process dies while it loads
 ``[[hang load]]``      loading never ends
 ``[[see images]]``     the model accepts images
+``[[vocabulary N]]``   the words of the vocabulary are rotated by N: the same token ids are another text
 =====================  ==================================================================================
 """
 
@@ -28,10 +29,11 @@ import re
 import msgspec
 
 _DIRECTIVE = re.compile(
-    r"\[\[((?:fail|crash|hang) load|see images|(?:exhaust|crash|hang) at|tokens|say|refuse|crash)(?: (.*?))?\]\]",
+    r"\[\[((?:fail|crash|hang) load|see images|vocabulary|(?:exhaust|crash|hang) at|tokens|say|refuse|crash)"
+    r"(?: (.*?))?\]\]",
     re.DOTALL,
 )
-_COUNTED = {"tokens", "exhaust at", "crash at", "hang at"}
+_COUNTED = {"tokens", "vocabulary", "exhaust at", "crash at", "hang at"}
 
 
 class Directives(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,7 @@ class Directives(msgspec.Struct, frozen=True, kw_only=True):
     crash_load: bool = False
     hang_load: bool = False
     see_images: bool = False
+    vocabulary: int = 0
 
 
 def parse(text: str) -> Directives:

@@ -100,7 +100,8 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Properties of a loaded engine. ``context_length`` and ``cache_tokens`` are in tokens, ``slots`` in sequences.
 
     ``default_fields`` names the sampling fields for which the model has its own defaults; ``temperature`` and ``top_p``
-    are two of these defaults. ``logits`` is whether the engine has access to the model's logits.
+    are two of these defaults. ``logits`` is whether the engine has access to the model's logits. ``vocabulary`` is the
+    digest of its vocabulary and chat template.
     """
 
     context_length: int
@@ -113,6 +114,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     logits: bool = False
+    vocabulary: str = ""
 
 
 class Gauges(msgspec.Struct, frozen=True, array_like=True):

@@ -98,6 +98,8 @@ def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, start
     fields = default_fields(path)
     defaults = loaded.pipeline.get_config()
     temperature = defaults.temperature if defaults.do_sample else 0.0
+    tokenizer = loaded.pipeline.get_tokenizer()
+    template = options.chat_template or tokenizer.get_original_chat_template() or tokenizer.chat_template
     return EngineInfo(
         context_length=options.context_length,
         cache_tokens=loaded.cache_tokens,
@@ -109,6 +111,7 @@ def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, start
         temperature=temperature if "temperature" in fields else None,
         top_p=defaults.top_p if "top_p" in fields else None,
         logits=loaded.logits_width > 0,
+        vocabulary=loaded.vocabulary.digest(template),
     )
 
 

@@ -26,6 +26,7 @@ from worker.engine.logits.checks import check_logits
 from worker.engine.options import EngineOptions
 from worker.engine.output_limit import context_full
 from worker.engine.simulated_vocabulary import END, FIRST_WORD, WORDS, decode, encode, vocabulary
+from worker.engine.text import Vocabulary
 
 
 class SimulatedEngine:
@@ -48,6 +49,7 @@ class SimulatedEngine:
         if faults.hang_load:
             _hang()
         time.sleep(options.sim_load)
+        self._vocabulary = vocabulary(faults.vocabulary)
         self._step_time = options.sim_step
         self._default_tokens = options.sim_tokens
         self._running: dict[int, _SimulatedSequence] = {}
@@ -64,6 +66,7 @@ class SimulatedEngine:
             load_seconds=time.monotonic() - started,
             # Greedy unless the request has a temperature.
             default_fields=("temperature",),
+            vocabulary=self._vocabulary.digest(options.chat_template),
         )
 
     def add(self, sequence: Sequence) -> None:
@@ -90,7 +93,9 @@ class SimulatedEngine:
         room = self.engine_info.context_length - len(sequence.prompt)
         if room <= 0:
             raise context_full(sequence, self.engine_info.context_length)
-        self._running[sequence.number] = _SimulatedSequence(sequence, prompt_directives, room, self._default_tokens)
+        self._running[sequence.number] = _SimulatedSequence(
+            sequence, prompt_directives, self._vocabulary, room, self._default_tokens
+        )
 
     def cancel(self, number: int) -> None:
         """Remove a sequence. One that is not running is ignored."""
@@ -150,7 +155,9 @@ class SimulatedEngine:
 class _SimulatedSequence:
     """A running sequence, with the directives of its prompt."""
 
-    def __init__(self, sequence: Sequence, prompt_directives: Directives, room: int, default_tokens: int) -> None:
+    def __init__(
+        self, sequence: Sequence, prompt_directives: Directives, words: Vocabulary, room: int, default_tokens: int
+    ) -> None:
         self._directives = prompt_directives
         self._resumed_at = len(sequence.generated)
         self._prompt_length = len(sequence.prompt)
@@ -166,7 +173,7 @@ class _SimulatedSequence:
         self._dice = dice if sequence.sampling.temperature and sequence.sampling.top_p != 0 else None
         self._digest = _digest(sequence.generated)
         limit = room if sequence.sampling.max_tokens is None else min(room, sequence.sampling.max_tokens)
-        self._generation = Generation(sequence, vocabulary(), end_tokens=(END,), limit=limit)
+        self._generation = Generation(sequence, words, end_tokens=(END,), limit=limit)
 
     @property
     def length(self) -> int:

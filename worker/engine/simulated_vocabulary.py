@@ -47,9 +47,10 @@ def decode(tokens: tuple[int, ...]) -> str:
 
 
 @cache
-def vocabulary() -> Vocabulary:
-    """Return the vocabulary (cached)."""
+def vocabulary(rotation: int = 0) -> Vocabulary:
+    """Return the vocabulary (cached). ``rotation`` gives the words other ids."""
     pieces = [bytes([byte]) for byte in range(FIRST_WORD)]
-    pieces += [word.encode() for word in WORDS]
+    first = rotation % len(WORDS)
+    pieces += [word.encode() for word in WORDS[first:] + WORDS[:first]]
     pieces.append(b"<|end|>")
     return Vocabulary(pieces, {END})

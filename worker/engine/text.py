@@ -1,5 +1,6 @@
 """Incremental detokenisation: complete characters, without special tokens and stop strings."""
 
+import hashlib
 from collections.abc import Iterable, Mapping
 
 from worker.engine.utf8 import Utf8Decoder
@@ -59,6 +60,14 @@ class Vocabulary:
     def piece(self, token: int) -> bytes:
         """Return the bytes of a token; empty for an unknown id."""
         return self._fragments.get(token) or self.text(token).encode()
+
+    def digest(self, template: str) -> str:
+        """Return a digest of all tokens and of a chat template. Tokens mean the same where it is equal."""
+        digest = hashlib.sha256(template.encode())
+        for token in range(self._size):
+            piece = self.piece(token)
+            digest.update(b"%d %d " % (len(piece), token in self.special) + piece)
+        return digest.hexdigest()[:16]
 
     def is_fragment(self, token: int) -> bool:
         """Return whether a token is only a part of a character's bytes."""

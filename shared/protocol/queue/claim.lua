@@ -6,15 +6,19 @@
 -- When a worker is full, the jobs reserved for it are freed and other workers are woken.
 -- A repeated call is another claim: the jobs of a claim whose reply was lost are returned to the queue when their leases
 -- end, because the worker does not renew them.
+-- A job with tokens of another vocabulary or chat template waits while a worker that has it serves the model. When there
+-- is none, the job is claimed nevertheless, so that it ends: the worker cannot continue it.
 -- KEYS: see the prelude, fair_queue, reserved
--- ARGV: worker, slots used, slots, lease (ms), duration (ms) of a reservation, slots to leave free of lines of batches
+-- ARGV: worker, slots used, slots, lease (ms), duration (ms) of a reservation, slots to leave free of lines of batches,
+--       digest of the worker's vocabulary and chat template
 -- A job whose records are unreadable is deleted; its API replica notices the missing payload.
 -- Returns the number of jobs still waiting, without lines of batches if no more of them may be claimed, then
--- {id, attempt, crashes, lost_workers, payload, journal, cause} for each claimed one.
+-- {id, attempt, crashes, lost_workers, payload, journal, cause, foreign} for each claimed one; foreign is 1 when its
+-- tokens are of another vocabulary or chat template, else 0.
 
 local MAX_ATTEMPTS = 1000000
 local FAIR_QUEUE, RESERVED = KEYS[6], KEYS[7]
-local WORKER = ARGV[1]
+local WORKER, SLOTS, BATCH_RESERVE, VOCABULARY = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), ARGV[7]
 
 -- Returns the worker of each reserved job, and how many jobs are reserved for this worker and for others.
 local function read_reserved()
@@ -68,19 +72,36 @@ local function number_of(stored)
   return number
 end
 
--- Claims a job that was removed from the queue. Returns its row of the reply, or nil when its payload is missing.
--- Raises an error when its records are unreadable.
+-- Returns a worker that serves this model with a vocabulary, or nil. Workers renew their records in the registry.
+local function server_of(vocabulary)
+  for _, worker in ipairs(redis.call('ZRANGE', WORKERS, 0, -1)) do
+    local readable, record = pcall(cjson.decode, redis.pcall('GET', WORKER_RECORD .. worker) or '')
+    if readable and type(record) == 'table' and record.status == 'serving' and record.vocabulary == vocabulary
+      and QUEUE == QUEUE_OF .. tostring(record.model) then
+      return worker
+    end
+  end
+end
+
+-- Claims a job that was removed from the queue. Returns its row of the reply, or nil when its payload is missing, or the
+-- worker for which it must wait. Raises an error when its records are unreadable.
 local function claim(job, score, lease_end)
   local payload = redis.call('GET', PAYLOAD .. job)
   if not payload then
     return nil
   end
   local state = STATE .. job
+  local past = redis.call('HMGET', state, 'crashes', 'lost_workers', 'cause', 'vocabulary')
+  local foreign = past[4] and past[4] ~= VOCABULARY and redis.call('EXISTS', JOURNAL .. job) == 1
+  local other = foreign and server_of(past[4])
+  if other then
+    return nil, other
+  end
   local attempt = redis.call('HINCRBY', state, 'attempt', 1)
   if attempt < 1 then
     error('no attempt')
   end
-  redis.call('HSET', state, 'score', score)
+  redis.call('HSET', state, 'score', score, 'vocabulary', foreign and past[4] or VOCABULARY)
   redis.call('PEXPIRE', state, JOB_TTL)
   redis.call('HSET', CLAIMS, job, claim_of(attempt, WORKER))
   redis.call('PEXPIRE', CLAIMS, JOB_TTL)
@@ -89,18 +110,18 @@ local function claim(job, score, lease_end)
   if attempt > 1 then
     journal = redis.call('LRANGE', JOURNAL .. job, 0, -1)
   end
-  local past = redis.call('HMGET', state, 'crashes', 'lost_workers', 'cause')
-  return {job, number_of(attempt), number_of(past[1]), number_of(past[2]), payload, journal, past[3] or ''}
+  local crashes, lost_workers = number_of(past[1]), number_of(past[2])
+  return {job, number_of(attempt), crashes, lost_workers, payload, journal, past[3] or '', foreign and 1 or 0}
 end
 
-local used, slots = tonumber(ARGV[2]), tonumber(ARGV[3])
+local used = tonumber(ARGV[2])
 local waiting = redis.call('ZCARD', QUEUE)
 local reply = {waiting}
 local reserved, for_us, for_others = {}, 0, 0
 if waiting > 0 then
   reserved, for_us, for_others = read_reserved()
 end
-if waiting > 0 and used < slots then
+if waiting > 0 and used < SLOTS then
   redis.call('ZCARD', INFLIGHT) -- fails before any job is removed if the key holds another type of value
   local others = redis.call('ZCOUNT', LOAD, '-inf', '(1')
   local own = redis.call('ZSCORE', LOAD, WORKER)
@@ -108,35 +129,50 @@ if waiting > 0 and used < slots then
     others = others - 1
   end
   local share = math.ceil(math.max(1, waiting - for_others) / (others + 1))
-  local take = math.min(slots - used, math.max(share, for_us))
-  local lines = redis.call('ZCOUNT', QUEUE, '(0', '+inf')
-  local others_first = math.min(take, waiting - lines)
-  local most_lines = math.max(0, slots - tonumber(ARGV[6]) - used - others_first)
-  take = others_first + math.min(take - others_first, most_lines)
   local lease_end = string.format('%.0f', now_ms() + tonumber(ARGV[4]))
-  local popped = pop(take, most_lines, reserved, for_others)
-  reply[1] = waiting - #popped / 2
-  if used + #popped / 2 >= slots - tonumber(ARGV[6]) then
+  local wanted, left = math.min(SLOTS - used, math.max(share, for_us)), {}
+  while wanted > 0 do
+    local lines = redis.call('ZCOUNT', QUEUE, '(0', '+inf')
+    local others_first = math.min(wanted, redis.call('ZCARD', QUEUE) - lines)
+    local most_lines = math.max(0, SLOTS - BATCH_RESERVE - used - others_first)
+    local take = others_first + math.min(wanted - others_first, most_lines)
+    local popped, taken = pop(take, most_lines, reserved, for_others), {}
+    wanted = 0
+    for at = 1, #popped, 2 do
+      local job, score = popped[at], popped[at + 1]
+      if reserved[job] then
+        redis.call('ZREM', RESERVED, job .. ' ' .. WORKER)
+        reserved[job] = nil
+      end
+      local claimed, row, other = pcall(claim, job, score, lease_end)
+      if claimed and other then
+        left[#left + 1], left[#left + 2], left[#left + 3] = score, job, other
+        wanted = wanted + 1
+      else
+        taken[#taken + 1], taken[#taken + 2] = job, score
+        if claimed and row then
+          reply[#reply + 1] = row
+          used = used + 1
+        else
+          forget(job)
+        end
+      end
+    end
+    advance(FAIR_QUEUE, taken)
+  end
+  for at = 1, #left, 3 do
+    redis.call('ZADD', QUEUE, left[at], left[at + 1])
+    if tonumber(redis.call('ZSCORE', LOAD, left[at + 2]) or 1) < 1 then
+      wake_this(left[at + 2])
+    end
+  end
+  reply[1] = redis.call('ZCARD', QUEUE)
+  if used >= SLOTS - BATCH_RESERVE then
     reply[1] = reply[1] - redis.call('ZCOUNT', QUEUE, '(0', '+inf')
   end
-  advance(FAIR_QUEUE, popped)
-  for at = 1, #popped, 2 do
-    local job, score = popped[at], popped[at + 1]
-    if reserved[job] then
-      redis.call('ZREM', RESERVED, job .. ' ' .. WORKER)
-      reserved[job] = nil
-    end
-    local claimed, row = pcall(claim, job, score, lease_end)
-    if claimed and row then
-      reply[#reply + 1] = row
-    else
-      forget(job)
-    end
-  end
 end
-used = used + #reply - 1
-redis.call('ZADD', LOAD, used / slots, WORKER)
-if for_us > 0 and used >= slots then
+redis.call('ZADD', LOAD, used / SLOTS, WORKER)
+if for_us > 0 and used >= SLOTS then
   for job, worker in pairs(reserved) do
     if worker == WORKER then
       redis.call('ZREM', RESERVED, job .. ' ' .. worker)

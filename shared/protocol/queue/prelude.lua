@@ -1,5 +1,6 @@
 -- Shared functions, prepended to each script when it is loaded, after the constants of texts.py: the prefixes PAYLOAD,
--- STATE, JOURNAL and WORKER_CHANNEL, and the times JOB_TTL and LINGER (ms).
+-- STATE, JOURNAL, WORKER_CHANNEL, WORKER_RECORD and QUEUE_OF (models), the key WORKERS, and the times JOB_TTL and LINGER
+-- (ms).
 
 -- The first keys of each script.
 local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]

@@ -75,6 +75,7 @@ class Claim:
 
     ``crashes`` counts engine crashes with the job as a suspect, ``lost_workers`` workers that disappeared with it.
     ``cause`` is why the job last went back to the queue (:data:`~shared.protocol.events.MoveCause`), or empty.
+    ``foreign``: the tokens in the journal are of another vocabulary or chat template, so the job cannot be continued.
     """
 
     job: str
@@ -84,6 +85,7 @@ class Claim:
     crashes: int = 0
     lost_workers: int = 0
     cause: str = ""
+    foreign: bool = False
 
     def history(self) -> list[Event]:
         """Return the events of earlier attempts. Raises :class:`msgspec.DecodeError` on malformed bytes."""
@@ -223,8 +225,13 @@ class JobQueue:
         files: list[bytes | None] = await cast("Any", self.redis.hmget(keys.request(request_id), fields))
         return files
 
-    async def claim(self, worker: str, *, used: int, slots: int, batch_reserve: int = 0) -> tuple[list[Claim], int]:
+    async def claim(
+        self, worker: str, *, used: int, slots: int, batch_reserve: int = 0, vocabulary: str = ""
+    ) -> tuple[list[Claim], int]:
         """Claim jobs for ``worker``, which uses ``used`` of its ``slots``, and update its load.
+
+        ``vocabulary`` is the digest of its vocabulary and chat template. Jobs with tokens of another one are left for
+        workers that serve with it; without any, they are claimed as ``foreign``.
 
         Claims at most an equal share of the queue while other workers have free slots, and no job reserved for another
         worker. Lines of batches leave ``batch_reserve`` slots free. A worker that gets nothing while jobs wait must
@@ -234,10 +241,10 @@ class JobQueue:
         remaining, *rows = await self._run(
             "claim",
             [self._fair_queue, self._reserved],
-            [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve],
+            [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve, vocabulary],
         )
         claims = []
-        for job, attempt, crashes, lost_workers, payload, journal, cause in rows:
+        for job, attempt, crashes, lost_workers, payload, journal, cause, foreign in rows:
             try:
                 claims.append(
                     Claim(
@@ -248,6 +255,7 @@ class JobQueue:
                         crashes,
                         lost_workers,
                         cause.decode(errors="replace"),
+                        bool(foreign),
                     )
                 )
             except UnicodeDecodeError as error:

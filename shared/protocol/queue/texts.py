@@ -17,6 +17,9 @@ _CONSTANTS: dict[str, str | int] = {
     "STATE": keys.STATE_PREFIX,
     "JOURNAL": keys.JOURNAL_PREFIX,
     "WORKER_CHANNEL": keys.WORKER_CHANNEL_PREFIX,
+    "WORKER_RECORD": keys.worker(""),
+    "WORKERS": keys.WORKERS,
+    "QUEUE_OF": keys.queue(""),
     "JOB_TTL": JOB_TTL_MS,
     "LINGER": LINGER_MS,
 }

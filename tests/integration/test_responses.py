@@ -23,7 +23,8 @@ def client(session_fleet: Fleet) -> Iterator[openai.OpenAI]:
 
 
 def respond(client: openai.OpenAI, **fields: Any) -> Response:
-    response: Response = client.responses.create(model="sim", **({"input": "hello", "temperature": 0} | fields))
+    sent: Any = {"input": "hello", "temperature": 0} | fields
+    response: Response = client.responses.create(model="sim", **sent)
     return rechecked(response)
 
 

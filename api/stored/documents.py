@@ -40,8 +40,11 @@ async def find(store: ResponseStore, owner: str, response_id: str) -> StoredResp
     unreachable.
     """
     record = await store.get(owner, response_id)
-    if record is None or record.document:
-        return record
+    return record if record is None or record.document else await end_if_over(store, owner, record)
+
+
+async def end_if_over(store: ResponseStore, owner: str, record: StoredResponse) -> StoredResponse | None:
+    """Make the document of a response without one if its jobs have ended; return what :func:`find` returns."""
     progress = await store.progress(owner, record)
     if progress.over and (progress.started or progress.age > _ENQUEUED):
         return await _finish(store, owner, record)
@@ -50,9 +53,9 @@ async def find(store: ResponseStore, owner: str, response_id: str) -> StoredResp
 
 async def finish_completions(store: ResponseStore, owner: str) -> None:
     """Make the documents of an owner's chat completions that have ended without one."""
-    for response_id in await store.running(owner):
-        if is_completion_id(response_id):
-            await find(store, owner, response_id)
+    running = [response_id for response_id in await store.running(owner) if is_completion_id(response_id)]
+    for response_id in await store.without_payloads(owner, running):
+        await find(store, owner, response_id)
 
 
 async def document_of(record: StoredResponse, journals: Sequence[Sequence[Event]]) -> bytes:

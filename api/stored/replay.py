@@ -84,9 +84,9 @@ async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, af
             pieces = b"".join(map(replay.feed, decode_journal(items)))
             if pieces:
                 yield pieces
-            if running and not items:
-                # Makes the document if the jobs have ended, and the replica that should store it has gone.
-                await documents.find(store, owner, record.id)
+            if running and not items and pause == _PAUSE[1]:
+                # The replica that should store the document may have gone.
+                await documents.end_if_over(store, owner, record)
             if running:
                 shortest = max(_PAUSE[0], store.followers / _MAX_READS)
                 pause = min(_PAUSE[1], shortest if items else 1.5 * pause)

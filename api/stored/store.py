@@ -16,7 +16,7 @@ from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.queue.texts import JOB_TTL_MS
 from shared.redis import keys
 from shared.redis.clock import store_time
-from shared.redis.records import UNREADABLE, is_wrong_type, report_unreadable
+from shared.redis.records import UNREADABLE, is_wrong_type, readable_names, report_unreadable
 from shared.redis.scripts import KeyType, Script, text_with_prelude
 from shared.runtime.tasks import BackgroundTasks
 
@@ -223,8 +223,23 @@ class ResponseStore:
 
     async def running(self, owner: str) -> list[str]:
         """Return the ids of an owner's responses without a document."""
+        index = keys.stored_running(owner)
         async with store_errors():
-            return [name.decode() for name in await self._redis.zrange(keys.stored_running(owner), 0, -1)]
+            return readable_names(index, await self._redis.zrange(index, 0, -1))
+
+    async def without_payloads(self, owner: str, response_ids: Sequence[str]) -> list[str]:
+        """Return which of these responses without a document have no job that is queued or running."""
+        async with store_errors():
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for response_id in response_ids:
+                    pipe.hget(keys.stored(owner, response_id), "jobs")
+                rows = await pipe.execute(raise_on_error=False)
+            jobs = [row.decode().split() if isinstance(row, bytes) else [] for row in rows]
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for names in jobs:
+                    pipe.exists(*map(keys.payload, names or [""]))
+                queued = await pipe.execute()
+        return [response_id for response_id, count in zip(response_ids, queued, strict=True) if not count]
 
     async def select(self, owner: str, wanted: Selection) -> tuple[list[StoredResponse], bool] | None:
         """Return a page of the chat completions that have ended, ordered by that, and whether there are more.

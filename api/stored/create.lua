@@ -15,12 +15,17 @@ end
 if bytes > math.min(max_bytes, max_total) then
   return -1
 end
-local running = {0, bytes}
-for _, response in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
-  running = {running[1] + 1, running[2] + bytes_of(response)}
+if not fits(1, bytes) then
+  -- Checked first, so that a refused request evicts nothing.
+  local running = bytes
+  for _, response in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
+    running = running + bytes_of(response)
+  end
+  if running > max_bytes or redis.call('ZCARD', KEYS[5]) >= max_count then
+    return 0
+  end
 end
--- Checked first, so that a refused request evicts nothing.
-if running[1] >= max_count or running[2] > max_bytes or not make_room(1, bytes) then
+if not make_room(1, bytes) then
   return 0
 end
 redis.call('HSET', KEYS[6], unpack(ARGV, OWN))
@@ -31,5 +36,8 @@ count(owner, id, bytes)
 for job in jobs_of(KEYS[6]) do
   redis.call('SET', NEEDED .. job, '', 'PX', running_ttl)
 end
-keep_bookkeeping()
+-- The bookkeeping outlives all that it counts: a document may be added, and expires a TTL later.
+for key = 1, 5 do
+  redis.call('PEXPIRE', KEYS[key], running_ttl + ttl)
+end
 return 1

@@ -13,27 +13,34 @@ if found then
 end
 delete_expired()
 local kept, keeps = KEPT .. owner .. ':' .. id, ARGV[OWN + 1] == '1'
-local journalled = math.max(0, bytes_of(id) + read_journals(KEYS[6]) - bytes_in(KEYS[6]))
+local bytes = bytes_of(id) + #'document' + #ARGV[OWN]
+if keeps then
+  bytes = bytes + read_journals(KEYS[6])
+else
+  bytes = bytes - tonumber(redis.call('HGET', KEYS[6], 'counted') or 0)
+end
+local surplus, fields = {}, {'counted', 'jobs', not keeps and 'request' or nil}
+for at = 2, #fields do
+  bytes = bytes - #fields[at] - redis.call('HSTRLEN', KEYS[6], fields[at])
+end
 for job in jobs_of(KEYS[6]) do
-  redis.call('DEL', NEEDED .. job)
-  redis.call('HDEL', KEYS[6], 'counted:' .. job)
-  if keeps and redis.call('EXISTS', JOURNALS .. job) == 1 then
+  fields[#fields + 1] = 'counted:' .. job
+  surplus[#surplus + 1] = NEEDED .. job
+  if not keeps then
+    surplus[#surplus + 1] = JOURNALS .. job
+  elseif redis.call('EXISTS', JOURNALS .. job) == 1 then
     redis.call('RENAME', JOURNALS .. job, kept)
     redis.call('PEXPIRE', kept, ttl)
-  else
-    redis.call('DEL', JOURNALS .. job)
   end
 end
+redis.call('DEL', unpack(surplus))
+redis.call('HDEL', KEYS[6], unpack(fields))
 redis.call('HSET', KEYS[6], 'document', ARGV[OWN])
-redis.call('HDEL', KEYS[6], 'jobs')
-if not keeps then
-  redis.call('HDEL', KEYS[6], 'request')
-end
 redis.call('PEXPIRE', KEYS[6], ttl)
-count(owner, id, bytes_in(KEYS[6]) + (keeps and journalled or 0))
 redis.call('ZREM', KEYS[5], id)
 redis.call('ZADD', KEYS[4], seconds, id)
 redis.call('ZADD', KEYS[3], now + ttl, id)
-keep_bookkeeping()
+redis.call('PEXPIRE', KEYS[4], running_ttl + ttl)
+count(owner, id, math.max(1, bytes))
 make_room(0, 0)
 return 1

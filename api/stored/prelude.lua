@@ -41,17 +41,6 @@ local function count(of, response, bytes)
   end
 end
 
--- Returns the bytes of a record.
-local function bytes_in(record)
-  local bytes = 0
-  for _, field in ipairs(redis.call('HKEYS', record)) do
-    if string.sub(field, 1, 8) ~= 'counted:' then
-      bytes = bytes + #field + redis.call('HSTRLEN', record, field)
-    end
-  end
-  return bytes
-end
-
 -- Returns an iterator over the jobs of a response that has no document.
 local function jobs_of(record)
   local jobs = redis.pcall('HGET', record, 'jobs')
@@ -82,7 +71,8 @@ local function delete_expired()
   end
 end
 
--- Counts the events in the journals of a running response that were not counted before; returns their bytes.
+-- Counts the events in the journals of a running response that were not counted before; returns their bytes. The fields
+-- 'counted:JOB' are the numbers of those that were counted, and 'counted' is their bytes; they do not count themselves.
 local function read_journals(record)
   local bytes = 0
   for job in jobs_of(record) do
@@ -95,6 +85,9 @@ local function read_journals(record)
     if #events > 0 then
       redis.call('HSET', record, field, known + #events)
     end
+  end
+  if bytes > 0 then
+    redis.call('HINCRBY', record, 'counted', bytes)
   end
   return bytes
 end
@@ -135,10 +128,15 @@ local function evict()
   return false
 end
 
--- Evicts responses that have ended until a number of new ones with some bytes together fit; returns whether they do.
+-- Returns whether a number of new responses with some bytes together fit into the owner's share.
+local function fits(new, bytes)
+  return redis.call('ZCARD', KEYS[4]) + redis.call('ZCARD', KEYS[5]) + new <= max_count
+    and (tonumber(redis.call('ZSCORE', KEYS[2], owner)) or 0) + bytes <= max_bytes
+end
+
+-- Evicts responses that have ended until new ones fit; returns whether they do.
 local function make_room(new, bytes)
-  while redis.call('ZCARD', KEYS[4]) + redis.call('ZCARD', KEYS[5]) + new > max_count
-    or (tonumber(redis.call('ZSCORE', KEYS[2], owner)) or 0) + bytes > max_bytes do
+  while not fits(new, bytes) do
     if not evict_of(owner) then
       return false
     end
@@ -149,11 +147,4 @@ local function make_room(new, bytes)
     end
   end
   return true
-end
-
--- Keeps the bookkeeping as long as any response that it counts.
-local function keep_bookkeeping()
-  for key = 1, 5 do
-    redis.call('PEXPIRE', KEYS[key], running_ttl)
-  end
 end

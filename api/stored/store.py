@@ -179,6 +179,8 @@ class ResponseStore:
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.zadd(index, ages, xx=True)
                 pipe.zadd(keys.STORED_EXPIRY, expiry, xx=True)
+                for key in (index, keys.STORED_EXPIRY, keys.STORED_SIZES, keys.STORED_OWNERS):
+                    pipe.pexpire(key, 2 * self._ttl_ms + JOB_TTL_MS)
                 for response_id in response_ids:
                     pipe.pexpire(keys.stored(owner, response_id), self._ttl_ms)
                     pipe.pexpire(keys.stored_journal(owner, response_id), self._ttl_ms)

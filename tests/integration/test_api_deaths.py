@@ -46,7 +46,7 @@ class Replicas:
     def ask(self, tokens: int = TOKENS, content: str = "", **fields: Any) -> ChatCompletion:
         messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": f"[[tokens {tokens}]]{content}"}]
         answer: ChatCompletion = self.fleet.client().chat.completions.create(
-            model="sim", messages=messages, max_tokens=tokens, **fields
+            model="sim", messages=messages, max_tokens=tokens, temperature=0, **fields
         )
         return answer
 

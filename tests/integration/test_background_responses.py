@@ -71,6 +71,7 @@ async def cut_and_resume(client: httpx.AsyncClient, replicas: Replicas, chance: 
         "input": f"[[tokens {chance.randrange(5, 60)}]] story {chance.random()}",
         "background": True,
         "stream": True,
+        "temperature": 0,
     }
     got = await read(client, "POST", replicas.url(chance.randrange(2)), chance.randrange(1, 40), body)
     response_id = json.loads(got[0][2].removeprefix("data: "))["response"]["id"]
@@ -100,7 +101,7 @@ async def test_streams_that_are_cut_anywhere_lose_and_repeat_nothing(replicas: R
 
 async def test_background_responses_survive_the_death_of_their_replica_and_worker(replicas: Replicas) -> None:
     async with httpx.AsyncClient(timeout=PATIENCE) as client:
-        body = {"model": "sim", "input": "[[tokens 400]]", "background": True}
+        body = {"model": "sim", "input": "[[tokens 400]]", "background": True, "temperature": 0}
         started = [(await client.post(replicas.url(0), json=body)).json()["id"] for _ in range(8)]
         streamed = await read(client, "POST", replicas.url(0), 20, body | {"stream": True})
         response_id = json.loads(streamed[0][2].removeprefix("data: "))["response"]["id"]

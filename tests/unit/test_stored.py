@@ -39,9 +39,7 @@ async def kept_bytes(redis: ArqRedis, owner: str) -> int:
     for key in [*await redis.keys(keys.stored(owner, "*")), *await redis.keys(keys.stored_journal(owner, "*"))]:
         if await redis.type(key) == b"hash":
             fields = await awaitable(redis.hgetall(key))
-            total += sum(
-                len(field) + len(value) for field, value in fields.items() if not field.startswith(b"counted:")
-            )
+            total += sum(len(field) + len(value) for field, value in fields.items() if not field.startswith(b"counted"))
             for job in fields.get(b"jobs", b"").split():
                 total += sum(map(len, await awaitable(redis.lrange(keys.journal(job.decode()), 0, -1))))
         else:

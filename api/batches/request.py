@@ -73,7 +73,7 @@ async def serve_line(
         try:
             chat = await _parsed(replica, batch, index, dialect, bytes(line.body))
             del line  # It refers to the bytes that were read.
-            result = await _serve(chat, index, custom_id, dialect, request_id)
+            result = await _serve(replica, chat, index, custom_id, dialect, request_id)
         except RequestRefused as refusal:
             problem = refusal.problem
         except Exception:
@@ -95,7 +95,9 @@ async def serve_line(
             return None
 
 
-async def _serve(chat: ChatExchange, index: int, custom_id: str, dialect: Dialect, request_id: str) -> Result:
+async def _serve(
+    replica: Replica, chat: ChatExchange, index: int, custom_id: str, dialect: Dialect, request_id: str
+) -> Result:
     """Submit a line and wait for its response. Raises :class:`RequestRefused`."""
     try:
         async with chat:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from shared.protocol.errors import Problem, ProblemKind
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.events import (
     CANCELLED,
     Delta,
@@ -42,6 +42,7 @@ from worker.prompt.process import PromptProcess
 from worker.publisher import Publisher
 from worker.quarantine import Quarantine
 
+TENANT = "key-1"
 PROMPT = tuple(range(512))
 INFO = EngineInfo(context_length=4096, cache_tokens=8192, slots=4, fingerprint="fp", device="CPU", load_seconds=0.1)
 GAUGES = Gauges(1, 1, 0.0, 0, 1, 1)
@@ -75,10 +76,12 @@ class PromptMaker:
         self.ready = True
         self.constraint: Constraint | None = None
         self.replies: list[asyncio.Future[Prepared]] = []
+        self.tenants: list[str] = []
 
     def call(self, request: ChatRequest, tenant: str) -> asyncio.Future[Prepared]:
         reply: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
         self.replies.append(reply)
+        self.tenants.append(tenant)
         if self.ready:
             reply.set_result(Prepared(PROMPT, Plan(constraint=self.constraint, param="response_format")))
         return reply
@@ -121,6 +124,10 @@ class Rig:
         self.preemption = Preemption(self.jobs)
         self.quarantine = Quarantine()
         self.tracing = RecordedSpans()
+        self.checked_for: list[str] = []
+        """Tenants whose grammars were checked."""
+        self.refusal: RequestRefused | None = None
+        """The result of these checks."""
         self.compiled = asyncio.Event()
         self.compiled.set()
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -150,7 +157,10 @@ class Rig:
         )
 
     async def _check(self, constraint: Constraint, param: str, tenant: str) -> None:
+        self.checked_for.append(tenant)
         await self.compiled.wait()
+        if self.refusal is not None:
+            raise self.refusal
 
     def load(self) -> None:
         self.current.set(LoadedEngine(cast(EngineProcess, self.engine), INFO))
@@ -171,7 +181,7 @@ class Rig:
     ) -> asyncio.Task[None]:
         journal = tuple(map(encode_event, history))
         claim = Claim(job, attempt, b"", journal, crashes, lost_workers, cause, foreign)
-        own = Job(id=job, reply_to="api-1", request=request, choice=choice, trace=trace)
+        own = Job(id=job, reply_to="api-1", request=request, choice=choice, tenant=TENANT, trace=trace)
         task = asyncio.create_task(self.runner.run(claim, own))
         self.tasks[job] = task
         return task
@@ -222,6 +232,15 @@ async def test_a_job_publishes_its_events_and_ends(rig: Rig) -> None:
     ]
     assert rig.engine.cancelled == []
     assert (len(rig.jobs), rig.jobs.total) == (0, 1)
+
+
+async def test_prompts_and_grammars_count_for_the_tenant_which_may_be_told_to_wait(rig: Rig) -> None:
+    rig.load()
+    rig.prompts.constraint = Constraint(kind="json_object")
+    rig.refusal = refuse(ProblemKind.RATE_LIMITED, "The share is used up.", retry_after=7.0)
+    assert not await over(rig.start("a"))
+    assert (rig.prompts.tenants, rig.checked_for) == ([TENANT], [TENANT])
+    assert rig.published.record["a"] == [Rejected(rig.refusal.problem)]
 
 
 async def test_a_refusal_of_the_engine_rejects_a_job_that_has_not_started_and_fails_one_that_has(rig: Rig) -> None:

@@ -18,6 +18,7 @@ from bench import (
     prefix,
     regressions,
     scale,
+    shares,
     step,
     streams,
     telemetry,
@@ -38,6 +39,7 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "batch": batch.run,
     "grammars": grammars.run,
     "images": images.run,
+    "shares": shares.run,
     "regressions": regressions.run,
     "peers": peers.run,
 }

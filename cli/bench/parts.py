@@ -21,6 +21,7 @@ PARTS = {
     "batch": "throughput of a batch, and time to first token of other requests while it runs",
     "grammars": "streams of others while requests bring new grammars",
     "images": "requests with images compared with OpenVINO GenAI's own pipeline, and gaps of other streams",
+    "shares": "a small schema and a small image of one key beside a flood of another key",
     "regressions": "machine-independent counts compared with their budgets",
     "peers": "the same load on other servers, which are built first; only when named",
 }

@@ -105,10 +105,11 @@ class ResponseStore:
                 param="store",
             )
         if not stored:
+            remedy = "" if record.background else ", or send 'store': false"
             raise refuse(
                 ProblemKind.QUEUE_FULL,
                 "The responses that are generated at present use up the room for stored responses. "
-                "Please try again later, or send 'store': false.",
+                f"Please try again later{remedy}.",
                 retry_after=_RETRY_AFTER,
             )
 

@@ -58,6 +58,8 @@ class MediaLoader:
         Raises :class:`RequestRefused`, which names the content part.
         """
         if request.images:
+            if request.tier == "batch":
+                tenant = f"batches of {tenant}"  # Other requests of the tenant do not wait for them.
             with self._downloads.request(tenant) as share:
                 yield await self._load(request, share)
         else:

@@ -5,6 +5,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from api.media.data_url import MediaError
@@ -22,9 +23,11 @@ class FakeDownloads(Downloads):
 
     def __init__(self, memory: int, **files: bytes) -> None:
         self._memory = Memory(memory)
+        self.tenants: list[str] = []
         self._files = {f"https://host/{name}": file for name, file in files.items()}
 
     async def download(self, url: str, share: MemoryShare) -> bytes:
+        self.tenants.append(share.tenant)
         if url not in self._files:
             raise MediaError("the URL responded with status 404")
         share.add(len(self._files[url]))
@@ -79,6 +82,16 @@ async def test_urls_become_digests() -> None:
         Image(at=5, param="messages[2].content[1]", digest=cat),
     )
     assert [message.content for message in loaded.messages] == ["Look:"] * 3
+
+
+async def test_lines_of_batches_take_nothing_from_the_share_of_their_key() -> None:
+    downloads = FakeDownloads(1000, cat=CAT)
+    by = MediaLoader(downloads, local_path="", max_images=3, max_image_bytes=10)
+    request = request_with(("https://host/cat",))
+    for one in (request, msgspec.structs.replace(request, tier="batch")):
+        async with by.loaded(one, tenant="key-1"):
+            pass
+    assert downloads.tenants == ["key-1", "batches of key-1"]
 
 
 async def test_files_are_counted_by_source() -> None:

@@ -24,6 +24,7 @@ from api.jobs.deadlines import Deadlines
 from api.jobs.queues import JobQueues
 from api.jobs.reaper import Reaper
 from api.jobs.submission import Submission
+from api.key_watch import KeyWatch
 from api.keys import Keyring
 from api.limits import Limiter
 from api.media.download import Downloads
@@ -123,6 +124,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         charges=charges,
         job_tasks=job_tasks,
         reaper=Reaper(queues, directory, lease=settings.lease),
+        key_watch=KeyWatch(relay, keyring),
         worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
         stored=stored,
         background=BackgroundTasks(),

@@ -177,6 +177,7 @@ class ChatExchange:
             self.request.model,
             queue_timeout=ticket.queue_timeout,
             stored=self._record is not None,
+            tenant=ticket.tenant,
         )
         await replica.submission.enqueue(self.request, jobs, self._stream, images)
         self.accepted = time.time() if self._record is None else self._record.created

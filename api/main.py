@@ -95,7 +95,7 @@ async def running(replica: Replica, address: str) -> AsyncIterator[None]:
                 ("relay", lambda: replica.relay.run(frames)),
                 ("sweep", replica.relay.sweep),
                 ("directory", replica.directory.run),
-                ("keys", replica.keyring.run),
+                ("keys", lambda: replica.keyring.run(replica.key_watch.check)),
                 ("worker watch", replica.worker_watch.run),
                 ("reaper", replica.reaper.run),
                 ("batches", BatchFeeder(replica).run),

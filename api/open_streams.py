@@ -17,15 +17,22 @@ class OpenStreams:
         self._cancellation = cancellation
 
     def open(
-        self, jobs: Sequence[str], model: str, *, queue_timeout: float | None = None, stored: bool = False
+        self,
+        jobs: Sequence[str],
+        model: str,
+        *,
+        queue_timeout: float | None = None,
+        stored: bool = False,
+        tenant: str = "",
     ) -> ResponseStream:
         """Return the response stream of ``jobs``, which are about to be queued.
 
         The caller must :meth:`close` it, or :meth:`discard` it if the jobs were not queued. ``queue_timeout`` is the
-        maximum wait in seconds; by default it is the setting's. ``stored`` is whether the response has a record.
+        maximum wait in seconds; by default it is the setting's. ``stored`` is whether the response has a record,
+        ``tenant`` the id of the API key.
         """
         stream = ResponseStream(
-            list(jobs), model, cancel=lambda job: self._cancellation.cancel(model, [job]), stored=stored
+            list(jobs), model, cancel=lambda job: self._cancellation.cancel(model, [job]), stored=stored, tenant=tenant
         )
         stream.arriving = True
         self._relay.open(stream)

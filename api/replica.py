@@ -24,6 +24,7 @@ from api.jobs.cancellation import JobCancellation
 from api.jobs.charges import TenantCharges
 from api.jobs.reaper import Reaper
 from api.jobs.submission import Submission
+from api.key_watch import KeyWatch
 from api.keys import Keyring
 from api.media.loader import MediaLoader
 from api.metrics import Metrics
@@ -69,6 +70,7 @@ class Replica:
     job_tasks: BackgroundTasks
     """The tasks that cancel and charge jobs, and delete records of aborted requests."""
     reaper: Reaper
+    key_watch: KeyWatch
     worker_watch: WorkerWatch
     stored: ResponseStore
     background: BackgroundTasks

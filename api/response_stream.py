@@ -56,12 +56,20 @@ class ResponseStream:
     """The events of one request, from all of its choices, in order for each choice."""
 
     def __init__(
-        self, jobs: list[str], model: str, cancel: Callable[[str], object] | None = None, *, stored: bool = False
+        self,
+        jobs: list[str],
+        model: str,
+        cancel: Callable[[str], object] | None = None,
+        *,
+        stored: bool = False,
+        tenant: str = "",
     ) -> None:
         """``cancel`` is called with the job of a choice that :meth:`end` ends early; it must not block.
 
-        ``stored`` is whether the response has a record in the store.
+        ``stored`` is whether the response has a record in the store. ``tenant`` is the id of the request's API key, if
+        it has one.
         """
+        self.tenant = tenant
         self.jobs = jobs
         self.model = model
         self.choices = [ChoiceStream(job, choice, self) for choice, job in enumerate(jobs)]

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -102,11 +102,12 @@ class Keyring:
                 "start again."
             )
 
-    async def run(self) -> None:
-        """Refresh until cancelled."""
+    async def run(self, on_refresh: Callable[[], None]) -> None:
+        """Refresh until cancelled, and call ``on_refresh`` after each success."""
         while True:
             try:
                 await self.refresh()
+                on_refresh()
                 outage.store.succeeded("keys")
             except (RedisError, OSError) as error:
                 if is_wrong_type(error):
@@ -149,6 +150,11 @@ class Keyring:
     def is_valid(self, key: ApiKey) -> bool:
         """Return whether ``key`` is neither revoked nor expired now."""
         return key.is_valid(self._clock.now())
+
+    def allows(self, key_id: str) -> bool:
+        """Return whether requests of the key with this id may go on; those without a key (empty id) always may."""
+        key = self.named(key_id)
+        return not key_id or (key is not None and self.is_valid(key))
 
     def _refresh_file(self) -> bool:
         if self._path is None or (state := _state(self._path)) == self._file_state:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from quart import Blueprint, Response
 
-from api.access import require_admin
+from api.access import key_owner, require_admin
 from api.fleet.watch import Watcher
 from api.http_exchange import current_exchange
 from api.json_response import json_response
@@ -29,18 +29,18 @@ async def fleet_events() -> Response:
     replica = current_replica()
     watcher = Watcher(replica.fleet)
     await current_exchange().enter(watcher)
-    response = Response(_events(replica, watcher), headers=STREAM_HEADERS)
+    response = Response(_events(replica, watcher, key_owner()), headers=STREAM_HEADERS)
     response.timeout = None
     return response
 
 
-async def _events(replica: Replica, watcher: Watcher) -> AsyncIterator[bytes]:
-    """Yield the events until the replica drains, or until a response may last no longer."""
+async def _events(replica: Replica, watcher: Watcher, owner: str) -> AsyncIterator[bytes]:
+    """Yield the events until the replica drains, the owner's key ends, or a response may last no longer."""
     try:
         async with asyncio.timeout(replica.settings.request_timeout):
             async for document in watcher.documents():
                 yield b"data: " + document + b"\n\n"
-                if replica.draining.draining:
+                if replica.draining.draining or not replica.keyring.allows(owner):
                     return
     except TimeoutError:
         return

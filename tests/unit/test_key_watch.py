@@ -1,0 +1,42 @@
+"""The key watch: which running requests end with their key."""
+
+from arq.connections import ArqRedis
+
+from api.key_watch import KeyWatch
+from api.keys import ApiKey, Keyring
+from api.keys.store import new_key, put_key, revoke
+from api.relay import Relay
+from api.response_stream import ResponseStream
+from shared.protocol.errors import ProblemKind
+from tests.support.wall_clock import WallClock
+
+
+async def test_streams_end_with_their_key(redis: ArqRedis, wall_clock: WallClock) -> None:
+    template = ApiKey(id="-", digest="0" * 64)
+    lasting, _ = new_key(template)
+    expiring, _ = new_key(ApiKey(id="-", digest="0" * 64, expires=float(int(lasting.created + 60))))
+    revoked, _ = new_key(template)
+    for key in (lasting, expiring, revoked):
+        await put_key(redis, key)
+    keyring, relay = Keyring(redis, plain="", file="", required=False), Relay(redis, "api-1")
+    watch = KeyWatch(relay, keyring)
+    streams = {
+        tenant: ResponseStream([f"job of {tenant}"], "m", tenant=tenant)
+        for tenant in ("", lasting.id, expiring.id, revoked.id)
+    }
+    for stream in streams.values():
+        relay.open(stream)
+
+    async def ended() -> set[str]:
+        await keyring.refresh()
+        watch.check()
+        return {tenant for tenant, stream in streams.items() if stream.problem is not None}
+
+    assert await ended() == set()
+    await revoke(redis, revoked.id)
+    assert await ended() == {revoked.id}
+    wall_clock.advance(60)
+    assert await ended() == {revoked.id, expiring.id}
+    problem = streams[revoked.id].problem
+    assert problem is not None
+    assert problem.kind is ProblemKind.UNAUTHORIZED

@@ -18,19 +18,27 @@ local frames = tonumber(ARGV[3])
 local first = 5 + 2 * frames
 local rest = first + 3 * tonumber(ARGV[4])
 
-local jobs, places = {}, {} -- ids, and where they are in ARGV
+local ARGV, arguments = ARGV, #ARGV -- local, because this is the hot path
+local jobs, attempts, count = {}, {}, 0
 for at = first, rest - 1, 3 do
-  jobs[#jobs + 1], places[#places + 1] = ARGV[at], at
+  count = count + 1
+  jobs[count], attempts[count] = ARGV[at], ARGV[at + 1]
 end
 local at = rest
-while at <= #ARGV do
-  jobs[#jobs + 1], places[#places + 1] = ARGV[at], at
+while at <= arguments do
+  count = count + 1
+  jobs[count], attempts[count] = ARGV[at], ARGV[at + 1]
   at = at + 4 + tonumber(ARGV[at + 3])
 end
-local stale = {0}
-for number, stored in ipairs(read_claims(jobs)) do
-  if not is_held(stored, claim_of(ARGV[places[number] + 1], worker)) then
-    stale[#stale + 1] = jobs[number]
+local stale, held = {0}, {}
+local claims = read_claims(jobs)
+for number = 1, count do
+  local attempt, claim = attempts[number], claims[number]
+  if claim ~= held[attempt] then
+    held[attempt] = claim_of(attempt, worker)
+    if not is_held(claim, held[attempt]) then
+      stale[#stale + 1] = jobs[number]
+    end
   end
 end
 if #stale > 1 then

@@ -124,14 +124,17 @@ local KIND = tonumber(BAND) == 0 and 'batch' or 'other' -- 0 is the band of batc
 -- its share, and so on; so there is always room for one more tenant. It may hold one request of any size. Requests
 -- without a key have no share, because they all are one tenant.
 local function jobs_over(unit, size, limit)
-  local sums = redis.call('HMGET', SIZES, unpack(sum_fields(unit, KIND, TENANT)))
-  local all, kind, own = tonumber(sums[1]) or 0, tonumber(sums[2]) or 0, tonumber(sums[3]) or 0
+  local sums, stored = {}, redis.call('HMGET', SIZES, unpack(sum_fields(unit, KIND, TENANT)))
+  for at, sum in ipairs(stored) do
+    sums[at] = tonumber(sum) or 0
+  end
+  local all, own, lines = sums[1], TENANT ~= '' and sums[2] or 0, KIND == 'batch' and sums[#sums] or 0
   local free = limit - all - size
-  if KIND == 'batch' and kind > 0 then
-    free = math.min(free, limit * BATCH_PART - kind - size)
+  if lines > 0 then
+    free = math.min(free, limit * BATCH_PART - lines - size)
   end
   local over = -free
-  local by_share = over <= 0 and TENANT ~= '' and own > 0
+  local by_share = over <= 0 and own > 0
   if by_share then
     over = (own + size - free) / 2 -- what ends adds to what is free, too
   end

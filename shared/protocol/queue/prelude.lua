@@ -91,10 +91,17 @@ end
 -- The hash of sizes has a field for each job ('job:ID'), shared request ('request:ID') and its images ('images:ID') in
 -- the store: "UNIT KIND BYTES OUTCOME TENANT". UNIT is 'text' or 'images', KIND is 'batch' for lines of batches and
 -- otherwise 'other', OUTCOME is that of the job's routing (see enqueue.lua). Further fields are the sums of bytes of each
--- unit: of all, of a kind, and of a tenant in a kind.
+-- unit: of all, of a tenant in a kind, and of all lines of batches.
 local function sum_fields(unit, kind, tenant)
   local all = 'sum:' .. unit
-  return {all, all .. ':' .. kind, all .. ':' .. kind .. ':' .. tenant}
+  local fields = {all}
+  if tenant ~= '' then
+    fields[#fields + 1] = all .. ':' .. kind .. ':' .. tenant
+  end
+  if kind == 'batch' then
+    fields[#fields + 1] = all .. ':batch'
+  end
+  return fields
 end
 
 local function add_to_sums(unit, kind, tenant, bytes)

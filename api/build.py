@@ -135,6 +135,11 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         tracing=tracing,
         page=web_page.load(enabled=settings.web),
         fleet=FleetWatch(redis, directory, batches, replica=replica_id, lease=settings.lease),
-        files=FileStore(redis, FilesFolder(redis, storage_root(settings.files_dir)), limit=settings.max_files),
+        files=FileStore(
+            redis,
+            FilesFolder(redis, storage_root(settings.files_dir, settings.min_free_disk)),
+            limit=settings.max_files,
+            max_bytes=settings.max_files_bytes,
+        ),
         batches=batches,
     )

@@ -2,7 +2,15 @@
 
 from api.files.record import FilePurpose, FileRecord
 from api.files.storage import DirectoryStorage, FilesDirError, Storage, storage_root
-from api.files.store import MAX_UPLOADS, FilePage, FileSelection, FileStore, TooManyFiles, TooManyUploads
+from api.files.store import (
+    MAX_UPLOADS,
+    FilePage,
+    FileSelection,
+    FilesTooLarge,
+    FileStore,
+    TooManyFiles,
+    TooManyUploads,
+)
 
 __all__ = [
     "MAX_UPLOADS",
@@ -13,6 +21,7 @@ __all__ = [
     "FileSelection",
     "FileStore",
     "FilesDirError",
+    "FilesTooLarge",
     "Storage",
     "TooManyFiles",
     "TooManyUploads",

@@ -23,7 +23,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from api.files.storage import FilesDirError, StoredName, check_name
+from api.files.storage import FilesDirError, StoredName, check_free, check_name
 
 _URL = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?")
 _REFUSED = re.compile(r"status code: 4\d\d")
@@ -45,8 +45,10 @@ _Value = TypeVar("_Value")
 class S3Root:
     """A bucket, or a prefix of one, with a folder for each service that shares it."""
 
-    def __init__(self, url: str) -> None:
-        """``url`` is ``s3://BUCKET`` or ``s3://BUCKET/PREFIX``. Raises :class:`FilesDirError`."""
+    def __init__(self, url: str, min_free: int = 0) -> None:
+        """``url`` is ``s3://BUCKET`` or ``s3://BUCKET/PREFIX``. ``min_free`` is the space in bytes that uploads leave
+        in the directory for temporary files. Raises :class:`FilesDirError`."""
+        self._min_free = min_free
         match = _URL.fullmatch(url)
         if match is None:
             raise FilesDirError(f"--files-dir is malformed: {url}. Expected s3://BUCKET or s3://BUCKET/PREFIX")
@@ -92,7 +94,7 @@ class S3Root:
             except FileNotFoundError:
                 raise FileNotFoundError(f"{self._url}/{folder} is missing") from None
             self._known.add(folder)
-        return S3Storage(self._store, folder)
+        return S3Storage(self._store, folder, self._min_free)
 
 
 class _Part(NamedTuple):
@@ -108,13 +110,14 @@ class S3Storage:
 
     write_every = 1.0
 
-    def __init__(self, store: S3Store, folder: str) -> None:
+    def __init__(self, store: S3Store, folder: str, min_free: int = 0) -> None:
         self._store = store
+        self._min_free = min_free
         self._folder = f"{folder}/"
 
     def create(self) -> "_S3Writer":
         """Start a new file, in the directory for temporary files until it is complete."""
-        return _S3Writer(self)
+        return _S3Writer(self, self._min_free)
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading."""
@@ -203,12 +206,14 @@ class S3Storage:
 class _S3Writer:
     """Writes a file to the disk first: an upload that breaks off leaves nothing in the bucket."""
 
-    def __init__(self, storage: S3Storage) -> None:
+    def __init__(self, storage: S3Storage, min_free: int) -> None:
         self._storage = storage
+        self._min_free = min_free
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by discard
 
     def write(self, data: bytes) -> None:
         """Append ``data``."""
+        check_free(tempfile.gettempdir(), len(data), self._min_free)
         self._file.write(data)
 
     def commit(self, name: str) -> None:

@@ -4,8 +4,10 @@
 All methods block; callers run them in threads. Names are made by this package, never by clients.
 """
 
+import errno
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -88,9 +90,11 @@ class StorageRoot(Protocol):
 class DirectoryRoot:
     """A directory."""
 
-    def __init__(self, path: str) -> None:
-        """``path`` may be empty for the user's data folder."""
+    def __init__(self, path: str, min_free: int = 0) -> None:
+        """``path`` may be empty for the user's data folder. ``min_free`` is the free space that new files leave, in
+        bytes."""
         self._path = path
+        self._min_free = min_free
 
     def check(self) -> None:
         """Do nothing: the directory may be mounted later."""
@@ -108,7 +112,7 @@ class DirectoryRoot:
         path = self._root() / folder
         if not path.is_dir():
             raise FileNotFoundError(f"{path} is missing")
-        return DirectoryStorage(path)
+        return DirectoryStorage(path, self._min_free)
 
     def _root(self) -> Path:
         return Path(self._path) if self._path else default_folder()
@@ -119,13 +123,14 @@ class DirectoryStorage:
 
     write_every = 0.25
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, min_free: int = 0) -> None:
         self._folder = folder
+        self._min_free = min_free
 
     def create(self) -> "_DirectoryWriter":
         """Start a new file under a temporary name."""
         self._make_folder()
-        return _DirectoryWriter(self._folder)
+        return _DirectoryWriter(self._folder, self._min_free)
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading."""
@@ -167,14 +172,16 @@ class DirectoryStorage:
 class _DirectoryWriter:
     """Writes a file under a temporary name and renames it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, min_free: int) -> None:
         self._folder = folder
+        self._min_free = min_free
         self._path = folder / f"{uuid.uuid4().hex}{_PARTIAL}"
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._file = open(descriptor, "wb")  # noqa: SIM115  # closed by commit or discard
 
     def write(self, data: bytes) -> None:
         """Append ``data``."""
+        check_free(self._folder, len(data), self._min_free)
         self._file.write(data)
 
     def commit(self, name: str) -> None:
@@ -209,17 +216,24 @@ def check_name(name: str) -> str:
     return name
 
 
-def storage_root(files_dir: str) -> StorageRoot:
-    """Return what ``--files-dir`` names. Raises :class:`FilesDirError`."""
+def check_free(folder: str | Path, size: int, floor: int) -> None:
+    """Raise :class:`OSError` if writing ``size`` bytes into ``folder`` would leave less than ``floor`` bytes free."""
+    free = shutil.disk_usage(folder).free
+    if free - size < floor:
+        raise OSError(errno.ENOSPC, f"{free} bytes are free in {folder}, and --min-free-disk is {floor}")
+
+
+def storage_root(files_dir: str, min_free: int = 0) -> StorageRoot:
+    """Return what ``--files-dir`` names, where uploads leave ``min_free`` bytes. Raises :class:`FilesDirError`."""
     if not files_dir.startswith("s3:"):
-        return DirectoryRoot(files_dir)
+        return DirectoryRoot(files_dir, min_free)
     try:
         from api.files.s3 import S3Root
     except ModuleNotFoundError:
         raise FilesDirError(
             f"--files-dir is {files_dir}, but the package obstore is not installed. Install Vinoqueue's extra 's3'."
         ) from None
-    return S3Root(files_dir)
+    return S3Root(files_dir, min_free)
 
 
 def default_folder() -> Path:

@@ -5,10 +5,10 @@ A record is added after its content is complete, and expires on its own. Content
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 from redis.asyncio import Redis
@@ -37,6 +37,10 @@ class TooManyFiles(Exception):
     """The owner has as many files as allowed."""
 
 
+class FilesTooLarge(Exception):
+    """The files of the owner have as many bytes together as allowed."""
+
+
 class TooManyUploads(Exception):
     """The owner has as many uploads in progress as allowed."""
 
@@ -63,14 +67,15 @@ class FileStore:
     Methods raise :class:`RequestRefused` when the store or the storage is unreachable.
     """
 
-    def __init__(self, redis: Redis, folder: FilesFolder, *, limit: int) -> None:
-        """``limit`` is the maximum number of files of an owner."""
+    def __init__(self, redis: Redis, folder: FilesFolder, *, limit: int, max_bytes: int) -> None:
+        """``limit`` is the maximum number of files of an owner, ``max_bytes`` that of their bytes together."""
         self._redis = redis
         self._folder = folder
         self._limit = limit
+        self._max_bytes = max_bytes
         self._uploads: Counter[str] = Counter()
         """Number of uploads in progress, by owner."""
-        self._add = Script(redis, (files("api.files") / "add.lua").read_text(), ("string", "zset"))
+        self._add = Script(redis, (files("api.files") / "add.lua").read_text(), ("string", "zset", "hash"))
 
     async def check(self) -> None:
         """Check the storage before the replica serves. Raises :class:`FilesDirError` if it can never be used."""
@@ -86,42 +91,62 @@ class FileStore:
             return await store_time(self._redis)
 
     @asynccontextmanager
-    async def uploading(self, owner: str) -> AsyncIterator[None]:
-        """Bound the uploads of ``owner``. Raises :class:`TooManyFiles` and :class:`TooManyUploads`."""
+    async def uploading(self, owner: str, size: int) -> AsyncIterator[None]:
+        """Bound the uploads of ``owner``, of which this one has at least ``size`` bytes.
+
+        Raises :class:`TooManyFiles`, :class:`FilesTooLarge` and :class:`TooManyUploads`.
+        """
         if self._uploads[owner] >= MAX_UPLOADS:
             raise TooManyUploads
         self._uploads[owner] += 1
         try:
-            await self.require_room(owner)
+            await self.require_room(owner, size)
             yield
         finally:
             self._uploads[owner] -= 1
             if not self._uploads[owner]:
                 del self._uploads[owner]
 
-    async def require_room(self, owner: str, *, for_results: bool = False) -> None:
-        """Raise :class:`TooManyFiles` if ``owner`` has as many files as allowed, or twice as many ``for_results``."""
-        limit = 2 * self._limit if for_results else self._limit
+    async def require_room(self, owner: str, size: int = 0, *, for_results: bool = False) -> None:
+        """Raise :class:`TooManyFiles` or :class:`FilesTooLarge` if ``owner`` has no room for a file of ``size`` bytes.
+
+        There is twice as much room ``for_results``.
+        """
         async with store_errors():
-            room = await self._add([keys.file(""), keys.file_index(owner)], ["", "", 1, 0, limit, keys.FILE_PREFIX])
-        if not room:
-            raise TooManyFiles
+            await self._call("", owner, b"", size, ttl=1, now=0, share=2 if for_results else 1)
 
     async def add(self, record: FileRecord) -> None:
-        """Add the record of a file whose content is complete. Raises :class:`TooManyFiles`.
+        """Add the record of a file whose content is complete. Raises :class:`TooManyFiles` and :class:`FilesTooLarge`.
 
         Results of batches are always added: there was room for them when the batch was created.
         """
-        limit = self._limit if record.purpose == "batch" else 2**53
         async with store_errors():
             now = await store_time(self._redis)
             ttl = max(1, int((record.expires - now) * 1000))
-            added = await self._add(
-                [keys.file(record.id), keys.file_index(record.owner)],
-                [record.id, _encode(record), ttl, f"{now:.6f}", limit, keys.FILE_PREFIX],
-            )
-        if not added:
+            share = 1 if record.purpose == "batch" else 2**20
+            await self._call(record.id, record.owner, _encode(record), record.size, ttl=ttl, now=now, share=share)
+
+    async def _call(
+        self, file_id: str, owner: str, record: bytes, size: int, *, ttl: int, now: float, share: int
+    ) -> None:
+        """Run the script with ``share`` times the limits."""
+        added = await self._add(
+            [keys.file(file_id), keys.file_index(owner), keys.file_sizes(owner)],
+            [
+                file_id,
+                record,
+                ttl,
+                f"{now:.6f}",
+                share * self._limit,
+                keys.FILE_PREFIX,
+                size,
+                share * self._max_bytes,
+            ],
+        )
+        if added == 0:
             raise TooManyFiles
+        if added < 0:
+            raise FilesTooLarge
 
     async def get(self, owner: str, file_id: str) -> FileRecord | None:
         """Return a file of ``owner``, or ``None``."""
@@ -149,6 +174,7 @@ class FileStore:
         storage = await self.storage()
         async with store_errors():
             await self._redis.zrem(keys.file_index(owner), file_id)
+            await cast("Awaitable[int]", self._redis.hdel(keys.file_sizes(owner), file_id))
             existed = bool(await self._redis.delete(keys.file(file_id)))
         await in_storage(lambda: storage.remove(file_id))
         return existed

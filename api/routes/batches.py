@@ -9,9 +9,10 @@ from api.batches.record import UNFINISHED, Batch
 from api.batches.store import TooManyBatches
 from api.dialects.openai import batches as dialect
 from api.dialects.openai.files import not_found as file_not_found
+from api.dialects.openai.files import too_large as files_too_large
 from api.dialects.openai.files import too_many as too_many_files
 from api.dialects.openai.lists import unknown_cursor
-from api.files import TooManyFiles
+from api.files import FilesTooLarge, TooManyFiles
 from api.json_response import json_response
 from api.replica import current_replica
 
@@ -32,6 +33,8 @@ async def create_batch() -> Response:
         await replica.batches.create(batch)
     except TooManyFiles:
         raise too_many_files(2 * replica.settings.max_files, param=None) from None
+    except FilesTooLarge:
+        raise files_too_large(2 * replica.settings.max_files_bytes, param=None) from None
     except TooManyBatches:
         raise dialect.too_many(replica.settings.max_batches) from None
     return json_response(dialect.render_batch(batch))

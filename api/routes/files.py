@@ -11,7 +11,7 @@ from api.access import is_foreign, key_owner
 from api.connection_extension import connection_extension
 from api.dialects.openai import files as dialect
 from api.dialects.openai.lists import unknown_cursor
-from api.files import MAX_UPLOADS, FileRecord, TooManyFiles, TooManyUploads
+from api.files import MAX_UPLOADS, FileRecord, FilesTooLarge, TooManyFiles, TooManyUploads
 from api.files.folder import in_storage
 from api.files.record import new_file_id
 from api.files.storage import Writer
@@ -36,17 +36,19 @@ async def create_file() -> Response:
     if (request.content_length or 0) > settings.max_file_bytes + FORM_OVERHEAD:
         raise file_too_large(settings.max_file_bytes)
     try:
-        async with replica.files.uploading(key_owner()):
+        async with replica.files.uploading(key_owner(), max(0, (request.content_length or 0) - FORM_OVERHEAD)):
             record = await _store(replica, boundary)
     except TooManyFiles:
         raise dialect.too_many(settings.max_files) from None
+    except FilesTooLarge:
+        raise dialect.too_large(settings.max_files_bytes) from None
     except TooManyUploads:
         raise dialect.too_many_uploads(MAX_UPLOADS) from None
     return json_response(dialect.render_file(record))
 
 
 async def _store(replica: Replica, boundary: bytes) -> FileRecord:
-    """Receive the file in the request's form, and add it. Raises :class:`TooManyFiles`."""
+    """Receive the file in the request's form, and add it. Raises :class:`TooManyFiles` and :class:`FilesTooLarge`."""
     settings = replica.settings
     storage = await replica.files.storage()
     connection = connection_extension(request)
@@ -71,7 +73,7 @@ async def _store(replica: Replica, boundary: bytes) -> FileRecord:
         await asyncio.to_thread(writer.discard)
     try:
         await replica.files.add(record)
-    except TooManyFiles:
+    except (TooManyFiles, FilesTooLarge):
         await in_storage(lambda: storage.remove(record.id))
         raise
     return record
@@ -101,9 +103,12 @@ async def get_content(file_id: str) -> Response:
         file = await current_replica().files.open(record)
     except FileNotFoundError:
         raise dialect.not_found(file_id) from None
+    # Nothing is read for HEAD, which has no body.
     # Chunked: with a Content-Length, a client could send its next request before the end of this response is noticed,
     # and connections do not support that. A browser must not interpret what clients have uploaded.
-    response = Response(_pieces(file), content_type="application/octet-stream")
+    if request.method == "HEAD":
+        file.close()
+    response = Response(b"" if request.method == "HEAD" else _pieces(file), content_type="application/octet-stream")
     response.headers["content-disposition"] = "attachment"
     response.headers["x-content-type-options"] = "nosniff"
     response.timeout = None

@@ -175,6 +175,11 @@ def file_index(key_id: str) -> str:
     return f"{PREFIX}file-index:{key_id}"
 
 
+def file_sizes(key_id: str) -> str:
+    """Hash with a TTL: the sizes of an API key's files by id, and their sum under the empty id (bytes)."""
+    return f"{PREFIX}file-sizes:{key_id}"
+
+
 def batch(batch_id: str) -> str:
     """Hash of a batch: ``record``, ``revision``, ``epoch``, ``done`` and ``cancelling`` (see :mod:`api.batches.store`).
     It has a TTL when the batch has ended."""

@@ -200,6 +200,14 @@ class ApiSettings(Settings):
         200 * 2**20, description="Maximum size of an uploaded file in bytes; larger ones get 413."
     )
     max_files: PositiveInt = Field(1000, description="Maximum number of uploaded files per API key; more get 400.")
+    max_files_bytes: PositiveInt = Field(
+        10 * 2**30, description="Maximum size of the uploaded files of an API key together in bytes; more get 400."
+    )
+    min_free_disk: NonNegativeInt = Field(
+        2**30,
+        description="Free disk space that uploads leave, in bytes, where their files are written; beyond it, uploads "
+        "get 503.",
+    )
     max_batches: PositiveInt = Field(100, description="Maximum number of unfinished batches per API key; more get 429.")
     upload_timeout: PositiveFloat = Field(
         600.0, description="Maximum time to receive an uploaded file, in seconds; slower ones get 408."

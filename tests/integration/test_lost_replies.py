@@ -43,7 +43,7 @@ async def a_key_with_limits(redis: ArqRedis, _: str) -> Facts:
 
 
 async def as_many_files_as_allowed(redis: ArqRedis, _: str) -> Facts:
-    files = FileStore(redis, cast("Any", None), limit=1)
+    files = FileStore(redis, cast("Any", None), limit=1, max_bytes=1000)
     records = [
         FileRecord(id=f"file-{digit * 32}", owner="key-1", filename="", size=1, purpose="batch", created=0,
                    expires=2**33) for digit in "ab"
@@ -76,7 +76,7 @@ async def a_full_queue(redis: ArqRedis, _: str) -> Facts:
 
 async def a_stream(redis: ArqRedis, url: str) -> Facts:
     queue = JobQueue(redis, WORKER.model)
-    await queue.enqueue([job("a")], limit=1)
+    await queue.enqueue([job("a")], limit=1, max_bytes=1000)
     while not (claims := (await queue.claim("w1", used=0, slots=1))[0]):
         # The reply to the first claim was lost.
         await redis.zadd(keys.inflight(WORKER.model), {"a": 1}, xx=True)

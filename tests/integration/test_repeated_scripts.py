@@ -46,7 +46,7 @@ class Client:
         self.queue = JobQueue(redis, WORKER.model, prefix_routing=True)
         self.emitter = Emitter(WORKER.model, "w1")
         self.limiter = Limiter(redis, replica=REPLICA, lease=60, longest=600)
-        self.files = FileStore(redis, cast("Any", None), limit=1)
+        self.files = FileStore(redis, cast("Any", None), limit=1, max_bytes=1000)
         self.batches = BatchStore(redis, limit=1)
         self.stored = response_store(redis, limit=2, max_bytes=2000)
 

@@ -103,6 +103,7 @@ CASES: dict[str, Case] = {
     "FILES_FOLDER": lambda _, __: keys.FILES_FOLDER,
     "file": lambda chance, _: keys.file(chance.choice(STRINGS)),
     "file_index": lambda _, ids: keys.file_index(ids.key_id),
+    "file_sizes": lambda _, ids: keys.file_sizes(ids.key_id),
     "batch": lambda chance, _: keys.batch(chance.choice(STRINGS)),
     "batch_index": lambda _, ids: keys.batch_index(ids.key_id),
     "stored_running": lambda _, ids: keys.stored_running(ids.key_id),

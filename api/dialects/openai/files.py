@@ -114,6 +114,12 @@ def too_many(limit: int, *, param: str | None = "file") -> RequestRefused:
     return refuse(ProblemKind.INVALID, message, param=param, code="file_limit_exceeded")
 
 
+def too_large(limit: int, *, param: str | None = "file") -> RequestRefused:
+    """Return the refusal of another file of an owner whose files have as many bytes as allowed."""
+    message = f"Your files may have at most {limit} bytes together. Delete some of them, or let them expire earlier."
+    return refuse(ProblemKind.INVALID, message, param=param, code="file_storage_limit_exceeded")
+
+
 def too_many_uploads(limit: int) -> RequestRefused:
     """Return the refusal of an upload of an owner with as many uploads in progress as allowed."""
     message = f"You are uploading {limit} files already, the maximum at a time. Please try again when one is complete."

@@ -1,33 +1,42 @@
 """Records and contents of files: who sees what, for how long, and what is left on the disk."""
 
+import io
 import os
 import resource
 import time
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from arq.connections import ArqRedis
+from quart.datastructures import FileStorage
 
+from api.app import create_app
+from api.build import build
 from api.files import (
     MAX_UPLOADS,
     FileRecord,
     FileSelection,
+    FilesTooLarge,
     FileStore,
     TooManyFiles,
     TooManyUploads,
     storage_root,
 )
 from api.files.cleanup import FileCleanup
-from api.files.folder import FilesFolder
+from api.files.folder import FilesFolder, in_storage
 from api.files.record import FilePurpose, new_file_id
 from shared.protocol.errors import RequestRefused
 from shared.redis import keys
+from shared.runtime.settings import ApiSettings
+from tests.support.redis_types import awaitable
 
 
 @pytest.fixture
 def store(redis: ArqRedis, tmp_path: Path) -> FileStore:
-    return FileStore(redis, FilesFolder(redis, storage_root(str(tmp_path))), limit=3)
+    return FileStore(redis, FilesFolder(redis, storage_root(str(tmp_path))), limit=3, max_bytes=1000)
 
 
 async def put(
@@ -99,9 +108,9 @@ async def test_an_owner_has_a_limited_number_of_files(store: FileStore, redis: A
 async def test_nothing_is_uploaded_for_which_there_is_no_room(store: FileStore, redis: ArqRedis) -> None:
     records = [await put(store, b"1") for _ in range(3)]
     with pytest.raises(TooManyFiles):
-        async with store.uploading("me"):
+        async with store.uploading("me", 1):
             raise AssertionError("the upload was admitted")
-    async with store.uploading("other"):
+    async with store.uploading("other", 1):
         pass
     await store.require_room("me", for_results=True)
     for _ in range(3):
@@ -113,14 +122,54 @@ async def test_nothing_is_uploaded_for_which_there_is_no_room(store: FileStore, 
     await store.require_room("me", for_results=True)
 
 
+async def test_the_files_of_an_owner_have_a_limited_size(store: FileStore, redis: ArqRedis) -> None:
+    first, second = await put(store, b"1" * 400), await put(store, b"2" * 600)
+    with pytest.raises(FilesTooLarge):
+        await put(store, b"3")
+    with pytest.raises(FilesTooLarge):
+        async with store.uploading("me", 1):
+            raise AssertionError("the upload was admitted")
+    await put(store, b"3" * 1000, owner="other")
+    await store.require_room("me", 1000, for_results=True)
+    result = await put(store, b"4" * 5000, purpose="batch_output")
+    with pytest.raises(FilesTooLarge):
+        await store.require_room("me", for_results=True)
+    assert await store.delete("me", result.id)
+    assert await store.delete("me", second.id)
+    await put(store, b"5" * 600)
+    await redis.delete(keys.file(first.id))  # as if it had expired
+    await put(store, b"6" * 400)
+    with pytest.raises(FilesTooLarge):
+        await put(store, b"7")
+    assert set(await awaitable(redis.hvals(keys.file_sizes("me")))) == {b"600", b"400", b"1000"}
+    assert await redis.pttl(keys.file_sizes("me")) > 0
+
+
+async def test_a_file_whose_reply_was_lost_is_counted_once(store: FileStore) -> None:
+    record = await put(store, b"1" * 600)
+    await store.add(record)
+    await put(store, b"2" * 400)
+
+
+async def test_uploads_leave_free_disk_space(redis: ArqRedis, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = storage_root(str(tmp_path), min_free=2**60)
+    store = FileStore(redis, FilesFolder(redis, root), limit=3, max_bytes=1000)
+    writer = (await store.storage()).create()
+    with pytest.raises(RequestRefused, match="can't read or write its files"):
+        await in_storage(lambda: writer.write(b"1"))
+    writer.discard()
+    assert "--min-free-disk" in caplog.text
+    (await store.storage()).write_at("batch_1", 0, b"results are written all the same")
+
+
 async def test_an_owner_has_a_limited_number_of_uploads_at_a_time(store: FileStore) -> None:
     async with AsyncExitStack() as uploads:
         for _ in range(MAX_UPLOADS):
-            await uploads.enter_async_context(store.uploading("me"))
+            await uploads.enter_async_context(store.uploading("me", 1))
         with pytest.raises(TooManyUploads):
-            await uploads.enter_async_context(store.uploading("me"))
-        await uploads.enter_async_context(store.uploading("other"))
-    async with store.uploading("me"):
+            await uploads.enter_async_context(store.uploading("me", 1))
+        await uploads.enter_async_context(store.uploading("other", 1))
+    async with store.uploading("me", 1):
         pass
 
 
@@ -175,10 +224,10 @@ async def test_names_never_leave_the_folder(store: FileStore, name: str) -> None
 
 async def test_replicas_share_one_folder(store: FileStore, redis: ArqRedis, tmp_path: Path) -> None:
     record = await put(store, b"shared")
-    other = FileStore(redis, FilesFolder(redis, storage_root(str(tmp_path))), limit=3)
+    other = FileStore(redis, FilesFolder(redis, storage_root(str(tmp_path))), limit=3, max_bytes=1000)
     with await other.open(record) as file:
         assert file.read() == b"shared"
-    elsewhere = FileStore(redis, FilesFolder(redis, storage_root(str(tmp_path / "elsewhere"))), limit=3)
+    elsewhere = FileStore(redis, FilesFolder(redis, storage_root(str(tmp_path / "elsewhere"))), limit=3, max_bytes=1000)
     with pytest.raises(RequestRefused, match="log of this API replica"):
         await elsewhere.storage()
 
@@ -190,3 +239,40 @@ async def test_a_store_that_forgot_the_folder_gets_the_one_in_use(
     await redis.flushall()
     await store.storage()
     assert len(os.listdir(tmp_path)) == 1
+
+
+async def test_head_reads_nothing(redis: ArqRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = build(redis, ApiSettings(files_dir=str(tmp_path), max_files_bytes=100, min_free_disk=0), "r")
+    client = create_app(replica).test_client()
+    record = await put(replica.files, b"hello", owner="")
+    read: list[int] = []
+
+    async def pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+        read.append(1)
+        with file:
+            yield file.read()
+
+    monkeypatch.setattr("api.routes.files._pieces", pieces)
+    path = f"/v1/files/{record.id}/content"
+    assert await (await client.get(path)).get_data() == b"hello"
+    assert read
+    read.clear()
+    head = await client.head(path)
+    assert (head.status_code, head.content_type) == (200, "application/octet-stream")
+    assert not read
+    (await replica.files.storage()).remove(record.id)
+    assert (await client.head(path)).status_code == 404
+
+
+async def test_the_refusal_of_files_that_are_too_large_together(redis: ArqRedis, tmp_path: Path) -> None:
+    replica = build(redis, ApiSettings(files_dir=str(tmp_path), max_files_bytes=100, min_free_disk=0), "r")
+    client = create_app(replica).test_client()
+    for status in (200, 400):
+        answer = await client.post(
+            "/v1/files", form={"purpose": "batch"}, files={"file": FileStorage(io.BytesIO(b"x" * 60), "a.jsonl")}
+        )
+        assert answer.status_code == status
+    error = (await answer.get_json())["error"]
+    assert (error["code"], error["param"]) == ("file_storage_limit_exceeded", "file")
+    assert "at most 100 bytes together" in error["message"]
+    assert len(list((await replica.files.storage()).names())) == 1

@@ -116,7 +116,6 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": MESSAGES},
     "/v1/completions": {"prompt": "x" * LARGE},
     "/v1/responses": {"input": "x" * LARGE},
-    "/v1/responses/compact": {"input": "x" * LARGE},
     "/v1/responses/input_tokens": {"input": "x" * LARGE},
     "/v1/messages": {"messages": MESSAGES, "max_tokens": 1},
     "/v1/messages/count_tokens": {"messages": MESSAGES},

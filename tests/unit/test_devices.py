@@ -44,7 +44,6 @@ def test_a_cpu_with_bf16_but_no_amx_is_a_kind_of_its_own(
     [
         ("CPU", ["CPU"], False),
         ("GPU", ["CPU"], True),
-        ("NPU", ["CPU", "GPU"], True),
         ("GPU", ["CPU", "GPU"], False),
         ("GPU.0", ["CPU", "GPU"], False),
         ("GPU.1", ["CPU", "GPU"], True),
@@ -65,8 +64,16 @@ def test_a_device_is_missing_if_openvino_finds_none_of_the_name(
 def test_a_worker_without_its_device_names_those_that_exist(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     model.touch()
-    options = EngineOptions.from_settings(EngineSettings(device="npu.7"), path=str(model), context_length=64)
-    with pytest.raises(EngineLoadError, match=r"no device NPU\.7 here: OpenVINO finds .*CPU.*docs/deployment\.md"):
+    options = EngineOptions.from_settings(EngineSettings(device="gpu.7"), path=str(model), context_length=64)
+    with pytest.raises(EngineLoadError, match=r"no device GPU\.7 here: OpenVINO finds .*CPU.*docs/deployment\.md"):
+        OpenVINOEngine(options, lambda stage: None)
+
+
+def test_a_worker_on_an_npu_says_not_yet(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.touch()
+    options = EngineOptions.from_settings(EngineSettings(device="NPU"), path=str(model), context_length=64)
+    with pytest.raises(EngineLoadError, match="NPU: not yet"):
         OpenVINOEngine(options, lambda stage: None)
 
 

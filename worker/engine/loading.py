@@ -10,7 +10,7 @@ import openvino
 import openvino_genai
 
 from worker.defaults import default_fields
-from worker.devices import is_missing
+from worker.devices import device_kind, is_missing
 from worker.engine.fingerprint import fingerprint_of
 from worker.engine.grammar_compiler import GrammarCompiler
 from worker.engine.interface import EngineInfo, EngineLoadError
@@ -36,11 +36,15 @@ def check_available(options: EngineOptions) -> None:
     """Raise :class:`EngineLoadError` unless the model and the device of ``options`` exist."""
     if not Path(options.path).exists():
         raise EngineLoadError(f"there is no model at {options.path}: give a GGUF file or an OpenVINO IR folder")
+    if device_kind(options.device) == "NPU":
+        raise EngineLoadError(
+            "NPU: not yet. OpenVINO GenAI has no pipeline with a paged KV cache for NPUs: use --device CPU or GPU"
+        )
     available = openvino.Core().available_devices
     if is_missing(options.device, available):
         raise EngineLoadError(
             f"there is no device {options.device} here: OpenVINO finds {', '.join(available) or 'none'}. "
-            "How to give a worker a GPU or an NPU is in docs/deployment.md"
+            "How to give a worker a GPU is in docs/deployment.md"
         )
 
 

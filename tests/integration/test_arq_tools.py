@@ -10,6 +10,7 @@ from arq.jobs import Job, JobStatus
 
 from shared.redis import keys
 from tests.support.fleet import SIMULATED, Fleet
+from tests.support.redis_types import at_once
 
 BODY = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "[[tokens 2000]]"}], "max_tokens": 2000})
 
@@ -31,7 +32,7 @@ async def test_arq_reads_a_live_queue(empty_fleet: Fleet) -> None:
     )
     try:
         waiting = await arq.queued_jobs(queue_name=queue)
-        assert {job.job_id for job in waiting} == {name.decode() for name in store.zrange(queue, 0, -1)}
+        assert {job.job_id for job in waiting} == {name.decode() for name in at_once(store.zrange(queue, 0, -1))}
         for definition in waiting:
             assert definition.job_id is not None
             job = Job(definition.job_id, arq, queue, _deserializer=msgspec.msgpack.decode)

@@ -1,0 +1,59 @@
+"""The documentation site in a real browser that reaches no other host."""
+
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Route
+
+ROOT = Path(__file__).parents[2]
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """The folder of the built site, and the address of a server of it."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", folder)
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", "mkdocs.yml"]
+    subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    built = folder / "build" / "site"
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(built))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield built, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_every_page_comes_from_the_sites_own_folder(browser: Browser, site: tuple[Path, str]) -> None:
+    folder, address = site
+    # Records and old results, of which there are many, have nothing that other pages lack.
+    names = (str(page.relative_to(folder)) for page in folder.rglob("*.html"))
+    pages = sorted(name for name in names if not name.startswith(("benchmarks/2", "decisions/0")))
+    assert len(pages) > 20
+    elsewhere: list[str] = []
+
+    def only_here(route: Route) -> None:
+        if route.request.url.startswith((address, "data:", "blob:")):
+            route.continue_()
+        else:
+            elsewhere.append(route.request.url)
+            route.abort()
+
+    context = browser.new_context()
+    context.route("**/*", only_here)
+    tab = context.new_page()
+    for page in pages:
+        tab.goto(f"{address}/{page}", wait_until="networkidle")
+    context.close()
+    assert elsewhere == []

@@ -76,6 +76,14 @@ def test_a_lock_holds_everything_that_its_packages_require(file: str) -> None:
                 wanted += [(Requirement(needed), used) for needed in metadata.requires(name) or ()]
 
 
+@pytest.mark.parametrize("name", ["quart", "uvicorn"])
+def test_a_package_whose_private_names_are_used_is_not_newer_than_the_tested_one(name: str) -> None:
+    (requirement,) = (found for entry in EXTRAS["api"] if (found := Requirement(entry)).name == name)
+    locked = pins("api")[name]
+    assert requirement.specifier.contains(locked)
+    assert not requirement.specifier.contains(Version(f"{locked.major}.{locked.minor + 1}"))
+
+
 def test_the_locked_versions_are_installed() -> None:
     for name, version in {**pins("dev"), **pins("model")}.items():
         assert Version(metadata.version(name)) == version, name

@@ -18,8 +18,9 @@ from api.keys import ApiKey, Keyring
 from api.keys.secret import masked
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
 from api.response_stream import ResponseStream
+from api.store_errors import store_unavailable
 from shared.protocol.cost import LARGEST, answer_cost, prompt_cost
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Tier
 from shared.redis import outage
 from shared.runtime.settings import ApiSettings
@@ -74,7 +75,7 @@ class Admission:
             try:
                 await self._keyring.refresh()
             except (RedisError, OSError) as error:
-                raise store_unavailable() from error
+                raise store_unavailable(error) from error
         if self._keyring.open:
             return None
         secrets = _secrets(headers)
@@ -154,7 +155,7 @@ class Admission:
         try:
             refusal, counts = await self._limiter.reserve(reservation)
         except (RedisError, OSError) as error:
-            raise store_unavailable() from error
+            raise store_unavailable(error) from error
         except asyncio.CancelledError:
             # The script may have run nevertheless.
             self._background_tasks.run(self._settle(reservation, reservation.tokens), "settle")

@@ -3,7 +3,8 @@
 from redis.exceptions import RedisError
 
 from api.directory import Directory
-from shared.protocol.errors import ProblemKind, logits_refused, modality_refused, refuse, store_unavailable
+from api.store_errors import store_unavailable
+from shared.protocol.errors import ProblemKind, logits_refused, modality_refused, refuse
 from shared.protocol.registry import IMAGE
 from shared.protocol.request import ChatRequest
 from shared.protocol.version import PROTOCOL
@@ -96,4 +97,4 @@ class ModelLookup:
         try:
             await self._directory.refresh()
         except (RedisError, OSError) as error:
-            raise store_unavailable() from error
+            raise store_unavailable(error) from error

@@ -25,7 +25,8 @@ from api.dialects.openai import OpenAI
 from api.dialects.openai.stored import sent_messages
 from api.keys import ApiKey
 from api.replica import Replica
-from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse, store_unavailable
+from api.store_errors import store_unavailable
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 from shared.runtime.settings import ApiSettings
 

@@ -14,7 +14,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from api.files.storage import Storage, StorageRoot
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
+from api.store_errors import store_unavailable
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.redis import keys
 
 logger = logging.getLogger(__name__)
@@ -50,12 +51,12 @@ class FilesFolder:
         try:
             name = await self._redis.get(keys.FILES_FOLDER)
         except (RedisError, OSError) as error:
-            raise store_unavailable() from error
+            raise store_unavailable(error) from error
         try:
             folder = await self._register() if name is None else uuid.UUID(name.decode()).hex
             storage = await asyncio.to_thread(self._root.storage, folder)
         except RedisError as error:
-            raise store_unavailable() from error
+            raise store_unavailable(error) from error
         except FileNotFoundError as error:
             raise _unusable(f"{error}: --files-dir must be the same for all API replicas") from error
         except (OSError, RuntimeError, ValueError) as error:

@@ -14,7 +14,8 @@ from api.jobs.queues import JobQueues
 from api.model_lookup import ModelLookup
 from api.open_streams import OpenStreams
 from api.response_stream import ResponseStream
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse, store_unavailable
+from api.store_errors import store_unavailable
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.queue import JobsTooLarge, QueueFull
 from shared.protocol.request import ChatRequest, Job
 from shared.protocol.trace import TraceContext
@@ -101,7 +102,7 @@ class Submission:
             raise self._full(request, full, images or {}) from None
         except (RedisError, OSError) as error:
             # The script may have run although its reply is lost.
-            unavailable = store_unavailable()
+            unavailable = store_unavailable(error)
             stream.fail(unavailable.problem)
             self._streams.close(stream)
             raise unavailable from error

@@ -114,12 +114,3 @@ def modality_refused(part_type: str, param: str) -> RequestRefused:
         f"Invalid content type. {part_type} is only supported by certain models.",
         param=f"{param.replace('[', '.[')}.type",
     )
-
-
-def store_unavailable() -> RequestRefused:
-    """Return the :class:`RequestRefused` for an unreachable store."""
-    return refuse(
-        ProblemKind.STORE_UNAVAILABLE,
-        "The store behind this service can't be reached. Please try again.",
-        retry_after=1.0,
-    )

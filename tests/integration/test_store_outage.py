@@ -97,7 +97,9 @@ def test_a_store_full_of_our_own_queue_empties_itself(empty_fleet: Fleet) -> Non
         store.config_set("maxmemory", 1)
         answers = [one.result() for one in asked]
         assert empty_fleet.workers("serving"), "the worker vanished from the registry"
-        assert ask()[0] == 503
+        status, _, answer = ask()
+        assert status == 503
+        assert b"out of memory" in answer
     texts = [json.loads(answer)["choices"][0] for status, _, answer in answers if status == 200]
     assert len(texts) > 2
     assert {text["finish_reason"] for text in texts} == {"length"}

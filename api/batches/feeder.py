@@ -93,5 +93,6 @@ class BatchFeeder:
         except Superseded:
             logger.info("batch %s is fed by another replica", claim.batch.id)
         except Exception:
-            # The lease expires, and the batch is tried again.
-            logger.exception("batch %s failed", claim.batch.id)
+            # The lease expires, and the batch is tried again. Its first failure is logged.
+            level = logging.ERROR if run.failures <= 1 else logging.DEBUG
+            logger.log(level, "batch %s failed", claim.batch.id, exc_info=True)

@@ -9,7 +9,7 @@ import msgspec
 BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
-Outcome = Literal["completed", "expired", "cancelled"]
+Outcome = Literal["completed", "expired", "cancelled", "failed"]
 """Final status of a batch whose file was valid."""
 
 COMPLETION_WINDOW = 86_400
@@ -65,7 +65,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the batch got each status."""
     errors: tuple[LineError, ...] = ()
     failures: int = 0
-    """How often validating it failed unexpectedly."""
+    """How often feeding it failed unexpectedly since its last result."""
     model: str | None = None
     """The model, if all lines name the same one."""
     counts: Counts = Counts()

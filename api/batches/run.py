@@ -35,7 +35,11 @@ _WARN_EVERY = 120
 """Number of retries after which a failure is logged again."""
 
 _MAX_FAILURES = 10
-"""Number of unexpected failures after which a batch that has no results is not tried again."""
+"""Number of unexpected failures without a new result after which a batch is not tried again."""
+
+_BACKOFF = 1.0
+_MAX_BACKOFF = 30.0
+"""Seconds until a batch that failed unexpectedly is tried again; doubled after each failure up to the maximum."""
 
 _WINDOW_PER_SLOT = 2
 _MIN_WINDOW, _MAX_WINDOW = 8, 512
@@ -49,9 +53,11 @@ window would keep the event loop from other requests for half a second."""
 _RESULTS_PER_WRITE = 2000
 """Number of results of unserved lines that are written at a time."""
 
+_UNPROCESSED = "The batch could not be processed."
 _EARLY_OUTCOMES: dict[Outcome, tuple[str, str]] = {
     "expired": ("batch_expired", "This request could not be executed before the completion window expired."),
     "cancelled": ("batch_cancelled", "This request was not executed, because the batch was cancelled."),
+    "failed": ("server_error", _UNPROCESSED),
 }
 
 _Value = TypeVar("_Value")
@@ -69,7 +75,7 @@ class BatchRun:
         self._replica = replica
         self._store: BatchStore = replica.batches
         self._claim = claim
-        self._done = bytearray()
+        self._done = bytearray(claim.done)
         self._renewed = time.monotonic()
         self._yielding = asyncio.Event()
         self._clock = 0.0
@@ -79,6 +85,11 @@ class BatchRun:
     def owner(self) -> str:
         """The owner of the batch."""
         return self._batch.owner
+
+    @property
+    def failures(self) -> int:
+        """Number of unexpected failures of the batch since its last result."""
+        return self._batch.failures
 
     @property
     def yielding(self) -> bool:
@@ -126,12 +137,15 @@ class BatchRun:
 
     async def _count_failure(self) -> None:
         """Leave a batch that failed unexpectedly until the lease has expired, but not for ever."""
-        batch = self._batch
-        if batch.status == "validating":
-            batch = msgspec.structs.replace(batch, failures=batch.failures + 1)
-            await self._commit(batch)
-        if batch.failures >= _MAX_FAILURES or self._early_outcome() is not None:
-            await self._fail([LineError(code="server_error", message="The batch could not be processed.")])
+        await self._commit(msgspec.structs.replace(self._batch, failures=self.failures + 1))
+        validating = self._batch.status == "validating"
+        # Lines that are served end by an early outcome, so that the results of others remain.
+        most = 2 * _MAX_FAILURES if self._batch.status == "in_progress" else _MAX_FAILURES
+        if self.failures >= most or (validating and self._early_outcome() is not None):
+            logger.error("batch %s is given up after %d failures", self._batch.id, self.failures)
+            await self._fail([LineError(code="server_error", message=_UNPROCESSED)])
+        else:
+            await self._keep_lease(asyncio.sleep(min(_BACKOFF * 2 ** (self.failures - 1), _MAX_BACKOFF)))
 
     async def _release(self) -> None:
         try:
@@ -232,6 +246,8 @@ class BatchRun:
         """Return how the batch ends, if it does so before all lines are served."""
         if self._claim.cancelling is not None:
             return "cancelled"
+        if self.failures >= _MAX_FAILURES:
+            return "failed"
         return "expired" if time.monotonic() + self._clock >= self._batch.expires else None
 
     async def _fail_remaining(self, storage: Storage, file: BinaryIO, lines: Lines, outcome: Outcome) -> None:
@@ -264,6 +280,7 @@ class BatchRun:
         others = tuple(segment for segment in batch.segments if segment.epoch != epoch)
         written = msgspec.structs.replace(
             batch,
+            failures=self.failures if self.failures >= _MAX_FAILURES else 0,
             counts=_add_counts(batch.counts, results),
             segments=(*others, Segment(epoch=epoch, size=own.size + len(data))),
         )
@@ -286,7 +303,9 @@ class BatchRun:
             times = times | {"cancelling": self._claim.cancelling}
         output = new_file_id() if batch.counts.completed else None
         errors = new_file_id() if batch.counts.failed else None
-        batch = msgspec.structs.replace(batch, times=times, outcome=outcome, output_file=output, error_file=errors)
+        batch = msgspec.structs.replace(
+            batch, times=times, outcome=outcome, output_file=output, error_file=errors, failures=0
+        )
         await self._commit(batch.at("finalizing", now))
 
     async def _finish(self, storage: Storage) -> None:

@@ -40,9 +40,8 @@ async def test_arq_reads_a_live_queue(empty_fleet: Fleet) -> None:
             assert info is not None
             assert (info.function, info.args, info.score) == (definition.function, definition.args, definition.score)
             assert await job.status() == JobStatus.queued
-        running = Job(
-            store.zrange(keys.inflight("sim"), 0, -1)[0].decode(), arq, queue, _deserializer=msgspec.msgpack.decode
-        )
+        (claimed,) = at_once(store.zrange(keys.inflight("sim"), 0, -1))
+        running = Job(claimed.decode(), arq, queue, _deserializer=msgspec.msgpack.decode)
         assert await running.info() is not None
         assert await Job("unknown", arq, queue, _deserializer=msgspec.msgpack.decode).status() == JobStatus.not_found
     finally:

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -159,6 +159,7 @@ async def test_a_batch_that_cannot_be_processed_fails_when_it_expires(
         raise RuntimeError("an error in the program")
 
     monkeypatch.setattr("api.batches.run.validate_file", broken)
+    monkeypatch.setattr("api.batches.run._BACKOFF", 0)
     batch = new_batch(await put_file(replica, b"{}"), expires=expires)
     await replica.batches.create(batch)
     with pytest.raises(RuntimeError):
@@ -169,6 +170,41 @@ async def test_a_batch_that_cannot_be_processed_fails_when_it_expires(
         ("failed", ["server_error"]) if expires < 0 else ("validating", [])
     )
     assert await replica.batches.unfinished() == (0 if expires < 0 else 1)
+
+
+async def test_a_batch_that_keeps_failing_ends_with_the_results_that_it_has(
+    replica: Replica, redis: ArqRedis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    batch = new_batch(await put_file(replica, b"\n".join(json.dumps(line).encode() for line in LINES)))
+
+    async def counted() -> bool:
+        found = await replica.batches.get("", batch.id)
+        return found is not None and found.counts.failed == 4
+
+    async def serve(replica: Replica, batch: Batch, index: int, read: object, yielding: asyncio.Event) -> Result:
+        if index == 4:
+            await eventually(counted, "the other lines to be committed")
+            raise RuntimeError("an error in the program")
+        return failure_of(index, f"c{index}", "error", "message")
+
+    monkeypatch.setattr("api.batches.run.serve_line", serve)
+    monkeypatch.setattr("api.batches.run._BACKOFF", 0)
+    await replica.batches.create(batch)
+    feeder, tries = BatchFeeder(replica), 0
+    while await replica.batches.unfinished():
+        tries += 1
+        assert tries < 20
+        claim = await claimed(replica.batches)
+        await feeder._feed(BatchRun(replica, claim), claim)
+        await expire_lease(redis, batch) if await replica.batches.unfinished() else None
+    ended = await replica.batches.get("", batch.id)
+    assert ended is not None
+    assert ended.status == "failed"
+    lines = await content_of(replica, ended.error_file)
+    codes = {str(line["custom_id"]): cast("dict[str, str]", line["error"])["code"] for line in lines}
+    assert codes == {"c0": "error", "c1": "error", "c2": "error", "c3": "error", "c4": "server_error"}
+    assert json.loads(render_batch(ended))["failed_at"] >= batch.created
+    assert sum(record.exc_info is not None and record.levelname == "ERROR" for record in caplog.records) == 1
 
 
 async def test_lines_are_submitted_in_bursts_until_the_window_is_full(

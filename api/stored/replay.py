@@ -12,6 +12,7 @@ from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import write_parts
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.stored import encoder_of
+from api.response_stream import LOST
 from api.stored import documents
 from api.stored.record import StoredResponse
 from api.stored.store import ResponseStore
@@ -78,8 +79,14 @@ async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, af
     store.followers += 1
     try:
         read, pause, running = 0, _PAUSE[0], True
+        first = last = None
         while running:
-            running, items = await store.journal(owner, record, read)
+            running, items, before = await store.journal(owner, record, read)
+            if read and before != (first, last) and (running or before[0] is not None):
+                # The store has lost its last writes, as in a failover, and the rest may be that of another text.
+                raise RequestRefused(LOST)
+            if items:
+                first, last = first or items[0], items[-1]
             read += len(items)
             pieces = b"".join(map(replay.feed, decode_journal(items)))
             if pieces:

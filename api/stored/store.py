@@ -59,6 +59,16 @@ class Progress(NamedTuple):
     """Seconds since its request was accepted, by the store's clock."""
 
 
+class JournalPart(NamedTuple):
+    """A part of the journal of a background response's job."""
+
+    running: bool
+    """Whether the response has no document. As long as there are more events, it seems to run."""
+    events: list[bytes]
+    before: tuple[bytes | None, bytes | None]
+    """The first event of the journal, and the one before ``events``; None where there is none."""
+
+
 class ResponseStore:
     """Stored responses. Methods raise :class:`RequestRefused` when the store is unreachable, unless they say otherwise.
 
@@ -206,23 +216,28 @@ class ResponseStore:
             replies = await pipe.execute(raise_on_error=False)
         return [_events(keys.journal(job), reply) for job, reply in zip(record.jobs, replies, strict=True)]
 
-    async def journal(self, owner: str, record: StoredResponse, start: int) -> tuple[bool, list[bytes]]:
-        """Return whether a background response has no document, and the events of its job from the index ``start`` on.
-
-        As long as there are more events, the response seems to run.
-        """
+    async def journal(self, owner: str, record: StoredResponse, start: int) -> JournalPart:
+        """Return the events of a background response's job from the index ``start`` on."""
         stop = start + _JOURNAL_READ - 1
         key, journal = keys.stored(owner, record.id), keys.journal(record.jobs[0] if record.jobs else "")
         async with store_errors(), self._redis.pipeline(transaction=True) as pipe:
             pipe.hexists(key, "jobs")
-            pipe.lrange(journal, start, stop)
-            pipe.lrange(keys.stored_journal(owner, record.id), start, stop)
-            running, current, kept = await pipe.execute(raise_on_error=False)
+            for name in (journal, keys.stored_journal(owner, record.id)):
+                pipe.lrange(name, start, stop)
+                pipe.lindex(name, 0)
+                pipe.lindex(name, max(0, start - 1))
+            running, *replies = await pipe.execute(raise_on_error=False)
         if isinstance(running, Exception):
             _events(key, running)
-            return False, []
-        events = _events(journal, current) if running else _events(keys.stored_journal(owner, record.id), kept)
-        return bool(running) or len(events) == _JOURNAL_READ, events
+            return JournalPart(running=False, events=[], before=(None, None))
+        if running:
+            events, *before = replies[:3]
+        else:
+            journal, (events, *before) = keys.stored_journal(owner, record.id), replies[3:]
+        events = _events(journal, events)
+        return JournalPart(
+            running=bool(running) or len(events) == _JOURNAL_READ, events=events, before=(before[0], before[1])
+        )
 
     async def running(self, owner: str) -> list[str]:
         """Return the ids of an owner's responses without a document."""

@@ -149,6 +149,31 @@ async def test_a_stream_of_a_lost_response_ends(redis: ArqRedis, store: Response
     assert (last["type"], last["response"]["error"]["code"]) == ("response.failed", "server_error")
 
 
+@pytest.mark.parametrize("kept", [0, 3, 5])
+async def test_a_stream_whose_journal_the_store_has_rewound_ends_with_an_error(
+    redis: ArqRedis, store: ResponseStore, kept: int
+) -> None:
+    """A failover has lost the last writes, and another attempt has generated other tokens."""
+    words = tuple(Delta(position, (position,), f" {position}") for position in range(4))
+    others = tuple(Delta(position, (7,), "other ") for position in range(6))
+    first, again = (Started("w1", 3, "fp", prompt_seconds=seconds) for seconds in (0.1, 0.2))
+    await journalled(redis, (first, *words))
+    stream = follow(store, "k", RUNNING, after=-1)
+    read = b""
+    while b'" 3"' not in read:
+        read += await anext(stream)
+    # A negative end removes all of its five events and more.
+    await awaitable(redis.ltrim(keys.journal("j1"), 0, kept - 1 if kept else -6))
+    await journalled(redis, (again, *others[max(kept - 1, 0) :], Finished(6, "stop")))
+    await store.end("k", RUNNING, document())
+    rest = b"".join([piece async for piece in stream])
+    if kept == 5:
+        assert b"response.completed" in rest, "nothing was lost"
+    else:
+        assert b"other" not in rest
+        assert b"lost in an outage" in rest
+
+
 async def test_a_failed_response_ends_its_stream(redis: ArqRedis, store: ResponseStore) -> None:
     await journalled(redis, (*JOURNAL[:3], Failed(Problem(kind=ProblemKind.LOST, message="Gone."))))
     assert RUNNING.request is not None

@@ -91,16 +91,17 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_choice_bytes=settings.max_choice_bytes,
         max_media_bytes=settings.max_media_bytes,
     )
+    thread = FairThread()
     stored = ResponseStore(
         redis,
         job_tasks,
+        thread,
         ttl=settings.store_ttl,
         limit=settings.store_limit,
         max_bytes=settings.store_bytes,
         max_total_bytes=settings.store_total_bytes,
     )
     first_token_times = FirstTokenTimes()
-    thread = FairThread()
     batches = BatchStore(redis, limit=settings.max_batches)
     return Replica(
         id=replica_id,

@@ -4,6 +4,7 @@ A replica stores the document when a response ends. If it does not, because it h
 the response makes the document and stores it: a response is a function of its journals.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from api.answers.reader import ChoiceReader
 from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import collect
 from api.dialects.openai import OpenAI
+from api.fair_thread import SMALL
 from api.response_stream import ResponseStream
 from api.stored.record import StoredResponse, is_completion_id
 from api.stored.store import ResponseStore
@@ -84,8 +86,13 @@ async def document_of(record: StoredResponse, journals: Sequence[Sequence[Event]
 async def _finish(store: ResponseStore, owner: str, record: StoredResponse) -> StoredResponse | None:
     """End a response whose jobs have ended. One in the foreground that has failed is deleted, as if it had a client."""
     journals = await store.journals(record)
+    size = sum(len(item) for items in journals for item in items)
     try:
-        document = await document_of(record, [decode_journal(items) for items in journals])
+        if size <= SMALL:
+            document = await _made(record, journals)
+        else:
+            # It waits for nothing, so it can be made in a thread's own event loop.
+            document = await store.thread.run(owner, size, lambda: asyncio.run(_made(record, journals)))
     except RequestRefused:
         document = b""
     except UNREADABLE as error:
@@ -98,6 +105,10 @@ async def _finish(store: ResponseStore, owner: str, record: StoredResponse) -> S
     if await store.end(owner, record, document):
         return msgspec.structs.replace(record, document=document, jobs=())
     return await store.get(owner, record.id)
+
+
+async def _made(record: StoredResponse, journals: Sequence[Sequence[bytes]]) -> bytes:
+    return await document_of(record, [decode_journal(items) for items in journals])
 
 
 def _ended(request: ChatRequest, events: Sequence[Event]) -> Sequence[Event]:

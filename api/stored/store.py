@@ -9,6 +9,7 @@ import msgspec
 from arq.connections import ArqRedis
 from redis.exceptions import RedisError, ResponseError
 
+from api.fair_thread import FairThread
 from api.paging import read_page
 from api.store_errors import store_errors
 from api.stored.record import Selection, StoredResponse, from_fields, is_completion_id, is_id, to_fields
@@ -80,6 +81,7 @@ class ResponseStore:
         self,
         redis: ArqRedis,
         tasks: BackgroundTasks,
+        thread: FairThread,
         *,
         ttl: float,
         limit: int,
@@ -89,6 +91,8 @@ class ResponseStore:
         """Responses are kept for ``ttl`` seconds after their end; at most ``limit`` and ``max_bytes`` per owner."""
         self._redis = redis
         self._tasks = tasks
+        self.thread = thread
+        """Makes large documents (:mod:`api.stored.documents`)."""
         self._ttl_ms = int(ttl * 1000)
         self._limits = (limit, max_bytes, max_total_bytes)
         self._max_bytes = min(max_bytes, max_total_bytes)

@@ -6,6 +6,7 @@ from typing import Any
 from arq.connections import ArqRedis
 
 from api.dialects.responses import History, Responses
+from api.fair_thread import FairThread
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore
 from shared.protocol.request import ChatRequest, Message, Sampling
@@ -18,7 +19,7 @@ MESSAGES = b'[{"role":"user","content":"a"}]'
 def response_store(redis: ArqRedis, **limits: Any) -> ResponseStore:
     """A store with wide limits, except those given."""
     wide: dict[str, Any] = {"ttl": 60.0, "limit": 1000, "max_bytes": 2**26, "max_total_bytes": 2**30}
-    return ResponseStore(redis, BackgroundTasks(), **(wide | limits))
+    return ResponseStore(redis, BackgroundTasks(), FairThread(), **(wide | limits))
 
 
 def completion(

@@ -1,12 +1,14 @@
 """Documents of stored responses that are made from journals, because their replica has gone."""
 
 import json
+import threading
 from collections.abc import Sequence
 
 import pytest
 from arq.connections import ArqRedis
 
-from api.stored.documents import find, finish_completions
+from api.fair_thread import SMALL
+from api.stored.documents import document_of, find, finish_completions
 from api.stored.record import Selection, StoredResponse
 from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind
@@ -63,6 +65,26 @@ async def test_a_completion_gets_the_document_that_its_replica_would_have_stored
     assert again.document == found.document
     assert not await redis.exists(*map(keys.journal, record.jobs), *map(keys.journal_needed, record.jobs))
     assert await find(store, "another", record.id) is None
+
+
+@pytest.mark.parametrize("record", [completion(1), response(1)], ids=["completion", "response"])
+async def test_a_large_document_is_made_outside_of_the_event_loop(
+    redis: ArqRedis, store: ResponseStore, record: StoredResponse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    async def make(record: StoredResponse, journals: Sequence[Sequence[Event]]) -> bytes:
+        threads.append(threading.get_ident())
+        return await document_of(record, journals)
+
+    monkeypatch.setattr("api.stored.documents.document_of", make)
+    long = [Delta(at, (1,), "x" * 100) for at in range(SMALL // 100)]
+    await accepted(redis, store, record, [STARTED, *long, Finished(len(long), "stop")])
+    found = await find(store, OWNER, record.id)
+    assert found is not None
+    assert b"x" * 100 * len(long) in found.document
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_a_response_gets_its_document_in_the_background_or_not(redis: ArqRedis, store: ResponseStore) -> None:

@@ -40,7 +40,7 @@ class ChatClient:
     def _claimed(self) -> dict[bytes, str]:
         """The jobs that workers hold."""
         claims = at_once(self._store.hgetall(keys.claims("sim")))
-        return {job: claim.decode().partition(" ")[2] for job, claim in claims.items()}
+        return {job: claim.decode().split()[1] for job, claim in claims.items()}
 
 
 @pytest.fixture

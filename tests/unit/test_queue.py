@@ -9,6 +9,7 @@ from shared.redis import keys
 from tests.support.emitting import emit
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import REPLICA, enqueue
+from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
 
 EMITTER = Emitter("tiny", "w1")
@@ -169,6 +170,15 @@ async def test_renewal_keeps_a_lease_and_names_what_is_lost(redis: ArqRedis, wal
     assert (await queue.reap())[0] == ["b"], "its lease was not renewed"
     wall_clock.advance(1)
     assert (await queue.reap())[0] == ["a"]
+
+
+async def test_the_store_finds_a_claim_among_many_at_once(queue: JobQueue, redis: ArqRedis) -> None:
+    """A hash of up to 512 values of at most 64 bytes is a list, in which a step searched for each of its jobs."""
+    await enqueue(queue, "a")
+    await queue.claim("w1", used=0, slots=1)
+    await queue.cancel(["a"])
+    (claim,) = (await awaitable(redis.hgetall(keys.claims("tiny")))).values()
+    assert len(claim) > 64
 
 
 async def test_a_waiting_job_is_cancelled_in_the_queue(queue: JobQueue, redis: ArqRedis) -> None:

@@ -12,8 +12,8 @@ for at = 3, #ARGV do
   if redis.call('ZREM', QUEUE, job) == 1 then
     end_cancelled(job, ARGV[2])
   elseif claim then
-    local uncancelled, worker = string.match(claim, '(%d+ (.*))$')
-    redis.call('HSET', CLAIMS, job, CANCELLED .. uncancelled)
+    local attempt, worker = parse_claim(claim)
+    redis.call('HSET', CLAIMS, job, CANCELLED .. claim_of(attempt, worker))
     redis.pcall('HSET', state, 'cancelled', ARGV[2])
     claimed[#claimed + 1] = job
     redis.call('PUBLISH', WORKER_CHANNEL .. worker, 'cancel ' .. job)

@@ -30,8 +30,14 @@ end
 -- The hash of claims has a field for each claimed job: the attempt and the worker, after a mark when it is cancelled.
 local CANCELLED = '!'
 
+-- A claim has more than 64 bytes, because the store searches hashes of up to 512 shorter values from the start.
 local function claim_of(attempt, worker)
-  return attempt .. ' ' .. worker
+  return string.format('%s %-64s', attempt, worker)
+end
+
+-- Returns the attempt and the worker of a stored claim.
+local function parse_claim(stored)
+  return string.match(stored, '(%d+) (.-) *$')
 end
 
 -- Returns the claims of jobs, in order; false for those that are not claimed.

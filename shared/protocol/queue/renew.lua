@@ -8,9 +8,11 @@ local jobs = {}
 for at = 3, #ARGV, 2 do
   jobs[#jobs + 1] = ARGV[at]
 end
-local stop, renewed = {}, {}
+local stop, renewed, held = {}, {}, {}
 for at, stored in ipairs(read_claims(jobs)) do
-  local claim = claim_of(ARGV[2 + 2 * at], ARGV[1])
+  local attempt = ARGV[2 + 2 * at]
+  local claim = held[attempt] or claim_of(attempt, ARGV[1])
+  held[attempt] = claim
   if stored ~= claim then
     stop[#stop + 1] = jobs[at]
   end

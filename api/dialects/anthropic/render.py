@@ -34,7 +34,7 @@ class MessagesResponseEncoder:
     """An :class:`api.dialects.interface.ResponseEncoder` for one Messages request, which has one choice.
 
     Reasoning, text and each tool call are content blocks. A block is open until another one begins. All fields of the
-    reference are present, and null where they do not apply, except for the ``citations`` of a text.
+    reference are present, and null where they do not apply.
     """
 
     done = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
@@ -195,7 +195,7 @@ def _event(kind: str, fields: dict[str, object]) -> bytes:
 
 def _text(text: str) -> dict[str, object]:
     # Of all fields, only this one is absent where it does not apply: published schemas allow a list, but not null.
-    return {"type": "text", "text": text}
+    return {"type": "text", "text": text, "citations": None}
 
 
 def _thinking(text: str, signature: str) -> dict[str, object]:

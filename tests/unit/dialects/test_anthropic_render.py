@@ -87,7 +87,7 @@ def test_a_stream_of_blocks() -> None:
     ]
     assert [block["content_block"] for block in blocks if "content_block" in block] == [
         {"type": "thinking", "thinking": "", "signature": ""},
-        {"type": "text", "text": ""},
+        {"type": "text", "text": "", "citations": None},
         CLIENT_CALL | {"id": "c1", "name": "f", "input": {}},
         CLIENT_CALL | {"id": "c2", "name": "g", "input": {}},
     ]
@@ -181,7 +181,7 @@ def test_a_whole_message() -> None:
     message = checked(SDKMessage, encoder().completion([choice], USAGE))
     assert [block.model_dump(exclude_unset=True) for block in message.content] == [
         {"type": "thinking", "thinking": "Hm.", "signature": "msg_a"},
-        {"type": "text", "text": "Hey"},
+        {"type": "text", "text": "Hey", "citations": None},
         CLIENT_CALL | {"id": "c1", "name": "f", "input": {"a": 1}},
         CLIENT_CALL | {"id": "c2", "name": "g", "input": {}},
     ]

@@ -20,7 +20,7 @@ async def run_to_end(
     """Wait until a response has ended, failed or not, and return its document."""
     encoder = ResponsesEncoder(request, answer_id=answer_id, created=created)
     try:
-        async for _ in written(stream, request, encoder, recorder):
+        async for _ in written(stream, request, encoder, recorder, kept=True):
             pass
     except Exception:
         logger.exception("response %s failed", answer_id)

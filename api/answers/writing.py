@@ -31,12 +31,15 @@ async def stream(
     recorder: UsageRecorder,
     on_complete: OnComplete | None = None,
     write: Callable[[bytes], bool] | None = None,
+    *,
+    kept: bool = False,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the encoded stream, one piece per batch of events.
 
     A failure after the first event is encoded into the stream. ``on_complete`` receives the complete choices in order,
     and is awaited before the end of the stream is sent. ``write`` sends a piece immediately or returns False; plain
-    text is sent through it whenever nothing else is waiting to be sent.
+    text is sent through it whenever nothing else is waiting to be sent. ``kept`` is whether the encoder keeps the whole
+    answer.
     """
     if is_selected(request):
         async for piece in _stream_selected(response, request, encoder, recorder, on_complete):
@@ -55,7 +58,7 @@ async def stream(
     async for batch in response.batches(bypass):
         pieces: list[bytes] = []
         for choice, arrived in batch:
-            event = arrived if on_complete is None else _kept(recorder, arrived)
+            event = _kept(recorder, arrived) if kept or on_complete is not None else arrived
             match event:
                 case Delta():
                     recorder.delta(event)

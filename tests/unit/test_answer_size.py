@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from arq.connections import ArqRedis
 
+from api.answers.ending import run_to_end
 from api.answers.size import LOGPROB_BYTES, AnswerRoom, check_answer, most_tokens
 from api.answers.usage_recorder import UsageRecorder
 from api.answers.writing import collect, stream
@@ -147,6 +148,13 @@ async def test_a_stream_that_is_stored_ends_with_an_error_when_there_is_no_room(
     # What is not kept needs no room.
     pieces = [piece async for piece in stream(answer(10_000), request, encoder, recorder)]
     assert pieces[-1].endswith(encoder.done)
+
+
+async def test_a_background_response_fails_when_there_is_no_room() -> None:
+    request = ChatRequest(model="m", messages=SAID, sampling=LOGPROBS, background=True, response_fields="{}")
+    recorder = UsageRecorder(share=AnswerRoom(LIMIT).share("a"))
+    document = json.loads(await run_to_end(answer(10_000), request, recorder, answer_id="a", created=1))
+    assert (document["status"], document["error"]["code"]) == ("failed", "rate_limit_exceeded")
 
 
 async def test_a_large_answer_is_encoded_outside_of_the_event_loop(redis: ArqRedis) -> None:

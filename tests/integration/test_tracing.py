@@ -207,6 +207,14 @@ def test_a_background_response_belongs_to_the_trace_of_its_request(traced: Fleet
     assert {span.parent for span in spans if span not in (server, background)} == {background.id}
 
 
+def test_the_span_of_a_refused_background_response_ends(traced: Fleet, traces: Collector) -> None:
+    trace, headers = new_trace()
+    body = {"model": "unknown", "input": "hello", "background": True}
+    assert post(traced, body, headers, "/v1/responses") == 404
+    background = named(spans_of(traced, traces, trace, 2), "background response")
+    assert background.attributes["vinoqueue.outcome"] == "model_not_found"
+
+
 def test_each_line_of_a_batch_has_a_trace(traced: Fleet, traces: Collector) -> None:
     client = traced.client()
     batch = ended(client, submit(client, [chat_line("a"), chat_line("b")]))

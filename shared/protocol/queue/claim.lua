@@ -72,15 +72,22 @@ local function number_of(stored)
   return number
 end
 
--- Returns a worker that serves this model with a vocabulary, or nil. Workers renew their records in the registry.
+local servers -- of this model, by vocabulary
+
+-- Returns a worker that serves this model with a vocabulary, or nil. Workers renew their records in the registry, which
+-- is read once.
 local function server_of(vocabulary)
-  for _, worker in ipairs(redis.call('ZRANGE', WORKERS, 0, -1)) do
-    local readable, record = pcall(cjson.decode, redis.pcall('GET', WORKER_RECORD .. worker) or '')
-    if readable and type(record) == 'table' and record.status == 'serving' and record.vocabulary == vocabulary
-      and QUEUE == QUEUE_OF .. tostring(record.model) then
-      return worker
+  if not servers then
+    servers = {}
+    for _, worker in ipairs(redis.call('ZRANGE', WORKERS, 0, -1)) do
+      local readable, record = pcall(cjson.decode, redis.pcall('GET', WORKER_RECORD .. worker) or '')
+      if readable and type(record) == 'table' and record.status == 'serving' and type(record.vocabulary) == 'string'
+        and QUEUE == QUEUE_OF .. tostring(record.model) then
+        servers[record.vocabulary] = worker
+      end
     end
   end
+  return servers[vocabulary]
 end
 
 -- Claims a job that was removed from the queue. Returns its row of the reply, or nil when its payload is missing, or the

@@ -17,6 +17,7 @@ from cli.instances import store_option
 from cli.store_reader import store_failure
 from shared.redis.client import connect
 from shared.redis.clock import store_time
+from shared.runtime.logs import escaped
 
 _Result = TypeVar("_Result")
 
@@ -126,7 +127,7 @@ def list_(redis_url: str, as_json: bool) -> None:
     elif not found:
         click.echo("There are no keys in Redis.")
     for api_key in () if as_json else found:
-        click.echo("  ".join((api_key.id, _state(api_key, now), api_key.name or "-", *_limits(api_key))))
+        click.echo(escaped("  ".join((api_key.id, _state(api_key, now), api_key.name or "-", *_limits(api_key)))))
 
 
 @key.command("revoke", params=[_STORE])

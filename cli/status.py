@@ -16,6 +16,7 @@ from cli.store_reader import read_store
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import ReplicaInfo, WorkerInfo, read_registry, unread_protocols
 from shared.redis.access_rules import replay_fault
+from shared.runtime.logs import escaped
 
 if TYPE_CHECKING:
     from api.fleet.document import BatchState
@@ -179,7 +180,7 @@ def tables(snapshot: Snapshot, *, now: float) -> list[Table]:
     ]
     if snapshot.batches is not None:
         shown.append(Table(("BATCH", "STATUS", "DONE", "FAILED", "MODEL", "AGE"), batches, "No unfinished batches."))
-    return shown
+    return [table._replace(rows=[[escaped(cell) for cell in row] for row in table.rows]) for table in shown]
 
 
 def _status(worker: WorkerInfo, replicas: Sequence[ReplicaInfo]) -> str:

@@ -7,6 +7,7 @@ Leases use the store's clock only. Unreadable records are skipped (see :mod:`sha
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from importlib.resources import files
+from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -19,6 +20,12 @@ from shared.redis.scripts import KeyType, Script
 
 _INDEX_TTL = 60
 """Seconds for which an id stays in the index after its record has expired."""
+
+MODEL_TTL = 3600
+"""Seconds for which a model is remembered after its last worker has gone."""
+
+MAX_MODELS = 256
+"""Maximum number of models that are remembered and read."""
 
 WorkerStatus = Literal["loading", "serving", "draining", "failing"]
 FINDING_FILES = "looking for the model's files"
@@ -119,11 +126,11 @@ def unread_protocols(worker: WorkerInfo, replicas: Iterable[ReplicaInfo]) -> lis
 _Info = TypeVar("_Info", WorkerInfo, ReplicaInfo)
 
 _ANNOUNCE = (files("shared.protocol") / "announce.lua").read_text()
-_TYPES: tuple[KeyType, ...] = ("string", "zset", "hash")
+_TYPES: tuple[KeyType, ...] = ("string", "zset", "hash", "zset")
 
 
 async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> None:
-    """Write a worker's record for ``lease`` seconds, and its model's permanent record if it serves."""
+    """Write a worker's record for ``lease`` seconds, and its model's record if it serves."""
     served: list[str | bytes] = []
     if info.status == "serving":
         model = ModelInfo(
@@ -136,8 +143,9 @@ async def announce_worker(redis: Redis, info: WorkerInfo, *, lease: float) -> No
             temperature=info.temperature,
             top_p=info.top_p,
         )
-        served = [info.model, msgspec.json.encode(model)]
-    await _announce(redis, [keys.worker(info.id), keys.WORKERS, keys.MODELS], info, lease, served)
+        served = [info.model, msgspec.json.encode(model), str(MODEL_TTL), str(MAX_MODELS)]
+    names = [keys.worker(info.id), keys.WORKERS, keys.MODELS, keys.MODELS_SEEN]
+    await _announce(redis, names, info, lease, served)
 
 
 async def announce_replica(redis: Redis, info: ReplicaInfo, *, lease: float) -> None:
@@ -163,7 +171,7 @@ async def withdraw_replica(redis: Redis, replica_id: str) -> None:
 
 
 class RegistrySnapshot(NamedTuple):
-    """The registered workers and API replicas, ordered by id, and every model ever served, by name."""
+    """The registered workers and API replicas, ordered by id, and the models that are remembered, by name."""
 
     workers: list[WorkerInfo]
     replicas: list[ReplicaInfo]
@@ -250,7 +258,7 @@ def _read(ids: Sequence[str], names: Sequence[str], records: Sequence[bytes | No
 
 def _read_models(records: dict[bytes, bytes]) -> dict[str, ModelInfo]:
     models = {}
-    for name in readable_names(keys.MODELS, records):
+    for name in readable_names(keys.MODELS, islice(records, MAX_MODELS)):
         try:
             models[name] = msgspec.json.decode(records[name.encode()], type=ModelInfo)
         except UNREADABLE as error:

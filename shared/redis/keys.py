@@ -26,7 +26,10 @@ REPLICAS = PREFIX + "replicas"
 """Sorted set of API replica ids, scored likewise."""
 
 MODELS = PREFIX + "models"
-"""Hash of model name to the model's record, as last announced by a worker; outlives the workers."""
+"""Hash of model name to the model's record, as last announced by a worker; outlives the workers by an hour."""
+
+MODELS_SEEN = PREFIX + "models-seen"
+"""Sorted set of the names in :data:`MODELS`, scored by the Unix time (seconds) of their last announcement."""
 
 STORED_SIZES = PREFIX + "stored-sizes"
 """Hash of stored response id to "BYTES OWNER", the bytes that it takes in the store; the empty field is the total."""

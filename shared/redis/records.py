@@ -18,6 +18,9 @@ logger = logging.getLogger(__name__)
 UNREADABLE = (ValueError, RecursionError)
 """Exceptions of decoding a record: :class:`msgspec.DecodeError` and :class:`UnicodeDecodeError` are ValueErrors."""
 
+MAX_NAME = 512
+"""Maximum length in bytes of the name of a model, worker or replica."""
+
 _MAX_REPORTED = 1024
 """Maximum number of remembered reports, which bounds memory when the store is full of foreign records."""
 
@@ -47,13 +50,15 @@ def decode_record(decoder: msgspec.msgpack.Decoder[_Record], key: str, record: b
 
 
 def readable_names(index: str, names: Iterable[bytes]) -> list[str]:
-    """Return the ``names`` in ``index`` as text. Names that are not UTF-8 are reported and skipped."""
+    """Return the ``names`` in ``index`` as text. Names that are too long or not UTF-8 are reported and skipped."""
     readable = []
     for name in names:
         try:
+            if len(name) > MAX_NAME:
+                raise ValueError(f"a name has at most {MAX_NAME} bytes")
             readable.append(name.decode())
-        except UnicodeDecodeError as error:
-            report_unreadable(f"{index} {name!r}", error)
+        except ValueError as error:
+            report_unreadable(f"{index} {name[:MAX_NAME]!r}", error)
     return readable
 
 

@@ -35,6 +35,11 @@ class Fields:
         return " ".join(f"{name}={_text(value)}" for name, value in self.values.items())
 
 
+def escaped(text: str) -> str:
+    """Return ``text`` with its control characters escaped, so that it cannot forge lines or control a terminal."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 class TextFormatter(logging.Formatter):
     """Formats each record as one line of text, followed by its traceback if it has one.
 
@@ -43,7 +48,7 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line without the traceback."""
-        record.message = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), record.message)
+        record.message = escaped(record.message)
         return super().formatMessage(record)
 
 

@@ -18,6 +18,7 @@ LASTING_KEYS = (
     "vinoqueue:workers",
     "vinoqueue:replicas",
     "vinoqueue:models",
+    "vinoqueue:models-seen",
     "vinoqueue:load:",
     "vinoqueue:files-folder",
 )

@@ -8,7 +8,15 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.directory import Directory
-from shared.protocol.registry import ReplicaInfo, WorkerInfo, announce_replica, announce_worker, read_registry
+from shared.protocol.registry import (
+    MAX_MODELS,
+    MODEL_TTL,
+    ReplicaInfo,
+    WorkerInfo,
+    announce_replica,
+    announce_worker,
+    read_registry,
+)
 from shared.redis import keys, records
 from tests.support.redis_types import awaitable
 
@@ -108,3 +116,29 @@ async def test_the_dead_are_forgotten_after_a_lease_when_the_clock_of_the_store_
     await announce_worker(redis, WORKER, lease=2)
     assert await redis.pttl(keys.worker("dead")) <= 2000
     assert (await redis.zscore(keys.WORKERS, "dead") or 0) < time.time() + HOUR / 2
+
+
+async def test_models_are_forgotten_after_an_hour(redis: ArqRedis) -> None:
+    await announce_worker(redis, msgspec.structs.replace(WORKER, id="w0", model="retired"), lease=2)
+    await redis.zadd(keys.MODELS_SEEN, {"retired": time.time() - MODEL_TTL - 1})
+    assert set((await read_registry(redis)).models) == {"retired"}
+    await announce_worker(redis, WORKER, lease=2)
+    assert set((await read_registry(redis)).models) == {"tiny"}
+    assert await awaitable(redis.zrange(keys.MODELS_SEEN, 0, -1)) == [b"tiny"]
+
+
+async def test_the_number_of_models_is_bounded(redis: ArqRedis) -> None:
+    """Anyone with a worker's password can write them, and each costs every reader of the fleet a script call."""
+    record = '{"name": "x", "created": 1, "context_length": 1}'
+    await awaitable(redis.hset(keys.MODELS, mapping={f"evil-{number}": record for number in range(10_000)}))
+    assert len((await read_registry(redis)).models) == MAX_MODELS
+    await announce_worker(redis, WORKER, lease=2)
+    assert await awaitable(redis.hlen(keys.MODELS)) == await awaitable(redis.zcard(keys.MODELS_SEEN)) == MAX_MODELS
+    assert "tiny" in (await read_registry(redis)).models
+
+
+async def test_a_name_that_is_too_long_is_left_out(redis: ArqRedis, caplog: pytest.LogCaptureFixture) -> None:
+    await awaitable(redis.hset(keys.MODELS, "m" * 100_000, '{"name": "m", "created": 1, "context_length": 1}'))
+    assert (await read_registry(redis)).models == {}
+    (line,) = caplog.messages
+    assert len(line) < 1000

@@ -108,3 +108,10 @@ async def test_batches_are_unknown_without_the_api(redis: ArqRedis, monkeypatch:
     assert json.loads(as_json_line(snapshot))["batches"] is None
     assert "BATCH" not in as_table(snapshot, now=0.0)
     assert "batch" not in as_table(snapshot, now=0.0)
+
+
+def test_names_in_the_store_cannot_control_a_terminal() -> None:
+    queue = QueueInfo(model="evil\x1b[2J\n", waiting=0, in_flight=0, workers=0)
+    text = as_table(Snapshot(workers=[], queues=[queue], replicas=[], batches=None), now=0.0)
+    assert "\x1b" not in text
+    assert "evil\\x1b[2J\\n" in text

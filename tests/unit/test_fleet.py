@@ -17,6 +17,7 @@ from api.fleet.moves import MoveLog
 from api.fleet.watch import FleetWatch, Watcher
 from shared.protocol.queue import JobQueue
 from shared.protocol.queue.occupancy import Holder, Occupancy, OccupancyReader
+from shared.protocol.queue.texts import queue_keys
 from shared.protocol.registry import ReplicaInfo, announce_replica, announce_worker
 from tests.support.jobs import WORKER, enqueue, job
 from tests.support.wall_clock import WallClock
@@ -95,7 +96,7 @@ class Counting(ArqRedis):
     reads = 0
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        self.reads += args[0] == "EVALSHA" and args[2] == 2
+        self.reads += args[0] == "EVALSHA" and args[2] == len(queue_keys("tiny"))
         return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
 

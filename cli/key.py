@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from api.keys import ApiKey
-from api.keys.store import UnknownKey, decoded, new_key, put_key, revoke, rotate, stored_keys
+from api.keys.store import UnknownKey, change, decoded, new_key, put_key, revoke, rotate, stored_keys
 from cli.instances import store_option
 from cli.store_reader import store_failure
 from shared.redis.client import connect
@@ -20,6 +20,7 @@ from shared.redis.clock import store_time
 from shared.runtime.logs import escaped
 
 _Result = TypeVar("_Result")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -42,9 +43,30 @@ class Duration(click.ParamType[float]):
 _STORE = store_option()
 
 
+_LIMIT_OPTIONS = (
+    click.option("--requests-per-minute", type=click.IntRange(1), help="Maximum requests per minute."),
+    click.option(
+        "--tokens-per-minute", type=click.IntRange(1), help="Maximum prompt and completion tokens per minute."
+    ),
+    click.option("--concurrency", type=click.IntRange(1), help="Maximum number of requests in flight."),
+    click.option("--queue-timeout", type=Duration(), help="Maximum time its requests wait in the queue, such as 30s."),
+    click.option(
+        "--default-max-tokens", type=click.IntRange(1), help="Maximum tokens of each output whose request sets none."
+    ),
+)
+_LIMITS = ("requests-per-minute", "tokens-per-minute", "concurrency", "queue-timeout", "default-max-tokens")
+
+
+def _limit_options(command: _Command) -> _Command:
+    """Add the options of a key's limits to ``command``."""
+    for option in reversed(_LIMIT_OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.group()
 def key() -> None:
-    """Create, list, revoke and rotate API keys.
+    """Create, list, update, revoke and rotate API keys.
 
     Once a key exists, the API refuses requests without a valid key. Changes reach all replicas within two seconds.
     """
@@ -67,13 +89,7 @@ def key() -> None:
     show_default=True,
     help="Default and highest band of the key's requests.",
 )
-@click.option("--requests-per-minute", type=click.IntRange(1), help="Maximum requests per minute.")
-@click.option("--tokens-per-minute", type=click.IntRange(1), help="Maximum prompt and completion tokens per minute.")
-@click.option("--concurrency", type=click.IntRange(1), help="Maximum number of requests in flight.")
-@click.option("--queue-timeout", type=Duration(), help="Maximum time its requests wait in the queue, such as 30s.")
-@click.option(
-    "--default-max-tokens", type=click.IntRange(1), help="Maximum tokens of each output whose request sets none."
-)
+@_limit_options
 @click.option("--expires", type=Duration(), help="Time until the key expires, such as 30d; default: never.")
 @click.option(
     "--toml", is_flag=True, help="Print an entry for a key file (--keys-file) instead of storing the key in Redis."
@@ -97,17 +113,21 @@ def create(redis_url: str, models: str, expires: float | None, toml: bool, **att
         end = float(int(now + expires)) if expires is not None else None
         return new_key(msgspec.structs.replace(template, expires=end), now=now)
 
-    async def keep(redis: Redis) -> tuple[ApiKey, str]:
+    async def keep(redis: Redis) -> tuple[ApiKey, str, bool]:
+        first = not await stored_keys(redis)
         made, secret = make(await store_time(redis))
         await put_key(redis, made)
-        return made, secret
+        return made, secret, first
 
     if toml:
         made, secret = make(time.time())
         click.echo(as_toml(made))
+        first = False
     else:
-        made, secret = _with_store(redis_url, keep)
+        made, secret, first = _with_store(redis_url, keep)
     _show_secret(made, secret, on_stderr=toml)
+    if first:
+        click.echo(f"From now on, every request needs a key: export OPENAI_API_KEY={secret}", err=True)
 
 
 @key.command("list", params=[_STORE])
@@ -134,8 +154,38 @@ def list_(redis_url: str, as_json: bool) -> None:
 @click.argument("key_id", metavar="ID")
 def revoke_(redis_url: str, key_id: str) -> None:
     """Revoke a key immediately. It remains in the list."""
-    revoked = _with_store(redis_url, lambda redis: revoke(redis, key_id))
+
+    async def end(redis: Redis) -> tuple[ApiKey, bool]:
+        revoked = await revoke(redis, key_id)
+        now = await store_time(redis)
+        return revoked, any(api_key.is_valid(now) for api_key in decoded(await stored_keys(redis)))
+
+    revoked, others = _with_store(redis_url, end)
     click.echo(f"{revoked.id} is revoked.")
+    if not others:
+        click.echo(
+            "No valid key is left in Redis. The API stays closed: create a key with 'vinoqueue key create'.", err=True
+        )
+
+
+@key.command(params=[_STORE])
+@click.argument("key_id", metavar="ID")
+@_limit_options
+@click.option(
+    "--remove", type=click.Choice(_LIMITS), multiple=True, help="Remove a limit. Can be given more than once."
+)
+def update(redis_url: str, key_id: str, remove: tuple[str, ...], **limits: Any) -> None:
+    """Change the limits of a key. Its secret does not change.
+
+    \b
+    vinoqueue key update key-1a2b3c4d --requests-per-minute 120 --remove concurrency
+    """
+    changes = {name: value for name, value in limits.items() if value is not None}
+    changes |= {name.replace("-", "_"): None for name in remove}
+    if not changes:
+        raise click.UsageError(f"Nothing to change: give a limit such as --{_LIMITS[0]}, or --remove.")
+    changed = _with_store(redis_url, lambda redis: change(redis, key_id, changes))
+    click.echo("  ".join((changed.id, changed.name or "-", *_limits(changed))))
 
 
 @key.command("rotate", params=[_STORE])

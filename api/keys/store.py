@@ -77,6 +77,13 @@ async def revoke(redis: Redis, key_id: str) -> ApiKey:
     return revoked
 
 
+async def change(redis: Redis, key_id: str, fields: Mapping[str, object]) -> ApiKey:
+    """Replace ``fields`` of a key, and return it. Raises :class:`UnknownKey`."""
+    changed = msgspec.structs.replace(await _stored(redis, key_id), **fields)
+    await put_key(redis, changed)
+    return changed
+
+
 async def rotate(redis: Redis, key_id: str, *, grace: float) -> tuple[ApiKey, str]:
     """Give a key a new secret; the old one stays valid for ``grace`` seconds. Return the key and the new secret.
 

@@ -11,7 +11,7 @@ import pytest
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from tests.integration.faulty_service import MODULE, FaultyOptions
-from tests.support.eventually import PATIENCE
+from tests.support.eventually import PATIENCE, eventually
 from worker.cpu_time import CpuTime
 from worker.subprocess.call_process import ServiceSpec, ServiceUnavailable
 from worker.subprocess.service import Service
@@ -245,13 +245,20 @@ async def test_a_tenant_whose_call_hung_is_isolated(faulty: Faulty) -> None:
     assert (await faulty.call("z", "a"), faulty.pid) == ("z", pid)
 
 
-async def test_the_isolation_ends(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.subprocess.service._ISOLATION", 0.0)
+async def test_the_isolation_ends_and_with_it_the_second_process(
+    faulty: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.subprocess.service._ISOLATION", 0.2)
     await _refusal(faulty, "hang")
-    await faulty.ready()
+    isolated = faulty.call("x", "a")  # served by either process
+    assert faulty._second.running
+    assert await isolated == "x"
+    await eventually(lambda: not faulty._second.running, "the end of the second process")
+    assert await faulty.call("y", "a") == "y"
     pid = faulty.pid
-    await _refusal(faulty, "hang")
-    await faulty.call("x", "a")
+    await _refusal(faulty, "hang")  # in the first process again
+    await faulty.ready()
+    await faulty.call("z", "b")
     assert faulty.pid != pid
 
 

@@ -133,6 +133,11 @@ class CallProcess(Generic[Call, Reply]):
         """Whether it was started, and has neither failed nor been stopped since."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def busy(self) -> bool:
+        """Whether it serves a call."""
+        return self._current is not None
+
     def start(self) -> None:
         """Start the subprocess, for the first time or after a failure. Returns at once.
 

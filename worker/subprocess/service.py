@@ -31,8 +31,10 @@ class Service(Generic[Call, Reply]):
         self._second: CallProcess[Call, Reply] = CallProcess(
             replace(spec, name=f"second {spec.name}"), strict=True, on_culprit=self._isolate
         )
-        self._isolated: dict[str, float] = {}
-        """Isolated tenants, and the time on the event loop's clock at which the isolation ends."""
+        self._isolated: dict[str, asyncio.TimerHandle] = {}
+        """Isolated tenants, and the timer that ends the isolation."""
+        self._stopping: asyncio.Task[None] | None = None
+        """Stops the second process when no tenant is isolated any more."""
 
     @property
     def pid(self) -> int | None:
@@ -61,26 +63,29 @@ class Service(Generic[Call, Reply]):
         if the service is essential, :class:`ServiceUnavailable`.
         """
         pending: PendingCall[Call, Reply] = PendingCall(call, tenant, deadline or self._spec.deadline)
-        self._process_of(tenant).submit(pending)
+        (self._second if tenant in self._isolated else self._process).submit(pending)
         return pending.reply
 
     async def stop(self) -> None:
         """End the service. Pending calls fail."""
+        for timer in self._isolated.values():
+            timer.cancel()
         await self._second.stop()
         await self._process.stop()
-
-    def _process_of(self, tenant: str) -> CallProcess[Call, Reply]:
-        until = self._isolated.get(tenant)
-        if until is None:
-            return self._process
-        if asyncio.get_running_loop().time() < until:
-            return self._second
-        del self._isolated[tenant]
-        return self._process
 
     def _isolate(self, tenant: str) -> None:
         if not tenant:
             return
-        self._isolated[tenant] = asyncio.get_running_loop().time() + _ISOLATION
+        if (timer := self._isolated.get(tenant)) is not None:
+            timer.cancel()
+        self._isolated[tenant] = asyncio.get_running_loop().call_later(_ISOLATION, self._release, tenant)
         for pending in self._process.withdraw(tenant):
             self._second.submit(pending)
+
+    def _release(self, tenant: str) -> None:
+        """End the isolation of a tenant. Without isolated tenants, the second process ends if it is idle."""
+        del self._isolated[tenant]
+        for pending in self._second.withdraw(tenant):
+            self._process.submit(pending)
+        if not self._isolated and not self._second.busy:
+            self._stopping = asyncio.create_task(self._second.stop(), name=f"end of the second {self._spec.name}")

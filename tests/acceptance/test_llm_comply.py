@@ -1,0 +1,54 @@
+"""The compliance tests of llm-comply, in its three formats that are served here."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import MODEL
+from tests.support.fleet import SEEING, Fleet, fleet
+
+TOOLS = {"anthropic": "anth-tool-calling", "openai-chat": "chat-tool-calling", "open-responses": "tool-calling"}
+"""The test of each format that needs a model that follows grammars."""
+NOT_SERVED = {"compact-response", "compact-missing-model"}
+"""Tests of what is not served, and not of how that is refused."""
+
+
+@pytest.fixture(scope="module")
+def seeing_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A simulated model that reads images, and ends its texts."""
+    with fleet(tmp_path_factory.mktemp("seeing")) as running:
+        running.worker(*SEEING)
+        running.api()
+        yield running
+
+
+def run(served: Fleet, model: str, form: str, *options: str) -> dict[str, dict[str, Any]]:
+    """Run the tests of a format; return their results by id."""
+    command = [str(Path(sys.executable).with_name("llm-comply")), "--json", "--timeout", "900", "--format", form]
+    command += ["--base-url", f"http://127.0.0.1:{served.port}/v1", "--api-key", "none", "--model", model, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    results = {result["id"]: result for result in json.loads(done.stdout)["results"]}
+    assert results, done.stderr
+    return results
+
+
+def failures(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {name: result.get("errors") for name, result in results.items() if result["status"] == "failed"}
+
+
+@pytest.mark.parametrize("form", TOOLS)
+def test_all_but_tools(seeing_fleet: Fleet, form: str) -> None:
+    results = run(seeing_fleet, "sim", form)
+    # Reasoning is skipped for all models but those of the references.
+    assert sum(result["status"] == "passed" for result in results.values()) >= 7
+    assert failures(results).keys() - NOT_SERVED == {TOOLS[form]}, results
+
+
+@pytest.mark.parametrize("form", TOOLS)
+def test_tools(real_fleet: Fleet, form: str) -> None:
+    assert failures(run(real_fleet, MODEL, form, "--filter", TOOLS[form])) == {}

@@ -256,7 +256,7 @@ class EngineSettings(Settings):
     engine: Literal["openvino", "simulated"] = Field(
         "openvino", description="Inference engine: OpenVINO GenAI, or a simulation for tests and load tests."
     )
-    device: str = Field("CPU", description="OpenVINO device: CPU, GPU, AUTO, or a form such as GPU.1. NPU: not yet.")
+    device: str = Field("CPU", description="OpenVINO device: CPU, GPU, AUTO, or a form such as GPU.1 (NPU: not yet).")
     max_batch: Literal["auto"] | PositiveInt = Field(
         "auto",
         description="Maximum number of sequences generated at the same time; 'auto' is one per 512 tokens of KV cache, "

@@ -166,7 +166,7 @@ def _paths() -> dict[str, Any]:
             "get": _operation(
                 "fleetEvents",
                 "The state of the whole service, twice a second, as server-sent events with a fleet document each.",
-                ok={"text/event-stream": {"schema": {"type": "string"}}},
+                ok={"text/event-stream": {}},
                 errors=(401, 403),
             )
         },
@@ -189,7 +189,7 @@ def _completion(name: str, body: str, errors: tuple[int, ...]) -> dict[str, Any]
     return _operation(
         name,
         "Create a completion, streamed or not.",
-        ok={JSON: {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}},
+        ok={JSON: {"schema": {"type": "object"}}, "text/event-stream": {}},
         body=body,
         errors=errors,
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 from api.openapi_parts import ERRORS, JSON, STORE_ERRORS, in_path, operation, query
 
-_STREAMED = {JSON: {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}}
+_STREAMED = {JSON: {"schema": {"type": "object"}}, "text/event-stream": {}}
 
 _INCLUDE = query("include[]", {"type": "array", "items": {"type": "string"}})
 

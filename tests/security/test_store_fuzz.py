@@ -78,6 +78,7 @@ CASES: dict[str, Case] = {
     "WORKERS": lambda _, __: keys.WORKERS,
     "REPLICAS": lambda _, __: keys.REPLICAS,
     "MODELS": lambda _, __: keys.MODELS,
+    "MODELS_SEEN": lambda _, __: keys.MODELS_SEEN,
     "STORED_SIZES": lambda _, __: keys.STORED_SIZES,
     "STORED_OWNERS": lambda _, __: keys.STORED_OWNERS,
     "STORED_EXPIRY": lambda _, __: keys.STORED_EXPIRY,

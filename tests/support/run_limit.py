@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
-LIMIT = "VINOQUEUE_TESTS_MINUTES"
+LIMIT = "TESTS_MINUTES"
 """The environment variable for the maximum duration of a run in minutes."""
 
 _started: dict[str, float] = {}

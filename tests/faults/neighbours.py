@@ -1,4 +1,4 @@
-"""A greedy key beside a modest one: whatever A sends within its limits, B gets its share, and the memory comes back.
+"""Fuzzer of fairness: whatever key A sends within its limits, key B gets its share, and the memory is freed.
 
 B streams, sends a small new schema and a small new image, and reads ``/live``, all the time. First A sends ordinary
 requests: what B waits then is A's fair share. Then A sends those of :mod:`tests.faults.greedy`. The oracle allows B a
@@ -54,7 +54,7 @@ class Report:
     fair: dict[str, float] = field(default_factory=dict)
     """The longest fair wait of each kind of request, in seconds."""
     longest: dict[str, float] = field(default_factory=dict)
-    """The longest wait of each kind beside the greedy key."""
+    """The longest wait of each kind while the greedy key sends."""
     sent: dict[int, int] = field(default_factory=dict)
     """Number of the greedy key's requests by status; 0: its client left."""
     wrong: list[str] = field(default_factory=list)

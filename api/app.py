@@ -10,19 +10,29 @@ from quart.wrappers.base import BaseRequestWebsocket
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.routing import MapAdapter
 
-from api.access import check_connection, check_host, check_key
+from api.batches import routes as batches
+from api.chat import routes as chat
+from api.chat import token_routes as tokens
 from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
 from api.dialects.interface import Dialect
 from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses
-from api.exchange_handler import ExchangeHandler
-from api.http_exchange import ExchangeRequest, current_exchange
-from api.json_response import json_response
+from api.files import routes as files
+from api.fleet import routes as fleet
+from api.http.access import check_connection, check_host, check_key
+from api.http.exchange import ExchangeRequest, current_exchange
+from api.http.handler import ExchangeHandler
+from api.http.json_response import json_response
 from api.limits import Counts, LimitName
 from api.limits.headers import anthropic_rate_headers, openai_rate_headers
+from api.models import azure_routes as azure
+from api.models import routes as models
+from api.operations import routes as operations
+from api.page import routes as web
 from api.replica import EXTENSION, Replica, current_replica
-from api.routes import azure, batches, chat, files, fleet, models, operations, responses, stored, tokens, web
+from api.responses import routes as responses
+from api.stored import routes as stored
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)

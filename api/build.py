@@ -2,41 +2,41 @@
 
 from arq.connections import ArqRedis
 
-from api import web_page
-from api.admission import Admission
-from api.answers.size import AnswerRoom
+from api.base.fair_places import FairPlaces
+from api.base.fair_thread import FairThread
+from api.base.first_token_times import FirstTokenTimes
+from api.base.hosts import AllowedHosts
 from api.batches.store import BatchStore
-from api.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT
-from api.body_parser import BodyParser
-from api.cross_origin import CrossOrigin
-from api.directory import Directory
-from api.draining import Draining
-from api.fair_places import FairPlaces
-from api.fair_thread import FairThread
+from api.chat.admission import Admission
+from api.chat.cancellation import JobCancellation
+from api.chat.charges import TenantCharges
+from api.chat.deadlines import Deadlines
+from api.chat.draining import Draining
+from api.chat.key_watch import KeyWatch
+from api.chat.queue_events import QueueEvents
+from api.chat.queues import JobQueues
+from api.chat.reaper import Reaper
+from api.chat.relay import Relay
+from api.chat.response_size import AnswerRoom
+from api.chat.streams import OpenStreams
+from api.chat.submission import Submission
+from api.chat.worker_watch import WorkerWatch
 from api.files import FileStore, storage_root
 from api.files.folder import FilesFolder
-from api.first_token_times import FirstTokenTimes
 from api.fleet.watch import FleetWatch
-from api.hosts import AllowedHosts
-from api.jobs.cancellation import JobCancellation
-from api.jobs.charges import TenantCharges
-from api.jobs.deadlines import Deadlines
-from api.jobs.queues import JobQueues
-from api.jobs.reaper import Reaper
-from api.jobs.submission import Submission
-from api.key_watch import KeyWatch
+from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT
+from api.http.body_parser import BodyParser
+from api.http.cross_origin import CrossOrigin
 from api.keys import Keyring
 from api.limits import Limiter
 from api.media.download import Downloads
 from api.media.loader import MediaLoader
-from api.metrics import Metrics
-from api.model_lookup import ModelLookup
-from api.open_streams import OpenStreams
-from api.queue_events import QueueEvents
-from api.relay import Relay
+from api.models.directory import Directory
+from api.models.lookup import ModelLookup
+from api.operations.metrics import Metrics
+from api.page import static_files as web_page
 from api.replica import Replica
 from api.stored.store import ResponseStore
-from api.worker_watch import WorkerWatch
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 from shared.tracing import NO_TRACING, Tracing

@@ -15,16 +15,16 @@ import uvicorn
 from redis.exceptions import RedisError
 
 from api.app import create_app
+from api.base.garbage_collection import tune_gc
 from api.batches.feeder import BatchFeeder
 from api.build import build
-from api.connection import DRAIN_FACTOR, Bounds, connection_type
-from api.connection_limits import ConnectionLimits, max_connections
 from api.files import FilesDirError
 from api.files.cleanup import FileCleanup
+from api.http.connection import DRAIN_FACTOR, Bounds, connection_type
+from api.http.connection_limits import ConnectionLimits, max_connections
+from api.http.listener import BACKLOG, listen
 from api.keys import KeyFileError, NoKeysError
-from api.listener import BACKLOG, listen
 from api.replica import Replica
-from api.tune_gc import tune_gc
 from shared.protocol.registry import ReplicaInfo, announce_replica, withdraw_replica
 from shared.protocol.version import PROTOCOL
 from shared.redis import outage

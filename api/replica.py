@@ -7,34 +7,34 @@ from typing import cast
 from arq.connections import ArqRedis
 from quart import Quart, current_app
 
-from api.admission import Admission
-from api.answers.size import AnswerRoom
+from api.base.fair_places import FairPlaces
+from api.base.fair_thread import FairThread
+from api.base.first_token_times import FirstTokenTimes
+from api.base.hosts import AllowedHosts
 from api.batches.store import BatchStore
-from api.body_parser import BodyParser
-from api.cross_origin import CrossOrigin
-from api.directory import Directory
-from api.draining import Draining
-from api.fair_places import FairPlaces
-from api.fair_thread import FairThread
+from api.chat.admission import Admission
+from api.chat.cancellation import JobCancellation
+from api.chat.charges import TenantCharges
+from api.chat.draining import Draining
+from api.chat.key_watch import KeyWatch
+from api.chat.queue_events import QueueEvents
+from api.chat.reaper import Reaper
+from api.chat.relay import Relay
+from api.chat.response_size import AnswerRoom
+from api.chat.streams import OpenStreams
+from api.chat.submission import Submission
+from api.chat.worker_watch import WorkerWatch
 from api.files import FileStore
-from api.first_token_times import FirstTokenTimes
 from api.fleet.watch import FleetWatch
-from api.hosts import AllowedHosts
-from api.jobs.cancellation import JobCancellation
-from api.jobs.charges import TenantCharges
-from api.jobs.reaper import Reaper
-from api.jobs.submission import Submission
-from api.key_watch import KeyWatch
+from api.http.body_parser import BodyParser
+from api.http.cross_origin import CrossOrigin
 from api.keys import Keyring
 from api.media.loader import MediaLoader
-from api.metrics import Metrics
-from api.model_lookup import ModelLookup
-from api.open_streams import OpenStreams
-from api.queue_events import QueueEvents
-from api.relay import Relay
+from api.models.directory import Directory
+from api.models.lookup import ModelLookup
+from api.operations.metrics import Metrics
+from api.page.static_files import PageFile
 from api.stored.store import ResponseStore
-from api.web_page import PageFile
-from api.worker_watch import WorkerWatch
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
 from shared.tracing import Tracing
@@ -57,7 +57,7 @@ class Replica:
     admission: Admission
     draining: Draining
     large_bodies: FairPlaces
-    """The places of bodies larger than ``max_body`` (see :mod:`api.bodies`)."""
+    """The places of bodies larger than ``max_body`` (see :mod:`api.http.bodies`)."""
     thread: FairThread
     """Parses large bodies and encodes large answers."""
     body_parser: BodyParser

@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from api.directory import REFRESH, Directory
 from api.keys import keyring
 from api.keys.store import stored_keys
+from api.models.directory import REFRESH, Directory
 from bench.listener import deaf
 from bench.report import save, table
 from bench.usage import store_counts

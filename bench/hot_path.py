@@ -18,11 +18,11 @@ from typing import Any, cast
 
 import msgspec
 
-from api.answers.usage_recorder import UsageRecorder
-from api.answers.writing import stream
+from api.chat.relay import Relay
+from api.chat.stream import ResponseStream
+from api.chat.usage_recorder import UsageRecorder
+from api.chat.writer import stream
 from api.dialects.openai.render import ChatResponseEncoder
-from api.relay import Relay
-from api.response_stream import ResponseStream
 from shared.protocol.queue import Emitter, JobQueue
 from shared.protocol.request import ChatRequest, Constraint, Job, Message, Sampling
 from shared.redis import keys
@@ -33,23 +33,23 @@ from shared.tracing import NO_TRACING
 from tests.support.fleet import free_port
 from tests.support.prompts import no_images
 from tests.support.store import Store
-from worker.active_jobs import ActiveJobs
-from worker.attempt_recorder import AttemptRecorder
-from worker.current_engine import CurrentEngine, LoadedEngine
+from worker.engine.current import CurrentEngine, LoadedEngine
 from worker.engine.interface import RawEngineReport, RawStep, Sequence, Stepped
 from worker.engine.options import EngineOptions
 from worker.engine.process import EngineProcess
 from worker.engine.simulated import SimulatedEngine
-from worker.job_runner import JobRunner
-from worker.output_processor import OutputProcessor
-from worker.preemption import Preemption
-from worker.prefix_gate import PrefixGate
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.attempt_recorder import AttemptRecorder
+from worker.jobs.output_processor import OutputProcessor
+from worker.jobs.preemption import Preemption
+from worker.jobs.prefix_gate import PrefixGate
+from worker.jobs.publisher import Publisher
+from worker.jobs.quarantine import Quarantine
+from worker.jobs.runner import JobRunner
 from worker.prompt.interface import Prepared
 from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptProcess
 from worker.prompt.simulated import SimulatedPromptMaker
-from worker.publisher import Publisher
-from worker.quarantine import Quarantine
 
 STREAMS = 64
 TOKENS = 200

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple, cast
 
 from quart import Request
 
-from api import chat_span, http_span
-from api.http_exchange import HttpExchange
+from api.chat import span as chat_span
+from api.http import span as http_span
+from api.http.exchange import HttpExchange
 from bench.load import chats
 from bench.prompts import distinct_prompts
 from bench.report import ratios, save, table
@@ -28,9 +29,9 @@ from shared.protocol.request import ChatRequest
 from shared.runtime.event_loop import run as run_loop
 from shared.tracing import NO_TRACING
 from tests.support.fleet import Fleet
-from worker.active_jobs import ActiveJob
-from worker.attempt_recorder import AttemptRecorder
-from worker.cpu_time import cpu_seconds
+from worker.jobs.active_jobs import ActiveJob
+from worker.jobs.attempt_recorder import AttemptRecorder
+from worker.processes.cpu_time import cpu_seconds
 
 SLOTS = 32
 TOKENS = 128

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from api.openapi import document
+from api.operations.openapi import document
 from cli.generated import replaced, rewrite
 
 BEGIN = "<!-- operations: generated -->\n"

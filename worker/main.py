@@ -21,37 +21,37 @@ from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
 from shared.tracing import Tracing, TracingUnavailable, start_tracing
-from worker.active_jobs import ActiveJobs
-from worker.attempt_recorder import AttemptRecorder
-from worker.consumer import JobConsumer
-from worker.control_channel import ControlChannel
-from worker.current_engine import CurrentEngine
-from worker.devices import computes_on_cpus
+from worker.engine.current import CurrentEngine
 from worker.engine.interface import EngineLoadError
 from worker.engine.options import EngineOptions
-from worker.engine_supervisor import EngineSupervisor
+from worker.engine.supervisor import EngineSupervisor
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
-from worker.heartbeat import Heartbeat
 from worker.images.files import RequestFiles
 from worker.images.interface import ImageOptions
 from worker.images.process import ImageProcess
 from worker.images.requests import RequestImages
-from worker.job_releaser import JobReleaser
-from worker.job_runner import JobRunner
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.attempt_recorder import AttemptRecorder
+from worker.jobs.consumer import JobConsumer
+from worker.jobs.control_channel import ControlChannel
+from worker.jobs.heartbeat import Heartbeat
+from worker.jobs.output_processor import OutputProcessor
+from worker.jobs.preemption import Preemption
+from worker.jobs.prefix_gate import PrefixGate
+from worker.jobs.publisher import Publisher
+from worker.jobs.quarantine import Quarantine
+from worker.jobs.registry_record import RegistryRecord
+from worker.jobs.releaser import JobReleaser
+from worker.jobs.runner import JobRunner
+from worker.model.devices import computes_on_cpus
 from worker.model.source import ModelError
-from worker.output_processor import OutputProcessor
-from worker.preemption import Preemption
-from worker.prefix_gate import PrefixGate
+from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.interface import PromptOptions
 from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import prompt_process
 from worker.prompt.template_file import read_template
-from worker.publisher import Publisher
-from worker.quarantine import Quarantine
-from worker.registry_record import RegistryRecord
 from worker.served_model import ServedModel, find_model, served_names
-from worker.subprocess.call_process import ServiceUnavailable
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from shared.protocol.registry import FINDING_FILES, IMAGE, TEXT
 from shared.protocol.request import Sampling
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all
-from worker.active_jobs import ActiveJobs
-from worker.current_engine import CurrentEngine
+from worker.engine.current import CurrentEngine
 from worker.engine.directives import parse
-from worker.heartbeat import Heartbeat
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.heartbeat import Heartbeat
+from worker.jobs.registry_record import RegistryRecord
 from worker.model.local import LocalModel, resolve
 from worker.model.source import check_name, parse_source
 from worker.model.vision import sees_images
-from worker.registry_record import RegistryRecord
 
 
 class ServedModel(NamedTuple):

@@ -11,21 +11,21 @@ from functools import partial
 
 import msgspec
 
-from api import chat_span
-from api.answers.size import check_answer
+from api.base.store_errors import store_unavailable
 from api.batches.endpoints import DIALECTS
 from api.batches.input import read_line
 from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
-from api.bodies import check_body_size
-from api.chat_exchange import ChatExchange
-from api.chat_stream import whole
+from api.chat import span as chat_span
+from api.chat.exchange import ChatExchange
+from api.chat.output import whole
+from api.chat.response_size import check_answer
 from api.dialects.interface import Dialect
 from api.dialects.openai import OpenAI
 from api.dialects.openai.stored import sent_messages
+from api.http.bodies import check_body_size
 from api.keys import ApiKey
 from api.replica import Replica
-from api.store_errors import store_unavailable
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest
 from shared.runtime.settings import ApiSettings

@@ -13,9 +13,9 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from api.base.paging import read_page
+from api.base.store_errors import store_errors
 from api.batches.record import Batch, is_batch_id
-from api.paging import read_page
-from api.store_errors import store_errors
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import decode_record, readable_names, report_unreadable

@@ -13,8 +13,8 @@ from typing import TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from api.base.store_errors import store_unavailable
 from api.files.storage import Storage, StorageRoot
-from api.store_errors import store_unavailable
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.redis import keys
 

@@ -13,11 +13,11 @@ from typing import BinaryIO, NamedTuple, cast
 import msgspec
 from redis.asyncio import Redis
 
+from api.base.paging import read_page
+from api.base.store_errors import store_errors
 from api.files.folder import FilesFolder, in_storage
 from api.files.record import FileRecord, is_file_id
 from api.files.storage import Storage
-from api.paging import read_page
-from api.store_errors import store_errors
 from shared.redis import keys
 from shared.redis.clock import store_time
 from shared.redis.records import decode_record

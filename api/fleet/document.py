@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from api.base.first_token_times import WINDOW, Histogram, combined, percentile
 from api.batches.record import Batch
-from api.first_token_times import WINDOW, Histogram, combined, percentile
 from shared.protocol.queue.occupancy import TIERS, Occupancy, ServedTier
 from shared.protocol.registry import ModelInfo, ReplicaInfo, WorkerInfo, unread_protocols
 

@@ -10,7 +10,6 @@ from redis.exceptions import RedisError
 
 from api.batches.record import Batch
 from api.batches.store import BatchStore
-from api.directory import Directory
 from api.fleet.document import (
     FleetDocument,
     WorkerState,
@@ -21,6 +20,7 @@ from api.fleet.document import (
     worker_entry,
 )
 from api.fleet.moves import MoveLog
+from api.models.directory import Directory
 from shared.protocol.queue.occupancy import OccupancyReader
 from shared.protocol.registry import ModelInfo, WorkerInfo, heartbeats, read_registry
 from shared.redis import outage

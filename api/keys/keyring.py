@@ -10,7 +10,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from api.hosts import is_loopback
+from api.base.hosts import is_loopback
 from api.keys.record import ApiKey, KeyFile
 from api.keys.secret import digest
 from api.keys.store import decoded, stored_keys

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from api.latency_histogram import LatencyHistogram
+from api.base.histogram import LatencyHistogram
 from api.media.data_url import MediaError, decode_data_url, is_data_url, too_large
 from api.media.download import Downloads
 from api.media.shares import MemoryShare

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
-from api.fair_places import FairPlaces
+from api.base.fair_places import FairPlaces
 from api.media.data_url import MediaError
 from api.media.shares import place
 from shared.runtime.tasks import BackgroundTasks

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
-from api.fair_places import FairPlaces
+from api.base.fair_places import FairPlaces
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 NO_KEY = ""

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from api import chat_span
-from api.answers.ending import run_to_end
-from api.chat_exchange import ChatExchange
+from api.chat import span as chat_span
+from api.chat.ending import run_to_end
+from api.chat.exchange import ChatExchange
 from api.stored.record import StoredResponse
 from shared.protocol.errors import RequestRefused
 from shared.runtime.tasks import BackgroundTasks

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from api import chat_span
-from api.answers.size import check_answer
-from api.bodies import check_body_size
-from api.chat_exchange import ChatExchange
+from api.chat import span as chat_span
+from api.chat.exchange import ChatExchange
+from api.chat.response_size import check_answer
 from api.dialects.interface import Lookup
 from api.dialects.responses import Draft, History
 from api.dialects.responses.schema import ResponsesRequest
-from api.http_exchange import HttpExchange
+from api.http.bodies import check_body_size
+from api.http.exchange import HttpExchange
 from api.replica import Replica
 from shared.protocol.request import ChatRequest
 

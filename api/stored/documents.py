@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from api.answers.ending import run_to_end
-from api.answers.reader import ChoiceReader
-from api.answers.usage_recorder import UsageRecorder
-from api.answers.writing import collect
+from api.base.fair_thread import SMALL
+from api.chat.ending import run_to_end
+from api.chat.reader import ChoiceReader
+from api.chat.stream import ResponseStream
+from api.chat.usage_recorder import UsageRecorder
+from api.chat.writer import collect
 from api.dialects.openai import OpenAI
-from api.fair_thread import SMALL
-from api.response_stream import ResponseStream
 from api.stored.record import StoredResponse, is_completion_id
 from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused

@@ -7,12 +7,12 @@ the same events, whichever replica sends it, and however often it is cut and res
 import asyncio
 from collections.abc import AsyncIterator
 
-from api.answers.reader import ChoiceReader, ParsedPart
-from api.answers.usage_recorder import UsageRecorder
-from api.answers.writing import write_parts
+from api.chat.reader import ChoiceReader, ParsedPart
+from api.chat.stream import LOST
+from api.chat.usage_recorder import UsageRecorder
+from api.chat.writer import write_parts
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.stored import encoder_of
-from api.response_stream import LOST
 from api.stored import documents
 from api.stored.record import StoredResponse
 from api.stored.store import ResponseStore

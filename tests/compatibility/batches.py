@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
+from api.batches.forms import parse_batch, parse_page, render_batch
 from api.batches.input import validate_file
 from api.batches.record import Batch, Counts, LineError
 from api.batches.results import failure_of, response_of
-from api.dialects.openai.batches import parse_batch, parse_page, render_batch
-from api.dialects.openai.files import parse_selection, parse_upload, render_file
 from api.files import FileRecord
+from api.files.forms import parse_selection, parse_upload, render_file
 from api.files.upload import Upload
 from shared.protocol.errors import ProblemKind, refuse
 from tests.compatibility.adapter import Adapter

@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 from PIL import Image
 
-from api.openapi import document
+from api.operations.openapi import document
 
 CONNECTIONS = 8
 BYTES = 400_000

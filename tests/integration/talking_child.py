@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from worker.subprocess.channel import CHANNEL_VARIABLE, ChildChannel
-from worker.subprocess.messages import LoadFailed
+from worker.processes.channel import CHANNEL_VARIABLE, ChildChannel
+from worker.processes.messages import LoadFailed
 
 EARLY = [[number] * size for number, size in enumerate((1, 40_000))]
 LATE = [[number] * size for number, size in enumerate((3, 70_000, 2))]

@@ -24,7 +24,7 @@ from tests.support.jobs import REPLICA, WORKER, job
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.redis_types import awaitable
 from tests.support.store import Store
-from worker.publisher import Publisher
+from worker.jobs.publisher import Publisher
 
 Facts = list[object]
 

@@ -11,9 +11,9 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Image, Message
 from tests.integration.faulty_service import MODULE, FaultyOptions
 from worker.engine.simulated_vocabulary import encode
+from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.interface import PromptOptions
 from worker.prompt.process import PromptProcess, prompt_process
-from worker.subprocess.call_process import ServiceUnavailable
 
 
 def _request(text: str) -> ChatRequest:

@@ -12,9 +12,9 @@ import pytest
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from tests.integration.faulty_service import MODULE, FaultyOptions
 from tests.support.eventually import PATIENCE, eventually
-from worker.cpu_time import CpuTime
-from worker.subprocess.call_process import ServiceSpec, ServiceUnavailable
-from worker.subprocess.service import Service
+from worker.processes.call_process import ServiceSpec, ServiceUnavailable
+from worker.processes.cpu_time import CpuTime
+from worker.processes.service import Service
 
 DEADLINE = 1.0
 SLOW = Problem(kind=ProblemKind.TEMPLATE, message="It is slow.")
@@ -96,7 +96,7 @@ async def test_the_time_for_which_the_process_waits_for_a_cpu_does_not_count(
             starved.append(elapsed)
             return 0.0 if sum(starved) < 3 * DEADLINE else elapsed
 
-    monkeypatch.setattr("worker.subprocess.call_process.CpuTime", CpuTimeOfAStarvedProcess)
+    monkeypatch.setattr("worker.processes.call_process.CpuTime", CpuTimeOfAStarvedProcess)
     assert await _refusal(faulty, "hang") is SLOW
     assert sum(starved) >= 3 * DEADLINE
 
@@ -169,7 +169,7 @@ async def test_replacements_that_die_while_they_load_are_replaced(tmp_path: Path
 async def test_too_many_replacements_that_die_while_they_load_are_an_error(
     tmp_path: Path, faulty: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.subprocess.call_process._MAX_INTERRUPTED_LOADS", 2)
+    monkeypatch.setattr("worker.processes.call_process._MAX_INTERRUPTED_LOADS", 2)
     (tmp_path / "interruptions").write_text("100")
     await faulty.ready()
     with pytest.raises(ServiceUnavailable, match="the test process ended with exit code 3 while it loaded"):
@@ -192,7 +192,7 @@ async def test_any_other_service_is_started_by_a_call_until_it_loads(
     tmp_path: Path, optional: Faulty, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert optional.pid is None
-    with caplog.at_level(logging.WARNING, logger="worker.subprocess.call_process"):
+    with caplog.at_level(logging.WARNING, logger="worker.processes.call_process"):
         problem = await _refusal(optional, "x")
     assert (problem.kind, problem.message) == (ProblemKind.INTERNAL, "A part of the worker failed: no such folder.")
     assert caplog.messages == ["the test process is unavailable: no such folder"]
@@ -248,7 +248,7 @@ async def test_a_tenant_whose_call_hung_is_isolated(faulty: Faulty) -> None:
 async def test_the_isolation_ends_and_with_it_the_second_process(
     faulty: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.subprocess.service._ISOLATION", 0.2)
+    monkeypatch.setattr("worker.processes.service._ISOLATION", 0.2)
     await _refusal(faulty, "hang")
     isolated = faulty.call("x", "a")  # served by either process
     assert faulty._second.running
@@ -276,7 +276,7 @@ async def test_requests_without_a_key_are_not_isolated(faulty: Faulty) -> None:
 async def test_a_tenant_that_has_used_up_its_share_is_refused_with_a_time(
     faulty: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.subprocess.fair_queue.BURST", 0.01)
+    monkeypatch.setattr("worker.processes.fair_queue.BURST", 0.01)
     await faulty.call("spend", "a")
     assert await faulty.call("x", "a") == "x"  # nobody else waits
     served, waiting = faulty.call("spend", "c"), faulty.call("x", "b")

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from api.web_page import FOLDER, load
+from api.page.static_files import FOLDER, load
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from api.openapi import document
+from api.operations.openapi import document
 from tests.security.effort import cases
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet

@@ -5,8 +5,8 @@ from typing import Any
 
 from arq.connections import ArqRedis
 
+from api.base.fair_thread import FairThread
 from api.dialects.responses import History, Responses
-from api.fair_thread import FairThread
 from api.stored.record import StoredResponse, record_of
 from api.stored.store import ResponseStore
 from shared.protocol.request import ChatRequest, Message, Sampling

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from api.admission import Admission, LimitReached, Ticket
-from api.answers.usage_recorder import UsageRecorder
+from api.chat.admission import Admission, LimitReached, Ticket
+from api.chat.usage_recorder import UsageRecorder
 from api.keys import ApiKey, Keyring
 from api.keys.store import new_key, put_key
 from api.limits import Limiter

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.answers.calls import CallFilter
-from api.answers.selection import check_size
-from api.answers.usage_recorder import UsageRecorder
-from api.answers.writing import collect, stream
+from api.chat.calls import CallFilter
+from api.chat.selection import check_size
+from api.chat.stream import ResponseStream
+from api.chat.usage_recorder import UsageRecorder
+from api.chat.writer import collect, stream
 from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.interface import Choice, TokenLogprob
 from api.dialects.openai.render import ChatResponseEncoder
 from api.parsers import CallArguments, CallClosed, CallOpened, Part
-from api.response_stream import ResponseStream
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import (
     Alternative,

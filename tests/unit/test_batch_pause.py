@@ -8,8 +8,8 @@ from arq.connections import ArqRedis
 from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from tests.support.eventually import eventually
-from worker.active_jobs import ActiveJobs
-from worker.consumer import JobConsumer
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.consumer import JobConsumer
 
 
 class Rig:

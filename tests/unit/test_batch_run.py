@@ -15,6 +15,7 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.batches.feeder import BatchFeeder
+from api.batches.forms import render_batch
 from api.batches.input import validate_file
 from api.batches.record import UNFINISHED, Batch, Counts, Segment, new_batch_id, segment_name
 from api.batches.request import serve_line
@@ -22,8 +23,7 @@ from api.batches.results import Result, assemble, encode, failure_of, response_o
 from api.batches.run import BatchRun
 from api.batches.store import BatchClaim, BatchStore, Superseded, TooManyBatches
 from api.build import build
-from api.chat_exchange import ChatExchange
-from api.dialects.openai.batches import render_batch
+from api.chat.exchange import ChatExchange
 from api.files import DirectoryStorage, FileRecord
 from api.files.record import new_file_id
 from api.replica import Replica

@@ -8,7 +8,7 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.build import build
-from api.chat_exchange import ChatExchange
+from api.chat.exchange import ChatExchange
 from api.keys import ApiKey
 from api.limits import Limiter, Reservation
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused

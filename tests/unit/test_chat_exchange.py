@@ -11,12 +11,12 @@ from arq.connections import ArqRedis
 from redis.exceptions import ConnectionError
 
 from api.build import build
-from api.chat_exchange import ChatExchange
-from api.jobs.charges import TenantCharges
+from api.chat.charges import TenantCharges
+from api.chat.exchange import ChatExchange
 from api.keys import ApiKey
 from api.keys.store import put_key
 from api.limits import Limiter
-from api.metrics import Metrics
+from api.operations.metrics import Metrics
 from api.replica import Replica
 from api.responses.background import start
 from api.stored.store import ResponseStore

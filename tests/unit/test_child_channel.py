@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from worker.subprocess import channel as channel_module
-from worker.subprocess.channel import ChildChannel
+from worker.processes import channel as channel_module
+from worker.processes.channel import ChildChannel
 
 Channel = ChildChannel[list[int], list[int]]
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from api.connection_limits import RESERVE, ConnectionLimits, max_connections
+from api.http.connection_limits import RESERVE, ConnectionLimits, max_connections
 
 
 @dataclass(eq=False)

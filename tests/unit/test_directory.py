@@ -11,7 +11,7 @@ from arq.connections import ArqRedis
 from fakeredis import FakeAsyncRedis, FakeServer
 from redis.exceptions import ConnectionError
 
-from api.directory import Directory, Fleet
+from api.models.directory import Directory, Fleet
 from shared.protocol.registry import WorkerInfo, announce_worker, withdraw_worker
 from tests.support.jobs import WORKER
 
@@ -60,7 +60,7 @@ async def test_an_outage_of_the_store_is_no_absence_of_workers(
 async def test_jobs_for_free_slots_do_not_wait(redis: ArqRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = Directory(redis)
     now = 0.0
-    monkeypatch.setattr("api.directory.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("api.models.directory.time", SimpleNamespace(monotonic=lambda: now))
     assert directory.jobs_within("tiny", 60) is None
     for second in range(20):
         now = float(second)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from quart import Quart, Response
 
-from api.directory import Fleet
-from api.exchange_handler import ExchangeHandler
-from api.http_exchange import ExchangeRequest, current_exchange
+from api.http.exchange import ExchangeRequest, current_exchange
+from api.http.handler import ExchangeHandler
+from api.models.directory import Fleet
 from api.replica import EXTENSION
 from shared.tracing import NO_TRACING
 

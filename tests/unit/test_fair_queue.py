@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.subprocess.fair_queue import BURST, MAX_BACKLOG, SHARE, FairQueue, ShareUsedUp
+from worker.processes.fair_queue import BURST, MAX_BACKLOG, SHARE, FairQueue, ShareUsedUp
 
 
 class Server:

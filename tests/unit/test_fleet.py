@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
+from api.base.first_token_times import WINDOW, FirstTokenTimes, combined, percentile
 from api.batches.record import Batch, Counts
 from api.batches.store import BatchStore
-from api.directory import Directory
-from api.first_token_times import WINDOW, FirstTokenTimes, combined, percentile
 from api.fleet.moves import MoveLog
 from api.fleet.watch import FleetWatch, Watcher
+from api.models.directory import Directory
 from shared.protocol.queue import JobQueue
 from shared.protocol.queue.occupancy import Holder, Occupancy, OccupancyReader
 from shared.protocol.queue.texts import queue_keys

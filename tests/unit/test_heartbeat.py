@@ -9,8 +9,8 @@ from shared.protocol.queue import JobQueue
 from shared.redis import keys
 from tests.support.jobs import WORKER, job
 from tests.support.wall_clock import WallClock
-from worker.active_jobs import ActiveJobs
-from worker.heartbeat import Heartbeat
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.heartbeat import Heartbeat
 
 
 async def test_leases_are_renewed_although_the_record_is_not(
@@ -19,7 +19,7 @@ async def test_leases_are_renewed_although_the_record_is_not(
     async def fail(*_: Any, **__: Any) -> None:
         raise ConnectionError("the transfer of something large")
 
-    monkeypatch.setattr("worker.heartbeat.announce_worker", fail)
+    monkeypatch.setattr("worker.jobs.heartbeat.announce_worker", fail)
     await queue.enqueue([job("a")], limit=1)
     (claim,), _ = await queue.claim("w1", used=0, slots=1)
     jobs = ActiveJobs()

@@ -26,21 +26,21 @@ from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
 from tests.support.prompts import no_images
 from tests.support.recorded_spans import TRACE, RecordedSpans
-from worker.active_jobs import ActiveJob, ActiveJobs
-from worker.attempt_recorder import AttemptRecorder
-from worker.current_engine import CurrentEngine, LoadedEngine
+from worker.engine.current import CurrentEngine, LoadedEngine
 from worker.engine.interface import Ending, EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
 from worker.engine.process import EngineProcess
 from worker.grammar.plan import Plan
-from worker.job_runner import JobRunner
-from worker.output_processor import OutputProcessor
-from worker.preemption import Preemption
-from worker.prefix_gate import PrefixGate
+from worker.jobs.active_jobs import ActiveJob, ActiveJobs
+from worker.jobs.attempt_recorder import AttemptRecorder
+from worker.jobs.output_processor import OutputProcessor
+from worker.jobs.preemption import Preemption
+from worker.jobs.prefix_gate import PrefixGate
+from worker.jobs.publisher import Publisher
+from worker.jobs.quarantine import Quarantine
+from worker.jobs.runner import JobRunner
 from worker.prompt.interface import Prepared
 from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptProcess
-from worker.publisher import Publisher
-from worker.quarantine import Quarantine
 
 TENANT = "key-1"
 PROMPT = tuple(range(512))

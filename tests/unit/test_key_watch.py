@@ -2,11 +2,11 @@
 
 from arq.connections import ArqRedis
 
-from api.key_watch import KeyWatch
+from api.chat.key_watch import KeyWatch
+from api.chat.relay import Relay
+from api.chat.stream import ResponseStream
 from api.keys import ApiKey, Keyring
 from api.keys.store import new_key, put_key, revoke
-from api.relay import Relay
-from api.response_stream import ResponseStream
 from shared.protocol.errors import ProblemKind
 from tests.support.wall_clock import WallClock
 

@@ -18,8 +18,8 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from api.metrics.catalogue import CATALOGUE
-from api.openapi import document
+from api.operations.metrics.catalogue import CATALOGUE
+from api.operations.openapi import document
 from cli.main import main
 from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
 from tests.support.eventually import PATIENCE

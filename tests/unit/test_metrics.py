@@ -8,12 +8,12 @@ from arq.connections import ArqRedis
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.answers.usage_recorder import UsageRecorder
+from api.base.histogram import BUCKETS, LatencyHistogram
 from api.build import build
-from api.latency_histogram import BUCKETS, LatencyHistogram
-from api.metrics.catalogue import CATALOGUE, VLLM_LORA
+from api.chat.stream import ResponseStream
+from api.chat.usage_recorder import UsageRecorder
+from api.operations.metrics.catalogue import CATALOGUE, VLLM_LORA
 from api.replica import Replica
-from api.response_stream import ResponseStream
 from cli.metrics_table import inserted
 from shared.protocol.errors import ProblemKind
 from shared.protocol.events import Delta, Started, encode_event, encode_frame, entry_head

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from api.metrics.catalogue import CATALOGUE
-from api.metrics.replica import FAILURES
+from api.operations.metrics.catalogue import CATALOGUE
+from api.operations.metrics.replica import FAILURES
 from shared.protocol.errors import ProblemKind
 from tests.support.eventually import PATIENCE
 

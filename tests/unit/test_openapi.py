@@ -10,7 +10,7 @@ from typing import Any, cast
 from api.app import create_app
 from api.dialects.azure.parse import SERVED as AZURE
 from api.dialects.ovms.fields import CHAT as MODEL_SERVER
-from api.openapi import BODIES, document
+from api.operations.openapi import BODIES, document
 from api.replica import Replica
 from cli.http_table import inserted
 from shared.runtime.settings import ApiSettings

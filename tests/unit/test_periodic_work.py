@@ -7,13 +7,13 @@ import pytest
 import uvicorn
 from arq.connections import ArqRedis
 
-import api.jobs.reaper
+import api.chat.reaper
 import api.main
-from api.connection_limits import ConnectionLimits
-from api.directory import Directory
-from api.jobs.queues import JobQueues
-from api.jobs.reaper import Reaper
+from api.chat.queues import JobQueues
+from api.chat.reaper import Reaper
+from api.http.connection_limits import ConnectionLimits
 from api.main import _Server
+from api.models.directory import Directory
 from shared.protocol.queue import JobQueue
 from shared.protocol.registry import announce_worker
 from tests.support.eventually import PATIENCE, eventually
@@ -36,7 +36,7 @@ async def test_a_lease_that_is_not_renewed_is_missed_at_its_end(
     # Only the first beat comes, and the lease still holds then. (For want of others, the store seems to have been away
     # when it ends, and it holds once more.)
     beats = iter([0.0])
-    monkeypatch.setattr(api.jobs.reaper, "next_tick", lambda period: next(beats, NEVER))
+    monkeypatch.setattr(api.chat.reaper, "next_tick", lambda period: next(beats, NEVER))
     reaping = asyncio.create_task(reaper.run())
 
     async def is_back() -> bool:

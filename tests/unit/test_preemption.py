@@ -9,10 +9,10 @@ import pytest
 from shared.protocol.queue import Lease
 from shared.protocol.request import ChatRequest, Job, Message
 from tests.support.eventually import eventually
-from worker import preemption
-from worker.active_jobs import ActiveJob, ActiveJobs
 from worker.engine.process import EngineProcess
-from worker.preemption import MIN_RUN, Preemption
+from worker.jobs import preemption
+from worker.jobs.active_jobs import ActiveJob, ActiveJobs
+from worker.jobs.preemption import MIN_RUN, Preemption
 
 
 class Engine:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sized
 
-from worker.prefix_gate import PrefixGate
+from worker.jobs.prefix_gate import PrefixGate
 
 SHARED = tuple(range(1000))
 

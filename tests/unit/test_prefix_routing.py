@@ -16,8 +16,8 @@ from shared.redis import keys
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
 from tests.support.redis_types import awaitable
-from worker.active_jobs import ActiveJobs
-from worker.consumer import JobConsumer, Serve
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.consumer import JobConsumer, Serve
 
 WORKERS = ("w1", "w2", "w3")
 

@@ -16,9 +16,9 @@ from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
 from tests.support.jobs import job
 from tests.support.prompts import Maker, prompts_of
-from worker.active_jobs import ActiveJobs
-from worker.consumer import JobConsumer, Serve
 from worker.images.interface import DecodedImage
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.consumer import JobConsumer, Serve
 from worker.prompt.interface import Prepared
 from worker.prompt.prefetch import MAX_PREFETCHED, PromptPrefetcher
 from worker.prompt.process import PromptProcess

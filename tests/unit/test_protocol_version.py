@@ -8,8 +8,8 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.build import build
-from api.directory import Directory, Fleet
 from api.fleet.document import worker_entry
+from api.models.directory import Directory, Fleet
 from api.replica import Replica
 from cli.status import Snapshot, as_table
 from shared.protocol import request
@@ -25,8 +25,8 @@ from shared.runtime.tasks import cancel_all
 from tests.support.eventually import eventually
 from tests.support.jobs import REPLICA, WORKER, enqueue, job
 from tests.support.redis_types import awaitable
-from worker.active_jobs import ActiveJobs
-from worker.consumer import JobConsumer
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.consumer import JobConsumer
 
 NEXT = PROTOCOL + 1
 REPLICA_INFO = ReplicaInfo(id="r", host="h", pid=1, address="", started=0.0)

@@ -8,14 +8,14 @@ import pytest
 from redis.connection import DefaultParser
 from redis.exceptions import ConnectionError, ResponseError
 
-import worker.publisher
+import worker.jobs.publisher
 from shared.protocol.events import Delta, Finished, decode_frame, encode_event
 from shared.protocol.queue import Emitter, Lease
 from shared.redis import keys
 from shared.redis.raw_connection import RawConnection, unpack
 from tests.support.eventually import PATIENCE, eventually
 from tests.support.jobs import REPLICA
-from worker.publisher import Publisher
+from worker.jobs.publisher import Publisher
 
 
 class HeldLine:
@@ -104,7 +104,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(worker.publisher, "_RETRY_DELAYS", (0.01,))
+    monkeypatch.setattr(worker.jobs.publisher, "_RETRY_DELAYS", (0.01,))
     rig = Rig()
     running = asyncio.create_task(rig.publisher.run())
     await eventually(lambda: rig.line.is_open)
@@ -200,7 +200,7 @@ async def test_a_job_that_ends_with_what_waits_does_not_end_with_what_is_sent_ag
 
 
 async def test_a_store_that_says_nothing_is_left_for_a_new_line(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.publisher, "READ_TIMEOUT", 0.02)
+    monkeypatch.setattr(worker.jobs.publisher, "READ_TIMEOUT", 0.02)
     rig.step(0, "a")
     await eventually(lambda: rig.line.opened == 2)
     assert rig.line.frames() == [[("a", 0)], [("a", 0)]]
@@ -220,7 +220,7 @@ async def test_a_replica_that_nobody_hears_for_long_is_orphaned(rig: Rig, monkey
     rig.line.waiting.append([1, 0])
     rig.step(1, "a")
     assert rig.orphaned == []
-    monkeypatch.setattr(worker.publisher, "ORPHAN_GRACE", 0.0)
+    monkeypatch.setattr(worker.jobs.publisher, "ORPHAN_GRACE", 0.0)
     rig.line.waiting.append([1, 0])
     rig.step(2, "a")
     assert rig.orphaned == [REPLICA]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from worker.quarantine import QUARANTINE_TOKENS, Quarantine
+from worker.jobs.quarantine import QUARANTINE_TOKENS, Quarantine
 
 
 def test_without_a_trial_everyone_is_suspect() -> None:

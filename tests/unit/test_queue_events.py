@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from arq.connections import ArqRedis
 
-from api import queue_events
-from api.directory import Directory
-from api.jobs.queues import JobQueues
-from api.queue_events import QueueEvents
-from api.response_stream import ResponseStream
+from api.chat import queue_events
+from api.chat.queue_events import QueueEvents
+from api.chat.queues import JobQueues
+from api.chat.stream import ResponseStream
+from api.models.directory import Directory
 from shared.protocol.events import Started
 from shared.protocol.queue import JobQueue
 from tests.support.jobs import enqueue

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.directory import Directory
+from api.models.directory import Directory
 from shared.protocol.registry import (
     MAX_MODELS,
     MODEL_TTL,

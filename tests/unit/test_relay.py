@@ -3,8 +3,8 @@
 import pytest
 from arq.connections import ArqRedis
 
-from api.relay import Relay
-from api.response_stream import ResponseStream
+from api.chat.relay import Relay
+from api.chat.stream import ResponseStream
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import (
     Delta,

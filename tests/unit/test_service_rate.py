@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.service_rate import ServiceRate
+from api.models.service_rate import ServiceRate
 from shared.protocol.registry import WorkerInfo
 
 

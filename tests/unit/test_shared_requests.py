@@ -21,13 +21,13 @@ from tests.support.jobs import WORKER
 from tests.support.prompts import Maker, prompts_of
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
-from worker.active_jobs import ActiveJobs
-from worker.consumer import JobConsumer
-from worker.heartbeat import Heartbeat
-from worker.job_releaser import JobReleaser
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.consumer import JobConsumer
+from worker.jobs.heartbeat import Heartbeat
+from worker.jobs.quarantine import Quarantine
+from worker.jobs.releaser import JobReleaser
+from worker.jobs.shared_requests import RequestGone, SharedRequests
 from worker.prompt.interface import Prepared
-from worker.quarantine import Quarantine
-from worker.shared_requests import RequestGone, SharedRequests
 
 CHOICES = 16
 LONG = "x" * 200_000
@@ -242,7 +242,7 @@ async def test_an_outage_does_not_lose_a_shared_request(redis: ArqRedis, monkeyp
                 raise ConnectionError("away")
             return await super().shared_request(request_id)
 
-    monkeypatch.setattr("worker.shared_requests._RETRY", 0.0)
+    monkeypatch.setattr("worker.jobs.shared_requests._RETRY", 0.0)
     queue = Away(redis, "tiny")
     await queue.enqueue(jobs(asked()), limit=10)
     requests = SharedRequests(queue)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from api import chat_span
-from api.answers.usage_recorder import UsageRecorder
-from api.response_stream import ResponseStream
+from api.chat import span as chat_span
+from api.chat.stream import ResponseStream
+from api.chat.usage_recorder import UsageRecorder
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Delta, Failed, Finished, Started
 from shared.protocol.request import ChatRequest, Job, QueuedJob, decode_job, encode_job

@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.watchdog import MIN_TIMEOUT, RECENT_MINUTES, Watchdog
+from worker.engine.watchdog import MIN_TIMEOUT, RECENT_MINUTES, Watchdog
 
 BOUND = 15.0
 

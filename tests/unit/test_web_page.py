@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from api.web_page import PageFile, accepts_gzip, load
+from api.page.static_files import PageFile, accepts_gzip, load
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ from worker.engine.interface import (
     Stepped,
 )
 from worker.engine.options import EngineOptions
-from worker.subprocess.channel import ChildChannel
-from worker.subprocess.messages import LoadFailed
+from worker.processes.channel import ChildChannel
+from worker.processes.messages import LoadFailed
 
 Channel = ChildChannel[Command, EngineReport]
 

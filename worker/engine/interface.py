@@ -14,7 +14,7 @@ from shared.protocol.errors import Problem
 from shared.protocol.events import Alternative, Delta, PromptLogprobs
 from shared.protocol.request import Constraint, Sampling
 from worker.json_schema.lengths import LengthLimits
-from worker.subprocess.messages import LoadFailed
+from worker.processes.messages import LoadFailed
 
 StopReason = Literal["stop", "length", "exhausted", "cancelled"]
 """``exhausted``: the KV cache was too small for the sequence."""

@@ -9,8 +9,6 @@ from typing import NamedTuple
 import openvino
 import openvino_genai
 
-from worker.defaults import default_fields
-from worker.devices import device_kind, is_missing
 from worker.engine.fingerprint import fingerprint_of
 from worker.engine.grammar_compiler import GrammarCompiler
 from worker.engine.interface import EngineInfo, EngineLoadError
@@ -22,6 +20,8 @@ from worker.engine.served_weights import serving_path
 from worker.engine.speculation import speculation_of
 from worker.engine.text import Vocabulary
 from worker.engine.warm_up import warm_up
+from worker.model.defaults import default_fields
+from worker.model.devices import device_kind, is_missing
 from worker.model.files import model_bytes
 from worker.model.local import ModelError
 from worker.model.vision import LANGUAGE_MODEL, sees_images

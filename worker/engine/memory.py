@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from worker.devices import device_kind
+from worker.model.devices import device_kind
 
 _GB = 2**30
 _SHARE = 4

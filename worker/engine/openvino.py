@@ -11,7 +11,6 @@ import openvino_genai
 
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken
-from worker.devices import device_kind
 from worker.engine.beams import rank
 from worker.engine.generation import Generation
 from worker.engine.generation_config import check, configure
@@ -45,6 +44,7 @@ from worker.engine.recovery import Recovery, native_message
 from worker.engine.running import NO_REASON, RunningSequence
 from worker.engine.speculation import apply as apply_speculation
 from worker.engine.speculation import check_speculation, speculation_of
+from worker.model.devices import device_kind
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import openvino_genai
 
 from shared.runtime.plugin_config import PluginValue
-from worker.devices import device_kind
 from worker.engine.detokenizer import open_tokenizer
 from worker.engine.interface import EngineLoadError
 from worker.engine.logits.operation import TapFailed, extension
@@ -13,6 +12,7 @@ from worker.engine.options import EngineOptions
 from worker.engine.recovery import native_message
 from worker.engine.speculation import properties as speculation_properties
 from worker.engine.text import Vocabulary
+from worker.model.devices import device_kind
 from worker.model.files import read_properties
 
 _PROPERTIES = {"CPU": {"KEY_CACHE_QUANT_MODE": "BY_TOKEN"}}

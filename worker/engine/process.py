@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from worker.cpu_time import CpuTime
 from worker.engine.interface import (
     Add,
     Cancel,
@@ -22,8 +21,9 @@ from worker.engine.interface import (
     Stepped,
 )
 from worker.engine.options import EngineOptions
-from worker.subprocess.process import ChildProcess, LoadError
-from worker.watchdog import Watchdog
+from worker.engine.watchdog import Watchdog
+from worker.processes.cpu_time import CpuTime
+from worker.processes.process import ChildProcess, LoadError
 
 _PIXELS_PER_SECOND = 2**14
 """Minimum rate at which a slow CPU encodes images. A slower encoder counts as hung."""
@@ -44,7 +44,7 @@ class EngineProcess:
         on_refused: Callable[[Refused], None],
         on_loading: Callable[[str], None],
     ) -> None:
-        """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.watchdog`).
+        """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.engine.watchdog`).
 
         ``on_stepped`` and ``on_refused`` are called with reports about sequences, ``on_loading`` with each stage of
         loading, human-readable.

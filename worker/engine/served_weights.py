@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from worker.devices import device_kind
 from worker.engine.options import EngineOptions
+from worker.model.devices import device_kind
 from worker.model.files import SMALL_MODEL, model_bytes
 from worker.model.local import ModelError
 from worker.weights.cache import int8_folder

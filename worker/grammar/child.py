@@ -10,7 +10,7 @@ from shared.protocol.errors import ProblemKind, refuse
 from worker.engine.grammar_compiler import GrammarError
 from worker.grammar.interface import Compile, GrammarCall, GrammarOptions, Profile
 from worker.grammar.profiler import GrammarProfiler
-from worker.subprocess.serve import serve
+from worker.processes.serve import serve
 
 _NICENESS = 10
 """An engine on the same CPUs comes first, except while calls wait for a replacement of the process."""

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import Constraint
 from worker.grammar.interface import Compile, GrammarCall, GrammarOptions, Profile
-from worker.subprocess.call_process import ServiceSpec
-from worker.subprocess.service import Service
+from worker.processes.call_process import ServiceSpec
+from worker.processes.service import Service
 
 MAX_SLOWDOWN = 4.0
 """Maximum cost of sampling a token under a grammar, as a multiple of the cost without one.

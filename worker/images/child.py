@@ -9,7 +9,7 @@ from shared.protocol.errors import ProblemKind, refuse
 from worker.images.decoder import ImageDecoder
 from worker.images.errors import ImageError
 from worker.images.interface import DecodedImage, DecodeImage, ImageOptions
-from worker.subprocess.serve import serve
+from worker.processes.serve import serve
 
 
 def _load(options: ImageOptions) -> Callable[[DecodeImage], DecodedImage]:

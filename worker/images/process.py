@@ -7,8 +7,8 @@ import msgspec
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import Image, Job
 from worker.images.interface import DecodedImage, DecodeImage, ImageOptions
-from worker.subprocess.call_process import ServiceSpec
-from worker.subprocess.service import Service
+from worker.processes.call_process import ServiceSpec
+from worker.processes.service import Service
 
 
 class ImageProcess:

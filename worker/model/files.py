@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 
 from shared.runtime.plugin_config import PluginValue
-from worker.devices import device_kinds
+from worker.model.devices import device_kinds
 
 Properties = Mapping[str, Mapping[str, PluginValue]]
-"""OpenVINO's properties by kind of device (:func:`~worker.devices.device_kinds`)."""
+"""OpenVINO's properties by kind of device (:func:`~worker.model.devices.device_kinds`)."""
 
 _PROPERTIES = "vinoqueue.json"
 """File in an IR folder with the :data:`Properties` recommended for its weights."""

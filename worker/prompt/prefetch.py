@@ -56,7 +56,7 @@ class PromptPrefetcher:
     async def get(self, job: Job) -> Prepared:
         """Return the prompt of ``job``, prefetched or not.
 
-        Raises :class:`RequestRefused`, and :class:`~worker.subprocess.call_process.ServiceUnavailable`.
+        Raises :class:`RequestRefused`, and :class:`~worker.processes.call_process.ServiceUnavailable`.
         """
         shared = job.shared_request
         reply = self._shared.pop(shared, None)

@@ -2,9 +2,9 @@
 
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import ChatRequest
+from worker.processes.call_process import ServiceSpec
+from worker.processes.service import Service
 from worker.prompt.interface import Prepared, PromptOptions
-from worker.subprocess.call_process import ServiceSpec
-from worker.subprocess.service import Service
 
 PromptProcess = Service[ChatRequest, Prepared]
 """Returns the prompts of requests, and the plans for their outputs."""

@@ -9,7 +9,7 @@ time (docs/performance.md).
 import math
 from collections.abc import Iterable
 
-from worker.devices import AVX512_BF16
+from worker.model.devices import AVX512_BF16
 from worker.model.files import Properties
 
 _LEAST, _MOST, _STEP = 32, 128, 16

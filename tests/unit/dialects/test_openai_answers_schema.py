@@ -11,11 +11,13 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletio
 from openai.types.shared import ErrorObject
 from pydantic import BaseModel
 
+from api.batches import forms as batches
 from api.batches.record import Batch, BatchStatus, Counts, LineError
 from api.dialects.interface import Call, Choice, TokenLogprob, Usage
-from api.dialects.openai import OpenAI, batches, files, render_model, render_models, stored
+from api.dialects.openai import OpenAI, render_model, render_models, stored
 from api.dialects.openai.completions import OpenAICompletions
 from api.files import FilePage, FileRecord
+from api.files import forms as files
 from api.stored.record import StoredResponse
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken

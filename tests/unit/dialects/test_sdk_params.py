@@ -29,16 +29,16 @@ from openai.types.responses import (
 )
 from pydantic import BaseModel
 
+from api.batches.forms import BatchesQuery, CreateBatchRequest
 from api.dialects.anthropic.models import ModelsQuery
 from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
-from api.dialects.openai.batches import BatchesQuery, CreateBatchRequest
 from api.dialects.openai.completions_schema import CompletionRequest
-from api.dialects.openai.files import FilesQuery, UploadForm
 from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.stored import StoredQuery, UpdateRequest
 from api.dialects.responses.input_tokens import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import ItemsQuery, RetrieveQuery
+from api.files.forms import FilesQuery, UploadForm
 from tests.support.param_types import unknown
 
 _CONTENT = ".messages[]<role>.content[]"

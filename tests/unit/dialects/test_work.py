@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from api.answers.reader import ChoiceReader
-from api.answers.usage_recorder import UsageRecorder
+from api.chat.reader import ChoiceReader
+from api.chat.usage_recorder import UsageRecorder
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.parse import _combined
 from api.dialects.anthropic.render import MessagesResponseEncoder

@@ -252,7 +252,7 @@ async def test_head_reads_nothing(redis: ArqRedis, tmp_path: Path, monkeypatch: 
         with file:
             yield file.read()
 
-    monkeypatch.setattr("api.routes.files._pieces", pieces)
+    monkeypatch.setattr("api.files.routes._pieces", pieces)
     path = f"/v1/files/{record.id}/content"
     assert await (await client.get(path)).get_data() == b"hello"
     assert read

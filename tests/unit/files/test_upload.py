@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from api.dialects.openai.files import parse_upload
+from api.files.forms import parse_upload
 from api.files.upload import Upload, boundary_of, receive
 from shared.protocol.errors import ProblemKind, RequestRefused
 

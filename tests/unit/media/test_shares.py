@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.fair_places import FairPlaces
+from api.base.fair_places import FairPlaces
 from api.media.shares import NO_KEY, Memory, place
 from shared.protocol.errors import RequestRefused
 from tests.support.eventually import PATIENCE

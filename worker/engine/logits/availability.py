@@ -3,12 +3,12 @@
 import logging
 from pathlib import Path
 
-from worker.devices import device_kind
 from worker.engine.interface import EngineLoadError
 from worker.engine.logits.folder import tapped_folder
 from worker.engine.logits.graph import NoTap
 from worker.engine.options import EngineOptions
 from worker.engine.speculation import speculation_of
+from worker.model.devices import device_kind
 from worker.model.files import SMALL_MODEL, model_bytes
 from worker.model.local import ModelError
 from worker.model.vision import sees_images

@@ -1,0 +1,136 @@
+"""Batches: the body and the queries of their routes, and their JSON."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import Field
+
+from api.batches.endpoints import DIALECTS, Endpoint
+from api.batches.record import COMPLETION_WINDOW, Batch, Counts, new_batch_id
+from api.dialects.openai.body import decode_object
+from api.dialects.openai.fields import NotNull, Strict
+from api.dialects.openai.lists import render_list
+from api.dialects.openai.query import query_values
+from api.dialects.openai.schema import Metadata
+from api.dialects.openai.validation import listed, validate
+from api.files.forms import ExpiresAfter
+from api.files.record import LONGEST_RETENTION
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+
+
+class CreateBatchRequest(Strict):
+    """Request body of a new batch."""
+
+    input_file_id: str
+    endpoint: Endpoint
+    completion_window: Literal["24h"]
+    metadata: Metadata | None = None
+    output_expires_after: Annotated[ExpiresAfter | None, NotNull("an object")] = None
+
+
+class BatchesQuery(Strict):
+    """Query parameters of a list."""
+
+    after: str | None = None
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+
+
+def parse_batch(body: bytes, *, owner: str, now: float) -> Batch:
+    """Return the batch that ``body`` asks for. Raises :class:`RequestRefused`."""
+    asked = validate(CreateBatchRequest, decode_object(body))
+    if asked.endpoint not in DIALECTS:
+        raise refuse(
+            ProblemKind.INVALID,
+            f"Unsupported value: 'endpoint' does not support '{asked.endpoint}' on this server. "
+            f"Supported values are: {listed(list(DIALECTS))}.",
+            param="endpoint",
+            code="unsupported_value",
+        )
+    expiry = asked.output_expires_after
+    return Batch(
+        id=new_batch_id(),
+        owner=owner,
+        endpoint=asked.endpoint,
+        input_file=asked.input_file_id,
+        created=int(now),
+        expires=int(now) + COMPLETION_WINDOW,
+        metadata=asked.metadata,
+        retention=expiry.seconds if expiry is not None else LONGEST_RETENTION,
+    )
+
+
+def parse_page(query: Mapping[str, str]) -> tuple[str | None, int]:
+    """Return ``after`` and ``limit`` of a list. Raises :class:`RequestRefused` for invalid values."""
+    wanted = validate(BatchesQuery, query_values(query, ("after",), number="limit"))
+    return wanted.after, wanted.limit
+
+
+def render_batch(batch: Batch) -> bytes:
+    """Encode a batch as JSON."""
+    return msgspec.json.encode(_object(batch))
+
+
+def render_batches(batches: list[Batch], *, more: bool) -> bytes:
+    """Encode a page of batches as JSON."""
+    return render_list([_object(batch) for batch in batches], [batch.id for batch in batches], more=more)
+
+
+def not_found(batch_id: str) -> RequestRefused:
+    """Return the refusal of an unknown id."""
+    return refuse(ProblemKind.NOT_FOUND, f"No batch found with id '{batch_id[:64]}'.", param="batch_id")
+
+
+def not_cancellable(batch: Batch) -> RequestRefused:
+    """Return the refusal of cancelling a batch that has ended."""
+    message = f"Cannot cancel a batch with status '{batch.status}'."
+    return refuse(ProblemKind.INVALID, message, param="batch_id", code="invalid_batch_status")
+
+
+def too_many(limit: int) -> RequestRefused:
+    """Return the refusal of another batch of an owner with as many unfinished ones as allowed."""
+    message = f"There are {limit} unfinished batches, the maximum. Wait until one of them has ended, or cancel one."
+    return refuse(ProblemKind.RATE_LIMITED, message, code="batch_limit_exceeded")
+
+
+def _object(batch: Batch) -> dict[str, Any]:
+    ended = batch.status in ("completed", "expired", "cancelled")
+    return {
+        "id": batch.id,
+        "object": "batch",
+        "endpoint": batch.endpoint,
+        "model": batch.model,
+        "errors": {"object": "list", "data": [_error(error) for error in batch.errors]} if batch.errors else None,
+        "input_file_id": batch.input_file,
+        "completion_window": "24h",
+        "status": batch.status,
+        "output_file_id": batch.output_file if ended else None,
+        "error_file_id": batch.error_file if ended else None,
+        "created_at": batch.created,
+        "expires_at": batch.expires,
+        **{f"{status}_at": batch.times.get(status) for status in _TIMED},  # type: ignore[call-overload]
+        "request_counts": {
+            "total": batch.counts.total,
+            "completed": batch.counts.completed,
+            "failed": batch.counts.failed,
+        },
+        "usage": _usage(batch.counts),
+        "metadata": batch.metadata,
+    }
+
+
+_TIMED = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
+
+
+def _error(error: Any) -> dict[str, Any]:
+    return {"code": error.code, "message": error.message, "param": error.param, "line": error.line}
+
+
+def _usage(counts: Counts) -> dict[str, Any]:
+    return {
+        "input_tokens": counts.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": counts.cached_tokens},
+        "output_tokens": counts.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": counts.reasoning_tokens},
+        "total_tokens": counts.prompt_tokens + counts.completion_tokens,
+    }

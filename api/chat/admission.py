@@ -1,0 +1,241 @@
+"""Admission: identifies the API key, checks what it allows, and reserves and settles its rate limits."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+from redis.exceptions import RedisError
+
+from api.base.store_errors import store_unavailable
+from api.chat.charging import tokens_to_charge
+from api.chat.response_size import most_tokens
+from api.chat.selection import jobs_per_prompt
+from api.chat.stream import ResponseStream
+from api.chat.usage_recorder import UsageRecorder
+from api.dialects.interface import Lookup
+from api.keys import ApiKey, Keyring
+from api.keys.secret import masked
+from api.limits import Counts, Limiter, LimitName, Refusal, Reservation
+from shared.protocol.cost import LARGEST, answer_cost, prompt_cost
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest, Tier
+from shared.redis import outage
+from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import BackgroundTasks
+
+logger = logging.getLogger(__name__)
+
+QUEUE_TIMEOUT_HEADER = "x-queue-timeout"
+
+_RETRY_SOON = 1.0
+_CLOSE_TIMEOUT = 2.0
+"""Seconds to wait for background settlements at shutdown."""
+_RANKS: dict[Tier | None, int] = {"batch": -1, "flex": 0, "default": 1, "auto": 1, None: 1, "priority": 2}
+_KINDS = {
+    "requests": ProblemKind.RATE_LIMITED,
+    "tokens": ProblemKind.TOKENS_LIMITED,
+    "concurrency": ProblemKind.RATE_LIMITED,
+}
+_LIMIT_WORDS = {"requests": "requests per minute", "tokens": "tokens per minute", "concurrency": "requests at a time"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """An admitted request.
+
+    ``tenant`` is the id of the API key, or empty without one. ``counts`` is the state of the key's rate limits.
+    """
+
+    request: ChatRequest
+    tenant: str = ""
+    queue_timeout: float | None = None
+    counts: Mapping[LimitName, Counts] = field(default_factory=dict)
+    reservation: Reservation | None = None
+
+
+class Admission:
+    """Identifies API keys, and reserves and settles their rate limits."""
+
+    def __init__(self, keyring: Keyring, limiter: Limiter, settings: ApiSettings) -> None:
+        self._keyring = keyring
+        self._limiter = limiter
+        self._settings = settings
+        self._background_tasks = BackgroundTasks()
+
+    async def identify(self, headers: Lookup) -> ApiKey | None:
+        """Return the API key sent in ``headers``; ``None`` when the service requires no keys.
+
+        Reads ``Authorization: Bearer``, Azure's ``api-key`` and Anthropic's ``x-api-key``; one valid secret is enough.
+        Raises :class:`RequestRefused` when there is none.
+        """
+        if not self._keyring.loaded:
+            try:
+                await self._keyring.refresh()
+            except (RedisError, OSError) as error:
+                raise store_unavailable(error) from error
+        if self._keyring.open:
+            return None
+        secrets = _secrets(headers)
+        if not secrets:
+            raise refuse(
+                ProblemKind.UNAUTHORIZED,
+                "No API key was sent. Send yours in a header: 'Authorization: Bearer YOUR_KEY' or 'api-key: YOUR_KEY'.",
+            )
+        key = self._keyring.find(secrets)
+        if key is None:
+            raise refuse(
+                ProblemKind.UNAUTHORIZED,
+                f"Incorrect API key provided: {masked(secrets[0])}. Ask the operator of this service for a valid one.",
+            )
+        return key
+
+    async def admit(
+        self, key: ApiKey | None, request: ChatRequest, headers: Lookup, *, alias: str | None = None
+    ) -> Ticket:
+        """Check ``request`` against the model list, priority and limits of ``key``, and reserve its tokens.
+
+        The ticket's reservation must be settled when the request ends. ``alias`` is the model name the client sent,
+        if it is not the model's own; a key may allow either. Raises :class:`RequestRefused`, or its subclass
+        :class:`LimitReached` when a rate limit is exceeded.
+        """
+        wait = self._queue_timeout(key, headers)
+        maximum = (key and key.default_max_tokens) or self._settings.default_max_tokens or LARGEST
+        maximum = min(maximum, most_tokens(request, self._settings.max_answer_bytes))
+        if key is None:
+            return Ticket(_limited(request, maximum), queue_timeout=wait)
+        if not any(key.may_use(name) for name in (request.model, alias) if name):
+            asked = (alias or request.model)[:64]
+            raise refuse(ProblemKind.FORBIDDEN, f"This API key does not have access to model '{asked}'.")
+        tokens = _counted_tokens(request, key)
+        request = _limited(_banded(request, key), maximum)
+        if not key.limited:
+            return Ticket(request, key.id, wait)
+        reservation = Reservation(key, self._limiter.new_name(), tokens)
+        counts, refusal = await self._reserve(reservation)
+        if refusal is not None:
+            raise LimitReached(reservation, refusal, counts)
+        return Ticket(request, key.id, wait, counts, reservation)
+
+    def settle(
+        self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder, stream: ResponseStream | None
+    ) -> None:
+        """Replace the reserved tokens by the request's usage and free its concurrency place, in the background.
+
+        ``stream`` is the request's closed response stream, or None if its jobs were not queued.
+        """
+        self._background_tasks.run(self._settle_charged(reservation, request, recorder, stream), "settle")
+
+    async def aclose(self) -> None:
+        """Wait for background settlements, at most :data:`_CLOSE_TIMEOUT` seconds. Unsettled reservations expire."""
+        await self._background_tasks.finish(_CLOSE_TIMEOUT)
+
+    def _queue_timeout(self, key: ApiKey | None, headers: Lookup) -> float | None:
+        allowed = key.queue_timeout if key is not None else None
+        wanted = headers.get(QUEUE_TIMEOUT_HEADER)
+        if not wanted:
+            return allowed
+        try:
+            seconds = float(wanted)
+        except ValueError:
+            seconds = math.nan
+        if not (0 < seconds < math.inf):
+            raise refuse(
+                ProblemKind.INVALID,
+                f"The header '{QUEUE_TIMEOUT_HEADER}' must be a positive number of seconds, but got '{wanted[:32]}'.",
+                param=QUEUE_TIMEOUT_HEADER,
+            )
+        return min(seconds, allowed or self._settings.queue_timeout)
+
+    async def _reserve(self, reservation: Reservation) -> tuple[Mapping[LimitName, Counts], Refusal | None]:
+        if reservation.tokens > (reservation.key.tokens_per_minute or math.inf):
+            return {}, Refusal("tokens", None)
+        try:
+            refusal, counts = await self._limiter.reserve(reservation)
+        except (RedisError, OSError) as error:
+            raise store_unavailable(error) from error
+        except asyncio.CancelledError:
+            # The script may have run nevertheless.
+            self._background_tasks.run(self._settle(reservation, reservation.tokens), "settle")
+            raise
+        return counts, refusal
+
+    async def _settle_charged(
+        self, reservation: Reservation, request: ChatRequest, recorder: UsageRecorder, stream: ResponseStream | None
+    ) -> None:
+        await self._settle(reservation, await tokens_to_charge(request, recorder, stream))
+
+    async def _settle(self, reservation: Reservation, used: int) -> None:
+        try:
+            await self._limiter.settle(reservation, used)
+        except (RedisError, OSError) as error:
+            logger.log(outage.store.level, "reservation of key %s not settled: %s", reservation.key.id, error)
+
+
+class LimitReached(RequestRefused):
+    """A rate limit of the key is exceeded. ``counts`` is the state of the key's rate limits."""
+
+    def __init__(self, reservation: Reservation, refusal: Refusal, counts: Mapping[LimitName, Counts]) -> None:
+        super().__init__(_limit_problem(reservation, refusal).problem)
+        self.counts = counts
+
+
+def _limit_problem(reservation: Reservation, refusal: Refusal) -> RequestRefused:
+    key = reservation.key
+    limits: dict[LimitName, int | None] = {
+        "requests": key.requests_per_minute,
+        "tokens": key.tokens_per_minute,
+        "concurrency": key.concurrency,
+    }
+    reached = f"Rate limit reached for this API key: {limits[refusal.limit]} {_LIMIT_WORDS[refusal.limit]}."
+    if refusal.limit == "tokens" and refusal.wait is None:
+        return refuse(
+            ProblemKind.TOKENS_LIMITED,
+            f"Request too large: it may use {reservation.tokens} tokens, and this API key is limited to "
+            f"{key.tokens_per_minute} tokens per minute. Send a shorter prompt, or ask for fewer tokens.",
+        )
+    if refusal.wait is None:
+        advice, wait = "when one of them has ended", _RETRY_SOON
+    else:
+        advice, wait = f"in {refusal.wait:.3g}s", refusal.wait
+    return refuse(_KINDS[refusal.limit], f"{reached} Please try again {advice}.", retry_after=wait)
+
+
+def _secrets(headers: Lookup) -> list[str]:
+    scheme, _, bearer = (headers.get("authorization") or "").partition(" ")
+    found = [bearer.strip() if scheme.lower() == "bearer" else ""]
+    found += [(headers.get(name) or "").strip() for name in ("api-key", "x-api-key")]
+    return [secret for secret in found if secret]
+
+
+def _banded(request: ChatRequest, key: ApiKey) -> ChatRequest:
+    """Set the request's tier to its key's priority if it names none, or one above the key's priority."""
+    if request.tier in (None, "auto"):
+        tier: Tier | None = request.tier if key.priority == "default" else key.priority
+    else:
+        tier = request.tier if _RANKS[request.tier] <= _RANKS[key.priority] else key.priority
+    return request if tier == request.tier else msgspec.structs.replace(request, tier=tier)
+
+
+def _limited(request: ChatRequest, maximum: int) -> ChatRequest:
+    """Set the request's ``max_tokens`` to ``maximum`` if it has none. One that does not fit the context is lowered."""
+    sampling = request.sampling
+    if maximum >= LARGEST or sampling.max_tokens is not None:
+        return request
+    sampling = msgspec.structs.replace(sampling, max_tokens=max(maximum, sampling.min_tokens or 0))
+    return msgspec.structs.replace(request, sampling=sampling, cut_at_context=True)
+
+
+def _counted_tokens(request: ChatRequest, key: ApiKey) -> int:
+    """Return the tokens to reserve: every prompt once, as in the usage, and every choice at its maximum length.
+
+    Without ``max_tokens`` the length is an estimate. It is capped by the key's limit, so that an estimate alone never
+    makes a request too large.
+    """
+    answers = jobs_per_prompt(request) * max(1, len(request.prompts))
+    counted = prompt_cost(request) + answers * answer_cost(request)
+    if request.sampling.max_tokens is None and key.tokens_per_minute is not None:
+        return min(counted, max(prompt_cost(request), key.tokens_per_minute))
+    return counted

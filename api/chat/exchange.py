@@ -1,0 +1,245 @@
+"""One chat request, from admission to settlement."""
+
+import dataclasses
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from api.chat import span as chat_span
+from api.chat.admission import LimitReached, Ticket
+from api.chat.stream import ResponseStream
+from api.chat.usage_recorder import UsageRecorder
+from api.dialects.interface import Lookup
+from api.keys import ApiKey
+from api.limits import Counts, LimitName
+from api.replica import Replica
+from api.stored.record import StoredResponse, record_of
+from shared.protocol.defaults import fill_in
+from shared.protocol.request import ChatRequest
+from shared.tracing import NO_SPAN, Span
+
+logger = logging.getLogger(__name__)
+
+
+class ChatExchange:
+    """Owns everything that a chat request holds: its reservation, jobs and their events, record in the store.
+
+    An async context manager. Entering it accepts the request, or raises :class:`RequestRefused` and holds nothing.
+    Leaving it releases everything, however the request has ended: completed, failed or aborted.
+    """
+
+    # One instance per open stream.
+    __slots__ = (
+        "_ended",
+        "_headers",
+        "_key",
+        "_messages",
+        "_record",
+        "_replica",
+        "_stream",
+        "_ticket",
+        "accepted",
+        "counts",
+        "id",
+        "recorder",
+        "request",
+        "span",
+    )
+
+    _ticket: Ticket
+
+    def __init__(
+        self,
+        replica: Replica,
+        request: ChatRequest,
+        *,
+        key: ApiKey | None,
+        headers: Lookup,
+        messages: bytes,
+        started_at: float,
+        span: Span = NO_SPAN,
+    ) -> None:
+        """``headers`` are the HTTP request's, ``messages`` the JSON array that the client sent, if it set ``store``.
+
+        ``started_at`` is the start of the request (monotonic seconds). ``span`` is its span, which the caller ends.
+        """
+        self._replica = replica
+        self._key = key
+        self._headers = headers
+        self._messages = messages
+        self._record: StoredResponse | None = None
+        self._ended = False
+        """Whether the response is complete, so that its record stays."""
+        self._stream: ResponseStream | None = None
+        self.id = uuid.uuid4().hex
+        """The id of the response, without the dialect's prefix."""
+        self.request = request
+        """The request. Once admitted, it has the model's own name instead of an alias, the model's default
+        sampling, and the tier of its key."""
+        self.recorder = UsageRecorder(
+            started_at,
+            trace_id=span.trace_id if span.context is not None else "",
+            share=replica.answer_room.share(self.owner),
+        )
+        self.span = span
+        self.counts: Mapping[LimitName, Counts] = {}
+        """The state of the key's rate limits."""
+        self.accepted = 0.0
+        """Unix time at which the jobs were queued; 0 until then."""
+
+    async def __aenter__(self) -> "ChatExchange":
+        chat_span.describe_request(self.span, self.request)
+        await self._admit()
+        try:
+            await self._submit()
+        except BaseException:
+            self._withdraw()
+            self._settle()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._release()
+
+    async def store(self, document: bytes) -> bool:
+        """Store the response's JSON ``document`` if the request asks for it; return whether that succeeded.
+
+        Failures are only logged: whoever reads the response later makes the document again.
+        """
+        if self._record is None:
+            return False
+        self._ended = True
+        return await self._replica.stored.save(self._ticket.tenant, self._record, document)
+
+    @property
+    def owner(self) -> str:
+        """The id of the request's API key, or empty without one."""
+        return self._key.id if self._key is not None else ""
+
+    @property
+    def stream(self) -> ResponseStream:
+        """The events of an accepted request."""
+        assert self._stream is not None
+        return self._stream
+
+    @property
+    def record(self) -> StoredResponse:
+        """The record of an accepted request that is to be stored."""
+        assert self._record is not None
+        return self._record
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the response is to be stored."""
+        return self._record is not None
+
+    async def _admit(self) -> None:
+        """Check the key's models, priority and limits, and reserve tokens and a concurrency place."""
+        asked, own = self.request.model, await self._replica.models.own_name(self.request.model)
+        defaults = fill_in(self._replica.directory.fleet.sampling_defaults(own), self.request.defaults)
+        try:
+            self._ticket = await self._replica.admission.admit(
+                self._key,
+                msgspec.structs.replace(self.request, model=own, defaults=defaults),
+                self._headers,
+                alias=asked if asked != own else None,
+            )
+        except LimitReached as refusal:
+            self.counts = refusal.counts
+            raise
+        self.request = self._ticket.request
+        self.counts = self._ticket.counts
+
+    async def _submit(self) -> None:
+        """Read the images, if there are any, and queue the jobs with them."""
+        replica = self._replica
+        if self.request.images:
+            replica.models.check_modalities(self.request)
+        async with replica.media.loaded(self.request, tenant=self._ticket.tenant) as (self.request, images):
+            await self._enqueue(images)
+
+    async def _enqueue(self, images: Mapping[str, bytes]) -> None:
+        """Queue the jobs, with the files of the ``images`` by digest."""
+        ticket, replica = self._ticket, self._replica
+        if self.request.background and ticket.queue_timeout is None:
+            # Nobody waits for the start of the response.
+            ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=replica.settings.request_timeout)
+        jobs = replica.submission.split(self.request, tenant=ticket.tenant, trace=self.span.context)
+        if self.request.store:
+            await self._create_record(tuple(job.id for job in jobs))
+        # Before the reply, because a worker may have claimed the jobs by then.
+        self.recorder.queued = time.monotonic()
+        self._stream = replica.streams.open(
+            [job.id for job in jobs],
+            self.request.model,
+            queue_timeout=ticket.queue_timeout,
+            stored=self._record is not None,
+            tenant=ticket.tenant,
+        )
+        await replica.submission.enqueue(self.request, jobs, self._stream, images)
+        self.accepted = time.time() if self._record is None else self._record.created
+
+    async def _create_record(self, jobs: tuple[str, ...]) -> None:
+        """Store the record, from which the response can be read even if this replica dies."""
+        record = record_of(self.request, self.id, jobs, created=int(time.time()), messages=self._messages)
+        self._record = msgspec.structs.replace(record, input=b"[]")
+        # It may have megabytes, and is in the store now.
+        self._messages = b""
+        await self._replica.stored.create(self._ticket.tenant, record)
+
+    def _release(self) -> None:
+        """Release everything, in this order.
+
+        Nothing here waits, so that a cancellation cannot interrupt it: requests to the store run in the background.
+        Charging and settling come after closing, because they need the cancellation's list of claimed jobs.
+        """
+        self.recorder.release()
+        if self.stream.left:
+            # As if this replica had died: the concurrency place expires.
+            steps: tuple[Callable[[], None], ...] = (self._close, self._count, self._trace)
+        else:
+            steps = (
+                self._withdraw,
+                self._close,
+                self._count,
+                self._trace,
+                self._charge,
+                self._settle,
+            )
+        for step in steps:
+            try:
+                step()
+            except Exception:
+                logger.exception("a request of model %s was not released completely", self.request.model)
+
+    def _withdraw(self) -> None:
+        """Delete the record of a response that is not complete."""
+        if self._record is not None and not self._ended:
+            self._replica.stored.withdraw(self._ticket.tenant, self._record.id)
+
+    def _close(self) -> None:
+        """Close the response stream, which cancels unfinished jobs."""
+        self._replica.streams.close(self.stream)
+
+    def _count(self) -> None:
+        """Count the request in the metrics."""
+        self._replica.metrics.record(self.stream, self.recorder, timed=self.request.tier != "batch")
+
+    def _trace(self) -> None:
+        """Describe the response in the request's span, and record the spans of its jobs."""
+        if self.span.context is not None and self.request.tokenization is None:
+            chat_span.describe_response(self.span, self.request, self.recorder, self.id)
+            chat_span.record_jobs(self._replica.tracing, self.span.context, self.stream, self.recorder)
+
+    def _charge(self) -> None:
+        """Correct the tenant's tokens in fair queueing."""
+        if self._ticket.tenant:
+            self._replica.charges.charge(self.request, self._ticket.tenant, self.recorder, self.stream)
+
+    def _settle(self) -> None:
+        """Correct the key's tokens in its rate limit, and free its concurrency place."""
+        if self._ticket.reservation is not None:
+            self._replica.admission.settle(self._ticket.reservation, self.request, self.recorder, self._stream)

@@ -1,0 +1,122 @@
+"""Sizes of answers, in bytes of JSON: the bound on what a request may ask for, and what running answers take."""
+
+from collections import Counter
+
+from api.chat.selection import check_size, jobs_per_prompt, needs_logprobs
+from shared.protocol.cost import LARGEST, prompt_cost
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.request import ChatRequest
+from shared.runtime.settings import ApiSettings
+
+TEXT_BYTES = 8
+"""Typical size of a token's text, or of its id."""
+LOGPROB_BYTES = 80
+"""Typical size of a token with its text, its bytes and its log probability."""
+
+_ALL, _TENANT = 4, 2
+"""Maximum size of the log probabilities of running answers, of all tenants and of one, in multiples of the maximum size
+of an answer."""
+
+_RETRY = 1.0
+"""``Retry-After`` in seconds."""
+
+
+def check_answer(request: ChatRequest, settings: ApiSettings) -> None:
+    """Raise :class:`RequestRefused` if ``request`` asks for too many texts, or for an answer that is too large."""
+    check_size(request, settings.max_choices)
+    limit, wanted = settings.max_answer_bytes, request.sampling.max_tokens
+    tokens = min(LARGEST, max(1, request.sampling.min_tokens or 0) if wanted is None else wanted)
+    if tokens > most_tokens(request, limit):
+        size = _prompt_bytes(request) + tokens * _step_bytes(request)
+        raise _too_large(request, size, limit)
+
+
+def most_tokens(request: ChatRequest, limit: int) -> int:
+    """Return the number of tokens of each text with which the answer has ``limit`` bytes; negative if its prompt
+    alone is too large."""
+    return (limit - _prompt_bytes(request)) // _step_bytes(request)
+
+
+def _too_large(request: ChatRequest, size: int, limit: int) -> RequestRefused:
+    """Return the refusal of a request whose answer may have ``size`` bytes."""
+    scoring = request.sampling.prompt_scoring
+    if scoring is not None and _prompt_bytes(request) > limit:
+        remedy, param = (
+            "Ask for fewer log probabilities of the prompt, send a shorter prompt, or lower 'n'",
+            scoring.param,
+        )
+    elif needs_logprobs(request):
+        remedy, param = "Lower the maximum of tokens, the number of log probabilities or 'n'", "logprobs"
+    else:
+        remedy, param = "Lower the maximum of tokens or 'n'", "max_tokens"
+    return refuse(
+        ProblemKind.INVALID,
+        f"The answer to this request may have {size} bytes (prompts times choices, times tokens, times log "
+        f"probabilities of each), but the server allows at most {limit}. {remedy}, or send several requests.",
+        param=param,
+    )
+
+
+def _step_bytes(request: ChatRequest) -> int:
+    """Return the bytes that one more token of each text adds to the answer."""
+    size = TEXT_BYTES * (2 if request.return_token_ids else 1)
+    if needs_logprobs(request):
+        size += LOGPROB_BYTES * (1 + request.sampling.top_logprobs)
+    return size * max(1, len(request.prompts)) * max(jobs_per_prompt(request), request.sampling.beams)
+
+
+def _prompt_bytes(request: ChatRequest) -> int:
+    """Return the bytes that the log probabilities of the prompts add to the answer."""
+    scoring = request.sampling.prompt_scoring
+    if scoring is None:
+        return 0
+    return prompt_cost(request) * jobs_per_prompt(request) * LOGPROB_BYTES * (1 + scoring.top)
+
+
+class AnswerRoom:
+    """Bounds the memory that the log probabilities of running answers take, for each tenant and for all."""
+
+    def __init__(self, limit: int) -> None:
+        """``limit`` is the maximum size of an answer in bytes."""
+        self._limit = limit
+        self._tenants: Counter[str] = Counter()
+
+    def share(self, tenant: str) -> "AnswerShare":
+        """Return the share of one answer of ``tenant``."""
+        return AnswerShare(self, tenant)
+
+    def add(self, tenant: str, size: int) -> None:
+        """Count ``size`` bytes more, or fewer. Raises :class:`RequestRefused` if there is no room for more."""
+        self._tenants[tenant] += size
+        if size > 0 and (self._tenants[tenant] > _TENANT * self._limit or self._tenants.total() > _ALL * self._limit):
+            raise refuse(
+                ProblemKind.QUEUE_FULL,
+                "The answers that are being generated have too many log probabilities together. Please try again "
+                "later, or ask for fewer of them at a time.",
+                retry_after=_RETRY,
+            )
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+
+
+class AnswerShare:
+    """What one answer takes of the room of its tenant."""
+
+    __slots__ = ("_room", "_tenant", "bytes")
+
+    def __init__(self, room: AnswerRoom, tenant: str) -> None:
+        self._room = room
+        self._tenant = tenant
+        self.bytes = 0
+        """Size of the log probabilities so far."""
+
+    def add(self, logprobs: int) -> None:
+        """Count ``logprobs`` log probabilities more. Raises :class:`RequestRefused` if there is no room for them."""
+        size = LOGPROB_BYTES * logprobs
+        self.bytes += size
+        self._room.add(self._tenant, size)
+
+    def release(self) -> None:
+        """Give the room back."""
+        self._room.add(self._tenant, -self.bytes)
+        self.bytes = 0

@@ -1,0 +1,173 @@
+"""Submission: splits a request into jobs and queues all of them or none."""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+
+import msgspec
+from redis.exceptions import RedisError
+
+from api.base.store_errors import store_unavailable
+from api.chat.draining import Draining
+from api.chat.queues import JobQueues
+from api.chat.selection import jobs_per_prompt, needs_logprobs
+from api.chat.stream import ResponseStream
+from api.chat.streams import OpenStreams
+from api.models.directory import Directory
+from api.models.lookup import ModelLookup
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
+from shared.protocol.queue import JobsTooLarge, QueueFull
+from shared.protocol.request import ChatRequest, Job
+from shared.protocol.trace import TraceContext
+
+_RETRY_SOON = 1.0
+"""``Retry-After`` in seconds when the service rate is unknown, and while this replica is draining."""
+
+_RETRY_BOUNDS = (0.1, 60.0)
+"""Minimum and maximum ``Retry-After`` in seconds when the queue is full."""
+
+
+class Submission:
+    """Queues the jobs of admitted requests within the bounds of the queue."""
+
+    def __init__(
+        self,
+        queues: JobQueues,
+        directory: Directory,
+        models: ModelLookup,
+        draining: Draining,
+        streams: OpenStreams,
+        *,
+        replica: str,
+        max_queue: int,
+        max_queue_bytes: int,
+        max_wait: float,
+        max_choice_bytes: int,
+        max_media_bytes: int,
+    ) -> None:
+        """The bounds of a model's queue: ``max_queue`` on waiting jobs, ``max_wait`` on the estimated wait in seconds,
+        ``max_queue_bytes`` on the size of all unfinished requests, ``max_media_bytes`` on the size of their images.
+        ``max_choice_bytes`` is the bound on a request's size times its jobs."""
+        self._queues = queues
+        self._directory = directory
+        self._models = models
+        self._draining = draining
+        self._streams = streams
+        self._replica = replica
+        self._max_queue = max_queue
+        self._max_queue_bytes = max_queue_bytes
+        self._max_wait = max_wait
+        self._max_choice_bytes = max_choice_bytes
+        self._max_media_bytes = max_media_bytes
+
+    def split(self, request: ChatRequest, *, tenant: str = "", trace: TraceContext | None = None) -> list[Job]:
+        """Return the jobs of ``request``: one per prompt and choice, each with its own prompt only.
+
+        ``request.model`` must be the model's own name. ``tenant`` is the tenant for fair queueing, ``trace`` the
+        parent of the jobs' spans. Raises :class:`RequestRefused` when the request cannot be served at present.
+        """
+        if self._draining.drained:
+            raise refuse(
+                ProblemKind.SHUTTING_DOWN, "This server is shutting down. Please try again.", retry_after=_RETRY_SOON
+            )
+        self._models.check(request.model)
+        self._models.check_protocol(request.model)
+        self._models.check_logits(request)
+        return _split(request, tenant, trace, reply_to=self._replica)
+
+    async def enqueue(
+        self, request: ChatRequest, jobs: list[Job], stream: ResponseStream, images: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Queue the ``jobs`` of ``request``, and the files of its ``images`` by digest. Their events arrive in
+        ``stream``, which is open.
+
+        Raises :class:`RequestRefused` when the queue is full or unavailable. Then, and on cancellation, the stream is
+        closed; otherwise the caller must close it.
+        """
+        limit = self._max_queue if request.tier == "batch" else self._queue_limit(request.model, len(jobs))
+        try:
+            await self._queues.of(request.model).enqueue(
+                jobs,
+                limit=limit,
+                max_bytes=self._max_choice_bytes,
+                limit_bytes=self._max_queue_bytes,
+                images=images,
+                max_media_bytes=self._max_media_bytes,
+            )
+        except JobsTooLarge:
+            self._streams.discard(stream)
+            raise self._too_large(request, len(jobs)) from None
+        except QueueFull as full:
+            self._streams.discard(stream)
+            raise self._full(request, full, images or {}) from None
+        except (RedisError, OSError) as error:
+            # The script may have run although its reply is lost.
+            unavailable = store_unavailable(error)
+            stream.fail(unavailable.problem)
+            self._streams.close(stream)
+            raise unavailable from error
+        except asyncio.CancelledError:
+            self._streams.close(stream)
+            raise
+        stream.arriving = False
+
+    def _queue_limit(self, model: str, jobs: int) -> int:
+        """Return the queue bound for a request of ``jobs`` jobs: the lower of ``max_queue`` and ``max_wait`` at the
+        current service rate. One number lets the enqueue script enforce both."""
+        within = self._directory.jobs_within(model, self._max_wait)
+        return self._max_queue if within is None else min(self._max_queue, max(jobs, within))
+
+    def _full(self, request: ChatRequest, full: QueueFull, images: Mapping[str, bytes]) -> RequestRefused:
+        if full.by == "images" and sum(map(len, images.values())) > self._max_media_bytes:
+            return refuse(
+                ProblemKind.TOO_LARGE,
+                f"The images of this request exceed the maximum of {self._max_media_bytes} bytes together. Send fewer "
+                "or smaller ones.",
+                param=request.images[0].param,
+            )
+        why = {
+            "jobs": f"The queue of model '{request.model}' is full ({full.ahead} requests wait).",
+            "bytes": f"The queue of model '{request.model}' is full: its requests have {self._max_queue_bytes} bytes.",
+            "tenant_bytes": f"The unfinished requests of this API key fill its share of the queue of model "
+            f"'{request.model}'.",
+            "images": "The images of other requests leave no room for those of this one.",
+        }
+        rate = self._directory.service_rate(request.model)
+        minimum, maximum = _RETRY_BOUNDS
+        return refuse(
+            ProblemKind.QUEUE_FULL,
+            f"{why[full.by]} Please try again later.",
+            retry_after=min(maximum, max(minimum, full.excess / rate if rate else _RETRY_SOON)),
+        )
+
+    def _too_large(self, request: ChatRequest, jobs: int) -> RequestRefused:
+        maximum = min(self._max_choice_bytes, self._max_queue_bytes)
+        return refuse(
+            ProblemKind.TOO_LARGE,
+            f"This request asks for {jobs} texts (prompts times choices), and its size times their number exceeds "
+            f"the maximum of {maximum} bytes. Shorten the prompt, ask for fewer choices, "
+            "or send several requests.",
+            param="n" if len(request.prompts) < 2 else "prompt",
+        )
+
+
+def _split(request: ChatRequest, tenant: str, trace: TraceContext | None, *, reply_to: str) -> list[Job]:
+    """Return the jobs of ``request``.
+
+    The jobs of a prompt share one request object; the queue stores it once (see ``packing.py``). So it does for a
+    request with images, which are stored beside it.
+    """
+    sampling = msgspec.structs.replace(request.sampling, logprobs=needs_logprobs(request))
+    request = msgspec.structs.replace(request, sampling=sampling, hidden=None, response_fields=None)
+    parts = [msgspec.structs.replace(request, prompts=(prompt,)) for prompt in request.prompts] or [request]
+    choices = jobs_per_prompt(request)
+    jobs = []
+    for part in parts:
+        name = uuid.uuid4().hex
+        shared = choices > 1 or request.images
+        names = [f"{name}:{choice}" for choice in range(choices)] if shared else [name]
+        jobs += [
+            Job(id=job, reply_to=reply_to, request=part, choice=choice, tenant=tenant, trace=trace)
+            for choice, job in enumerate(names)
+        ]
+    return jobs

@@ -1,0 +1,95 @@
+"""Usage and timing of one request, recorded while its response is written."""
+
+import time
+
+from api.chat.response_size import TEXT_BYTES, AnswerShare
+from api.dialects.interface import Usage
+from shared.protocol.events import Alternatives, Delta, Finished, Started
+
+
+class UsageRecorder:
+    """Counts tokens over all choices of a request. Times are :func:`time.monotonic` seconds."""
+
+    def __init__(
+        self, started_at: float | None = None, *, trace_id: str = "", share: AnswerShare | None = None
+    ) -> None:
+        """``started_at`` is the start of the request, by default now. ``trace_id`` is its trace, if recorded. ``share``
+        counts the log probabilities that are kept; None if nothing bounds them."""
+        self.trace_id = trace_id
+        self._share = share
+        self.started_at = time.monotonic() if started_at is None else started_at
+        self.first_token: float | None = None
+        self.queued: float | None = None
+        """When the jobs were queued."""
+        self.queue_wait: float | None = None
+        """Time in seconds from then until a worker claimed the first job that started."""
+        self.prompt_seconds: float | None = None
+        """Time that the worker took to prepare the prompt of that job."""
+        self.prefill_seconds: float | None = None
+        """Time from then until its first token."""
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+        self.reasoning_tokens = 0
+        self.outcome = "aborted"
+        """How the request ended: a finish reason, a problem kind, or ``aborted`` when the client disconnected."""
+        self.prompts: tuple[int, ...] = ()
+        """Indexes of the prompts whose tokens are counted."""
+        self._without_images: dict[int, int] = {}
+        """Number of tokens of each prompt that is counted without its images."""
+
+    def started(self, prompt: int, event: Started) -> None:
+        """Count the tokens of the prompt with index ``prompt``, once for all of its choices."""
+        if self.queue_wait is None and self.queued is not None and event.attempt:
+            # The clocks of two machines can't be compared: the wait is the rest after the worker's times.
+            self.prompt_seconds, self.prefill_seconds = event.prompt_seconds, event.prefill_seconds
+            waited = time.monotonic() - self.queued - event.prompt_seconds - event.prefill_seconds
+            self.queue_wait = max(0.0, waited)
+        if prompt not in self.prompts:
+            self.prompts += (prompt,)
+            self._without_images[prompt] = event.prompt_tokens
+            self.prompt_tokens += event.prompt_tokens
+            self.cached_tokens += event.cached_tokens
+
+    def finished(self, prompt: int, event: Finished | Alternatives) -> None:
+        """Count the tokens of the images in the prompt with index ``prompt``, once for all of its choices."""
+        if event.prompt_tokens:
+            self.prompt_tokens += event.prompt_tokens - self._without_images.pop(prompt, event.prompt_tokens)
+
+    def delta(self, event: Delta) -> None:
+        """Count new tokens. Runs once per token."""
+        if self.first_token is None:
+            self.first_token = time.monotonic()
+        self.completion_tokens += len(event.tokens)
+
+    def generated(self, tokens: int) -> None:
+        """Count ``tokens`` that arrive in one event, as from a beam search."""
+        self.first_token = self.first_token or time.monotonic()
+        self.completion_tokens += tokens
+
+    def keep(self, logprobs: int) -> None:
+        """Count ``logprobs`` log probabilities that are kept until the end of the answer.
+
+        Raises :class:`RequestRefused` if there is no room for them.
+        """
+        if self._share is not None:
+            self._share.add(logprobs)
+
+    def release(self) -> None:
+        """Give back the room of what was kept."""
+        if self._share is not None:
+            self._share.release()
+
+    @property
+    def answer_bytes(self) -> int:
+        """Estimated size of the answer so far."""
+        return TEXT_BYTES * self.completion_tokens + (self._share.bytes if self._share is not None else 0)
+
+    def usage(self) -> Usage:
+        """Return the usage so far."""
+        return Usage(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            cached_tokens=self.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+        )

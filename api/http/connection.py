@@ -1,0 +1,363 @@
+"""HTTP connections: uvicorn's protocol with a limit on every size and a deadline for every state.
+
+Without them, a client without a key could hold a connection forever, or exhaust memory with headers, chunk extensions
+or trailers.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, cast
+
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from api.http.connection_extension import ChunkWriter, ConnectionExtension, add_extension
+from api.http.connection_limits import ConnectionLimits
+from api.http.http10 import ended_by_close
+
+MAX_HEAD = 64 * 1024
+"""Maximum size in bytes of a request line and its headers. Each read is parsed as a whole, so a head that arrives in
+one read may be as large as the read."""
+
+MAX_HEADERS = 256
+"""Maximum number of headers of a request. Each takes ten times its size in memory."""
+
+DRAIN_FACTOR = 16
+"""Maximum number of bytes, in multiples of the maximum body size, that are read and discarded after the response.
+
+Many clients read the response only after they have sent the whole request. Closing a connection with unread data resets
+it, and the client may lose the response."""
+
+_FRAMING_FACTOR = 4
+"""Maximum number of bytes of chunk sizes, extensions and trailers per byte of a body, beyond the first
+:data:`MAX_HEAD`."""
+
+_GRACE = 5.0
+"""Seconds by which the connection's deadlines are later than the request handler's own."""
+
+_FIRST_REQUEST = 1.0
+"""Seconds that a client which has just connected has for sending its request when the replica stops listening."""
+
+_HEAD_TOO_LARGE = "The head of the request is larger than 65536 bytes."
+_TOO_MANY_HEADERS = f"The request has more than {MAX_HEADERS} headers."
+_HEAD_TOO_SLOW = "The head of the request was received too slowly."
+_BODY_TOO_SLOW = "The request body was received too slowly."
+_BODY_TOO_LARGE = "The request body is too large."
+_TOO_MUCH_FRAMING = "The request body has too much chunk framing for its data."
+_NOT_HTTP = "Invalid HTTP request received."
+_UNKNOWN_VERSION = "Only HTTP/1.1 and HTTP/1.0 are supported."
+
+
+_NO_PIPELINE = cast("deque[Any]", ())
+"""Replaces uvicorn's queue of pipelined requests, which is never used: an empty one takes 760 bytes per connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The limits of a connection: times in seconds, sizes in bytes."""
+
+    header_timeout: float
+    """For receiving a head, from its first byte; for the first request, from the start of the connection."""
+    body_timeout: float
+    """For receiving a body."""
+    answer_timeout: float
+    """From the end of a request to the end of its response."""
+    client_timeout: float
+    """For a client to receive the rest of a response while the connection is closing."""
+    keep_alive: float
+    """Maximum idle time between two requests."""
+    max_body: int
+    """Maximum size of a body in bytes; larger ones are refused when they are read."""
+    max_discarded: int
+    """Maximum size in bytes of what is received and discarded after a response."""
+
+
+class _State(IntEnum):
+    IDLE = 0
+    """No request: nothing but empty lines was received since the last one."""
+    HEAD = 1
+    """A head is being received."""
+    BODY = 2
+    """A body is being received. If the response is complete already, the rest of the body is discarded."""
+    ANSWER = 3
+    """The request is complete, its response is not."""
+    ENDING = 4
+    """The connection is closing: nothing more is sent, and input is discarded until the client closes it as well."""
+
+
+class _StopParsing(Exception):
+    """Raised in a callback of the parser to skip the rest of the read."""
+
+
+class HttpConnection(HttpToolsProtocol):
+    """One connection. Subclasses set ``bounds`` and ``limits``.
+
+    Pipelining is not supported: a request that arrives before the previous response is complete is discarded, and the
+    connection is closed after that response. Reading therefore never pauses during a response, and a disconnect is
+    detected at once.
+    """
+
+    # In slots, because more attributes would give each instance a dictionary of its own: 1.3 kB per connection.
+    __slots__ = ("_body_size", "_deadline", "_max_body", "_received", "_state", "surplus")
+
+    bounds: Bounds
+    limits: ConnectionLimits
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.pipeline = _NO_PIPELINE
+        self._state = _State.IDLE
+        self._deadline = 0.0
+        self._received = 0  # Bytes received in this state, including the framing of a body.
+        self._body_size = 0
+        self._max_body = self.bounds.max_discarded
+        self.surplus = False
+
+    @property
+    def address(self) -> str:
+        """The client's IP address."""
+        return self.client[0] if self.client is not None else ""
+
+    # Called by the transport.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._deadline = self.loop.time() + self.bounds.header_timeout
+        self.surplus = not self.limits.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Notify the request handler of the disconnect."""
+        super().connection_lost(exc)
+        self.limits.remove(self)
+        self.cycle = None  # type: ignore[assignment]  # It refers to this connection.
+
+    def data_received(self, data: bytes) -> None:
+        """Parse ``data`` and enforce the limits."""
+        state = self._state
+        if state >= _State.ANSWER:
+            self._drop(len(data))
+            return
+        if state is _State.IDLE and not self._received:
+            self._deadline = self.loop.time() + self.bounds.header_timeout
+        self._received += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # It is ignored (RFC 9110, 7.8). What follows would belong to the other protocol.
+            if upgrade.args[0] < len(data):
+                self._drop(len(data) - upgrade.args[0])
+        except httptools.HttpParserError:
+            if self._state is _State.ANSWER:
+                self._drop(1)
+            else:
+                self._refuse(400, _NOT_HTTP)
+        if self._state is _State.BODY:
+            if state < _State.BODY:
+                self._received = self._body_size  # The rest of this read was the head.
+            self._check_body()
+        elif self._state <= _State.HEAD and self._received > MAX_HEAD:
+            self._refuse(431, _HEAD_TOO_LARGE)
+
+    # Called by the parser.
+
+    def on_message_begin(self) -> None:
+        """Start a head."""
+        if self._state is not _State.IDLE:
+            raise _StopParsing
+        self._state = _State.HEAD
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header; ignore a trailer."""
+        if self._state is not _State.HEAD:
+            return
+        if len(self.headers) >= MAX_HEADERS:
+            self._refuse(431, _TOO_MANY_HEADERS)
+            raise _StopParsing
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start serving the request, whose body follows."""
+        if self.parser.get_http_version() not in ("1.1", "1.0"):
+            self._refuse(505, _UNKNOWN_VERSION)
+            raise _StopParsing
+        if self.parser.get_http_version() == "1.0":
+            self.expect_100_continue = False
+        super().on_headers_complete()
+        cycle = self.cycle
+        cycle.transport = cast(asyncio.Transport, self)
+        if self.surplus or self.limits.closing:
+            cycle.keep_alive = False
+        writer = ChunkWriter(cycle, self.flow, self.transport)
+        extension: ConnectionExtension = {
+            "surplus": self.surplus,
+            "write_chunk": writer.write,
+            "allow_upload": self._allow_upload,
+        }
+        add_extension(self.scope, extension)
+        self.limits.set_busy(self)
+        self._body_size = 0
+        self._max_body = self.bounds.max_discarded
+        self._enter(_State.BODY, self.bounds.body_timeout + _GRACE)
+
+    def on_body(self, body: bytes) -> None:
+        """Pass a piece of the body to the handler, or discard it after the response."""
+        self._body_size += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the body."""
+        super().on_message_complete()
+        if self._state is not _State.BODY:
+            return
+        if self.cycle.response_complete:
+            self._wait()
+        else:
+            self._enter(_State.ANSWER, self.bounds.answer_timeout)
+
+    # Called by the server and by the request's cycle, to which this object is the transport.
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, unless this one has not been received completely."""
+        self.server_state.total_requests += 1
+        if self.is_closing():
+            return
+        self.flow.resume_reading()
+        if self._state is _State.ANSWER:
+            self._wait()
+        elif self._max_body > self.bounds.max_discarded:
+            self._deadline = self.loop.time() + self.bounds.body_timeout  # The rest of an upload is discarded.
+
+    def shutdown(self) -> None:
+        """Close, after the current response if there is one."""
+        if self._state is _State.ENDING:
+            self.transport.abort()
+        elif self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+        else:
+            self.cycle.keep_alive = False
+
+    def retire(self) -> None:
+        """Close as soon as there is no request. A client that has just connected may still send its first one."""
+        if self._state is _State.IDLE and not self._received:
+            if self.cycle is None:
+                self._deadline = min(self._deadline, self.loop.time() + _FIRST_REQUEST)
+            else:
+                self.transport.close()
+        elif self._state is _State.BODY and self.cycle.response_complete:
+            self.close()
+        elif self._state in (_State.BODY, _State.ANSWER):
+            self.shutdown()
+
+    def write(self, data: bytes) -> None:
+        """Send ``data``, unless the connection is closing."""
+        if not self.is_closing():
+            self.transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Return whether nothing more can be sent."""
+        return self._state is _State.ENDING or self.transport.is_closing()
+
+    def close(self) -> None:
+        """Close; only the sending side if the client is still sending, so that it does not lose the response."""
+        if self.is_closing():
+            return
+        sending = self._state in (_State.HEAD, _State.BODY) or self._received > 0
+        self._enter(_State.ENDING, self.bounds.body_timeout if sending else self.bounds.client_timeout)
+        self.limits.set_waiting(self)
+        if sending:
+            self.transport.write_eof()
+            self.flow.resume_reading()
+        else:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close immediately."""
+        self.transport.abort()
+
+    def expire(self, now: float) -> None:
+        """Close if the deadline of the connection's state is before ``now``."""
+        if now < self._deadline:
+            return
+        if self._state is _State.HEAD:
+            self._refuse(408, _HEAD_TOO_SLOW)
+        elif self._state is _State.BODY and not self.cycle.response_complete:
+            self._refuse(408, _BODY_TOO_SLOW)
+        elif self._state is _State.IDLE:
+            # Without an error, which a client that sends its next request now would take for the response.
+            self._received = 0
+            self.close()
+        else:
+            self.transport.abort()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if cycle.scope["http_version"] == "1.0":
+            app = ended_by_close(cycle, app)
+        super()._start_asgi_task(cycle, app)
+
+    def _allow_upload(self, size: int, seconds: float) -> None:
+        """Allow the body that is being received ``size`` bytes in total and ``seconds`` from now."""
+        if self._state is _State.BODY:
+            self._max_body = max(self._max_body, size)
+            self._deadline = max(self._deadline, self.loop.time() + seconds + _GRACE)
+
+    def _wait(self) -> None:
+        self._enter(_State.IDLE, self.bounds.keep_alive)
+        self.limits.set_waiting(self)
+
+    def _enter(self, state: _State, seconds: float) -> None:
+        self._state = state
+        self._received = 0
+        self._deadline = self.loop.time() + seconds
+
+    def _drop(self, size: int) -> None:
+        """Count discarded input."""
+        self._received += size
+        if self._state is _State.ANSWER:
+            self.cycle.keep_alive = False
+        if self._received > self.bounds.max_discarded:
+            self.transport.abort()
+
+    def _check_body(self) -> None:
+        body, bounds = self._body_size, self.bounds
+        framing = self._received - body
+        if framing > MAX_HEAD + min(_FRAMING_FACTOR * body, bounds.max_body):
+            self._refuse(413, _TOO_MUCH_FRAMING)
+        elif body > self._max_body:
+            self._refuse(413, _BODY_TOO_LARGE)
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Close, with an error response if there is a request whose response has not started."""
+        if self.is_closing():
+            return
+        cycle = self.cycle
+        responds = self._state is not _State.IDLE
+        if self._state is _State.BODY:
+            responds = not cycle.response_started
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if responds:
+            body = reason.encode()
+            self.transport.write(
+                STATUS_LINE[status]
+                + b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+                % (len(body), body)
+            )
+        self.close()
+
+
+def connection_type(bounds: Bounds, limits: ConnectionLimits) -> type[HttpConnection]:
+    """Return the protocol class with these limits; uvicorn takes a class."""
+    return type("BoundedConnection", (HttpConnection,), {"bounds": bounds, "limits": limits, "__slots__": ()})

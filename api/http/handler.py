@@ -1,0 +1,93 @@
+"""Quart's handling of one HTTP request, inside an :class:`HttpExchange`.
+
+A route that returns a streaming response ends before the stream starts, and a generator that was never entered runs no
+``finally``. What a request holds is therefore released here, around the route and the sending of its response: when the
+response is complete, when the client disconnects in any phase, and when the route fails.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection
+from typing import Any, cast
+
+from quart import Request
+from quart.asgi import ASGIHTTPConnection
+
+from api.dialects import dialect_of
+from api.http import span as http_span
+from api.http.azure_openai import openai_path
+from api.http.bodies import PacedBody
+from api.http.exchange import ExchangeRequest, HttpExchange, request_id_of
+from api.http.exchange_end import end_exchange
+from api.replica import replica_of
+from shared.runtime.tasks import cancel_all
+
+UPLOAD_PATH = "/v1/files"
+"""The route whose bodies may be larger than all others."""
+
+
+class ExchangeHandler(ASGIHTTPConnection):
+    """Serves one HTTP request."""
+
+    async def __call__(self, receive: Any, send: Any) -> None:
+        """Serve the request until its response is complete or its client disconnects.
+
+        Quart cancels the route's task once when the client disconnects. In Python 3.11 that cancellation can get lost:
+        ``asyncio.wait_for``, which redis-py calls for each command, swallows one that coincides with its own
+        completion. ``cancel_all`` repeats it.
+        """
+        request = self._create_request_from_scope(send)
+        receiving = asyncio.create_task(self.handle_messages(request, receive))
+        handling = asyncio.create_task(self.handle_request(request, send))
+        try:
+            await asyncio.wait([receiving, handling], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_all([receiving, handling])
+        for task in (receiving, handling):
+            if not task.cancelled() and (error := task.exception()):
+                raise error
+
+    async def handle_messages(self, request: Request, receive: Any) -> None:
+        """Receive the body at the pace of the route, then wait for the client's disconnect."""
+        while (message := await receive())["type"] != "http.disconnect":
+            if message["type"] == "http.request":
+                request.body.append(message.get("body", b""))
+                if message.get("more_body", False):
+                    await cast(PacedBody, request.body).room()
+                else:
+                    request.body.set_complete()
+
+    async def handle_request(self, request: Request, send: Any) -> None:
+        """Run the route and send its response; then release what the request holds."""
+        request_id = request_id_of(request)
+        dialect = dialect_of(
+            request.path,
+            request.args,
+            request.headers,
+            self._serving,
+            self._own_name,
+            request_id,
+            cast(ExchangeRequest, request).deployment,
+        )
+        started_at = time.monotonic()
+        span = http_span.begin(replica_of(self.app).tracing, request, started_at)
+        exchange = HttpExchange(request, dialect, request_id, started_at=started_at, span=span)
+        cast(ExchangeRequest, request).exchange = exchange
+        try:
+            await super().handle_request(request, send)
+        finally:
+            await end_exchange(exchange, request)
+
+    def _create_request_from_scope(self, send: Any) -> Request:
+        request = cast(ExchangeRequest, super()._create_request_from_scope(send))
+        request.sent_path = request.path
+        request.path, request.deployment = openai_path(request.path)
+        if request.path == UPLOAD_PATH and request.method == "POST":
+            request.body = PacedBody(None, None)  # Its route has limits of its own.
+        return request
+
+    def _serving(self) -> Collection[str]:
+        return replica_of(self.app).directory.fleet.serving()
+
+    def _own_name(self, name: str) -> str:
+        return replica_of(self.app).directory.fleet.own_name(name)

@@ -1,0 +1,247 @@
+"""The directory: this replica's copy of the registry, refreshed every second."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+from arq.connections import ArqRedis
+from redis.exceptions import RedisError, ResponseError
+
+from api.models.service_rate import ServiceRate
+from shared.protocol.registry import IMAGE, ModelInfo, ReplicaInfo, WorkerInfo, WorkerStatus, read_registry
+from shared.protocol.request import Sampling
+from shared.protocol.version import PROTOCOL
+from shared.redis import keys, outage
+from shared.redis.records import is_wrong_type, report_unreadable
+from shared.runtime.ticks import next_tick
+
+logger = logging.getLogger(__name__)
+
+REFRESH = 1.0
+"""Refresh interval in seconds."""
+
+_INDEXES = (keys.queue, keys.inflight)
+
+_SERVES: tuple[WorkerStatus, ...] = ("serving", "loading", "failing")
+"""Statuses of workers that serve their model or are expected to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """The numbers of waiting and claimed jobs of a model."""
+
+    waiting: int
+    claimed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A snapshot of the registry."""
+
+    workers: tuple[WorkerInfo, ...] = ()
+    replicas: tuple[ReplicaInfo, ...] = ()
+    models: dict[str, ModelInfo] = field(default_factory=dict)
+    depths: dict[str, Depth] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """Own names and aliases, mapped to the model's own name."""
+
+    def serving(self) -> dict[str, ModelInfo]:
+        """Return the models that a live worker serves or is expected to serve, by name."""
+        names = {worker.model for worker in self.workers if worker.status in _SERVES}
+        return {name: info for name, info in sorted(self.models.items()) if name in names}
+
+    def listed(self) -> dict[str, ModelInfo]:
+        """Return the models of :meth:`serving` with an entry for each alias."""
+        serving = self.serving()
+        return {
+            name: msgspec.structs.replace(serving[model], name=name)
+            for name, model in sorted(self.names.items())
+            if model in serving
+        }
+
+    def own_name(self, name: str) -> str:
+        """Resolve an alias to the model's own name; return ``name`` itself if it is unknown."""
+        return self.names.get(name, name)
+
+    def sampling_defaults(self, model: str) -> Sampling:
+        """Return the defaults that ``model`` has for sampling fields, as far as replicas know them."""
+        info = self.models.get(model)
+        return Sampling(temperature=info.temperature, top_p=info.top_p) if info is not None else Sampling()
+
+    def reads_images(self) -> bool:
+        """Return whether any served model reads images."""
+        return any(IMAGE in info.modalities for info in self.serving().values())
+
+    def has_logits(self, model: str) -> bool:
+        """Return whether all workers that serve ``model`` have access to its logits."""
+        return all(worker.logits for worker in self.workers if worker.model == model and worker.status == "serving")
+
+    def unreadable_for(self, model: str) -> tuple[WorkerInfo, ...]:
+        """Return the workers that may claim jobs of ``model`` and cannot read those of this replica.
+
+        Workers that do not serve yet count only while none serves.
+        """
+        own = [worker for worker in self.workers if worker.model == model and worker.status in _SERVES]
+        claiming = [worker for worker in own if worker.status == "serving"] or own
+        return tuple(worker for worker in claiming if PROTOCOL not in worker.protocols)
+
+    def free_slots(self, model: str) -> int:
+        """Return the number of free slots of the workers that serve ``model``."""
+        serving = (worker for worker in self.workers if worker.model == model and worker.status == "serving")
+        return sum(max(0, worker.slots - worker.used) for worker in serving)
+
+    def loading(self, model: str) -> bool:
+        """Return whether a worker is loading ``model`` for the first time."""
+        return model not in self.models and any(
+            worker.model == model and worker.status in _SERVES for worker in self.workers
+        )
+
+
+class Directory:
+    """The latest snapshot of the registry, and how long each model has been without a worker."""
+
+    def __init__(self, redis: ArqRedis) -> None:
+        self._redis = redis
+        self._refreshing = asyncio.Lock()
+        self._last_seen: dict[str, float] = {}
+        self._rates: dict[str, ServiceRate] = {}
+        self._unreadable: dict[str, frozenset[str]] = {}
+        self.fleet = Fleet()
+        self.reachable = False
+
+    async def run(self) -> None:
+        """Refresh until cancelled."""
+        while True:
+            try:
+                await self.refresh()
+            except (RedisError, OSError) as error:
+                outage.store.failed("registry", error)
+                self.reachable = False
+            await asyncio.sleep(next_tick(REFRESH))
+
+    async def start(self, patience: float) -> None:
+        """Refresh once before the replica serves.
+
+        If the store doesn't respond within ``patience`` seconds, the replica serves without a snapshot, and :meth:`run`
+        reports the outage.
+        """
+        with suppress(TimeoutError, RedisError, OSError):
+            async with asyncio.timeout(patience):
+                await self.refresh()
+
+    async def refresh(self) -> None:
+        """Refresh now. Raises what redis-py raises when the store is unreachable."""
+        async with self._refreshing:
+            before = self.fleet.workers
+            workers, replicas, models = await read_registry(self._redis)
+            depths = await self._depths(models)
+            self.fleet = Fleet(tuple(workers), tuple(replicas), models, depths, _names(workers, models.values()))
+            self._report_unreadable()
+            now = time.monotonic()
+            outage.store.succeeded("registry")
+            if self.reachable:
+                _report_gone(before, workers)
+            else:
+                # Workers could not renew their records during the outage, so absence means nothing.
+                self._last_seen |= dict.fromkeys(models, now)
+            for worker in workers:
+                self._last_seen[worker.model] = now
+            for model in models:
+                rate = self._rates.setdefault(model, ServiceRate())
+                rate.observe((worker for worker in workers if worker.model == model), now)
+            self.reachable = True
+
+    def _report_unreadable(self) -> None:
+        """Log, once, which workers keep this replica from submitting jobs for their model."""
+        unreadable: dict[str, frozenset[str]] = {}
+        for model in self.fleet.models:
+            workers = self.fleet.unreadable_for(model)
+            unreadable[model] = frozenset(worker.id for worker in workers)
+            if unreadable[model] != self._unreadable.get(model, frozenset()):
+                if workers:
+                    logger.warning(
+                        "requests for model %s are refused: workers that cannot read jobs of protocol version %d: %s",
+                        model,
+                        PROTOCOL,
+                        ", ".join(f"{worker.id} (version {worker.version})" for worker in workers),
+                    )
+                else:
+                    logger.warning("all workers of model %s read jobs of protocol version %d again", model, PROTOCOL)
+        self._unreadable = unreadable
+
+    def service_rate(self, model: str) -> float | None:
+        """Return the jobs per second that leave a non-empty queue of ``model``; ``None`` if unknown."""
+        rate = self._rates.get(model)
+        return rate.requests_per_second if rate is not None else None
+
+    def jobs_within(self, model: str, seconds: float) -> int | None:
+        """Return how many jobs may be in the queue of ``model`` for the last to leave it within ``seconds``.
+
+        That is ``None`` if the service rate is unknown. Free slots take jobs at once.
+        """
+        rate = self.service_rate(model)
+        return None if rate is None else self.fleet.free_slots(model) + int(rate * seconds)
+
+    def without_worker_for(self, model: str) -> float:
+        """Return the seconds since the last worker of ``model`` disappeared; 0 while there is one."""
+        seen = self._last_seen.get(model)
+        if seen is not None and any(worker.model == model for worker in self.fleet.workers):
+            return 0.0
+        return time.monotonic() - seen if seen is not None else float("inf")
+
+    async def _depths(self, models: dict[str, ModelInfo]) -> dict[str, Depth]:
+        counts = await asyncio.gather(*(self._size(index(model)) for model in models for index in _INDEXES))
+        return {
+            model: Depth(waiting, claimed)
+            for model, waiting, claimed in zip(models, counts[::2], counts[1::2], strict=True)
+        }
+
+    async def _size(self, index: str) -> int:
+        try:
+            return int(await self._redis.zcard(index))
+        except ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+            report_unreadable(index, error)
+            return 0
+
+
+def _report_gone(before: Collection[WorkerInfo], now: Collection[WorkerInfo]) -> None:
+    """Log workers that have disappeared without draining."""
+    present = {worker.id for worker in now}
+    for worker in before:
+        if worker.id not in present and worker.status != "draining":
+            logger.warning(
+                "worker %s of model %s is gone (host %s, pid %d, %d requests)",
+                worker.id,
+                worker.model,
+                worker.host,
+                worker.pid,
+                worker.used,
+            )
+
+
+def _names(workers: Collection[WorkerInfo], models: Collection[ModelInfo]) -> dict[str, str]:
+    """Return the model's own name for every name.
+
+    Names of serving workers take precedence over those of other live workers, and these over those of remembered
+    models; then own names over aliases; then the last model in alphabetical order. So an alias moves to the model with
+    the highest version in its name once that serves, and back when it no longer does.
+    """
+    groups = (
+        [(worker.model, worker.aliases) for worker in workers if worker.status == "serving"],
+        [(worker.model, worker.aliases) for worker in workers],
+        [(model.name, model.aliases) for model in models],
+    )
+    names: dict[str, str] = {}
+    for group in groups:
+        for model, _ in group:
+            names.setdefault(model, model)
+        for model, aliases in sorted(group, reverse=True):
+            for alias in aliases:
+                names.setdefault(alias, model)
+    return names

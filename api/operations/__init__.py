@@ -1,0 +1,1 @@
+"""Operations: probes, metrics, and the OpenAPI document."""

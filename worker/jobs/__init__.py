@@ -1,0 +1,1 @@
+"""Jobs of this worker: claiming, running, publishing, and giving back."""

@@ -1,0 +1,214 @@
+"""The consumer: claims jobs from the queue while slots are free, and runs each as a task.
+
+Jobs are in arq's format and queue. The rest differs from arq's worker: wake-up messages with a slow poll as a fallback
+instead of polling, one Lua script per claim, leases for crash recovery, and no results, because a job's outcome is in
+its events.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+from arq.jobs import DeserializationError, deserialize_job_raw
+from redis.exceptions import RedisError
+
+from shared.protocol.queue import JOB_FUNCTION, RESERVED_MS, Claim, JobQueue
+from shared.protocol.request import Job, QueuedJob, decode_job
+from shared.protocol.version import READABLE
+from shared.redis import outage
+from shared.redis.records import UNREADABLE
+from shared.runtime.tasks import cancel_all
+from shared.runtime.ticks import next_tick
+from worker.jobs.active_jobs import ActiveJobs
+from worker.jobs.dead_letters import OtherProtocol, move_to_dead_letters
+from worker.jobs.shared_requests import RequestGone, SharedRequests
+
+logger = logging.getLogger(__name__)
+
+_decode = msgspec.msgpack.Decoder().decode
+
+_UNREADABLE = (DeserializationError, KeyError, IndexError, TypeError, RequestGone, *UNREADABLE)
+"""Exceptions raised by a payload that is corrupt or foreign."""
+
+Serve = Callable[[Claim, Job], Awaitable[None]]
+Prefetch = Callable[[Job], None]
+
+
+class JobConsumer:
+    """Claims jobs while slots are free, and owns the tasks that run them."""
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        worker: str,
+        serve: Serve,
+        *,
+        jobs: ActiveJobs,
+        capacity: Callable[[], int],
+        poll: float,
+        batch_reserve: int | None = 0,
+        batch_pause: float = 0.0,
+        vocabulary: Callable[[], str] = lambda: "",
+        prefetch: Prefetch = lambda _: None,
+    ) -> None:
+        """``worker`` is this worker's id. ``serve`` runs one job to its end. ``jobs`` holds the leases of jobs whose
+        requests are being read. ``poll`` is the fallback poll interval in seconds. Lines of batches leave
+        ``batch_reserve`` slots free, by default (None) an eighth of them. No line is claimed until ``batch_pause``
+        seconds after the last other job.
+
+        ``capacity`` returns how many jobs may run now. While it is 0, nothing is claimed; :meth:`wake` must follow
+        when it rises. ``vocabulary`` returns the digest that :meth:`~shared.protocol.queue.JobQueue.claim` gets.
+        ``prefetch`` is called with a job that is about to be claimed, perhaps by another worker.
+        """
+        self._queue = queue
+        self._worker = worker
+        self._serve = serve
+        self._jobs = jobs
+        self._capacity = capacity
+        self._poll = poll
+        self._batch_reserve = batch_reserve
+        self._batch_pause = batch_pause
+        self._vocabulary = vocabulary
+        self._interactive = 0
+        """Number of running jobs that are not lines of batches."""
+        self._last_interactive_at = -math.inf
+        """When the last of them ended (monotonic seconds)."""
+        self._prefetch = prefetch
+        self._requests = SharedRequests(queue)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._woken = asyncio.Event()
+        self._wake_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def wake(self, payload: bytes = b"") -> None:
+        """Claim now. ``payload`` is that of the job behind the wake-up, if the message carried it."""
+        if payload and len(self._tasks) < self._slots():
+            try:
+                queued = _read(payload)
+                _check_protocol(queued)
+                request = queued.inline_request()
+            except _UNREADABLE:
+                pass  # it becomes a dead letter when it is claimed
+            else:
+                if request is not None:
+                    self._prefetch(queued.job(request))
+        self._woken.set()
+
+    def close(self) -> None:
+        """Stop claiming. Running jobs continue."""
+        self._closed = True
+
+    async def run(self) -> None:
+        """Claim and run jobs until cancelled."""
+        while True:
+            try:
+                await self._claim()
+                outage.store.succeeded("queue")
+            except (RedisError, OSError) as error:
+                outage.store.failed("queue", error)
+                await asyncio.sleep(min(self._poll, 1.0))
+            # Not wait_for(): before Python 3.12 it creates a task, which delays every claim.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(next_tick(self._poll)):
+                    await self._woken.wait()
+            self._woken.clear()
+
+    async def drained(self) -> None:
+        """Wait until no job is running."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+            await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        """Cancel the running jobs. Their leases are not released."""
+        await cancel_all(self._tasks)
+
+    def _slots(self) -> int:
+        return 0 if self._closed else self._capacity()
+
+    def _reserve(self, slots: int) -> int:
+        """Return how many of ``slots`` lines of batches leave free."""
+        if self._batch_pause and (
+            self._interactive or time.monotonic() - self._last_interactive_at < self._batch_pause
+        ):
+            return slots
+        reserve = max(1, slots // 8) if self._batch_reserve is None else self._batch_reserve
+        return min(reserve, slots - 1)
+
+    async def _claim(self) -> None:
+        # A full worker that is woken claims too: with no free slot, jobs reserved for it are offered to others.
+        while slots := self._slots():
+            claims, remaining = await self._queue.claim(
+                self._worker,
+                used=len(self._tasks),
+                slots=slots,
+                batch_reserve=self._reserve(slots),
+                vocabulary=self._vocabulary(),
+            )
+            self._start(claims)
+            full = len(self._tasks) >= slots
+            if remaining and not claims and not full:
+                self._wake_later()
+            if full or not claims or not remaining:
+                return
+
+    def _wake_later(self) -> None:
+        """Claim again when the waiting jobs are no longer reserved for other workers."""
+        if self._wake_timer is not None:
+            self._wake_timer.cancel()
+        self._wake_timer = asyncio.get_running_loop().call_later(RESERVED_MS / 1000, self.wake)
+
+    def _start(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            task = asyncio.create_task(self._run_claim(claim), name=f"job {claim.job}")
+            self._tasks.add(task)
+            task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks:
+            self._requests.clear()
+        self.wake()
+        if not task.cancelled() and (error := task.exception()):
+            logger.error("%s failed in the worker", task.get_name(), exc_info=error)
+
+    async def _run_claim(self, claim: Claim) -> None:
+        queued: QueuedJob | None = None
+        try:
+            queued = _read(claim.payload)
+            _check_protocol(queued)
+            if queued.id != claim.job:
+                raise ValueError(f"its id is {queued.id[:64]!r}")
+            with self._jobs.reading(claim, queued.reply_to):
+                job = await self._requests.complete(queued)
+        except _UNREADABLE as error:
+            reply_to = queued.reply_to if queued is not None else ""
+            await move_to_dead_letters(self._queue, self._worker, claim, error, reply_to=reply_to)
+            return
+        if job.request.tier == "batch":
+            await self._serve(claim, job)
+            return
+        self._interactive += 1
+        try:
+            await self._serve(claim, job)
+        finally:
+            self._interactive -= 1
+            self._last_interactive_at = time.monotonic()
+
+
+def _read(payload: bytes) -> QueuedJob:
+    """Return the job in an arq payload. Raises one of :data:`_UNREADABLE`."""
+    function, arguments, _, _, _ = deserialize_job_raw(payload, deserializer=_decode)
+    if function != JOB_FUNCTION:
+        raise ValueError(f"it calls the function {str(function)[:64]!r}")
+    return decode_job(arguments[0])
+
+
+def _check_protocol(job: QueuedJob) -> None:
+    """Raise :class:`OtherProtocol` if ``job`` has a protocol version that this worker does not read."""
+    if job.protocol not in READABLE:
+        raise OtherProtocol(job.protocol)

@@ -1,0 +1,73 @@
+"""The worker's heartbeat: renews its registry record and leases, and reaps expired leases of other workers."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from redis.exceptions import RedisError
+
+from shared.protocol.queue import JobQueue
+from shared.protocol.registry import WorkerInfo, announce_worker, withdraw_worker
+from shared.redis import outage
+from shared.runtime.logs import summary
+from shared.runtime.ticks import next_tick
+from worker.jobs.active_jobs import ActiveJobs
+
+logger = logging.getLogger(__name__)
+
+
+class Heartbeat:
+    """Renews the worker's registry record and leases, and returns jobs with expired leases to the queue."""
+
+    def __init__(
+        self, queue: JobQueue, worker: str, jobs: ActiveJobs, record: Callable[[], WorkerInfo], *, lease: float
+    ) -> None:
+        """``worker`` is this worker's id. ``record`` returns its current registry record. ``lease`` is the duration of
+        a lease in seconds.
+        """
+        self._queue = queue
+        self._worker = worker
+        self._jobs = jobs
+        self._record = record
+        self._lease = lease
+        self._triggered = asyncio.Event()
+
+    async def run(self) -> None:
+        """Renew three times per lease duration until cancelled. An unreachable store is retried at the next beat."""
+        while True:
+            try:
+                await self.renew()
+                outage.store.succeeded("heartbeat")
+            except (RedisError, OSError) as error:
+                outage.store.failed("heartbeat", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(next_tick(self._lease / 3)):
+                    await self._triggered.wait()
+            self._triggered.clear()
+
+    def trigger(self) -> None:
+        """Renew now: the registry record has changed."""
+        self._triggered.set()
+
+    async def renew(self) -> None:
+        """Renew the leases and the registry record, stop jobs whose lease was lost, and reap expired leases.
+
+        Leases come first: without them, other workers start the same jobs.
+
+        Raises :class:`RedisError` or :class:`OSError` when the store fails.
+        """
+        if leases := self._jobs.leases():
+            lost = set(await self._queue.renew(self._worker, [(lease.job, lease.attempt) for lease in leases]))
+            for lease in leases:
+                if lease.job in lost:
+                    logger.info("request %s: lease lost, stopping it here", lease.job)
+                    self._jobs.abandon([lease])
+        await announce_worker(self._queue.redis, self._record(), lease=self._lease)
+        requeued, _ = await self._queue.reap()
+        if requeued:
+            logger.warning("%d requests lost their worker and wait for another: %s", *summary(requeued))
+
+    async def withdraw(self) -> None:
+        """Remove the registry record."""
+        await withdraw_worker(self._queue.redis, self._record())

@@ -1,0 +1,209 @@
+"""The supervisor's handle of a subprocess: its start, its messages and its end."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import Generic, TypeVar, cast
+
+import msgspec
+
+from shared.runtime.processes import exit_description, module_command
+from worker.processes.channel import CHANNEL_VARIABLE
+from worker.processes.messages import READ_SIZE, LoadFailed, MessageReader, encode_message
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+Ready = TypeVar("Ready")
+
+
+class LoadError(Exception):
+    """The subprocess can't load. The message is human-readable."""
+
+
+class LoadInterrupted(LoadError):
+    """The subprocess ended before it had loaded."""
+
+
+class ChildProcess(Generic[In, Out, Ready]):
+    """A subprocess that receives ``Out`` messages and sends ``In`` messages.
+
+    When it has loaded, it sends its ``Ready`` message; if it can't load, :class:`LoadFailed`, and exits. On Linux, the
+    kernel kills it when its parent dies, however it dies. It is never restarted. Always call :meth:`stop` in the end.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        options: msgspec.Struct,
+        decoder: msgspec.msgpack.Decoder[In],
+        *,
+        name: str,
+        ready: type[Ready],
+        on_message: Callable[[In], None],
+    ) -> None:
+        """``module`` is run as ``python -m module OPTIONS``, with ``options`` as JSON, and must open
+        :meth:`worker.processes.channel.ChildChannel.inherited`.
+
+        ``name`` completes error messages. ``on_message`` is called with every message except ``Ready`` and
+        :class:`LoadFailed`, from the event loop's read callback; :class:`msgspec.Raw` fields of the message are valid
+        only during the call.
+        """
+        self._command = module_command(module, msgspec.json.encode(options).decode())
+        self._name = name
+        self._ready = ready
+        self._on_message = on_message
+        self._protocol = _Protocol(MessageReader(decoder), self._on_load_message, self._on_end)
+        self._process: asyncio.subprocess.Process | None = None
+        self._load_result: Ready | LoadFailed | None = None
+        self._load_ended = asyncio.Event()
+        """Set once it has loaded, and while it does not run."""
+        self._ended = asyncio.Event()
+        """Set while it does not run."""
+        self._on_end(None)
+        self._error: Exception | None = None
+        self.exit_code: int | None = None
+        """Set once :meth:`stop` has returned. Negative: the signal that killed the process."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, once started."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Start the process. Raises :class:`OSError` when that fails."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    pass_fds=[theirs.fileno()],
+                    env={**os.environ, CHANNEL_VARIABLE: str(theirs.fileno())},
+                    stdin=asyncio.subprocess.DEVNULL,
+                )
+            self._ended.clear()
+            self._load_ended.clear()
+            await asyncio.get_running_loop().create_connection(lambda: self._protocol, sock=ours)
+        except BaseException:
+            ours.close()
+            raise
+
+    async def loaded(self) -> Ready:
+        """Wait until the process has loaded; return its ``Ready`` message. Raises :class:`LoadError`, or
+        :class:`LoadInterrupted` when the process ends first."""
+        await self._load_ended.wait()
+        if isinstance(self._load_result, self._ready):
+            return self._load_result
+        if isinstance(self._load_result, LoadFailed):
+            raise LoadError(self._load_result.message)
+        await self.stop()
+        raise LoadInterrupted(f"the {self._name} {self.exit_description} while it loaded")
+
+    def send(self, message: Out) -> None:
+        """Queue one message.
+
+        If the process is dead, the message is dropped silently; :meth:`ended` reports the death.
+        """
+        self._protocol.send(encode_message(message))
+
+    async def ended(self) -> None:
+        """Wait until the process closes its end of the channel or dies. Returns at once if it was never started.
+
+        Raises what ``on_message`` has raised, after which no more messages are delivered.
+        """
+        await self._ended.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def stop(self, patience: float = 2.0) -> None:
+        """Close the channel, which ends the process; kill it after ``patience`` seconds, or when this is cancelled.
+
+        Returns, or raises the cancellation, when the process has ended. May be called again.
+        """
+        self._protocol.close()
+        if self._process is None:
+            self.exit_code = 0
+            return
+        try:
+            async with asyncio.timeout(patience):
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.kill()
+            self.exit_code = await self._process.wait()
+
+    def kill(self) -> None:
+        """Kill the process."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    @property
+    def exit_description(self) -> str:
+        """How it ended, to complete a sentence that starts with its name."""
+        return "is running" if self.exit_code is None else exit_description(self.exit_code)
+
+    def _on_load_message(self, message: In) -> None:
+        """Handle a message that arrives before ``Ready``."""
+        if isinstance(message, self._ready | LoadFailed):
+            self._load_result = message
+            self._load_ended.set()
+            self._protocol.on_message = self._on_message
+        else:
+            self._on_message(message)
+
+    def _on_end(self, error: Exception | None) -> None:
+        self._error = error
+        self._ended.set()
+        self._load_ended.set()
+
+
+class _Protocol(asyncio.BufferedProtocol, Generic[In]):
+    """Passes messages to ``on_message`` as they are read, without waking a task. Calls ``on_end`` once, at the end of
+    the stream or with the error of ``on_message``."""
+
+    def __init__(
+        self,
+        reader: MessageReader[In],
+        on_message: Callable[[In], None],
+        on_end: Callable[[Exception | None], None],
+    ) -> None:
+        self._reader = reader
+        self.on_message = on_message
+        self._on_end = on_end
+        self._buffer = memoryview(bytearray(READ_SIZE))
+        """Reused for every read: allocating a buffer would cost more than decoding a step's report."""
+        self._transport: asyncio.Transport | None = None
+        self._failed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._failed:
+            return
+        # Malformed bytes are the process's fault: the event loop logs the error and closes the connection.
+        messages = self._reader.feed(self._buffer[:nbytes])
+        try:
+            for message in messages:
+                self.on_message(message)
+        except Exception as error:
+            self._failed = True
+            self._on_end(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._failed:
+            self._on_end(None)
+
+    def send(self, data: bytes) -> None:
+        """Queue ``data``, unless the connection is closed."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection, if it was opened, once the queued data is sent."""
+        if self._transport is not None:
+            self._transport.close()

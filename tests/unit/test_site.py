@@ -54,3 +54,17 @@ def test_every_page_is_in_the_navigation() -> None:
     # Their own overviews list these.
     pages -= {page for page in pages if page.startswith(("benchmarks/", "decisions/")) and "README" not in page}
     assert pages == listed
+
+
+def test_every_path_that_a_page_names_exists() -> None:
+    """Pages of measurements and changes name what was there at their time."""
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    named = {
+        (str(page.relative_to(ROOT)), path)
+        for page in pages
+        if "benchmarks" not in page.parts and page.name != "CHANGELOG.md"
+        for path in re.findall(
+            r"\b(?:api|worker|shared|cli|bench|deploy)/[\w/.-]+\.(?:py|lua)\b", page.read_text(encoding="utf-8")
+        )
+    }
+    assert [one for one in sorted(named) if not (ROOT / one[1]).is_file()] == []

@@ -31,8 +31,8 @@ from api.models import routes as models
 from api.operations import routes as operations
 from api.page import routes as web
 from api.replica import EXTENSION, Replica, current_replica
+from api.responses import completion_routes as stored
 from api.responses import routes as responses
-from api.stored import routes as stored
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)

@@ -1,1 +1,1 @@
-"""The Responses API: histories, and background responses."""
+"""Responses: the Responses API, and the documents of stored responses and chat completions."""

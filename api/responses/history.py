@@ -8,7 +8,7 @@ from api.dialects.responses import Draft, History, previous_not_found
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import input_items, output_items
 from api.http.body_parser import BodyParser
-from api.stored import documents
+from api.responses import documents
 from api.stored.record import StoredResponse, is_response_id, response_of_item
 from api.stored.store import ResponseStore
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse

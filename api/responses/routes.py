@@ -21,12 +21,12 @@ from api.http.exchange import HttpExchange, current_exchange
 from api.http.json_response import json_response
 from api.limits.headers import openai_rate_headers
 from api.replica import Replica, current_replica
+from api.responses import documents
 from api.responses.background import start
 from api.responses.exchange import chat_exchange_of, is_stored
 from api.responses.history import history_of
-from api.stored import documents
+from api.responses.replay import follow
 from api.stored.record import StoredResponse, is_response_id
-from api.stored.replay import follow
 
 blueprint = Blueprint("responses", __name__)
 

@@ -92,7 +92,7 @@ class ResponseStore:
         self._redis = redis
         self._tasks = tasks
         self.thread = thread
-        """Makes large documents (:mod:`api.stored.documents`)."""
+        """Makes large documents (:mod:`api.responses.documents`)."""
         self._ttl_ms = int(ttl * 1000)
         self._limits = (limit, max_bytes, max_total_bytes)
         self._max_bytes = min(max_bytes, max_total_bytes)

@@ -8,7 +8,7 @@ from arq.connections import ArqRedis
 
 from api.keys import ApiKey, Keyring
 from api.keys.store import new_key, put_key, rotate
-from api.stored.documents import find
+from api.responses.documents import find
 from api.stored.record import Selection
 from shared.protocol.registry import announce_worker, read_registry
 from shared.redis.clock import store_time

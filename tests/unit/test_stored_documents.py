@@ -8,7 +8,7 @@ import pytest
 from arq.connections import ArqRedis
 
 from api.base.fair_thread import SMALL
-from api.stored.documents import document_of, find, finish_completions
+from api.responses.documents import document_of, find, finish_completions
 from api.stored.record import Selection, StoredResponse
 from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind
@@ -77,7 +77,7 @@ async def test_a_large_document_is_made_outside_of_the_event_loop(
         threads.append(threading.get_ident())
         return await document_of(record, journals)
 
-    monkeypatch.setattr("api.stored.documents.document_of", make)
+    monkeypatch.setattr("api.responses.documents.document_of", make)
     long = [Delta(at, (1,), "x" * 100) for at in range(SMALL // 100)]
     await accepted(redis, store, record, [STARTED, *long, Finished(len(long), "stop")])
     found = await find(store, OWNER, record.id)

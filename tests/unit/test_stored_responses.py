@@ -14,7 +14,7 @@ from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import ResponsesRequest
 from api.http.body_parser import BodyParser
 from api.responses.history import history_of
-from api.stored.replay import follow
+from api.responses.replay import follow
 from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Failed, Finished, Started, encode_event
@@ -99,7 +99,7 @@ async def test_many_streams_read_less_often(
         pauses.append(seconds)
         await store.end("k", RUNNING, document())
 
-    monkeypatch.setattr("api.stored.replay.asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("api.responses.replay.asyncio", SimpleNamespace(sleep=sleep))
     await journalled(redis, JOURNAL)
     store.followers = others
     assert [piece async for piece in follow(store, "k", RUNNING, after=-1)]

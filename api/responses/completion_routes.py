@@ -7,7 +7,7 @@ from api.dialects.openai.lists import unknown_cursor
 from api.http.access import key_owner
 from api.http.json_response import json_response
 from api.replica import current_replica
-from api.stored import documents
+from api.responses import documents
 from api.stored.record import StoredResponse, is_completion_id
 
 blueprint = Blueprint("stored", __name__)

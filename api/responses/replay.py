@@ -13,7 +13,7 @@ from api.chat.usage_recorder import UsageRecorder
 from api.chat.writer import write_parts
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.stored import encoder_of
-from api.stored import documents
+from api.responses import documents
 from api.stored.record import StoredResponse
 from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused

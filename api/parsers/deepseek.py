@@ -5,8 +5,8 @@ V3.1 writes the name, the separator and the bare arguments.
 """
 
 from api.parsers.json_calls import stream_arguments
+from api.parsers.parts import Writer
 from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
-from api.parsers.writer import Writer
 from shared.protocol.formats import DEEPSEEK_CALL_BEGIN, DEEPSEEK_CALL_END, DEEPSEEK_CALLS_END, DEEPSEEK_SEPARATOR
 
 _FENCE = "```"

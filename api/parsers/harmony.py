@@ -7,10 +7,9 @@ The channel ``analysis`` is reasoning, ``final`` and ``commentary`` are content.
 import re
 from collections.abc import Callable
 
-from api.parsers.attempt import attempt
 from api.parsers.json_calls import stream_arguments
+from api.parsers.parts import Writer, attempt
 from api.parsers.source import Malformed, Script, Source, markers
-from api.parsers.writer import Writer
 from shared.protocol.formats import HARMONY_CHANNEL, HARMONY_ENDS, HARMONY_MESSAGE, HARMONY_START
 
 HEADER_LIMIT = 512

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from api.parsers.scanner import Scanner
-from api.parsers.source import Script, Source, read_value
+from api.parsers.source import Malformed, Script, Source
 
 _space = re.compile(r"[ \t\r\n]*")
 _string_run = re.compile(r'[^"\\\x00-\x1f]*')
@@ -20,13 +19,16 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 _CLOSERS = {"{": "}", "[": "]"}
 _WORDS = ("true", "false", "null")
 
+_State = Callable[[str, int], int]
+"""A scanner state: consumes text from an index on, and returns the index of the first character not consumed."""
+
 
 def quoted(text: str) -> str:
     """``text`` as a JSON string."""
     return msgspec.json.encode(text).decode()
 
 
-class JsonScanner(Scanner):
+class JsonScanner:
     """Scans one JSON value across chunks of text.
 
     It repairs two errors that models make often: raw control characters inside a string are escaped, and a
@@ -35,7 +37,25 @@ class JsonScanner(Scanner):
     """
 
     def __init__(self) -> None:
-        super().__init__(self._value)
+        self.done = False
+        self.failed = False
+        self._stack: list[str] = []
+        self._output: list[str] = []
+        self._token = ""
+        self._key = False
+        self._state: _State = self._value
+
+    def scan(self, text: str, start: int) -> tuple[int, str]:
+        """Scan ``text`` from ``start`` on; return the index of the first character not consumed, and the JSON output.
+
+        Scanning stops when the value is complete (``done``) or the text is invalid (``failed``).
+        """
+        at = start
+        while at < len(text) and not self.done and not self.failed:
+            at = self._state(text, at)
+        output = "".join(self._output)
+        self._output.clear()
+        return at, output
 
     def _copy(self, text: str, at: int, end: int) -> int:
         if end > at:
@@ -196,7 +216,15 @@ def json_value(source: Source, emit: Callable[[str], None]) -> Script[None]:
 
     Raises :class:`Malformed` at the first invalid character; the valid text before it has been emitted by then.
     """
-    yield from read_value(JsonScanner(), source, emit)
+    scanner = JsonScanner()
+    while True:
+        end, piece = scanner.scan(source.text, source.at)
+        source.take(end)
+        emit(piece)
+        if scanner.done:
+            return
+        if scanner.failed or not (yield from source.more()):
+            raise Malformed
 
 
 def is_json_object(text: str) -> bool:

@@ -1,8 +1,10 @@
-"""The parser interface, and the parts that a parser splits generated text into."""
+"""The parts that parsers split generated text into, and the writer that parser scripts output them with."""
 
-from typing import Protocol
+import secrets
 
 import msgspec
+
+from api.parsers.source import WHITESPACE, Malformed, Script, Source
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -40,24 +42,102 @@ class CallClosed(msgspec.Struct, frozen=True):
 
 Part = Content | Reasoning | CallOpened | CallArguments | CallClosed
 
+_Prose = type[Content] | type[Reasoning]
 
-class Parser(Protocol):
-    """Incremental parser for the text of one choice. Its methods never raise, whatever the text.
+BLANK_LINE = "\n\n"
 
-    The concatenated parts do not depend on how the text was split into chunks. A call without a
-    :class:`CallClosed` was truncated, or turned out malformed after its name was emitted; text after the error is
-    content. If the text ends inside markup, that markup is in no part.
+
+class Writer:
+    """Builds parts, numbers the calls, and normalises the whitespace between blocks.
+
+    Whitespace between content and reasoning or a call belongs to the format: the chat template adds it when it
+    renders the history. It is dropped here, and separate blocks of one kind are joined by a blank line. So
+    whitespace is held back until the next text is known.
     """
 
-    @property
-    def dropped(self) -> bool:
-        """Whether the text ended inside markup, which was discarded."""
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self.calls = 0
+        """Number of calls opened so far."""
+        self._space: list[str] = []
+        self._kind: _Prose = Content
+        self._spoken: set[_Prose] = set()
+        self._at_edge = False
 
-    def feed(self, text: str) -> list[Part]:
-        """Process the next chunk of text; return the parts that are now certain."""
+    def content(self, text: str) -> None:
+        """Append content."""
+        self._emit(Content, text)
 
-    def finish(self, *, cut: bool = False) -> list[Part]:
-        """Signal the end of the text; return the parts held back so far.
+    def reasoning(self, text: str) -> None:
+        """Append reasoning."""
+        self._emit(Reasoning, text)
 
-        ``cut``: the text was truncated by a limit, so a partial marker at its end is markup, not content.
-        """
+    def edge(self) -> None:
+        """Mark a block boundary: whitespace before and after it is dropped."""
+        self._space.clear()
+        self._at_edge = True
+
+    def open(self, name: str) -> None:
+        """Start a call of ``name`` with a new id."""
+        self.edge()
+        self._parts.append(CallOpened(self.calls, f"call_{secrets.token_hex(12)}", name))
+        self.calls += 1
+
+    def arguments(self, text: str) -> None:
+        """Append JSON text to the arguments of the current call."""
+        if text:
+            self._parts.append(CallArguments(self.calls - 1, text))
+
+    def close(self) -> None:
+        """End the current call, whose arguments are complete."""
+        self._parts.append(CallClosed(self.calls - 1))
+
+    def drain(self) -> list[Part]:
+        """Return the parts collected since the last call."""
+        parts = self._parts
+        self._parts = []
+        return parts
+
+    def finish(self) -> list[Part]:
+        """Return the last parts, including held-back whitespace that belongs to the text."""
+        if self._space:
+            self._parts.append(self._kind("".join(self._space)))
+            self._space.clear()
+        return self.drain()
+
+    def _emit(self, kind: _Prose, text: str) -> None:
+        if self._at_edge:
+            text = text.lstrip(WHITESPACE)
+            if not text:
+                return
+            self._at_edge = False
+            if kind in self._spoken:
+                self._space.append(BLANK_LINE)
+        self._kind = kind
+        body = text.rstrip(WHITESPACE)
+        if body:
+            self._spoken.add(kind)
+            self._parts.append(kind("".join(self._space) + body))
+            self._space.clear()
+        if len(body) < len(text):
+            self._space.append(text[len(body) :])
+
+
+def attempt(source: Source, writer: Writer, calls: Script[None], *, marked: bool = True) -> Script[bool]:
+    """Run the script ``calls``; return whether it found calls and nothing else.
+
+    Text that it consumed but did not emit becomes content. The exception is text that ends inside a call: that is
+    markup, which is dropped. ``marked``: a marker introduced the calls. Without a marker, and before a call has been
+    opened, unfinished text counts as a call only if the text was truncated.
+    """
+    opened = writer.calls
+    try:
+        yield from calls
+        sound = True
+    except Malformed:
+        sound = False
+    if source.exhausted and (marked or source.cut or writer.calls > opened):
+        source.drop()
+    left = source.reclaim()
+    writer.content(left)
+    return sound and not left.strip()

@@ -1,14 +1,32 @@
-"""Pythonic tool calls, a list of function calls: ``[f(a=1), g(b="x")]`` (Llama 3.2 and 4, LFM2)."""
+"""Pythonic tool calls, a list of function calls: ``[f(a=1), g(b="x")]`` (Llama 3.2 and 4, LFM2).
 
+A value is read whole before it is output as JSON. Nothing is ever evaluated.
+"""
+
+import ast
+import json
 import re
 from collections.abc import Container
+from typing import Any
 
 from api.parsers.json_text import quoted
-from api.parsers.python_text import python_value
+from api.parsers.parts import Writer
 from api.parsers.source import NAME_LIMIT, Malformed, Script, Source
-from api.parsers.writer import Writer
+
+VALUE_LIMIT = 100_000
+"""Maximum length of an argument in characters. Outside strings, each counts as ten, because it takes more time."""
+
+MAX_DEPTH = 64
+"""Maximum depth of an argument's brackets."""
 
 _name_characters = re.compile(r"[\w.-]*")
+_outside_strings = re.compile(r"[^'\"()\[\]{},]*")
+_inside_string = {"'": re.compile(r"[^'\\]*"), '"': re.compile(r'[^"\\]*')}
+_RAW = str.maketrans({"\n": r"\n", "\r": r"\r", "\0": r"\x00"})
+"""Characters that models write inside strings although Python requires escapes."""
+
+_ESCAPED = frozenset("\\'\"abfnrtv0xuU\n")
+_WORDS = {"true": True, "false": False, "null": None}
 
 
 def read_pythonic_calls(
@@ -39,14 +57,11 @@ def read_pythonic_calls(
 
 
 def _call(source: Source, writer: Writer, name: str) -> Script[None]:
-    def emit(piece: str) -> None:
-        writer.arguments(piece)
-        source.commit()
-
     yield from source.expect("(")
     following = yield from source.skip_space()
     before = "{"
     while following != ")":
+        # Not parsed as Python, because parameters may have the names of keywords, such as "from".
         key = yield from source.run(_name_characters, NAME_LIMIT)
         yield from source.skip_space()
         yield from source.expect("=")
@@ -54,8 +69,10 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
             raise Malformed
         if before == "{":
             writer.open(name)
-        emit(f"{before}{quoted(key)}: ")
-        yield from python_value(source, emit)
+        writer.arguments(f"{before}{quoted(key)}: ")
+        source.commit()
+        writer.arguments(_as_json((yield from _literal(source))))
+        source.commit()
         before = ", "
         following = yield from source.skip_space()
         if following == ",":
@@ -71,3 +88,65 @@ def _call(source: Source, writer: Writer, name: str) -> Script[None]:
         writer.arguments("}")
     writer.close()
     source.commit()
+
+
+def _literal(source: Source) -> Script[str]:
+    """Consume a value up to the comma or bracket after it; return it with the escapes that Python requires."""
+    pieces: list[str] = []
+    quote, depth, room = "", 0, VALUE_LIMIT
+    while True:
+        price = 1 if quote else 10
+        text = yield from source.run(_inside_string[quote] if quote else _outside_strings, room // price)
+        stop = yield from source.peek()
+        if not stop or (not quote and not depth and stop in ",)]}"):
+            return "".join((*pieces, text)).strip()
+        source.take(source.at + 1)
+        if quote:
+            text = text.translate(_RAW)
+        if stop == "\\":
+            escaped = yield from source.peek()
+            source.take(source.at + 1)
+            # As in Python, a backslash before any other character is literal.
+            stop += escaped if escaped in _ESCAPED else "\\" + escaped.translate(_RAW)
+        elif quote:
+            quote = ""
+        elif stop in "'\"":
+            quote = stop
+        else:
+            depth += (stop in "([{") - (stop in ")]}")
+        pieces += (text, stop)
+        room -= price * (len(text) + len(stop))
+        if room < 0 or depth > MAX_DEPTH:
+            raise Malformed
+
+
+def _as_json(literal: str) -> str:
+    """Return a Python literal as JSON: strings, numbers, constants, lists, tuples, dictionaries with string keys."""
+    try:
+        value = _value(ast.parse(literal, mode="eval").body)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise Malformed from None
+    # UTF-8 has no lone surrogates, but JSON can escape them.
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _value(node: ast.expr | None) -> Any:
+    match node:
+        case ast.Constant(value=str() | int() | float() | None as value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+        case ast.UnaryOp(op=ast.UAdd(), operand=ast.Constant(value=int() | float() as value)):
+            return value
+        case ast.Name(id="true" | "false" | "null" as word):
+            return _WORDS[word]
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value(item) for item in items]
+        case ast.Dict(keys=keys, values=values) if all(_is_text(key) for key in keys):
+            return dict(zip(map(_value, keys), map(_value, values), strict=True))
+    raise Malformed
+
+
+def _is_text(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from api.parsers.json_text import quoted
+from api.parsers.parts import Writer
 from api.parsers.source import NAME_LIMIT, Malformed, Script, Source, markers
-from api.parsers.writer import Writer
 
 _FUNCTION = "<function="
 _FUNCTION_END = "</function>"

@@ -10,8 +10,6 @@ from collections.abc import Callable, Generator
 from functools import cache
 from typing import TypeVar
 
-from api.parsers.scanner import Scanner
-
 WHITESPACE = " \t\r\n"
 NAME_LIMIT = 256
 """Maximum length of a tool or parameter name in characters. Bounds how much text is held back."""
@@ -231,18 +229,3 @@ class Source:
             pieces.append(self.take(end))
             if self.at < len(self.text) or not (yield from self.more()):
                 return "".join(pieces)
-
-
-def read_value(scanner: Scanner, source: Source, emit: Callable[[str], None]) -> Script[None]:
-    """Read one value and pass the output of ``scanner`` to ``emit`` in chunks.
-
-    Raises :class:`Malformed` if ``scanner`` fails or the text ends; valid text before that has been emitted by then.
-    """
-    while True:
-        end, piece = scanner.scan(source.text, source.at)
-        source.take(end)
-        emit(piece)
-        if scanner.done:
-            return
-        if scanner.failed or not (yield from source.more()):
-            raise Malformed

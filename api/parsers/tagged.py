@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from api.parsers.attempt import attempt
+from api.parsers.parts import Writer, attempt
 from api.parsers.source import Script, Source, markers
-from api.parsers.writer import Writer
 from shared.protocol.formats import ReasoningFormat
 
 CallReader = Callable[[Source, Writer, str], Script[None]]

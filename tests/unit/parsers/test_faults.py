@@ -83,7 +83,7 @@ def test_a_fault_inside_the_arguments_leaves_the_call_open_and_loses_nothing() -
 
 def test_a_fault_inside_python_arguments_leaves_the_call_open_and_loses_nothing() -> None:
     answer = answer_to("llama_pythonic", "[get_time(a=1, b=open('x'))]")
-    assert answer == Answer(content="('x'))]", calls=[Call("get_time", '{"a": 1, "b": open', closed=False)])
+    assert answer == Answer(content="open('x'))]", calls=[Call("get_time", '{"a": 1, "b": ', closed=False)])
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,15 @@ def test_a_fault_inside_python_arguments_leaves_the_call_open_and_loses_nothing(
         "__import__('os')",
         "1+1",
         "f'{x}'",
-        "'a' 'b'",
         "{1: 2}",
         "{1, 2}",
         "1e999j",
         "nan",
         "lambda: 0",
         "0x" + "f" * 5_000,
+        "-" * 5_000 + "1",
+        "'" + "a" * 100_000 + "'",
+        "[" + "1," * 5_000 + "]",
     ],
 )
 def test_python_that_is_no_plain_literal_is_never_a_complete_call(literal: str) -> None:
@@ -112,7 +114,7 @@ def test_deep_nesting_does_no_harm() -> None:
     json_call = answer_to("hermes", f'<tool_call>{{"name": "get_time", "arguments": {{"a": {nested}}}}}</tool_call>')
     assert json_call.calls == [Call("get_time", f'{{"a": {nested}}}', closed=True)]
     python_call = answer_to("llama_pythonic", f"[get_time(a={nested})]")
-    assert python_call.calls == [Call("get_time", f'{{"a": {nested}}}', closed=True)]
+    assert python_call.calls == [Call("get_time", '{"a": ', closed=False)]
     (xml_call,) = answer_to("qwen3_coder", f"<function=get_time><parameter=a>{nested}</parameter></function>").calls
     # Whether it is read as JSON or as a string depends on Python's recursion limit.
     assert xml_call.arguments in (f'{{"a": {nested}}}', json.dumps({"a": nested}))

@@ -55,12 +55,14 @@ def test_arguments_stream_as_they_are_made() -> None:
     assert parser.finish() == []
 
 
-def test_python_and_xml_strings_stream_too() -> None:
+def test_python_arguments_are_sent_one_by_one() -> None:
     python = Transcript(name="", text="", tools="llama_pythonic").parser()
-    assert seen(python.feed("[get_weather(city='Pa")) == [("open", "get_weather"), '{"city": ', '"Pa']
-    assert seen(python.feed("ris', days=")) == ['ris"', ', "days": ']
+    assert seen(python.feed("[get_weather(city='Pa")) == [("open", "get_weather"), '{"city": ']
+    assert seen(python.feed("ris', days=")) == ['"Paris"', ', "days": ']
     assert seen(python.feed("3)]")) == ["3", "}", "close"]
 
+
+def test_xml_strings_stream_too() -> None:
     xml = Transcript(name="", text="", tools="qwen3_coder").parser()
     assert seen(xml.feed("<tool_call>\n<function=run-code>\n")) == [("open", "run-code"), "{"]
     assert seen(xml.feed('<parameter=code>\nprint("')) == ['"code": ', '"', 'print(\\"']

@@ -18,7 +18,7 @@ RUN = {
 """Tutorials whose runnable blocks need nothing but the service: how many these are, and what one of them prints."""
 
 ELSEWHERE = {"images", "second-host"}
-"""Tutorials that need other models or workers: tests/acceptance/test_pictures.py, and below."""
+"""Tutorials that need other models or workers: tests/acceptance/test_image_responses.py, and below."""
 
 NOT_RUN = {
     "make run\n": "is 'vinoqueue up', as in tests/integration/test_up.py",

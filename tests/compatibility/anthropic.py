@@ -4,8 +4,8 @@ from api.dialects.anthropic import Anthropic
 from tests.compatibility.common import CACHED_TOKENS, USER
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
-_UNIT = "tests/unit/dialects/test_anthropic.py::"
-_RENDER = "tests/unit/dialects/test_anthropic_render.py::"
+_UNIT = "tests/unit/api/dialects/test_anthropic.py::"
+_RENDER = "tests/unit/api/dialects/test_anthropic_render.py::"
 _FIELDS = _UNIT + "test_fields_of_a_request"
 _TALK = _UNIT + "test_a_conversation_with_tool_use_and_images"
 _DOCUMENTS = _UNIT + "test_documents_and_search_results_are_text"

@@ -24,7 +24,7 @@ from tests.compatibility.common import (
 )
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
-_UNIT = "tests/unit/dialects/test_azure.py::"
+_UNIT = "tests/unit/api/dialects/test_azure.py::"
 _EVERY = _UNIT + "test_every_field_of_the_reference"
 _PASSED = _UNIT + "test_extra_parameters_can_be_passed_through"
 _MODALITY = _UNIT + "test_other_modalities_are_not_found"
@@ -213,7 +213,7 @@ _EXTRAS = (
             body={field: value},
             headers=_PASS,
             how="As under `/v1`.",
-            test="tests/unit/dialects/test_vllm_fields.py::test_azure_passes_them_through_where_asked_to",
+            test="tests/unit/api/dialects/test_vllm_fields.py::test_azure_passes_them_through_where_asked_to",
         )
         for field, value in (
             ("structured_outputs", {"regex": "a"}),

@@ -20,7 +20,7 @@ from tests.compatibility.common import CACHED_TOKENS
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
 _REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
-_UPLOAD = "tests/unit/files/test_upload.py::"
+_UPLOAD = "tests/unit/api/files/test_upload.py::"
 _FILES = "tests/integration/test_files.py::"
 _BATCHES = "tests/integration/test_batches.py::"
 _WHOLE = _BATCHES + "test_a_batch_from_beginning_to_end"
@@ -215,7 +215,7 @@ BATCHES = Interface(
         Answer(
             fields="expired_at",
             how="After the completion window.",
-            test="tests/unit/test_batch_run.py::test_a_batch_expires",
+            test="tests/unit/api/batches/test_run.py::test_a_batch_expires",
         ),
         Answer(
             fields="request_counts request_counts.total request_counts.completed request_counts.failed "

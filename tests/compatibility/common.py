@@ -94,7 +94,7 @@ CONFIDENCE = partial(
     Request,
     fields="assistant_confidence_threshold",
     body={"assistant_confidence_threshold": 0.4},
-    test="tests/unit/dialects/test_ovms.py::test_sampling_fields",
+    test="tests/unit/api/dialects/test_ovms.py::test_sampling_fields",
 )
 
 TEXT = partial(
@@ -166,7 +166,7 @@ USAGE_OF_OTHER_KINDS = partial(
     fields="usage.prompt_tokens_details.audio_tokens usage.completion_tokens_details.audio_tokens "
     "usage.completion_tokens_details.accepted_prediction_tokens "
     "usage.completion_tokens_details.rejected_prediction_tokens",
-    test="tests/unit/dialects/test_openai_render.py::test_a_stream_with_usage",
+    test="tests/unit/api/dialects/test_openai_render.py::test_a_stream_with_usage",
 )
 OPTIONAL_USAGE = partial(
     Answer,

@@ -17,7 +17,7 @@ from tests.compatibility.common import (
 )
 from tests.compatibility.rows import Answer
 
-_RENDER = "tests/unit/dialects/test_openai_render.py::"
+_RENDER = "tests/unit/api/dialects/test_openai_render.py::"
 _A_COMPLETION = _RENDER + "test_a_completion"
 _A_STREAM = _RENDER + "test_a_stream"
 
@@ -74,7 +74,7 @@ CHAT_ANSWERS = (
         fields="choices[].message.tool_calls[].custom choices[].message.tool_calls[].custom.name "
         "choices[].message.tool_calls[].custom.input",
         how="Custom tools are refused.",
-        test="tests/unit/dialects/test_openai_parse.py::test_what_is_not_served_inside_a_field_is_refused_by_path",
+        test="tests/unit/api/dialects/test_openai_parse.py::test_what_is_not_served_inside_a_field_is_refused_by_path",
     ),
     REFUSAL(how="The served models have no separate form of refusals.", test=_A_COMPLETION),
     Answer(
@@ -94,7 +94,7 @@ CHAT_ANSWERS = (
     TOKEN_IDS(fields="choices[].token_ids prompt_token_ids"),
     DETAILED_USAGE(
         how=f"The prompt counts once, for any number of choices. {CACHED_TOKENS}",
-        test="tests/unit/test_answers.py::test_choices_of_one_request_share_its_prompt",
+        test="tests/unit/api/chat/test_choices.py::test_choices_of_one_request_share_its_prompt",
     ),
     USAGE_OF_OTHER_KINDS(how="Audio and predictions are refused."),
     OPTIONAL_USAGE(test=_A_COMPLETION),
@@ -111,7 +111,7 @@ CHAT_ANSWERS = (
     Answer(
         fields="metadata",
         how="In the stored completion, not in the response itself.",
-        test="tests/unit/test_stored.py::test_what_is_stored_is_found_for_a_while",
+        test="tests/unit/api/stored/test_store.py::test_what_is_stored_is_found_for_a_while",
     ),
     Answer(
         fields="choices[].message.annotations choices[].message.annotations[].type "

@@ -26,7 +26,7 @@ from tests.compatibility.openai_messages import BREAKPOINT, MESSAGES
 from tests.compatibility.rows import Interface, Request
 from tests.compatibility.vllm import VLLM_FIELDS
 
-_PARSE = "tests/unit/dialects/test_openai_parse.py::"
+_PARSE = "tests/unit/api/dialects/test_openai_parse.py::"
 _SERVED = _PARSE + "test_every_served_field"
 _NOT_SERVED = _PARSE + "test_what_is_not_served_is_refused_by_name"
 _INSIDE = _PARSE + "test_what_is_not_served_inside_a_field_is_refused_by_path"
@@ -50,7 +50,7 @@ SAMPLING = (
         fields="temperature",
         body={"temperature": 0.5},
         how="0 is greedy. Default: the model's own (0.2 for the default model), else 1.",
-        test="tests/unit/test_defaults.py::test_the_client_comes_first_then_the_model_then_the_interface",
+        test="tests/unit/worker/model/test_defaults.py::test_the_client_comes_first_then_the_model_then_the_interface",
     ),
     Request(fields="top_p", body={"top_p": 0.5}, how="0 is greedy.", test=_SDK + "test_a_top_p_of_zero_is_greedy"),
     PENALTIES(test=_SDK + "test_penalties_change_the_text"),
@@ -151,7 +151,7 @@ TOOLS = (
         body={"tools": [TOOL], "parallel_tool_calls": False},
         how="`false`: at most one call, and with `required` exactly one. In any case, a call that repeats the name and "
         "the arguments of an earlier one ends the output, and is left out.",
-        test="tests/unit/test_answers.py::test_a_second_call_ends_the_choice_and_cancels_its_job",
+        test="tests/unit/api/chat/test_choices.py::test_a_second_call_ends_the_choice_and_cancels_its_job",
     ),
     Request(
         fields="functions functions[].name functions[].description functions[].parameters function_call "
@@ -262,7 +262,7 @@ _TEMPLATE_KWARGS = Request(
     fields="chat_template_kwargs",
     body={"chat_template_kwargs": {"enable_thinking": False}},
     how="vLLM's, in `extra_body`. Variables for the chat template.",
-    test="tests/unit/dialects/test_vllm_fields.py::test_variables_for_the_chat_template",
+    test="tests/unit/api/dialects/test_vllm_fields.py::test_variables_for_the_chat_template",
 )
 
 CHAT = Interface(

@@ -19,7 +19,7 @@ from tests.compatibility.common import (
 from tests.compatibility.rows import Answer, Interface, Request
 from tests.compatibility.vllm import VLLM_FIELDS
 
-_UNIT = "tests/unit/dialects/test_openai_completions.py::"
+_UNIT = "tests/unit/api/dialects/test_openai_completions.py::"
 _SERVED = _UNIT + "test_every_served_field"
 _REFUSED = _UNIT + "test_what_is_refused_is_named"
 _SDK = "tests/acceptance/test_openai_sdk.py::test_plain_completions"
@@ -34,7 +34,7 @@ _REQUESTS = (
         fields="best_of n",
         body={"n": 2, "best_of": 3},
         how="The `n` best of `best_of` choices, by mean log probability per token.",
-        test="tests/unit/test_answers.py::test_the_likeliest_of_each_prompt",
+        test="tests/unit/api/chat/test_choices.py::test_the_likeliest_of_each_prompt",
     ),
     ECHO(how="The prompt precedes the text. Also in streams."),
     Request(
@@ -85,7 +85,7 @@ _ANSWERS = (
     TOKEN_IDS(fields="choices[].token_ids choices[].prompt_token_ids"),
     DETAILED_USAGE(
         how=f"Every prompt counts once. {CACHED_TOKENS}",
-        test="tests/unit/test_answers.py::test_every_prompt_counts_once",
+        test="tests/unit/api/chat/test_choices.py::test_every_prompt_counts_once",
     ),
     USAGE_OF_OTHER_KINDS(how="There is only text."),
     OPTIONAL_USAGE(test=_UNIT + "test_a_completion"),

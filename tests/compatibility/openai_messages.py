@@ -5,7 +5,7 @@ from typing import Any
 from tests.compatibility.common import CALL, IMAGES, USER
 from tests.compatibility.rows import Request
 
-_PARSE = "tests/unit/dialects/test_openai_parse.py::"
+_PARSE = "tests/unit/api/dialects/test_openai_parse.py::"
 _INSIDE = _PARSE + "test_what_is_not_served_inside_a_field_is_refused_by_path"
 _MODALITY = _PARSE + "test_a_modality_that_the_model_lacks_is_named"
 
@@ -32,7 +32,7 @@ MESSAGES = (
         how="All roles. `developer` becomes `system` if the chat template does not know it. "
         "System messages within a conversation become text of a turn if the chat template accepts none there. "
         "Special tokens in a text are tokenized as plain text.",
-        test="tests/unit/test_prompt_maker.py::test_special_texts_stay_text_in_every_field",
+        test="tests/unit/worker/prompt/test_prompt_maker.py::test_special_texts_stay_text_in_every_field",
     ),
     Request(
         fields="messages[].content[].type messages[].content[].text",

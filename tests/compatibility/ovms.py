@@ -28,7 +28,7 @@ from tests.compatibility.common import (
 )
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
-_UNIT = "tests/unit/dialects/test_ovms.py::"
+_UNIT = "tests/unit/api/dialects/test_ovms.py::"
 _SAMPLING = _UNIT + "test_sampling_fields"
 _REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
 _CURRENT = PAGE_TESTS + "test_the_page_is_current"

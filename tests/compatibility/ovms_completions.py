@@ -13,7 +13,7 @@ from tests.compatibility.common import (
 from tests.compatibility.ovms import MODEL_SERVER_ERROR, MODEL_SERVER_USAGE
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
-_UNIT = "tests/unit/dialects/test_ovms.py::"
+_UNIT = "tests/unit/api/dialects/test_ovms.py::"
 _SAMPLING = _UNIT + "test_sampling_fields"
 _PLAIN_SAMPLING = _UNIT + "test_sampling_fields_of_plain_completions"
 _PLAIN_REFUSED = _UNIT + "test_broken_rules_of_plain_completions_are_refused_by_name"

@@ -7,7 +7,7 @@ from tests.compatibility.common import FUNCTION, NAMED_TOOL, USER
 from tests.compatibility.responses import ANSWERS, REQUESTS
 from tests.compatibility.rows import PAGE_TESTS, Interface, Request
 
-_UNIT = "tests/unit/dialects/test_ovms_responses.py::"
+_UNIT = "tests/unit/api/dialects/test_ovms_responses.py::"
 _FIELDS = _UNIT + "test_the_model_servers_own_fields"
 _REFUSED = PAGE_TESTS + "test_what_is_refused_names_its_field"
 

@@ -46,8 +46,8 @@ not edit.
 - A worker may refuse a served field by name if its engine or model does not support it. The notes say so.
 - `[]` stands for each item of an array. Names that begin with `?` are query parameters, names that end with `:` are
   headers.
-- **Test** names a test of at least one field of the row. `unit/test_compatibility.py` tests the support of every field,
-  and fails if this page differs from the code.
+- **Test** names a test of at least one field of the row. `unit/repository/test_compatibility.py` tests the support of
+  every field, and fails if this page differs from the code.
 """
 
 

@@ -7,8 +7,8 @@ from shared.protocol.request import ChatRequest
 from tests.compatibility.common import CACHED_TOKENS, MODEL, SCHEMA, USER
 from tests.compatibility.rows import PAGE_TESTS, Answer, Interface, Request
 
-_UNIT = "tests/unit/dialects/test_responses.py::"
-_RENDER = "tests/unit/dialects/test_responses_render.py::"
+_UNIT = "tests/unit/api/dialects/test_responses.py::"
+_RENDER = "tests/unit/api/dialects/test_responses_render.py::"
 _ROUTES = "tests/integration/test_responses.py::"
 _FIELDS = _UNIT + "test_fields_of_a_request"
 _TURN = _UNIT + "test_the_items_of_a_turn_become_one_message"
@@ -281,7 +281,7 @@ REQUESTS = (
         body={"tools": [_TOOL], "max_tool_calls": 2},
         how="Maximum number of function calls, because there are no hosted tools. One more ends the output and is left "
         "out.",
-        test="tests/unit/test_answers.py::test_a_call_beyond_the_maximum_ends_the_choice",
+        test="tests/unit/api/chat/test_choices.py::test_a_call_beyond_the_maximum_ends_the_choice",
     ),
     Request(fields="prompt_cache_options", body={"prompt_cache_options": {"mode": "explicit"}}, test=_REFUSED),
     *(

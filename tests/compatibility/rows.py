@@ -6,7 +6,7 @@ from typing import Any
 
 from api.dialects.interface import Dialect
 
-PAGE_TESTS = "tests/unit/test_compatibility.py::"
+PAGE_TESTS = "tests/unit/repository/test_compatibility.py::"
 """The tests of the page itself, which show each row; named where no other test is about its fields."""
 
 

@@ -12,7 +12,7 @@ from tests.compatibility.adapter import Document
 from tests.compatibility.common import ERROR
 from tests.compatibility.rows import Answer, Interface, Request
 
-_UNIT = "tests/unit/dialects/test_tokens.py::"
+_UNIT = "tests/unit/api/dialects/test_tokens.py::"
 _ACCEPTANCE = "tests/acceptance/test_scoring.py::test_tokens_of_texts_and_messages"
 _REFUSED = "tests/integration/test_tokens.py::test_what_is_refused_is_named"
 _MESSAGES = [{"role": "user", "content": "Hi"}]

@@ -3,7 +3,7 @@
 from tests.compatibility.common import SCHEMA
 from tests.compatibility.rows import Request
 
-_UNIT = "tests/unit/dialects/test_vllm_fields.py::"
+_UNIT = "tests/unit/api/dialects/test_vllm_fields.py::"
 _SDK = "tests/acceptance/test_vllm_fields.py::"
 _NOTE = "vLLM's, in `extra_body`. "
 

@@ -1,0 +1,130 @@
+"""Texts that are not quite what the format has: content again, and never an exception."""
+
+import json
+
+import pytest
+
+from api.parsers import parser_for
+from shared.protocol.formats import TOOL_FORMATS, OutputFormat, ToolFormatName
+from shared.protocol.request import Tool
+from tests.unit.api.parsers.reading import Answer, Call, read
+from tests.unit.api.parsers.transcript import TOOLS
+
+
+def answer_to(tools: ToolFormatName, text: str) -> Answer:
+    parser = parser_for(OutputFormat(tools=tools), TOOLS)
+    assert parser is not None
+    return read(parser, text)
+
+
+@pytest.mark.parametrize(
+    ("tools", "text"),
+    [
+        ("hermes", "Hm.\n<tool_call>\nget_time\n</tool_call>\n"),
+        ("hermes", '<tool_call>{"name": 5, "arguments": {}}</tool_call>'),
+        ("hermes", '<tool_call>{"name": "", "arguments": {}}</tool_call>'),
+        ("hermes", '<tool_call>{"arguments": {}}</tool_call>'),
+        ("hermes", '<tool_call>{"name": "get_time", "arguments": [1]}</tool_call>'),
+        ("hermes", '<tool_call>{"name": "get_time", "arguments": "not JSON"}</tool_call>'),
+        ("hermes", '<tool_call>{"name": "get_time", "colour": 1}</tool_call>'),
+        ("hermes", "<tool_call>[]</tool_call>"),
+        ("qwen3_coder", "<tool_call>\n<functions>\n"),
+        ("qwen3_coder", "<function=" + "a" * 300 + "></function>"),
+        ("llama_pythonic", "[get_time(1)]"),
+        ("llama_pythonic", "[get_time]"),
+        ("llama_pythonic", "[]"),
+        ("mistral_args", "[TOOL_CALLS]get_time[ARGS]none"),
+        ("phi4", "functools[1, 2]"),
+        ("deepseek_v31", "<｜tool▁calls▁begin｜>get_time<｜tool▁calls▁end｜>"),  # noqa: RUF001
+        ("deepseek_v3", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n{}"),  # noqa: RUF001
+        ("harmony", "<|channel|>commentary to=functions.f<|message|>hello"),
+        ("harmony", "<|channel|>" + "a" * 600),
+    ],
+)
+def test_what_is_no_call_is_content(tools: ToolFormatName, text: str) -> None:
+    assert answer_to(tools, text) == Answer(content=text)
+
+
+@pytest.mark.parametrize(
+    ("tools", "text", "content"),
+    [
+        ("hermes", 'So.\n<tool_call>{"name": "get_ti', "So."),
+        ("hermes", "<tool_call>" * 3, "<tool_call>" * 2),
+        ("mistral", "[TOOL_CALLS]", ""),
+        ("mistral_args", "[TOOL_CALLS]get_time {}", ""),
+    ],
+)
+def test_markup_that_the_text_ends_inside_is_not_content(tools: ToolFormatName, text: str, content: str) -> None:
+    assert answer_to(tools, text) == Answer(content=content)
+
+
+@pytest.mark.parametrize("text", ["<|channel|>anal", "<|channel|>commentary to=functions.get_time<|message|>"])
+def test_a_harmony_header_without_a_message_says_nothing(text: str) -> None:
+    assert answer_to("harmony", text) == Answer()
+
+
+def test_a_sound_call_behind_a_faulty_one_is_found() -> None:
+    answer = answer_to("hermes", '<tool_call>{"name" <tool_call>{"name": "get_time"}</tool_call>')
+    assert answer == Answer(content='<tool_call>{"name"', calls=[Call("get_time", "{}", closed=True)])
+
+
+def test_a_name_without_an_end_is_given_up_and_a_call_behind_it_is_found() -> None:
+    endless = "<function=" + "a" * 300
+    call = "<tool_call><function=get_time></function></tool_call>"
+    parser = parser_for(OutputFormat(tools="qwen3_coder"), TOOLS)
+    assert parser is not None
+    assert read(parser, [endless + call]) == Answer(content=endless, calls=[Call("get_time", "{}", closed=True)])
+
+
+def test_a_fault_inside_the_arguments_leaves_the_call_open_and_loses_nothing() -> None:
+    answer = answer_to("hermes", '<tool_call>{"name": "get_time", "arguments": {"a": 1, b}}</tool_call> So.')
+    assert answer == Answer(content="b}}</tool_call> So.", calls=[Call("get_time", '{"a": 1, ', closed=False)])
+
+
+def test_a_fault_inside_python_arguments_leaves_the_call_open_and_loses_nothing() -> None:
+    answer = answer_to("llama_pythonic", "[get_time(a=1, b=open('x'))]")
+    assert answer == Answer(content="open('x'))]", calls=[Call("get_time", '{"a": 1, "b": ', closed=False)])
+
+
+@pytest.mark.parametrize(
+    "literal",
+    [
+        "__import__('os')",
+        "1+1",
+        "f'{x}'",
+        "{1: 2}",
+        "{1, 2}",
+        "1e999j",
+        "nan",
+        "lambda: 0",
+        "0x" + "f" * 5_000,
+        "-" * 5_000 + "1",
+        "'" + "a" * 100_000 + "'",
+        "[" + "1," * 5_000 + "]",
+    ],
+)
+def test_python_that_is_no_plain_literal_is_never_a_complete_call(literal: str) -> None:
+    (call,) = answer_to("llama_pythonic", f"[get_time(a={literal})]").calls
+    assert not call.closed
+
+
+def test_deep_nesting_does_no_harm() -> None:
+    depth = 5_000
+    nested = "[" * depth + "]" * depth
+    json_call = answer_to("hermes", f'<tool_call>{{"name": "get_time", "arguments": {{"a": {nested}}}}}</tool_call>')
+    assert json_call.calls == [Call("get_time", f'{{"a": {nested}}}', closed=True)]
+    python_call = answer_to("llama_pythonic", f"[get_time(a={nested})]")
+    assert python_call.calls == [Call("get_time", '{"a": ', closed=False)]
+    (xml_call,) = answer_to("qwen3_coder", f"<function=get_time><parameter=a>{nested}</parameter></function>").calls
+    # Whether it is read as JSON or as a string depends on Python's recursion limit.
+    assert xml_call.arguments in (f'{{"a": {nested}}}', json.dumps({"a": nested}))
+
+
+@pytest.mark.parametrize("tools", TOOL_FORMATS)
+def test_a_schema_of_any_kind_does_no_harm(tools: ToolFormatName) -> None:
+    for schema in ("", "7", "not JSON", '{"properties": 3}', '{"properties": {"a": {"type": 1, "anyOf": [true]}}}'):
+        tool = Tool(name="f", parameters=schema)
+        parser = parser_for(OutputFormat(tools=tools), [tool])
+        assert parser is not None
+        answer = read(parser, "<tool_call><function=f><parameter=a>1</parameter></function></tool_call>")
+        assert answer.calls or answer.content

@@ -1,0 +1,51 @@
+"""What models of each family write, read whole, character by character, and cut off early."""
+
+import json
+
+import pytest
+
+from tests.unit.api.parsers.reading import read
+from tests.unit.api.parsers.transcript import Transcript
+from tests.unit.api.parsers.transcripts import TRANSCRIPTS
+
+each = pytest.mark.parametrize(
+    "transcript",
+    TRANSCRIPTS,
+    ids=[f"{item.tools or item.reasoning or 'guided'}: {item.name}" for item in TRANSCRIPTS],
+)
+
+
+@each
+def test_the_whole_text(transcript: Transcript) -> None:
+    answer = read(transcript.parser(), [transcript.text])
+    assert answer.content == transcript.content
+    assert answer.reasoning == transcript.thoughts
+    assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == list(transcript.calls)
+    assert all(call.closed for call in answer.calls)
+
+
+@each
+def test_one_character_at_a_time(transcript: Transcript) -> None:
+    assert read(transcript.parser(), transcript.text) == read(transcript.parser(), [transcript.text])
+
+
+@each
+def test_two_pieces_cut_anywhere(transcript: Transcript) -> None:
+    whole = read(transcript.parser(), [transcript.text])
+    for cut in range(len(transcript.text)):
+        assert read(transcript.parser(), [transcript.text[:cut], transcript.text[cut:]]) == whole
+
+
+@each
+def test_a_text_cut_off_early_gives_the_beginning(transcript: Transcript) -> None:
+    whole = read(transcript.parser(), [transcript.text])
+    for end in range(len(transcript.text)):
+        cut = read(transcript.parser(), [transcript.text[:end]])
+        assert len(cut.calls) <= len(whole.calls)
+        for call, complete in zip(cut.calls, whole.calls, strict=False):
+            assert call.name == complete.name
+            if call.closed:
+                assert call.arguments == complete.arguments
+            else:
+                assert complete.arguments.startswith(call.arguments)
+                assert whole.content.startswith(cut.content)

@@ -1,0 +1,134 @@
+"""compose.yaml hands every documented setting to the service that has it, and closes what containers don't need."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from cli.settings_table import inserted_into_compose
+from shared.runtime.settings import SECRETS, ApiSettings, Settings, WorkerSettings
+from shared.tracing.setup import ENDPOINTS
+from tests.support.paths import ROOT
+
+COMPOSE = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE)["services"]
+KINDS: dict[str, type[Settings]] = {"api": ApiSettings, "worker": WorkerSettings}
+
+INSIDE = {"VINOQUEUE_HOST", "VINOQUEUE_PORT"}
+"""Fixed inside the API's container: on the host they say where its port is published."""
+
+
+def variables(kind: type[Settings]) -> set[str]:
+    names = {f"VINOQUEUE_{name.upper()}" for name in kind.model_fields}
+    return names | {f"VINOQUEUE_{name.upper()}_FILE" for name in SECRETS & kind.model_fields.keys()}
+
+
+@pytest.mark.parametrize("service", KINDS)
+def test_every_setting_reaches_its_service(service: str) -> None:
+    environment = SERVICES[service]["environment"]
+    assert variables(KINDS[service]) <= environment.keys()
+    fixed = {name for name, value in environment.items() if value is not None and "${" not in str(value)}
+    assert fixed == (INSIDE if service == "api" else set())
+
+
+@pytest.mark.parametrize(("page", "prefix", "services"), [("tracing", "OTEL", KINDS), ("batches", "AWS", ["api"])])
+def test_variables_of_libraries_reach_their_services(page: str, prefix: str, services: Iterable[str]) -> None:
+    """Without the endpoints of OpenTelemetry, which shells may have for other programs."""
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    documented = set(re.findall(rf"`({prefix}_\w+)(?:=\w+)?`", text))
+    documented -= {*ENDPOINTS, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"}
+    for service in services:
+        environment = SERVICES[service]["environment"]
+        assert {name for name in environment if name.startswith(prefix)} == documented
+
+
+def test_a_worker_gets_no_api_keys() -> None:
+    assert not [name for name in SERVICES["worker"]["environment"] if "KEYS" in name]
+
+
+def test_the_published_port_follows_host_and_port() -> None:
+    assert SERVICES["api"]["ports"] == ["${VINOQUEUE_HOST:-127.0.0.1}:${VINOQUEUE_PORT:-8000}:8000"]
+
+
+def test_the_list_of_settings_is_current() -> None:
+    assert inserted_into_compose(COMPOSE) == COMPOSE, "run 'make docs'"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_containers_have_no_more_rights_than_they_need(service: str) -> None:
+    part = SERVICES[service]
+    assert part["cap_drop"] == ["ALL"]
+    assert set(part.get("cap_add", [])) <= (
+        {"CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"} if service == "valkey" else set()
+    )
+    assert part["security_opt"] == ["no-new-privileges:true"]
+    assert part["logging"]["options"].keys() == {"max-size", "max-file"}
+
+
+def test_the_example_names_what_compose_reads_and_nothing_else() -> None:
+    """compose.yaml's own variables have no prefix, so that a typo in a setting is found by its prefix."""
+    example = (ROOT / ".env.example").read_text(encoding="utf-8")
+    named = set(re.findall(r"^#?([A-Z_]+)=", example, re.MULTILINE))
+    read = set(re.findall(r"\$\{([A-Z_]+)", COMPOSE))
+    own = {name for name in read if not name.startswith("VINOQUEUE_")}
+    assert own <= named
+    handed_on = {name for service in KINDS for name in SERVICES[service]["environment"]}
+    assert named <= own | handed_on
+
+
+def test_a_worker_on_a_gpu_is_one_on_cpus_with_the_device() -> None:
+    plain, special = SERVICES["worker"], SERVICES["worker-gpu"]
+    assert special["profiles"] == ["gpu"]
+    assert special["devices"] == ["/dev/dri"]
+    assert special["environment"] == plain["environment"] | {"VINOQUEUE_DEVICE": "${VINOQUEUE_DEVICE:-GPU}"}
+    own = {"profiles", "image", "build", "environment", "devices", "group_add"}
+    assert {name: part for name, part in special.items() if name not in own} == {
+        name: part for name, part in plain.items() if name not in own
+    }
+
+
+@pytest.mark.parametrize(
+    ("service", "variable"), [("api", "API_EXTRAS"), ("worker", "WORKER_EXTRAS"), ("worker-gpu", "WORKER_EXTRAS")]
+)
+def test_extras_reach_the_build(service: str, variable: str) -> None:
+    assert SERVICES[service]["build"]["args"]["EXTRAS"] == f"${{{variable}:-}}"
+
+
+@pytest.mark.parametrize("image", ["api", "worker"])
+@pytest.mark.parametrize("extras", ["", "otel", "otel,s3", "otel s3", "otel, s3"])
+def test_an_image_installs_each_of_its_extras(image: str, extras: str) -> None:
+    """The loop over extras, run with a pip that prints its last argument."""
+    dockerfile = (ROOT / f"deploy/docker/{image}.Dockerfile").read_text(encoding="utf-8")
+    (loop,) = re.findall(r"^RUN (for extra .*?; done)$", dockerfile, re.MULTILINE | re.DOTALL)
+    script = f'pip() {{ for last; do :; done; echo "$last"; }}; {loop}'
+    ran = subprocess.run(
+        ["sh", "-c", script], env={**os.environ, "EXTRAS": extras}, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == [f"requirements/{extra}.txt" for extra in re.findall(r"\w+", extras)]
+
+
+def test_grafana_and_prometheus_get_files_that_exist() -> None:
+    for service in ("prometheus", "grafana"):
+        assert SERVICES[service]["profiles"] == ["observability"]
+        for volume in SERVICES[service]["volumes"]:
+            source = volume.partition(":")[0]
+            assert not source.startswith("./") or (ROOT / source).exists()
+            assert ":ro" in volume or not source.startswith("./")
+
+
+def test_the_proxy_does_not_buffer_streams() -> None:
+    configuration = (ROOT / "deploy/proxy/nginx.conf").read_text(encoding="utf-8")
+    assert "proxy_buffering off;" in configuration
+    assert "proxy_http_version 1.1;" in configuration
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", ".env.example", "docs/deployment.md"])
+def test_several_replicas_are_documented_with_ports_that_do_not_collide(file: str) -> None:
+    """Compose can't publish one port for two containers, and has no condition by which a profile could change it."""
+    commands = [line for line in (ROOT / file).read_text(encoding="utf-8").splitlines() if "--scale api=" in line]
+    assert commands
+    assert all("VINOQUEUE_PORT=0 docker compose --profile proxy up" in command for command in commands)

@@ -1,0 +1,144 @@
+"""Tests of the locked requirements: each file names every package that is installed with it, and pip resolves none."""
+
+import hashlib
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.support.paths import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+GROUPS = PROJECT["dependency-groups"]
+
+# What each file is compiled from (see `make lock`): extras of the project, and dependency groups.
+FILES = {
+    "api": (["api"], []),
+    "worker": (["worker"], []),
+    "otel": (["otel"], []),
+    "s3": (["s3"], []),
+    "build": (None, ["build"]),
+    "up": (["api", "worker", "up"], ["build"]),
+    "dev": ([*EXTRAS], ["build", "dev"]),
+    "model": (None, ["model"]),
+    "stores": (None, ["stores"]),
+}
+
+
+@cache
+def pins(file: str) -> dict[str, Version]:
+    """Return the version of each package in a requirements file that this environment needs."""
+    found: dict[str, Version] = {}
+    for line in (ROOT / "requirements" / f"{file}.txt").read_text().replace("\\\n", " ").splitlines():
+        requirement = Requirement(line.split(" --hash")[0])
+        if requirement.marker is None or requirement.marker.evaluate():
+            (pinned,) = requirement.specifier
+            assert pinned.operator == "==", line
+            found[canonicalize_name(requirement.name)] = Version(pinned.version)
+    return found
+
+
+def roots(file: str) -> list[Requirement]:
+    """Return the direct requirements of a file."""
+    extras, groups = FILES[file]
+    names = [] if extras is None else [*PROJECT["project"]["dependencies"], *(r for e in extras for r in EXTRAS[e])]
+    return [Requirement(name) for name in (*names, *(r for group in groups for r in GROUPS[group]))]
+
+
+def test_every_requirements_file_is_known() -> None:
+    assert {file.stem for file in (ROOT / "requirements").glob("*.txt")} == set(FILES)
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file not in {"model", "stores"}])
+def test_a_lock_holds_everything_that_its_packages_require(file: str) -> None:
+    locked = pins(file)
+    wanted = [(requirement, "") for requirement in roots(file)]
+    seen: set[str] = set()
+    while wanted:
+        requirement, extra = wanted.pop()
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        name = canonicalize_name(requirement.name)
+        assert name in locked, f"requirements/{file}.txt lacks {requirement}"
+        assert requirement.specifier.contains(locked[name], prereleases=True), f"{requirement}, locked {locked[name]}"
+        for used in ("", *requirement.extras):
+            if (key := f"{name}[{used}]") not in seen:
+                seen.add(key)
+                wanted += [(Requirement(needed), used) for needed in metadata.requires(name) or ()]
+
+
+@pytest.mark.parametrize("name", ["quart", "uvicorn"])
+def test_a_package_whose_private_names_are_used_is_not_newer_than_the_tested_one(name: str) -> None:
+    (requirement,) = (found for entry in EXTRAS["api"] if (found := Requirement(entry)).name == name)
+    locked = pins("api")[name]
+    assert requirement.specifier.contains(locked)
+    assert not requirement.specifier.contains(Version(f"{locked.major}.{locked.minor + 1}"))
+
+
+def test_the_locked_versions_are_installed() -> None:
+    for name, version in {**pins("dev"), **pins("model")}.items():
+        assert Version(metadata.version(name)) == version, name
+
+
+@pytest.mark.parametrize("file", ["Makefile", "deploy/docker/api.Dockerfile", "deploy/docker/worker.Dockerfile"])
+def test_no_command_resolves_versions(file: str) -> None:
+    text = (ROOT / file).read_text().replace("\\\n", " ")
+    (locked,) = re.findall(r"^LOCKED := (.*)", text, re.MULTILINE) or [""]
+    commands = re.findall(r"pip (?:--python \S+ )?install [^&;\n]*|\$\(INSTALL\) .*", text)
+    assert commands
+    for command in commands:
+        flags = command.replace("$(LOCKED)", locked + " ").split()
+        assert "--no-deps" in flags, command
+        assert "--require-hashes" in flags or flags[-1] in {".", "dist/*.whl"}, command
+
+
+def wheel(folder: Path, version: str, *requires: str, name: str) -> None:
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        info = f"{name}-{version}.dist-info"
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", "Provides-Extra: toml"]
+        archive.writestr(f"{info}/METADATA", "\n".join([*lines, *(f"Requires-Dist: {r}" for r in requires), ""]))
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+
+
+def test_a_newer_version_on_the_index_changes_nothing(tmp_path: Path) -> None:
+    """A package that is required with an extra made pip look for its newest version, which has no hash in the lock."""
+    (locked,) = re.findall(r"^LOCKED := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    index = tmp_path / "index"
+    index.mkdir()
+    wheel(index, "1.0", name="measure")
+    wheel(index, "1.1", name="measure")
+    wheel(index, "1.0", "measure[toml]>=1", name="plugin")
+    lines = [
+        f"{file.name.split('-')[0]}==1.0 --hash=sha256:{_sha256(file)}" for file in sorted(index.glob("*-1.0-*.whl"))
+    ]
+    (tmp_path / "test.txt").write_text("\n".join(lines))
+    installed = subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--isolated", "--disable-pip-version-check", "--no-index"),
+            *("--find-links", index, "--target", tmp_path / "site"),
+            *locked.replace("requirements/", f"{tmp_path}/test.txt").split(),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert installed.returncode == 0, installed.stderr
+    assert {folder.name for folder in (tmp_path / "site").glob("*.dist-info")} == {
+        "measure-1.0.dist-info",
+        "plugin-1.0.dist-info",
+    }
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

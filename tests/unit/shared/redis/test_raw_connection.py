@@ -1,0 +1,231 @@
+"""A line to the store, in the clear and with TLS: what is sent, what is taken, and how it breaks."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from socket import socket
+from typing import Any, cast
+
+import pytest
+from redis.exceptions import ConnectionError, ResponseError
+
+import shared.redis.subscription
+from shared.redis.client import raw_connection
+from shared.redis.raw_connection import RawConnection
+from shared.redis.subscription import stay_subscribed, subscribe
+from tests.support.eventually import PATIENCE, eventually
+from tests.unit.shared.redis.fake_redis_server import LittleStore, fake_redis_server
+
+
+@pytest.fixture(params=[False, True], ids=["in the clear", "TLS"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[LittleStore]:
+    async with fake_redis_server(tls=request.param) as running:
+        yield running
+
+
+@pytest.fixture
+async def open_line(store: LittleStore) -> AsyncIterator[RawConnection]:
+    made = raw_connection(store.url)
+    await made.open()
+    yield made
+    made.close()
+
+
+async def until(line: RawConnection, count: int) -> list[Any]:
+    """Take answers until there are ``count``."""
+    taken: list[Any] = []
+    arrived = asyncio.Event()
+    line.watch(arrived.set)
+    async with asyncio.timeout(PATIENCE):
+        while len(taken) < count:
+            await arrived.wait()
+            arrived.clear()
+            taken += line.replies()
+    line.unwatch()
+    return taken
+
+
+async def test_answers_come_in_order_and_errors_are_among_them(open_line: RawConnection) -> None:
+    assert open_line.replies() == []
+    open_line.send("ECHO", "one")
+    open_line.send("REFUSE")
+    open_line.send("ECHO", b"three")
+    first, second, third = await until(open_line, 3)
+    assert (first, third) == (b"one", b"three")
+    assert isinstance(second, ResponseError)
+
+
+async def test_what_the_socket_does_not_take_at_once_follows_in_order(open_line: RawConnection) -> None:
+    large = b"x" * 20_000_000
+    open_line.send("ECHO", large)
+    open_line.send("ECHO", "after it")
+    assert await until(open_line, 2) == [large, b"after it"]
+
+
+class Trickle:
+    """A socket that accepts 1,000 bytes at a time, and records whose memory they are in."""
+
+    def __init__(self, connected: Any) -> None:
+        self._connected = connected
+        self.owners: list[object] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connected, name)
+
+    def send(self, data: bytes | memoryview) -> int:
+        view = memoryview(data)
+        self.owners.append(view.obj)
+        sent: int = self._connected.send(view[:1000])
+        return sent
+
+
+async def test_what_is_sent_in_parts_is_not_copied() -> None:
+    async with fake_redis_server(tls=False) as store:
+        line = raw_connection(store.url)
+        await line.open()
+        trickle = Trickle(line._socket)
+        line._socket = cast(socket, trickle)
+        for _ in range(2):
+            line.send("ECHO", b"x" * 100_000)
+        assert await until(line, 2) == [b"x" * 100_000] * 2
+        line.close()
+    assert len(trickle.owners) >= 200
+    assert len({id(owner) for owner in trickle.owners}) == 2
+
+
+async def test_nobody_is_told_who_does_not_watch(store: LittleStore, open_line: RawConnection) -> None:
+    called = asyncio.Event()
+    open_line.watch(called.set)
+    open_line.unwatch()
+    open_line.send("ECHO", "quiet")
+    replies: list[object] = []
+
+    def has_replied() -> bool:
+        replies.extend(open_line.replies())
+        return bool(replies)
+
+    await eventually(has_replied, "a reply")
+    assert replies == [b"quiet"]
+    assert not called.is_set()
+
+
+async def test_a_line_that_the_store_closes_breaks(open_line: RawConnection) -> None:
+    open_line.send("HANG", "UP")
+    with pytest.raises(ConnectionError):
+        await until(open_line, 1)
+
+
+async def test_a_line_can_be_opened_again(store: LittleStore, open_line: RawConnection) -> None:
+    open_line.close()
+    assert not open_line.is_open
+    with pytest.raises(ConnectionError):
+        open_line.send("ECHO", "x")
+    with pytest.raises(ConnectionError):
+        open_line.replies()
+    await open_line.open()
+    open_line.send("ECHO", "back")
+    assert await until(open_line, 1) == [b"back"]
+    assert len(store.connections) == 2
+
+
+async def test_commands_on_opening_have_been_answered(store: LittleStore) -> None:
+    made = raw_connection(store.url)
+    await made.open(("SCRIPT", "LOAD", "return 1"))
+    assert [b"SCRIPT", b"LOAD", b"return 1"] in store.heard
+    assert made.replies() == []
+    with pytest.raises(ResponseError):
+        await made.open(("REFUSE",))
+    assert not made.is_open
+
+
+async def test_nobody_there() -> None:
+    async with fake_redis_server(tls=False) as store:
+        pass
+    with pytest.raises(ConnectionError):
+        await raw_connection(store.url).open()
+
+
+async def test_messages_are_handed_on_until_the_store_goes(store: LittleStore) -> None:
+    heard: list[bytes] = []
+    subscribed, second = asyncio.Event(), asyncio.Event()
+
+    def listen(message: bytes) -> None:
+        heard.append(message)
+        if len(heard) == 2:
+            second.set()
+
+    hearing = asyncio.create_task(subscribe(raw_connection(store.url), "channel", listen, on_subscribed=subscribed.set))
+    async with asyncio.timeout(PATIENCE):
+        await subscribed.wait()
+        store.publish(b"one")
+        store.publish(b"two")
+        await second.wait()
+        store.connections[0].close()
+        with pytest.raises(ConnectionError):
+            await hearing
+    assert heard == [b"one", b"two"]
+
+
+async def test_a_lost_subscription_is_made_again(store: LittleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared.redis.subscription, "_RECONNECT_DELAY", 0.01)
+    steps: asyncio.Queue[str] = asyncio.Queue()
+    task = asyncio.create_task(
+        stay_subscribed(
+            raw_connection(store.url),
+            "channel",
+            lambda message: steps.put_nowait(message.decode()),
+            part="test",
+            on_subscribed=lambda: steps.put_nowait("subscribed"),
+            on_lost=lambda: steps.put_nowait("lost"),
+        )
+    )
+    async with asyncio.timeout(PATIENCE):
+        assert await steps.get() == "subscribed"
+        store.connections.pop(0).close()
+        assert [await steps.get() for _ in range(2)] == ["lost", "subscribed"]
+        store.publish(b"again")
+        assert await steps.get() == "again"
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert steps.get_nowait() == "lost"
+
+
+async def test_a_quiet_store_is_pinged_and_stays_subscribed(
+    store: LittleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared.redis.subscription, "PING_AFTER", 0.01)
+    monkeypatch.setattr(shared.redis.subscription, "PING_TIMEOUT", PATIENCE)
+    hearing = asyncio.create_task(
+        subscribe(raw_connection(store.url), "channel", lambda _: None, on_subscribed=lambda: None)
+    )
+    try:
+        await eventually(lambda: store.heard.count([b"PING"]) >= 3, "three pings")
+        assert not hearing.done()
+    finally:
+        hearing.cancel()
+        await asyncio.wait([hearing])
+
+
+async def test_a_store_that_hangs_is_noticed(store: LittleStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared.redis.subscription, "PING_AFTER", 0.01)
+    monkeypatch.setattr(shared.redis.subscription, "PING_TIMEOUT", 0.01)
+
+    def fall_silent() -> None:
+        store.silent = True
+
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(ConnectionError, match="does not reply"):
+            await subscribe(raw_connection(store.url), "channel", lambda _: None, on_subscribed=fall_silent)
+
+
+async def test_a_listener_that_fails_ends_the_hearing(store: LittleStore) -> None:
+    def fail(message: bytes) -> None:
+        raise ValueError(message.decode())
+
+    subscribed = asyncio.Event()
+    hearing = asyncio.create_task(subscribe(raw_connection(store.url), "channel", fail, on_subscribed=subscribed.set))
+    async with asyncio.timeout(PATIENCE):
+        await subscribed.wait()
+        store.publish(b"no")
+        with pytest.raises(ValueError, match="no"):
+            await hearing

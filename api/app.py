@@ -15,7 +15,7 @@ from api.chat import routes as chat
 from api.chat import token_routes as tokens
 from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
-from api.dialects.interface import Dialect
+from api.dialects.base.interface import Dialect
 from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses
 from api.files import routes as files

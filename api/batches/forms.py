@@ -8,12 +8,12 @@ from pydantic import Field
 
 from api.batches.endpoints import DIALECTS, Endpoint
 from api.batches.record import COMPLETION_WINDOW, Batch, Counts, new_batch_id
-from api.dialects.openai.body import decode_object
-from api.dialects.openai.fields import NotNull, Strict
-from api.dialects.openai.lists import render_list
-from api.dialects.openai.query import query_values
+from api.dialects.base.body import decode_object
+from api.dialects.base.fields import NotNull, Strict
+from api.dialects.base.lists import render_list
+from api.dialects.base.query import query_values
+from api.dialects.base.validation import listed, validate
 from api.dialects.openai.schema import Metadata
-from api.dialects.openai.validation import listed, validate
 from api.files.forms import ExpiresAfter
 from api.files.record import LONGEST_RETENTION
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse

@@ -20,7 +20,7 @@ from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange
 from api.chat.output import whole
 from api.chat.response_size import check_answer
-from api.dialects.interface import Dialect
+from api.dialects.base.interface import Dialect
 from api.dialects.openai import OpenAI
 from api.dialects.openai.stored import sent_messages
 from api.http.bodies import check_body_size

@@ -12,7 +12,7 @@ from typing import BinaryIO, Literal, NamedTuple
 import msgspec
 
 from api.batches.record import Batch, segment_name
-from api.dialects.interface import Usage
+from api.dialects.base.interface import Usage
 from api.files import Storage
 
 Kind = Literal["o", "e"]

@@ -7,7 +7,7 @@ from quart import Blueprint, Response, request
 from api.batches import forms as dialect
 from api.batches.record import UNFINISHED, Batch
 from api.batches.store import TooManyBatches
-from api.dialects.openai.lists import unknown_cursor
+from api.dialects.base.lists import unknown_cursor
 from api.files import FilesTooLarge, TooManyFiles
 from api.files.forms import not_found as file_not_found
 from api.files.forms import too_large as files_too_large

@@ -15,7 +15,7 @@ from api.chat.response_size import most_tokens
 from api.chat.selection import jobs_per_prompt
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
-from api.dialects.interface import Lookup
+from api.dialects.base.interface import Lookup
 from api.keys import ApiKey, Keyring
 from api.keys.secret import masked
 from api.limits import Counts, Limiter, LimitName, Refusal, Reservation

@@ -12,7 +12,7 @@ from api.chat import span as chat_span
 from api.chat.admission import LimitReached, Ticket
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
-from api.dialects.interface import Lookup
+from api.dialects.base.interface import Lookup
 from api.keys import ApiKey
 from api.limits import Counts, LimitName
 from api.replica import Replica

@@ -6,7 +6,7 @@ from functools import partial
 from api.base.fair_thread import FairThread
 from api.chat.exchange import ChatExchange
 from api.chat.writer import collect, stream
-from api.dialects.interface import Choice, ResponseEncoder
+from api.dialects.base.interface import Choice, ResponseEncoder
 
 Writer = Callable[[bytes], bool]
 """Sends a piece of a stream immediately, or returns False."""

@@ -9,7 +9,7 @@ from typing import cast
 from api.chat.calls import CallFilter
 from api.chat.selection import needs_logprobs
 from api.chat.usage_recorder import UsageRecorder
-from api.dialects.interface import Call, Choice, TokenLogprob
+from api.dialects.base.interface import Call, Choice, TokenLogprob
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Parser, Part, Reasoning, parser_for
 from shared.protocol.events import Delta, FinishReason, PromptLogprobs, Started
 from shared.protocol.formats import GUIDED, OutputFormat, ReasoningFormatName, ToolFormatName

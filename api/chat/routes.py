@@ -9,7 +9,7 @@ from api.chat.exchange import ChatExchange
 from api.chat.output import Writer, streamed, whole
 from api.chat.queue_events import HEADER
 from api.chat.response_size import check_answer
-from api.dialects.interface import Dialect, MessagesMissing, ResponseEncoder
+from api.dialects.base.interface import Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
 from api.http.access import key_owner
 from api.http.bodies import check_body_size, media_body

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from api.dialects.interface import Choice
+from api.dialects.base.interface import Choice
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest
 

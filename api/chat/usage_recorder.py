@@ -3,7 +3,7 @@
 import time
 
 from api.chat.response_size import TEXT_BYTES, AnswerShare
-from api.dialects.interface import Usage
+from api.dialects.base.interface import Usage
 from shared.protocol.events import Alternatives, Delta, Finished, Started
 
 

@@ -6,7 +6,7 @@ from api.chat.reader import ChoiceBuilder, ChoiceReader, ParsedPart
 from api.chat.selection import is_selected, jobs_per_prompt, needs_logprobs, select
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
-from api.dialects.interface import Choice, ResponseEncoder
+from api.dialects.base.interface import Choice, ResponseEncoder
 from api.parsers import CallArguments, CallClosed, CallOpened, Content, Reasoning
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import (

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 
 from api.dialects.anthropic import VERSION_HEADER, Anthropic
 from api.dialects.azure import Azure
-from api.dialects.interface import Dialect, Lookup
+from api.dialects.base.interface import Dialect, Lookup
 from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.ovms import ModelServer, ModelServerCompletions

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field
 
-from api.dialects.openai.fields import Strict
-from api.dialects.openai.lists import render_list
-from api.dialects.openai.query import integer, query_values
-from api.dialects.openai.validation import missing, validate, wrong_value
+from api.dialects.base.fields import Strict
+from api.dialects.base.lists import render_list
+from api.dialects.base.query import integer, query_values
+from api.dialects.base.validation import missing, validate, wrong_value
 from api.files import FilePage, FileRecord, FileSelection
 from api.files.record import LONGEST_RETENTION
 from api.files.upload import Upload, unknown_field

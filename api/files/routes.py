@@ -7,7 +7,7 @@ from typing import BinaryIO
 from quart import Blueprint, Response, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from api.dialects.openai.lists import unknown_cursor
+from api.dialects.base.lists import unknown_cursor
 from api.files import MAX_UPLOADS, FileRecord, FilesTooLarge, TooManyFiles, TooManyUploads
 from api.files import forms as dialect
 from api.files.folder import in_storage

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from api.dialects.interface import Lookup
+from api.dialects.base.interface import Lookup
 
 _MAX_AGE = "600"
 """Seconds for which browsers remember the answer to a preflight request."""

@@ -8,7 +8,7 @@ from typing import cast
 from quart import Request, request
 
 from api.chat.exchange import ChatExchange
-from api.dialects.interface import Dialect
+from api.dialects.base.interface import Dialect
 from api.http.bodies import PacedBody
 from api.keys import ApiKey
 from shared.protocol.errors import ProblemKind

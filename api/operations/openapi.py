@@ -11,10 +11,10 @@ from pydantic import BaseModel
 from api.batches.forms import CreateBatchRequest
 from api.dialects.anthropic import DEFAULT_VERSION, VERSION_HEADER, VERSION_PATTERN
 from api.dialects.anthropic.schema import CountTokensRequest, MessagesRequest
-from api.dialects.anthropic.unserved import NOT_SERVED
+from api.dialects.anthropic.unsupported import NOT_SERVED
 from api.dialects.azure import parse as azure
 from api.dialects.azure.addressing import DEPLOYMENT_HEADER
-from api.dialects.extended import ExtendedChatRequest
+from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.openai.tokens import DetokenizeRequest, TokenizeRequest
 from api.dialects.ovms import fields as model_server
@@ -22,7 +22,7 @@ from api.dialects.ovms.parse import ModelServerChatRequest, ModelServerCompletio
 from api.dialects.ovms.responses import STORED_FIELDS, ModelServerResponsesRequest
 from api.dialects.responses.input_tokens import InputTokensRequest
 from api.dialects.responses.schema import ResponsesRequest
-from api.dialects.responses.unserved import NOT_SERVED as RESPONSES_NOT_SERVED
+from api.dialects.responses.unsupported import NOT_SERVED as RESPONSES_NOT_SERVED
 from api.fleet.document import FleetDocument
 from api.operations.openapi_files import paths as files_and_batches
 from api.operations.openapi_parts import ERRORS, JSON, REFERENCE, STORE_ERRORS, in_path, query

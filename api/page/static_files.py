@@ -11,7 +11,7 @@ from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from api.dialects.interface import Lookup
+from api.dialects.base.interface import Lookup
 
 ROOT = "/"
 FOLDER = "/web/"

@@ -2,8 +2,8 @@
 
 from quart import Blueprint, Response, request
 
+from api.dialects.base.lists import unknown_cursor
 from api.dialects.openai import stored as dialect
-from api.dialects.openai.lists import unknown_cursor
 from api.http.access import key_owner
 from api.http.json_response import json_response
 from api.replica import current_replica

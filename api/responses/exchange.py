@@ -5,7 +5,7 @@ import msgspec
 from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange
 from api.chat.response_size import check_answer
-from api.dialects.interface import Lookup
+from api.dialects.base.interface import Lookup
 from api.dialects.responses import Draft, History
 from api.dialects.responses.schema import ResponsesRequest
 from api.http.bodies import check_body_size

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from api.dialects.openai.body import MAX_VALUES, count_values
+from api.dialects.base.body import MAX_VALUES, count_values
 from api.dialects.responses import Draft, History, previous_not_found
 from api.dialects.responses.schema import ResponsesRequest
 from api.dialects.responses.stored import input_items, output_items

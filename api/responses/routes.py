@@ -9,12 +9,12 @@ from quart import Blueprint, Response, request
 from api.chat.exchange import ChatExchange
 from api.chat.routes import STREAM_HEADERS, respond
 from api.chat.tokenized import tokenized
-from api.dialects.interface import MessagesMissing
+from api.dialects.base.interface import MessagesMissing
+from api.dialects.base.token_count import counting
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses import stored as dialect
 from api.dialects.responses.input_tokens import draft_input_tokens, render_input_tokens
 from api.dialects.responses.schema import ResponsesRequest
-from api.dialects.token_count import counting
 from api.http.access import key_owner
 from api.http.bodies import media_body, read_json_body
 from api.http.exchange import HttpExchange, current_exchange

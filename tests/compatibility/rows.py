@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.dialects.interface import Dialect
+from api.dialects.base.interface import Dialect
 
 PAGE_TESTS = "tests/unit/repository/test_compatibility.py::"
 """The tests of the page itself, which show each row; named where no other test is about its fields."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from api.dialects.interface import Call, Choice, ResponseEncoder, TokenLogprob, Usage
+from api.dialects.base.interface import Call, Choice, ResponseEncoder, TokenLogprob, Usage
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import PromptLogprobs
 from shared.protocol.request import ChatRequest

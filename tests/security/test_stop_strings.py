@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.dialects.azure import Azure
-from api.dialects.interface import Dialect
+from api.dialects.base.interface import Dialect
 from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.openai.schema import MAX_STOP_LENGTH

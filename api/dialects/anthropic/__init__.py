@@ -5,7 +5,7 @@ import re
 from api.dialects.anthropic.errors import error_reply
 from api.dialects.anthropic.parse import parse_count, parse_messages
 from api.dialects.anthropic.render import MessagesResponseEncoder
-from api.dialects.interface import ErrorReply, Lookup
+from api.dialects.base.interface import ErrorReply, Lookup
 from shared.protocol.errors import Problem, ProblemKind, refuse
 from shared.protocol.request import ChatRequest
 
@@ -25,7 +25,7 @@ _SHOWN = 64
 
 
 class Anthropic:
-    """The :class:`api.dialects.interface.Dialect` of Anthropic, instantiated for each HTTP exchange."""
+    """The :class:`api.dialects.base.interface.Dialect` of Anthropic, instantiated for each HTTP exchange."""
 
     def __init__(self, headers: Lookup, request_id: str = "") -> None:
         """``request_id`` is the id of the HTTP exchange, which error bodies contain."""

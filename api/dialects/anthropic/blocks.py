@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Tag
 
-from api.dialects.openai.fields import Items, NonEmptyText, Strict, StringOrItems, by_key, tag
+from api.dialects.base.fields import Items, NonEmptyText, Strict, StringOrItems, by_key, tag
 
 
 class CacheControl(Strict):

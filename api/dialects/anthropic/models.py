@@ -9,9 +9,9 @@ from pydantic import Field
 from werkzeug.datastructures import MultiDict
 
 from api.dialects.anthropic.parse import EFFORTS
-from api.dialects.openai.fields import Items, Strict
-from api.dialects.openai.query import list_values, query_values
-from api.dialects.openai.validation import validate
+from api.dialects.base.fields import Items, Strict
+from api.dialects.base.query import list_values, query_values
+from api.dialects.base.validation import validate
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.registry import IMAGE, ModelInfo
 

@@ -31,14 +31,12 @@ from api.dialects.anthropic.schema import (
     UserMessage,
 )
 from api.dialects.anthropic.tools import chosen, loaded_tools
-from api.dialects.anthropic.unserved import check_served
-from api.dialects.image_urls import check_scheme
-from api.dialects.message_content import MessageContent
-from api.dialects.openai.body import decode_object
-from api.dialects.openai.toolset import json_text
-from api.dialects.openai.validation import validate
-from api.dialects.sealed_reasoning import unseal
-from api.dialects.token_count import counting
+from api.dialects.anthropic.unsupported import check_served
+from api.dialects.base.body import decode_object, json_text
+from api.dialects.base.encoded_reasoning import decode_reasoning
+from api.dialects.base.message_content import MessageContent, check_scheme
+from api.dialects.base.token_count import counting
+from api.dialects.base.validation import validate
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Constraint, Sampling
@@ -207,7 +205,7 @@ def _assistant(message: AssistantMessage) -> internal.Message:
 
 def _reasoning(block: AssistantBlock) -> str:
     """Return the reasoning in a block, which is in the signature if the client did not want to see it."""
-    return (block.thinking or unseal(block.signature)) if isinstance(block, ThinkingBlock) else ""
+    return (block.thinking or decode_reasoning(block.signature)) if isinstance(block, ThinkingBlock) else ""
 
 
 def _user(index: int, blocks: Sequence[UserBlock], calls: Calls) -> Iterator[internal.Message]:

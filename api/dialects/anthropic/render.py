@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from api.dialects.anthropic.errors import error_object
-from api.dialects.interface import Choice, TokenLogprob, Usage
-from api.dialects.sealed_reasoning import seal
+from api.dialects.base.encoded_reasoning import encode_reasoning
+from api.dialects.base.interface import Choice, TokenLogprob, Usage
 from shared.protocol.errors import Problem
 from shared.protocol.events import FinishReason, PromptLogprobs
 from shared.protocol.request import ChatRequest
@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class MessagesResponseEncoder:
-    """An :class:`api.dialects.interface.ResponseEncoder` for one Messages request, which has one choice.
+    """An :class:`api.dialects.base.interface.ResponseEncoder` for one Messages request, which has one choice.
 
     Reasoning, text and each tool call are content blocks. A block is open until another one begins. All fields of the
     reference are present, and null where they do not apply.
@@ -155,7 +155,7 @@ class MessagesResponseEncoder:
         if self._hidden == "all":
             return blocks
         if choice.reasoning and self._hidden == "reasoning":
-            blocks.append(_thinking("", seal(choice.reasoning)))
+            blocks.append(_thinking("", encode_reasoning(choice.reasoning)))
         elif choice.reasoning:
             blocks.append(_thinking(choice.reasoning, self._id))
         if choice.text:
@@ -183,7 +183,7 @@ class MessagesResponseEncoder:
         # The reference's signatures prove who has made the reasoning. Some clients send only signed reasoning back.
         signed = b""
         if self._block == "thinking":
-            signature = seal("".join(self._reasoning)) if self._hidden == "reasoning" else self._id
+            signature = encode_reasoning("".join(self._reasoning)) if self._hidden == "reasoning" else self._id
             signed = self._delta({"type": "signature_delta", "signature": signature})
         self._block, self._reasoning = "", []
         return signed + _event("content_block_stop", {"index": self._index})

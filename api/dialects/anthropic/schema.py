@@ -1,6 +1,6 @@
 """Schema of Anthropic's Messages requests.
 
-Source: the types of Anthropic's Python SDK. ``unserved.py`` lists what the reference has and this service refuses.
+Source: the types of Anthropic's Python SDK. ``unsupported.py`` lists what the reference has and this service refuses.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from api.dialects.anthropic.blocks import AssistantBlock, CacheControl, TextBlock, UserBlock
-from api.dialects.openai.fields import (
+from api.dialects.base.fields import (
     ARRAY,
     STRING,
     Items,

@@ -17,8 +17,8 @@ from api.dialects.anthropic.schema import (
     Tool,
     UserMessage,
 )
-from api.dialects.openai.strict_schema import root_fault
-from api.dialects.openai.toolset import json_text
+from api.dialects.base.body import json_text
+from api.dialects.base.strict_schema import root_error
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, refuse
 
@@ -79,7 +79,7 @@ def _checked(request: CountTokensRequest) -> dict[str, Tool]:
             raise AssertionError("Anthropic's own tools are not served")
         if tool.name in tools:
             raise refuse(ProblemKind.INVALID, "Tool names must be unique.", param=f"tools[{index}].name")
-        if fault := root_fault(tool.input_schema):
+        if fault := root_error(tool.input_schema):
             raise refuse(ProblemKind.INVALID, fault, param=f"tools[{index}].input_schema")
         tools[tool.name] = tool
     return tools

@@ -7,8 +7,8 @@ from api.dialects.azure.errors import error_reply, shown
 from api.dialects.azure.info import render_info
 from api.dialects.azure.parse import extra_parameters, parse_chat
 from api.dialects.azure.render import AzureResponseEncoder
-from api.dialects.interface import ErrorReply, Lookup
-from api.dialects.openai.body import decode_object
+from api.dialects.base.body import decode_object
+from api.dialects.base.interface import ErrorReply, Lookup
 from shared.protocol.errors import Problem
 from shared.protocol.request import ChatRequest
 
@@ -16,7 +16,7 @@ __all__ = ["Azure"]
 
 
 class Azure:
-    """The Azure :class:`api.dialects.interface.Dialect`, instantiated for each HTTP exchange.
+    """The Azure :class:`api.dialects.base.interface.Dialect`, instantiated for each HTTP exchange.
 
     The query and the headers affect how the body is parsed, and error bodies quote parts of the request body.
     """

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 
 from api.dialects.azure.errors import INVALID_API_VERSION, INVALID_REQUEST
-from api.dialects.interface import Lookup
+from api.dialects.base.interface import Lookup
 from shared.protocol.errors import ProblemKind, refuse
 
 DEPLOYMENT_HEADER = "azureml-model-deployment"

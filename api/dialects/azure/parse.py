@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from api.dialects.azure.errors import INVALID_REQUEST
-from api.dialects.extended import EXTENSIONS, ExtendedChatRequest, translate_chat
-from api.dialects.interface import Lookup
-from api.dialects.openai.validation import listed, validate
+from api.dialects.base.interface import Lookup
+from api.dialects.base.validation import listed, validate
+from api.dialects.openai.extended import EXTENSIONS, ExtendedChatRequest, translate_chat
 from shared.protocol.errors import ProblemKind, RequestRefused, modality_refused, refuse
 from shared.protocol.request import ChatRequest
 

@@ -3,14 +3,14 @@
 import msgspec
 
 from api.dialects.azure.errors import error_object
-from api.dialects.interface import Usage
+from api.dialects.base.interface import Usage
 from api.dialects.openai.render import ChatResponseEncoder, plain_usage
 from shared.protocol.errors import Problem
 from shared.protocol.request import ChatRequest
 
 
 class AzureResponseEncoder(ChatResponseEncoder):
-    """An :class:`api.dialects.interface.ResponseEncoder` for one chat request."""
+    """An :class:`api.dialects.base.interface.ResponseEncoder` for one chat request."""
 
     _annotated = False
 

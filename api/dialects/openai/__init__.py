@@ -1,6 +1,6 @@
 """The OpenAI dialect, at ``/v1``."""
 
-from api.dialects.interface import ErrorReply
+from api.dialects.base.interface import ErrorReply
 from api.dialects.openai.errors import error_reply
 from api.dialects.openai.models import render_model, render_models
 from api.dialects.openai.obfuscated import ObfuscatedResponseEncoder
@@ -13,7 +13,7 @@ __all__ = ["OpenAI", "render_model", "render_models"]
 
 
 class OpenAI:
-    """The chat completions :class:`api.dialects.interface.Dialect` of OpenAI. Stateless."""
+    """The chat completions :class:`api.dialects.base.interface.Dialect` of OpenAI. Stateless."""
 
     def __init__(self, deployment: str | None = None) -> None:
         """``deployment`` is the model of all requests, whatever their bodies say."""

@@ -1,6 +1,6 @@
 """The dialect of OpenAI's plain completions, at ``/v1/completions``."""
 
-from api.dialects.interface import ErrorReply
+from api.dialects.base.interface import ErrorReply
 from api.dialects.openai.completions_parse import parse_completion
 from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.errors import error_reply
@@ -9,7 +9,7 @@ from shared.protocol.request import ChatRequest
 
 
 class OpenAICompletions:
-    """The plain completions :class:`api.dialects.interface.Dialect` of OpenAI. Stateless."""
+    """The plain completions :class:`api.dialects.base.interface.Dialect` of OpenAI. Stateless."""
 
     def __init__(self, deployment: str | None = None) -> None:
         """``deployment`` is the model of all requests, whatever their bodies say."""

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import cast
 
-from api.dialects.openai.body import decode_object
+from api.dialects.base.body import decode_object
+from api.dialects.base.unsupported import NotServed, check_fields, unsupported
+from api.dialects.base.validation import validate
 from api.dialects.openai.completions_schema import DEFAULT_MAX_TOKENS, CompletionRequest
 from api.dialects.openai.extensions import ServedCompletionRequest, with_extensions
 from api.dialects.openai.parse import DEFAULTS, sampling_of
 from api.dialects.openai.rules import check_logit_bias, switched_off
-from api.dialects.openai.unserved import NotServed, check_fields, unsupported
-from api.dialects.openai.validation import validate
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Prompt
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from api.dialects.interface import Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
 from api.dialects.openai.prompt_logprobs import prompt_pieces, scored_tokens, vllm_form
 from api.dialects.openai.render import detailed_usage
@@ -18,7 +18,7 @@ _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class CompletionResponseEncoder:
-    """An :class:`api.dialects.interface.ResponseEncoder` for one plain completion request.
+    """An :class:`api.dialects.base.interface.ResponseEncoder` for one plain completion request.
 
     Completions have no reasoning and no tool calls: everything that the model generates is text.
     """

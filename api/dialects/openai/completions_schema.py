@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from api.dialects.openai.fields import WRONG_TYPE, Items, NonEmptyText, OptionalText, Strict, tag
+from api.dialects.base.fields import WRONG_TYPE, Items, NonEmptyText, OptionalText, Strict, tag
 from api.dialects.openai.schema import MAX_COUNT, LogitBias, Penalty, Stop, StreamOptions
 
 MAX_PROMPTS = 2048

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from api.dialects.message_content import MessageContent
+from api.dialects.base.message_content import MessageContent
 from api.dialects.openai.content import Content, ImagePart, RefusalPart, TextPart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, FunctionToolCall, Message, ToolMessage
 from shared.protocol import request as internal

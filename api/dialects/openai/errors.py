@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from api.dialects.interface import ErrorReply
-from api.dialects.retries import retry_headers
+from api.dialects.base.interface import ErrorReply
+from api.dialects.base.retries import retry_headers
 from shared.protocol.errors import Problem, ProblemKind
 
 

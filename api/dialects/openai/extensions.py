@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field, Tag
 
+from api.dialects.base.body import json_text
+from api.dialects.base.fields import OBJECT, STRING, Items, NonEmptyText, Strict, by_type
+from api.dialects.base.validation import invalid
 from api.dialects.openai.completions_schema import CompletionRequest
-from api.dialects.openai.fields import OBJECT, STRING, Items, NonEmptyText, Strict, by_type
 from api.dialects.openai.schema import MAX_COUNT, ChatCompletionRequest
-from api.dialects.openai.toolset import json_text
-from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Constraint, PromptScoring
 
 NATIVE_VARIABLES = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
@@ -115,11 +115,6 @@ def with_extensions(request: ChatRequest, fields: ServedChatRequest | ServedComp
         constraint=_constraint(fields, request.constraint),
         template_kwargs=_template_kwargs(chat, request.template_kwargs) if chat else request.template_kwargs,
     )
-
-
-def invalid(field: str, why: str) -> RequestRefused:
-    """Return the refusal of a field's value."""
-    return refuse(ProblemKind.INVALID, f"Invalid '{field}': {why}.", param=field, code="invalid_value")
 
 
 def _prompt_scoring(fields: SamplingFields, request: ChatRequest) -> PromptScoring | None:

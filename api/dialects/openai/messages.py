@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, Tag
 
+from api.dialects.base.fields import Items, NotNull, Strict, by_key, tag
 from api.dialects.openai.content import AudioReference, Content
-from api.dialects.openai.fields import Items, NotNull, Strict, by_key, tag
 
 Name = Annotated[
     Annotated[str, StringConstraints(pattern=r"^[^\s<|\\/>]+$", max_length=64)] | None, NotNull("a string")

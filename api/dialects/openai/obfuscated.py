@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Sequence
 
-from api.dialects.interface import TokenLogprob
+from api.dialects.base.interface import TokenLogprob
 from api.dialects.openai.render import ChatResponseEncoder
 
 BLOCK = 64

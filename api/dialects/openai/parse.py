@@ -1,7 +1,8 @@
 """Parser of chat completion bodies."""
 
-from api.dialects.interface import MessagesMissing
-from api.dialects.openai.body import decode_object
+from api.dialects.base.body import decode_object, json_text
+from api.dialects.base.interface import MessagesMissing
+from api.dialects.base.validation import validate
 from api.dialects.openai.completions_schema import CompletionRequest
 from api.dialects.openai.conversation import translate_messages
 from api.dialects.openai.extensions import ServedChatRequest, with_extensions
@@ -12,9 +13,8 @@ from api.dialects.openai.schema import (
     JsonSchemaResponse,
     ResponseFormat,
 )
-from api.dialects.openai.toolset import json_text, translate_tools
-from api.dialects.openai.unserved import check_served
-from api.dialects.openai.validation import validate
+from api.dialects.openai.toolset import translate_tools
+from api.dialects.openai.unsupported import check_served
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
 

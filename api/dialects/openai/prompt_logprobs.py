@@ -2,7 +2,7 @@
 
 import msgspec
 
-from api.dialects.interface import TokenLogprob
+from api.dialects.base.interface import TokenLogprob
 from shared.protocol.events import PromptLogprobs, RankedToken, TopToken
 
 _encode = msgspec.json.Encoder().encode

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from api.dialects.interface import Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
 from api.dialects.openai.prompt_logprobs import vllm_form
 from shared.protocol.errors import Problem
@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ChatResponseEncoder:
-    """An :class:`api.dialects.interface.ResponseEncoder` for one chat request."""
+    """An :class:`api.dialects.base.interface.ResponseEncoder` for one chat request."""
 
     done = b"data: [DONE]\n\n"
     _annotated = True

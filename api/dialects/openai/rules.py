@@ -6,13 +6,13 @@ Each rule is a function that raises. :func:`check` calls them in the order that 
 import re
 from collections.abc import Mapping
 
-from api.dialects.image_urls import check_scheme
+from api.dialects.base.message_content import check_scheme
+from api.dialects.base.strict_schema import root_error, strict_error
+from api.dialects.base.validation import missing, wrong_value
 from api.dialects.openai.content import PARTS_BY_ROLE, ImagePart
 from api.dialects.openai.messages import AssistantMessage, FunctionMessage, Message, ToolMessage
 from api.dialects.openai.schema import ChatCompletionRequest, JsonSchemaResponse
-from api.dialects.openai.strict_schema import root_fault, strict_fault
 from api.dialects.openai.tools import CustomChoice, CustomTool, FunctionChoice, FunctionTool, Named
-from api.dialects.openai.validation import missing, wrong_value
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 _TOKEN_ID = re.compile(r"[0-9]{1,10}")
@@ -121,9 +121,9 @@ def _parameters_are_schemas(request: ChatCompletionRequest) -> None:
     for param, function, strict in tools + functions:
         if function.parameters is None:
             continue
-        fault = strict_fault(function.parameters) if strict else root_fault(function.parameters)
-        if fault is not None:
-            message = f"Invalid schema for function '{function.name}': {fault}"
+        error = strict_error(function.parameters) if strict else root_error(function.parameters)
+        if error is not None:
+            message = f"Invalid schema for function '{function.name}': {error}"
             raise refuse(ProblemKind.INVALID, message, param=param, code="invalid_function_parameters")
 
 
@@ -135,9 +135,9 @@ def _answer_follows_schema(request: ChatCompletionRequest) -> None:
         if form.strict:
             raise missing("response_format.json_schema.schema")
         return
-    fault = strict_fault(form.schema_) if form.strict else None
-    if fault is not None:
-        message = f"Invalid schema for response_format '{form.name}': {fault}"
+    error = strict_error(form.schema_) if form.strict else None
+    if error is not None:
+        message = f"Invalid schema for response_format '{form.name}': {error}"
         raise refuse(ProblemKind.INVALID, message, param="response_format")
 
 

@@ -1,15 +1,14 @@
 """Schema of the chat completion request, after the reference and the newest official SDK.
 
-All fields are validated, including those that ``unserved.py`` refuses afterwards. Bounds are those of the reference. A
-field that the reference does not call nullable refuses null.
+All fields are validated, including those that ``unsupported.py`` refuses afterwards. Bounds are those of the reference.
+A field that the reference does not call nullable refuses null.
 """
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag
 
-from api.dialects.openai.content import TextPart
-from api.dialects.openai.fields import (
+from api.dialects.base.fields import (
     ARRAY,
     OBJECT,
     STRING,
@@ -24,6 +23,7 @@ from api.dialects.openai.fields import (
     by_type,
     tag,
 )
+from api.dialects.openai.content import TextPart
 from api.dialects.openai.messages import Message
 from api.dialects.openai.tools import FunctionCallChoice, Functions, ToolChoice, Tools
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field
 
-from api.dialects.openai import lists
-from api.dialects.openai.body import decode_object
-from api.dialects.openai.fields import Strict
-from api.dialects.openai.query import query_values
+from api.dialects.base import lists
+from api.dialects.base.body import decode_object
+from api.dialects.base.fields import Strict
+from api.dialects.base.query import query_values
+from api.dialects.base.validation import validate
 from api.dialects.openai.schema import Metadata
-from api.dialects.openai.validation import validate
 from api.stored.record import Selection, StoredResponse
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 

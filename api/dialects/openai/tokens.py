@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
-from api.dialects.openai.body import decode_object
+from api.dialects.base.body import decode_object
+from api.dialects.base.fields import Items, NonEmptyText, Strict
+from api.dialects.base.validation import invalid, missing, validate
 from api.dialects.openai.completions_schema import Token
-from api.dialects.openai.extensions import ServedChatRequest, invalid
-from api.dialects.openai.fields import Items, NonEmptyText, Strict
+from api.dialects.openai.extensions import ServedChatRequest
 from api.dialects.openai.parse import translate
-from api.dialects.openai.validation import missing, validate
 from shared.protocol.events import Tokenized
 from shared.protocol.request import ChatRequest, Sampling, Tokenization
 

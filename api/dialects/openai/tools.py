@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag
 
-from api.dialects.openai.fields import (
+from api.dialects.base.fields import (
     OBJECT,
     STRING,
     Identifier,

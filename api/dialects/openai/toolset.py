@@ -1,11 +1,11 @@
 """Conversion of tools, functions and tool choice to the internal form."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from api.dialects.base.body import json_text
 from api.dialects.openai.schema import ChatCompletionRequest
 from api.dialects.openai.tools import (
     AllowedToolsChoice,
@@ -54,11 +54,6 @@ def translate_tools(request: ChatCompletionRequest) -> Toolset:
         named_tool=named,
         parallel_tool_calls=request.parallel_tool_calls is not False,
     )
-
-
-def json_text(value: Any) -> str:
-    """Return ``value`` as compact JSON, with numbers of any size."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _choice(

@@ -1,6 +1,6 @@
 """The dialect of OpenVINO Model Server, at ``/v3``."""
 
-from api.dialects.interface import ErrorReply
+from api.dialects.base.interface import ErrorReply
 from api.dialects.openai.errors import error_reply
 from api.dialects.ovms.parse import parse_chat, parse_completion
 from api.dialects.ovms.render import ModelServerCompletionResponseEncoder, ModelServerResponseEncoder
@@ -11,7 +11,7 @@ __all__ = ["ModelServer", "ModelServerCompletions"]
 
 
 class ModelServer:
-    """The chat completions :class:`api.dialects.interface.Dialect` of OpenVINO Model Server. Stateless."""
+    """The chat completions :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server. Stateless."""
 
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""
@@ -29,7 +29,7 @@ class ModelServer:
 
 
 class ModelServerCompletions:
-    """The plain completions :class:`api.dialects.interface.Dialect` of OpenVINO Model Server. Stateless."""
+    """The plain completions :class:`api.dialects.base.interface.Dialect` of OpenVINO Model Server. Stateless."""
 
     def parse(self, body: bytes) -> ChatRequest:
         """Parse a request body. Raises :class:`RequestRefused` and no other exception."""

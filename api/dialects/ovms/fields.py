@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from api.dialects.extended import ExtendedChatRequest
 from api.dialects.openai.completions_schema import CompletionRequest
+from api.dialects.openai.extended import ExtendedChatRequest
 from shared.protocol.errors import ProblemKind, refuse
 
 _COMMON = frozenset(

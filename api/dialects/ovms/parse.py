@@ -9,15 +9,14 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field
 
-from api.dialects.extended import (
+from api.dialects.base.body import decode_object
+from api.dialects.base.validation import invalid, validate
+from api.dialects.openai.extended import (
     ExtendedChatRequest,
     ExtendedCompletionRequest,
     translate_chat,
     translate_plain,
 )
-from api.dialects.openai.body import decode_object
-from api.dialects.openai.extensions import invalid
-from api.dialects.openai.validation import validate
 from api.dialects.ovms.fields import CHAT, COMPLETION, served_fields
 from shared.protocol.request import LOCAL, ChatRequest, Constraint, Message, Sampling
 

@@ -3,14 +3,14 @@
 The reference has no ``id``. It is included because OpenAI's clients require one.
 """
 
-from api.dialects.interface import Usage
+from api.dialects.base.interface import Usage
 from api.dialects.openai.completions_render import CompletionResponseEncoder
 from api.dialects.openai.render import ChatResponseEncoder, plain_usage
 from shared.protocol.request import ChatRequest
 
 
 class ModelServerResponseEncoder(ChatResponseEncoder):
-    """An :class:`api.dialects.interface.ResponseEncoder` for one chat request."""
+    """An :class:`api.dialects.base.interface.ResponseEncoder` for one chat request."""
 
     _annotated = False
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field
 
-from api.dialects.extended import EngineFields
-from api.dialects.interface import ErrorReply
-from api.dialects.openai.body import decode_object
-from api.dialects.openai.extensions import NATIVE_VARIABLES, invalid
+from api.dialects.base.body import decode_object, json_text
+from api.dialects.base.interface import ErrorReply
+from api.dialects.base.validation import invalid
+from api.dialects.openai.extended import EngineFields
+from api.dialects.openai.extensions import NATIVE_VARIABLES
 from api.dialects.openai.schema import MAX_COUNT, Stop
-from api.dialects.openai.toolset import json_text
 from api.dialects.ovms.parse import DEFAULTS, Seed, Share, take_structure, with_local_files
 from api.dialects.responses import Responses
 from api.dialects.responses.parse import History, draft_of
@@ -47,7 +47,7 @@ class ModelServerResponsesRequest(ResponsesRequest, EngineFields):
 
 
 class ModelServerResponses:
-    """The :class:`api.dialects.interface.Dialect` of ``/v3/responses``, instantiated for each HTTP exchange."""
+    """The :class:`api.dialects.base.interface.Dialect` of ``/v3/responses``, instantiated for each HTTP exchange."""
 
     def __init__(self) -> None:
         self._responses = Responses()

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from api.dialects.interface import ErrorReply
+from api.dialects.base.interface import ErrorReply
 from api.dialects.openai.errors import error_reply
 from api.dialects.responses.parse import Draft, History, draft_response, previous_not_found
 from api.dialects.responses.render import ResponsesEncoder
@@ -17,7 +17,7 @@ _ABOUT_INPUT = (ProblemKind.CONTEXT_LENGTH, ProblemKind.TEMPLATE)
 
 
 class Responses:
-    """The :class:`api.dialects.interface.Dialect` of the Responses API, instantiated for each HTTP exchange."""
+    """The :class:`api.dialects.base.interface.Dialect` of the Responses API, instantiated for each HTTP exchange."""
 
     def __init__(self, *, stores: bool = True) -> None:
         """``stores`` is whether responses can be stored, as those of a batch's lines cannot."""

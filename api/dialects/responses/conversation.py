@@ -7,10 +7,10 @@ system message at the start, because many chat templates allow no other.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from api.dialects.image_urls import check_scheme
-from api.dialects.message_content import MessageContent
-from api.dialects.openai.toolset import json_text
-from api.dialects.openai.validation import missing, wrong_value
+from api.dialects.base.body import json_text
+from api.dialects.base.encoded_reasoning import decode_reasoning
+from api.dialects.base.message_content import MessageContent, check_scheme
+from api.dialects.base.validation import missing, wrong_value
 from api.dialects.responses.items import (
     PARTS_BY_ROLE,
     CustomCall,
@@ -26,7 +26,6 @@ from api.dialects.responses.items import (
     RefusalText,
 )
 from api.dialects.responses.offered_tools import qualified_name
-from api.dialects.sealed_reasoning import unseal
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, refuse
 
@@ -165,7 +164,7 @@ class _Conversation:
 
 def _reasoning(item: Reasoning) -> list[str]:
     """Return earlier reasoning, from where there is most of it. Encrypted content of other services can't be read."""
-    sealed = "" if item.content or item.encrypted_content is None else unseal(item.encrypted_content)
+    sealed = "" if item.content or item.encrypted_content is None else decode_reasoning(item.encrypted_content)
     return [sealed] if sealed else [part.text for part in item.content or item.summary or ()]
 
 

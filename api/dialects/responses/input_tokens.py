@@ -2,9 +2,9 @@
 
 import msgspec
 
-from api.dialects.openai.body import decode_object
-from api.dialects.openai.unserved import unsupported
-from api.dialects.openai.validation import check_names
+from api.dialects.base.body import decode_object
+from api.dialects.base.unsupported import unsupported
+from api.dialects.base.validation import check_names
 from api.dialects.responses.parse import Draft, draft_of, unknown_fields, with_input
 from api.dialects.responses.schema import PromptFields, ResponsesRequest
 

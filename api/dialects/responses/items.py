@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from api.dialects.openai.content import OptionalBreakpoint
-from api.dialects.openai.fields import (
+from api.dialects.base.fields import (
     ARRAY,
     STRING,
     WRONG_BRANCH,
@@ -21,6 +20,7 @@ from api.dialects.openai.fields import (
     by_type,
     tag,
 )
+from api.dialects.openai.content import OptionalBreakpoint
 from api.dialects.responses.tools import AnyTool
 
 Status = Literal["in_progress", "completed", "incomplete"] | None

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from api.dialects.interface import TokenLogprob
+from api.dialects.base.encoded_reasoning import encode_reasoning
+from api.dialects.base.interface import TokenLogprob
 from api.dialects.openai.render import logprob_objects
-from api.dialects.sealed_reasoning import seal
 
 Kind = Literal["reasoning", "summary", "message", "function_call"]
 """``summary`` is reasoning that is shown as a summary."""
@@ -77,7 +77,7 @@ class OutputItem:
     def object(self, status: str, *, started: bool = True) -> dict[str, Any]:
         """Return the item. Without ``started`` it has no content yet."""
         parts = [self.part()] if started else []
-        sealed = {"encrypted_content": seal(self.text)} if self._sealed and started else {}
+        sealed = {"encrypted_content": encode_reasoning(self.text)} if self._sealed and started else {}
         match self.kind:
             case "reasoning":
                 return {"id": self.id, "type": "reasoning", "summary": [], "content": parts} | sealed

@@ -7,19 +7,18 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from pydantic import TypeAdapter
 
-from api.dialects.interface import MessagesMissing
-from api.dialects.openai.body import decode_object
+from api.dialects.base.body import decode_object, json_text
+from api.dialects.base.interface import MessagesMissing
+from api.dialects.base.strict_schema import root_error, strict_error
+from api.dialects.base.validation import unknown_parameter, validate
 from api.dialects.openai.parse import DEFAULTS
-from api.dialects.openai.strict_schema import root_fault, strict_fault
-from api.dialects.openai.toolset import json_text
-from api.dialects.openai.validation import unknown_parameter, validate
 from api.dialects.responses.conversation import Placed, translate_items
+from api.dialects.responses.echoed_fields import echoed_fields
 from api.dialects.responses.items import Item, ItemReference
 from api.dialects.responses.offered_tools import OfferedFunction, functions, skipped_types
-from api.dialects.responses.repeated import repeated_fields
 from api.dialects.responses.schema import JsonSchemaFormat, ResponsesRequest
 from api.dialects.responses.tools import AllowedFunctions, ChosenFunction
-from api.dialects.responses.unserved import check_served
+from api.dialects.responses.unsupported import check_served
 from shared.protocol import request as internal
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.request import ChatRequest, Constraint, Sampling, Tier
@@ -133,7 +132,7 @@ class Draft(Generic[_Body]):
             background=bool(request.background),
             metadata=tuple((request.metadata or {}).items()),
             truncate=request.truncation == "auto",
-            response_fields=json_text(repeated_fields(request, self._sent)),
+            response_fields=json_text(echoed_fields(request, self._sent)),
         )
 
 
@@ -219,9 +218,9 @@ def _check_names(tools: Iterable[OfferedFunction]) -> None:
 def _tool(tool: OfferedFunction) -> internal.Tool:
     parameters, strict = tool.definition.parameters, bool(tool.definition.strict)
     if parameters is not None:
-        fault = strict_fault(parameters) if strict else root_fault(parameters)
-        if fault is not None:
-            message = f"Invalid schema for function '{tool.definition.name}': {fault}"
+        error = strict_error(parameters) if strict else root_error(parameters)
+        if error is not None:
+            message = f"Invalid schema for function '{tool.definition.name}': {error}"
             param = f"{tool.path}.parameters"
             raise refuse(ProblemKind.INVALID, message, param=param, code="invalid_function_parameters")
     return internal.Tool(
@@ -282,9 +281,9 @@ def _sampling(request: ResponsesRequest) -> Sampling:
 def _constraint(request: ResponsesRequest) -> Constraint | None:
     form = request.text.format if request.text else None
     if isinstance(form, JsonSchemaFormat):
-        fault = strict_fault(form.schema_) if form.strict else None
-        if fault is not None:
-            message = f"Invalid schema for response_format '{form.name}': {fault}"
+        error = strict_error(form.schema_) if form.strict else None
+        if error is not None:
+            message = f"Invalid schema for response_format '{form.name}': {error}"
             raise refuse(ProblemKind.INVALID, message, param="text.format.schema", code="invalid_json_schema")
         return Constraint(kind="json_schema", value=json_text(form.schema_), param="text.format.schema")
     if form is not None and form.type == "json_object":

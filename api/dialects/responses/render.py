@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from api.dialects.interface import Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.errors import error_object
 from api.dialects.openai.render import logprob_objects
 from api.dialects.responses.offered_tools import unqualified_name
@@ -40,7 +40,7 @@ class _Ended(msgspec.Struct):
 
 
 class ResponsesEncoder:
-    """An :class:`api.dialects.interface.ResponseEncoder` for one response, which has one choice.
+    """An :class:`api.dialects.base.interface.ResponseEncoder` for one response, which has one choice.
 
     Reasoning, text and each function call are output items. An item grows until another one begins.
     """

@@ -1,14 +1,14 @@
 """Schema of the body of ``POST /v1/responses``.
 
 Source: the types of OpenAI's Python SDK; ``presence_penalty`` and ``frequency_penalty`` are Open Responses'.
-``unserved.py`` lists what the reference has and this service refuses.
+``unsupported.py`` lists what the reference has and this service refuses.
 """
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag
 
-from api.dialects.openai.fields import Identifier, Items, NonEmptyText, Strict, by_key, tag
+from api.dialects.base.fields import Identifier, Items, NonEmptyText, Strict, by_key, tag
 from api.dialects.openai.schema import (
     JsonObjectResponse,
     Metadata,

@@ -8,11 +8,11 @@ import msgspec
 from pydantic import Field
 from werkzeug.datastructures import MultiDict
 
-from api.dialects.openai import lists
-from api.dialects.openai.fields import Items, Strict
-from api.dialects.openai.query import flag_values, list_values, query_values
-from api.dialects.openai.unserved import unsupported
-from api.dialects.openai.validation import validate
+from api.dialects.base import lists
+from api.dialects.base.fields import Items, Strict
+from api.dialects.base.query import flag_values, list_values, query_values
+from api.dialects.base.unsupported import unsupported
+from api.dialects.base.validation import validate
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.schema import Includable
 from api.stored.record import StoredResponse

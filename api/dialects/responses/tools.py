@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
-from api.dialects.openai.fields import OBJECT, STRING, WRONG_BRANCH, Items, Strict, by_key, by_type, tag
+from api.dialects.base.fields import OBJECT, STRING, WRONG_BRANCH, Items, Strict, by_key, by_type, tag
 
 ToolName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]+$", min_length=1, max_length=128)]
 

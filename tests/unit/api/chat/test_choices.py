@@ -16,7 +16,7 @@ from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
 from api.chat.writer import collect, stream
 from api.dialects.anthropic.render import MessagesResponseEncoder
-from api.dialects.interface import Choice, TokenLogprob
+from api.dialects.base.interface import Choice, TokenLogprob
 from api.dialects.openai.render import ChatResponseEncoder
 from api.parsers import CallArguments, CallClosed, CallOpened, Part
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused

@@ -18,7 +18,7 @@ from api.chat.response_size import LOGPROB_BYTES, AnswerRoom, check_answer, most
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
 from api.chat.writer import collect, stream
-from api.dialects.interface import Choice, Usage
+from api.dialects.base.interface import Choice, Usage
 from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.openai.render import ChatResponseEncoder

@@ -9,7 +9,7 @@ from anthropic.types import MessageCreateParams, ThreadUnsupportedRequestErrorDe
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.errors import UNTHREADED
 from api.dialects.anthropic.schema import MAX_STOP_SEQUENCES, MessagesRequest
-from api.dialects.anthropic.unserved import NOT_SERVED
+from api.dialects.anthropic.unsupported import NOT_SERVED
 from shared.protocol.errors import ContextExcess, Problem, ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tokenization, Tool, ToolCall
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.render import MessagesResponseEncoder
-from api.dialects.interface import Call, Choice, Usage
+from api.dialects.base.interface import Call, Choice, Usage
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import FinishReason
 from shared.protocol.request import ChatRequest

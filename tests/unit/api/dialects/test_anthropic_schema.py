@@ -14,7 +14,7 @@ from werkzeug.datastructures import MultiDict
 from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.models import render_model, render_models
 from api.dialects.anthropic.render import MessagesResponseEncoder
-from api.dialects.interface import Call, Choice, Usage
+from api.dialects.base.interface import Call, Choice, Usage
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.registry import IMAGE, TEXT, ModelInfo
 from shared.protocol.request import ChatRequest

@@ -7,8 +7,8 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from api.dialects.azure import Azure
-from api.dialects.extended import ExtendedChatRequest
-from api.dialects.interface import Dialect
+from api.dialects.base.interface import Dialect
+from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.ovms import ModelServer
 from api.dialects.responses import Responses
 from api.dialects.responses.schema import ResponsesRequest

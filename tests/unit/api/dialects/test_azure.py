@@ -25,9 +25,9 @@ from azure.ai.inference.models import (
 from api.dialects import dialect_of
 from api.dialects.azure import Azure
 from api.dialects.azure.parse import PASSED, SERVED
-from api.dialects.extended import ExtendedChatRequest
-from api.dialects.interface import Call, Choice, Usage
+from api.dialects.base.interface import Call, Choice, Usage
 from api.dialects.openai import OpenAI
+from api.dialects.openai.extended import ExtendedChatRequest
 from api.dialects.openai.parse import DEFAULTS
 from api.dialects.ovms import ModelServer
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused

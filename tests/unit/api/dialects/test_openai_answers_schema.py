@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from api.batches import forms as batches
 from api.batches.record import Batch, BatchStatus, Counts, LineError
-from api.dialects.interface import Call, Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.openai import OpenAI, render_model, render_models, stored
 from api.dialects.openai.completions import OpenAICompletions
 from api.files import FilePage, FileRecord

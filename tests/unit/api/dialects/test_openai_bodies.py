@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.dialects.openai.body import MAX_DEPTH, MAX_VALUES
+from api.dialects.base.body import MAX_DEPTH, MAX_VALUES
 from api.dialects.openai.schema import ChatCompletionRequest
 from shared.protocol.errors import ProblemKind
 from shared.protocol.request import decode_request, encode_request

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from openai.types import Completion
 from openai.types.completion_create_params import CompletionCreateParamsStreaming
 
-from api.dialects.interface import Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Choice, TokenLogprob, Usage
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.openai.completions_parse import NOT_SERVED
 from api.dialects.openai.completions_render import CompletionResponseEncoder

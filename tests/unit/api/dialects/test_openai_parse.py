@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 
+from api.dialects.base.unsupported import NotServed, PartlyServed
 from api.dialects.openai.parse import DEFAULTS
 from api.dialects.openai.schema import ChatCompletionRequest
-from api.dialects.openai.unserved import NOT_SERVED, PARTLY_SERVED, NotServed, PartlyServed
+from api.dialects.openai.unsupported import NOT_SERVED, PARTLY_SERVED
 from shared.protocol.request import ChatRequest, Constraint, Image, Message, Sampling, Tool, ToolCall
 from tests.unit.api.dialects.bodies import USER, body, error_of, parse
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api.dialects.interface import MessagesMissing
+from api.dialects.base.interface import MessagesMissing
 from shared.protocol.errors import RequestRefused, modality_refused
 from tests.unit.api.dialects.bodies import DIALECT, error_of
 

@@ -15,7 +15,7 @@ from openai.pagination import SyncPage
 from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from api.dialects.interface import Call, Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.openai import OpenAI, render_model, render_models
 from api.dialects.openai.obfuscated import BLOCK
 from api.dialects.openai.render import ChatResponseEncoder

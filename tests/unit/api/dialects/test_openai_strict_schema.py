@@ -6,7 +6,7 @@ import pytest
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
-from api.dialects.openai.strict_schema import MAX_NESTING, MAX_PROPERTIES, strict_fault
+from api.dialects.base.strict_schema import MAX_NESTING, MAX_PROPERTIES, strict_error
 from tests.unit.api.dialects.bodies import body, error_of, parse
 
 TEXT = {"type": "string"}
@@ -41,11 +41,11 @@ def nested(levels: int) -> dict[str, Any]:
     ],
 )
 def test_a_strict_schema(schema: dict[str, Any]) -> None:
-    assert strict_fault(schema) is None
+    assert strict_error(schema) is None
 
 
 @pytest.mark.parametrize(
-    ("schema", "fault"),
+    ("schema", "error"),
     [
         ({}, "schema must have a 'type' key."),
         (
@@ -84,8 +84,8 @@ def test_a_strict_schema(schema: dict[str, Any]) -> None:
     ],
     ids=lambda value: str(value)[:50],
 )
-def test_what_is_not_strict(schema: dict[str, Any], fault: str) -> None:
-    assert fault in (strict_fault(schema) or "")
+def test_what_is_not_strict(schema: dict[str, Any], error: str) -> None:
+    assert error in (strict_error(schema) or "")
 
 
 class Step(BaseModel):
@@ -103,7 +103,7 @@ class Solution(BaseModel):
 
 
 def test_what_the_sdk_makes_of_a_type_is_strict() -> None:
-    assert strict_fault(to_strict_json_schema(Solution)) is None
+    assert strict_error(to_strict_json_schema(Solution)) is None
 
 
 def test_a_response_format_that_is_not_strict_is_refused() -> None:

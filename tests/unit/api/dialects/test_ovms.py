@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from api.dialects.interface import Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Choice, TokenLogprob, Usage
 from api.dialects.ovms import ModelServer, ModelServerCompletions
 from api.dialects.ovms.fields import CHAT, UNSUPPORTED
 from api.dialects.ovms.parse import DEFAULTS, ModelServerChatRequest

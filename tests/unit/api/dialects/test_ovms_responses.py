@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.dialects.interface import Choice, Usage
+from api.dialects.base.interface import Choice, Usage
 from api.dialects.ovms.responses import ModelServerResponses
 from shared.protocol.errors import RequestRefused
 from shared.protocol.request import ChatRequest, Constraint, Tool

@@ -8,7 +8,7 @@ import pytest
 from openai.types.responses import Response, ResponseFunctionToolCall
 from werkzeug.datastructures import MultiDict
 
-from api.dialects.interface import Call, Choice, MessagesMissing, Usage
+from api.dialects.base.interface import Call, Choice, MessagesMissing, Usage
 from api.dialects.responses import Draft, Responses
 from api.dialects.responses.input_tokens import draft_input_tokens
 from api.dialects.responses.schema import ResponsesRequest

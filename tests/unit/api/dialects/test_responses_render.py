@@ -8,7 +8,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from api.dialects.interface import Call, Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.responses import Responses
 from api.dialects.responses.render import ResponsesEncoder
 from shared.protocol.errors import Problem, ProblemKind

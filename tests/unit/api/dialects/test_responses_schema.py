@@ -17,7 +17,7 @@ from openai.types.responses.response_error import ResponseError
 from pydantic import BaseModel, TypeAdapter
 from werkzeug.datastructures import MultiDict
 
-from api.dialects.interface import Call, Choice, TokenLogprob, Usage
+from api.dialects.base.interface import Call, Choice, TokenLogprob, Usage
 from api.dialects.responses import Responses
 from api.dialects.responses.input_tokens import render_input_tokens
 from api.dialects.responses.render import ResponsesEncoder

@@ -7,7 +7,7 @@ import pytest
 
 from api.dialects.azure.parse import ExtraParameters
 from api.dialects.azure.parse import parse_chat as parse_azure
-from api.dialects.interface import Dialect
+from api.dialects.base.interface import Dialect
 from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
 from shared.protocol.errors import Problem, RequestRefused

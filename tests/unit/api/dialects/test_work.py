@@ -13,13 +13,14 @@ from api.dialects.anthropic import Anthropic
 from api.dialects.anthropic.parse import _combined
 from api.dialects.anthropic.render import MessagesResponseEncoder
 from api.dialects.azure import Azure
-from api.dialects.interface import Dialect
-from api.dialects.openai import OpenAI, body
+from api.dialects.base import body
+from api.dialects.base.encoded_reasoning import encode_reasoning
+from api.dialects.base.interface import Dialect
+from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.ovms import ModelServer, ModelServerCompletions
 from api.dialects.ovms.responses import ModelServerResponses
 from api.dialects.responses import Responses
-from api.dialects.sealed_reasoning import seal
 from shared.protocol.errors import RequestRefused
 from shared.protocol.events import Delta, Started
 from shared.protocol.request import ChatRequest, Message, Sampling, Tool
@@ -234,7 +235,7 @@ def test_hidden_reasoning_is_joined_once() -> None:
         encoder = MessagesResponseEncoder(ChatRequest(model="m", hidden="reasoning"), answer_id="a")
         for _ in range(size):
             encoder.reasoning(0, CountedText("x"))
-        assert seal("x" * size).encode() in encoder.closing(0, "stop")
+        assert encode_reasoning("x" * size).encode() in encoder.closing(0, "stop")
 
     once, twice = (operations(partial(write, size)) for size in (SIZE, 2 * SIZE))
     assert twice < 2.2 * once

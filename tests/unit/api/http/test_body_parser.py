@@ -14,7 +14,7 @@ from api.app import create_app
 from api.base.fair_places import FairPlaces
 from api.base.fair_thread import SMALL, FairThread
 from api.build import build
-from api.dialects.openai import body
+from api.dialects.base import body
 from api.http.body_parser import BodyParser
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.runtime.settings import ApiSettings

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from api.dialects.openai.unserved import NotServed, PartlyServed, check_fields, unsupported, unsupported_value
+from api.dialects.base.unsupported import NotServed, PartlyServed, check_fields, unsupported, unsupported_value
 from api.dialects.responses.items import (
     InputFile,
     InputImage,
@@ -56,11 +56,11 @@ def check_served(request: ResponsesRequest) -> None:
         raise refuse(
             ProblemKind.INVALID, "Background responses are stored: 'store' can't be false.", param="background"
         )
-    for refusal in _unserved(request):
+    for refusal in _unsupported(request):
         raise refusal
 
 
-def _unserved(request: ResponsesRequest) -> Iterator[RequestRefused]:
+def _unsupported(request: ResponsesRequest) -> Iterator[RequestRefused]:
     if request.stream_options is not None and request.stream_options.include_obfuscation:
         yield unsupported("stream_options.include_obfuscation", "It is supported for chat completions only.")
     reasoning = request.reasoning

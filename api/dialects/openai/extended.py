@@ -5,9 +5,10 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
+from api.dialects.base.fields import Strict
+from api.dialects.base.validation import invalid
 from api.dialects.openai.completions_parse import translate_completion
-from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest, invalid
-from api.dialects.openai.fields import Strict
+from api.dialects.openai.extensions import ServedChatRequest, ServedCompletionRequest
 from api.dialects.openai.parse import translate
 from api.dialects.openai.schema import MAX_COUNT, ChatCompletionRequest
 from shared.protocol.request import ChatRequest, Sampling

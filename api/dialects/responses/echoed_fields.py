@@ -8,7 +8,7 @@ from api.dialects.responses.schema import ResponsesRequest
 PLAIN_TEXT = {"type": "text"}
 
 
-def repeated_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[str, Any]:
+def echoed_fields(request: ResponsesRequest, sent: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with their defaults, except those that models have: ``temperature`` and ``top_p``.
 
     ``sent`` is the body of ``request``.

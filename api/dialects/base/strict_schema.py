@@ -34,7 +34,7 @@ _FORBIDDEN = (
 _Place = tuple[str, ...]
 
 
-def root_fault(schema: Mapping[str, Any]) -> str | None:
+def root_error(schema: Mapping[str, Any]) -> str | None:
     """Return the error in the root of a function's parameters, strict or not, or None."""
     kind = schema.get("type", "object" if not schema else None)
     if kind == "object":
@@ -42,18 +42,18 @@ def root_fault(schema: Mapping[str, Any]) -> str | None:
     return f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{_shown(kind)}\"'."
 
 
-def strict_fault(schema: Mapping[str, Any]) -> str | None:
+def strict_error(schema: Mapping[str, Any]) -> str | None:
     """Return the first error in a strict ``schema`` with the OpenAI service's message, or None."""
     if "anyOf" in schema:
         return "schema must have type 'object' and not have 'anyOf' at the top level."
-    fault = root_fault(schema) or ("schema must have a 'type' key." if not schema else None)
-    if fault is not None:
-        return fault
+    error = root_error(schema) or ("schema must have a 'type' key." if not schema else None)
+    if error is not None:
+        return error
     properties = 0
     for place, nesting, inner in _schemas(schema, (), 1):
-        fault = _fault(inner)
-        if fault is not None:
-            return f"In context={place!r}, {fault}"
+        error = _error(inner)
+        if error is not None:
+            return f"In context={place!r}, {error}"
         if nesting > MAX_NESTING:
             return f"In context={place!r}, more than {MAX_NESTING} levels of nesting."
         properties += len(_object(inner.get("properties")))
@@ -62,7 +62,7 @@ def strict_fault(schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _fault(schema: Mapping[str, Any]) -> str | None:
+def _error(schema: Mapping[str, Any]) -> str | None:
     for keyword in _FORBIDDEN:
         if keyword in schema:
             return f"'{keyword}' is not permitted."
@@ -70,13 +70,13 @@ def _fault(schema: Mapping[str, Any]) -> str | None:
         return "schema must have a 'type' key."
     kinds = schema.get("type")
     if kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
-        return _object_fault(schema)
+        return _object_error(schema)
     if kinds == "array" and not isinstance(schema.get("items"), dict):
         return "array schema missing items."
     return None
 
 
-def _object_fault(schema: Mapping[str, Any]) -> str | None:
+def _object_error(schema: Mapping[str, Any]) -> str | None:
     if schema.get("additionalProperties") is not False:
         return "'additionalProperties' is required to be supplied and to be false."
     properties, required = _object(schema.get("properties")), schema.get("required")

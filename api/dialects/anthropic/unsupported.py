@@ -51,12 +51,12 @@ _KEEP_ALL = {"type": "clear_thinking_20251015", "keep": "all"}
 
 def check_served(request: CountTokensRequest) -> None:
     """Raise :class:`RequestRefused` for the first feature that is not served."""
-    for param, reason in _unserved(request):
+    for param, reason in _unsupported(request):
         code = UNTHREADED if param == "thread" else None
         raise refuse(ProblemKind.INVALID, f"Not supported: {reason}", param=param, code=code)
 
 
-def _unserved(request: CountTokensRequest) -> Iterator[tuple[str, str]]:
+def _unsupported(request: CountTokensRequest) -> Iterator[tuple[str, str]]:
     for field, (reason, neutral) in NOT_SERVED.items():
         value = getattr(request, field, None)
         # By the reference, counts ignore compaction.

@@ -13,12 +13,12 @@ class _Content(msgspec.Struct, frozen=True):
     reasoning: str
 
 
-def seal(reasoning: str) -> str:
+def encode_reasoning(reasoning: str) -> str:
     """Return text that contains ``reasoning``."""
     return base64.b64encode(msgspec.json.encode(_Content(reasoning))).decode()
 
 
-def unseal(sealed: str) -> str:
+def decode_reasoning(sealed: str) -> str:
     """Return the reasoning in a text; empty if there is none, as in those of other services."""
     try:
         return msgspec.json.decode(base64.b64decode(sealed, validate=True), type=_Content).reasoning

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from api.dialects.openai.fields import WRONG_BRANCH, WRONG_TYPE, is_tag
+from api.dialects.base.fields import WRONG_BRANCH, WRONG_TYPE, is_tag
 from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 
 Unknown = Callable[[Sequence[str]], RequestRefused]
@@ -92,6 +92,11 @@ def unknown_parameter(param: str) -> RequestRefused:
     """Return the refusal of a field that its object does not have."""
     message = f"Unknown parameter: '{param}'."
     return refuse(ProblemKind.INVALID, message, param=param, code="unknown_parameter")
+
+
+def invalid(field: str, why: str) -> RequestRefused:
+    """Return the refusal of a field's value."""
+    return refuse(ProblemKind.INVALID, f"Invalid '{field}': {why}.", param=field, code="invalid_value")
 
 
 def missing(param: str) -> RequestRefused:

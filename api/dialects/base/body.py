@@ -58,6 +58,11 @@ def decode_object(body: bytes) -> dict[str, Any]:
     return value
 
 
+def json_text(value: Any) -> str:
+    """Return ``value`` as compact JSON, with numbers of any size."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 def count_values(text: bytes) -> int:
     """Return a bound on the number of values in JSON ``text``. Where the bound would exceed ``MAX_VALUES``, return the
     number itself, at most ``MAX_VALUES`` + 1.

@@ -31,7 +31,7 @@ from shared.runtime.settings import EngineSettings
 from shared.runtime.tasks import cancel_all
 from shared.tracing import NO_TRACING
 from tests.support.fleet import free_port
-from tests.support.prompts import no_images
+from tests.support.prompts import requests_of
 from tests.support.store import Store
 from worker.engine.current import CurrentEngine, LoadedEngine
 from worker.engine.interface import RawEngineReport, RawStep, Sequence, Stepped
@@ -47,8 +47,6 @@ from worker.jobs.publisher import Publisher
 from worker.jobs.quarantine import Quarantine
 from worker.jobs.runner import JobRunner
 from worker.prompt.interface import Prepared
-from worker.prompt.prefetch import PromptPrefetcher
-from worker.prompt.process import PromptProcess
 from worker.prompt.simulated import SimulatedPromptMaker
 
 STREAMS = 64
@@ -125,7 +123,7 @@ async def _walk(store: Store, streams: int) -> Walk:
             active_jobs,
             current,
             publisher,
-            PromptPrefetcher(cast(PromptProcess, _Prompts()), no_images),
+            requests_of(prompts=_Prompts()),
             _accept_grammar,
             AttemptRecorder(NO_TRACING),
             preemption=preemption,

@@ -27,10 +27,8 @@ from worker.engine.options import EngineOptions
 from worker.engine.supervisor import EngineSupervisor
 from worker.grammar.interface import GrammarOptions
 from worker.grammar.process import GrammarProcess
-from worker.images.files import RequestFiles
 from worker.images.interface import ImageOptions
 from worker.images.process import ImageProcess
-from worker.images.requests import RequestImages
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt_recorder import AttemptRecorder
 from worker.jobs.consumer import JobConsumer
@@ -43,12 +41,12 @@ from worker.jobs.publisher import Publisher
 from worker.jobs.quarantine import Quarantine
 from worker.jobs.registry_record import RegistryRecord
 from worker.jobs.releaser import JobReleaser
+from worker.jobs.request_cache import RequestCache
 from worker.jobs.runner import JobRunner
 from worker.model.devices import computes_on_cpus
 from worker.model.source import ModelError
 from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.interface import PromptOptions
-from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import prompt_process
 from worker.prompt.template_file import read_template
 from worker.served_model import ServedModel, find_model, served_names
@@ -127,12 +125,13 @@ class _Worker:
         self.grammars = (
             GrammarProcess(GrammarOptions(path=model.path), max_seconds=settings.grammar_seconds) if openvino else None
         )
+        requests = RequestCache(claims, files, self.prompts, self.images)
         runner = JobRunner(
             self.id,
             jobs,
             engine,
             self.publisher,
-            PromptPrefetcher(self.prompts, RequestImages(RequestFiles(files.images), self.images).load),
+            requests,
             self.grammars.check if self.grammars is not None else _accept_grammar,
             AttemptRecorder(tracing),
             preemption=preemption,
@@ -147,12 +146,12 @@ class _Worker:
             self.id,
             runner.run,
             jobs=jobs,
+            requests=requests,
             capacity=lambda: engine.capacity,
             poll=settings.poll,
             batch_reserve=None if settings.batch_reserve == "auto" else settings.batch_reserve,
             batch_pause=settings.batch_pause,
             vocabulary=lambda: engine.info.vocabulary if engine.info else "",
-            prefetch=runner.prefetch,
         )
         self.record = RegistryRecord(
             self.id, names, settings, engine, jobs, modalities=model.modalities, sampling=model.sampling

@@ -1,34 +1,45 @@
-"""A prompt process that the test answers for."""
+"""A prompt process and an image process that the test replies for, and a worker's request cache on top of them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import cast
 
+from shared.protocol.queue import JobQueue
 from shared.protocol.request import ChatRequest, Job
 from worker.images.interface import DecodedImage
+from worker.images.process import ImageProcess
+from worker.jobs.request_cache import RequestCache
 from worker.prompt.interface import Prepared
-from worker.prompt.prefetch import PromptPrefetcher
 from worker.prompt.process import PromptProcess
+
+Decode = Callable[[Job, Mapping[str, bytes]], Awaitable[Sequence[DecodedImage]]]
 
 
 class Maker:
-    """A prompt process whose calls are recorded, and answered by the test."""
+    """A prompt process whose calls are recorded, and replied to by the test."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.answers: list[asyncio.Future[Prepared]] = []
+        self.replies: list[asyncio.Future[Prepared]] = []
 
     def call(self, request: ChatRequest, tenant: str) -> asyncio.Future[Prepared]:
-        answer: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[Prepared] = asyncio.get_running_loop().create_future()
         self.asked.append(request.messages[0].content)
-        self.answers.append(answer)
-        return answer
+        self.replies.append(reply)
+        return reply
 
 
-def prompts_of(maker: Maker, **options: float) -> PromptPrefetcher:
-    return PromptPrefetcher(cast(PromptProcess, maker), no_images, **options)
+class _Images:
+    def __init__(self, decode: Decode) -> None:
+        self.decode = decode
 
 
-async def no_images(job: Job) -> Sequence[DecodedImage]:
-    """Images of requests that have none."""
-    return ()
+async def _no_images(job: Job, files: Mapping[str, bytes]) -> Sequence[DecodedImage]:
+    raise AssertionError("there are no images")
+
+
+def requests_of(queue: JobQueue | None = None, prompts: object = None, decode: Decode = _no_images) -> RequestCache:
+    """A request cache that reads from ``queue``; without one, requests must be in their jobs."""
+    store = cast(JobQueue, queue)
+    images = cast(ImageProcess, _Images(decode))
+    return RequestCache(store, store, cast(PromptProcess, prompts or Maker()), images)

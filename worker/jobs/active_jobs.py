@@ -107,9 +107,6 @@ class ActiveJobs:
     def __len__(self) -> int:
         return len(self._by_id) + len(self._reading)
 
-    def __contains__(self, job: str) -> bool:
-        return job in self._by_id
-
     @contextmanager
     def reading(self, claim: Claim, reply_to: str) -> Iterator[None]:
         """Hold the lease of a claimed job, whose request the current task reads, until the end of the block."""

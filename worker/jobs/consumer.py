@@ -25,7 +25,7 @@ from shared.runtime.tasks import cancel_all
 from shared.runtime.ticks import next_tick
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.dead_letters import OtherProtocol, move_to_dead_letters
-from worker.jobs.shared_requests import RequestGone, SharedRequests
+from worker.jobs.request_cache import RequestCache, RequestGone
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,6 @@ _UNREADABLE = (DeserializationError, KeyError, IndexError, TypeError, RequestGon
 """Exceptions raised by a payload that is corrupt or foreign."""
 
 Serve = Callable[[Claim, Job], Awaitable[None]]
-Prefetch = Callable[[Job], None]
 
 
 class JobConsumer:
@@ -48,12 +47,12 @@ class JobConsumer:
         serve: Serve,
         *,
         jobs: ActiveJobs,
+        requests: RequestCache,
         capacity: Callable[[], int],
         poll: float,
         batch_reserve: int | None = 0,
         batch_pause: float = 0.0,
         vocabulary: Callable[[], str] = lambda: "",
-        prefetch: Prefetch = lambda _: None,
     ) -> None:
         """``worker`` is this worker's id. ``serve`` runs one job to its end. ``jobs`` holds the leases of jobs whose
         requests are being read. ``poll`` is the fallback poll interval in seconds. Lines of batches leave
@@ -62,7 +61,6 @@ class JobConsumer:
 
         ``capacity`` returns how many jobs may run now. While it is 0, nothing is claimed; :meth:`wake` must follow
         when it rises. ``vocabulary`` returns the digest that :meth:`~shared.protocol.queue.JobQueue.claim` gets.
-        ``prefetch`` is called with a job that is about to be claimed, perhaps by another worker.
         """
         self._queue = queue
         self._worker = worker
@@ -77,25 +75,14 @@ class JobConsumer:
         """Number of running jobs that are not lines of batches."""
         self._last_interactive_at = -math.inf
         """When the last of them ended (monotonic seconds)."""
-        self._prefetch = prefetch
-        self._requests = SharedRequests(queue)
+        self._requests = requests
         self._tasks: set[asyncio.Task[None]] = set()
         self._woken = asyncio.Event()
         self._wake_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def wake(self, payload: bytes = b"") -> None:
-        """Claim now. ``payload`` is that of the job behind the wake-up, if the message carried it."""
-        if payload and len(self._tasks) < self._slots():
-            try:
-                queued = _read(payload)
-                _check_protocol(queued)
-                request = queued.inline_request()
-            except _UNREADABLE:
-                pass  # it becomes a dead letter when it is claimed
-            else:
-                if request is not None:
-                    self._prefetch(queued.job(request))
+    def wake(self) -> None:
+        """Claim now."""
         self._woken.set()
 
     def close(self) -> None:
@@ -107,6 +94,8 @@ class JobConsumer:
         while True:
             try:
                 await self._claim()
+                if not self._tasks:
+                    self._requests.clear()
                 outage.store.succeeded("queue")
             except (RedisError, OSError) as error:
                 outage.store.failed("queue", error)
@@ -170,8 +159,6 @@ class JobConsumer:
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not self._tasks:
-            self._requests.clear()
         self.wake()
         if not task.cancelled() and (error := task.exception()):
             logger.error("%s failed in the worker", task.get_name(), exc_info=error)
@@ -180,7 +167,8 @@ class JobConsumer:
         queued: QueuedJob | None = None
         try:
             queued = _read(claim.payload)
-            _check_protocol(queued)
+            if queued.protocol not in READABLE:
+                raise OtherProtocol(queued.protocol)
             if queued.id != claim.job:
                 raise ValueError(f"its id is {queued.id[:64]!r}")
             with self._jobs.reading(claim, queued.reply_to):
@@ -206,9 +194,3 @@ def _read(payload: bytes) -> QueuedJob:
     if function != JOB_FUNCTION:
         raise ValueError(f"it calls the function {str(function)[:64]!r}")
     return decode_job(arguments[0])
-
-
-def _check_protocol(job: QueuedJob) -> None:
-    """Raise :class:`OtherProtocol` if ``job`` has a protocol version that this worker does not read."""
-    if job.protocol not in READABLE:
-        raise OtherProtocol(job.protocol)

@@ -18,13 +18,12 @@ class ControlChannel:
         connection: RawConnection,
         worker: str,
         *,
-        on_wake: Callable[[bytes], None],
+        on_wake: Callable[[], None],
         on_cancel: Callable[[str], None],
     ) -> None:
         """``connection`` is used for this subscription only. ``worker`` is this worker's id.
 
-        ``on_wake`` is called with the payload of the job behind a wake-up, or with none. ``on_cancel`` is called with
-        the id of a cancelled job.
+        ``on_wake`` is called when jobs wait. ``on_cancel`` is called with the id of a cancelled job.
         """
         self._connection = connection
         self._worker = worker
@@ -38,13 +37,13 @@ class ControlChannel:
             keys.worker_channel(self._worker),
             self._on_message,
             part="wake-ups",
-            on_subscribed=lambda: self._on_wake(b""),
+            on_subscribed=self._on_wake,
         )
 
     def _on_message(self, message: bytes) -> None:
         word, _, rest = message.partition(b" ")
         if word == b"wake":
-            self._on_wake(rest)
+            self._on_wake()  # older replicas send the job's payload, too
         elif word == b"cancel":
             self._on_cancel(rest.decode(errors="replace"))
         else:

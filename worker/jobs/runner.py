@@ -23,10 +23,10 @@ from worker.jobs.preemption import Preemption
 from worker.jobs.prefix_gate import PrefixGate
 from worker.jobs.publisher import Publisher
 from worker.jobs.quarantine import MAX_CRASHES, Quarantine
+from worker.jobs.request_cache import RequestCache
 from worker.jobs.resume import generated_tokens
 from worker.processes.call_process import ServiceUnavailable
 from worker.prompt.interface import Prepared
-from worker.prompt.prefetch import PromptPrefetcher
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class JobRunner:
         jobs: ActiveJobs,
         engine: CurrentEngine,
         publisher: Publisher,
-        prompts: PromptPrefetcher,
+        requests: RequestCache,
         check_grammar: CheckGrammar,
         attempts: AttemptRecorder,
         *,
@@ -66,7 +66,7 @@ class JobRunner:
         self._jobs = jobs
         self._engine = engine
         self._publisher = publisher
-        self._prompts = prompts
+        self._requests = requests
         self._check_grammar = check_grammar
         self._attempts = attempts
         self._preemption = preemption
@@ -75,11 +75,6 @@ class JobRunner:
         self._max_lost_workers = max_lost_workers
         self._log_poison = log_poison
         self._sampling = sampling
-
-    def prefetch(self, job: Job) -> None:
-        """Start preparing the prompt of a job whose claim is in progress."""
-        if job.id not in self._jobs:
-            self._prompts.prefetch(job)
 
     async def run(self, claim: Claim, job: Job) -> None:
         """Run one job to its end. A failure is published as its terminal event.
@@ -114,7 +109,7 @@ class JobRunner:
                 "The response can't be continued: its worker is gone, and all workers that now serve the model have "
                 "another vocabulary or chat template. Please send the request again.",
             )
-        prepared = await self._prompts.get(job)
+        prepared = await self._requests.prompt(job)
         if job.request.tokenization is not None:
             await self._report_tokens(active, prepared)
             return

@@ -94,16 +94,13 @@ local function note_holder(prefixes, worker)
   end
 end
 
--- Maximum size (bytes) of a payload that is included in the wake-up.
-local MAX_WAKE_UP_PAYLOAD = 16384
-
 -- Chooses and wakes a worker for a job with a long prompt; returns the index of its counter in the reply.
-local function route(job, digests, inline_payload)
+local function route(job, digests)
   local prefixes = known_prefixes(digests)
   local worker, known = holder_of(prefixes)
   local outcome = 2
-  if not worker or not wake_this(worker, inline_payload) then
-    worker = wake(inline_payload)
+  if not worker or not wake_this(worker) then
+    worker = wake()
     outcome = not worker and 5 or known and 3 or 4
   end
   if worker then
@@ -222,12 +219,11 @@ for _, at in ipairs(new) do
   share(job)
   redis.call('ZADD', QUEUE, string.format('%.0f', base + tag), job)
   tag = tag + tonumber(ARGV[at + 2])
-  local inline_payload = #payload <= MAX_WAKE_UP_PAYLOAD and payload or nil
   local outcome = 0
   if digests == '' then
-    wake(inline_payload)
+    wake()
   else
-    outcome = route(job, digests, inline_payload)
+    outcome = route(job, digests)
     reply[outcome] = reply[outcome] + 1
   end
   count('job:' .. job, 'text', KIND, #payload, outcome, TENANT)

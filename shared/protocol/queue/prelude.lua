@@ -63,11 +63,10 @@ local function now_ms()
 end
 
 -- Wakes a worker; returns whether it is subscribed. Raises its load slightly at once, so that a burst spreads before
--- the workers report their real load. A worker without a subscription is dead and is removed from the list. payload is
--- that of the new job, or nil; with it, the worker can prefetch the job while its claim is under way.
-local function wake_this(worker, payload)
+-- the workers report their real load. A worker without a subscription is dead and is removed from the list.
+local function wake_this(worker)
   redis.call('ZINCRBY', LOAD, 0.05, worker)
-  if redis.call('PUBLISH', WORKER_CHANNEL .. worker, payload and 'wake ' .. payload or 'wake') > 0 then
+  if redis.call('PUBLISH', WORKER_CHANNEL .. worker, 'wake') > 0 then
     return true
   end
   redis.call('ZREM', LOAD, worker)
@@ -76,7 +75,7 @@ end
 
 -- Wakes the least loaded worker with a free slot, chosen at random among equals. Returns the worker, or nil if there is
 -- none.
-local function wake(payload)
+local function wake()
   for _ = 1, 8 do
     local least = redis.call('ZRANGEBYSCORE', LOAD, '-inf', '(1', 'WITHSCORES', 'LIMIT', 0, 1)
     if #least == 0 then
@@ -88,7 +87,7 @@ local function wake(payload)
       local any = tonumber(redis.call('TIME')[2]) % equal
       worker = redis.call('ZRANGE', LOAD, any, any)[1]
     end
-    if wake_this(worker, payload) then
+    if wake_this(worker) then
       return worker
     end
   end

@@ -15,6 +15,7 @@ from shared.protocol.request import ChatRequest, Job, Message, Tier
 from shared.redis import keys
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
+from tests.support.prompts import requests_of
 from tests.support.redis_types import awaitable
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.consumer import JobConsumer, Serve
@@ -242,7 +243,9 @@ async def test_it_can_be_switched_off(redis: ArqRedis) -> None:
 @asynccontextmanager
 async def consuming(queue: JobQueue, worker: str, serve: Serve, *, slots: int) -> AsyncIterator[JobConsumer]:
     """A worker's consumer at work; it looks at the queue only when it is woken, or has reason to."""
-    consumer = JobConsumer(queue, worker, serve, jobs=ActiveJobs(), capacity=lambda: slots, poll=3600)
+    consumer = JobConsumer(
+        queue, worker, serve, jobs=ActiveJobs(), requests=requests_of(), capacity=lambda: slots, poll=3600
+    )
     running = asyncio.create_task(consumer.run())
     yield consumer
     await cancel_all({running})

@@ -8,6 +8,7 @@ from arq.connections import ArqRedis
 from shared.protocol.queue import Claim, JobQueue
 from shared.protocol.request import ChatRequest, Job, Message, Tier
 from tests.support.eventually import eventually
+from tests.support.prompts import requests_of
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.consumer import JobConsumer
 
@@ -23,6 +24,7 @@ class Rig:
             "w",
             self._serve,
             jobs=ActiveJobs(),
+            requests=requests_of(),
             capacity=lambda: 4,
             poll=0.05,
             batch_reserve=None,

@@ -24,7 +24,7 @@ from shared.protocol.request import ChatRequest, Constraint, Job, Message, Promp
 from shared.protocol.trace import TraceContext
 from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
-from tests.support.prompts import no_images
+from tests.support.prompts import requests_of
 from tests.support.recorded_spans import TRACE, RecordedSpans
 from worker.engine.current import CurrentEngine, LoadedEngine
 from worker.engine.interface import Ending, EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
@@ -39,8 +39,6 @@ from worker.jobs.publisher import Publisher
 from worker.jobs.quarantine import Quarantine
 from worker.jobs.runner import JobRunner
 from worker.prompt.interface import Prepared
-from worker.prompt.prefetch import PromptPrefetcher
-from worker.prompt.process import PromptProcess
 
 TENANT = "key-1"
 PROMPT = tuple(range(512))
@@ -137,7 +135,7 @@ class Rig:
             self.jobs,
             self.current,
             publisher,
-            PromptPrefetcher(cast(PromptProcess, self.prompts), no_images),
+            requests_of(prompts=self.prompts),
             self._check,
             AttemptRecorder(self.tracing),
             preemption=self.preemption,

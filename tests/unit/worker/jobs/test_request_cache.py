@@ -1,32 +1,34 @@
 """The jobs of one request share one copy of it: in the store, in the worker and in the prompt process."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 from arq.connections import ArqRedis
 
 from api.build import build
 from api.replica import Replica
-from shared.protocol.errors import ProblemKind, RequestRefused
+from shared.protocol.errors import ProblemKind, RequestRefused, refuse
 from shared.protocol.events import Finished, encode_event
 from shared.protocol.queue import Claim, Emitter, JobQueue, Lease
 from shared.protocol.registry import announce_worker
-from shared.protocol.request import ChatRequest, Job, Message, QueuedJob
+from shared.protocol.request import ChatRequest, Image, Job, Message, QueuedJob
 from shared.redis import keys
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import cancel_all
 from tests.support.emitting import emit
 from tests.support.eventually import eventually
 from tests.support.jobs import WORKER
-from tests.support.prompts import Maker, prompts_of
+from tests.support.prompts import Maker, requests_of
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
+from worker.images.interface import DecodedImage
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.quarantine import Quarantine
 from worker.jobs.releaser import JobReleaser
-from worker.jobs.shared_requests import RequestGone, SharedRequests
+from worker.jobs.request_cache import RequestGone
 from worker.prompt.interface import Prepared
 
 CHOICES = 16
@@ -167,7 +169,9 @@ async def test_a_worker_reads_the_request_once(redis: ArqRedis) -> None:
         await asyncio.Event().wait()
 
     await queue.enqueue(jobs(asked()), limit=10)
-    consumer = JobConsumer(queue, "w1", serve, jobs=ActiveJobs(), capacity=lambda: 3, poll=3600)
+    consumer = JobConsumer(
+        queue, "w1", serve, jobs=ActiveJobs(), requests=requests_of(queue), capacity=lambda: 3, poll=3600
+    )
     running = asyncio.create_task(consumer.run())
     await eventually(lambda: len(served) == 3)
     await cancel_all({running})
@@ -177,7 +181,7 @@ async def test_a_worker_reads_the_request_once(redis: ArqRedis) -> None:
     assert queue.reads == 1
 
 
-async def test_jobs_whose_request_is_gone_are_set_aside(redis: ArqRedis) -> None:
+async def test_jobs_whose_request_is_gone_become_dead_letters(redis: ArqRedis) -> None:
     queue = Reads(redis, "tiny", lease_ms=60_000)
 
     async def serve(claim: Claim, job: Job) -> None:
@@ -185,7 +189,9 @@ async def test_jobs_whose_request_is_gone_are_set_aside(redis: ArqRedis) -> None
 
     await queue.enqueue(jobs(asked()), limit=10)
     await redis.delete(keys.request("r"))
-    consumer = JobConsumer(queue, "w1", serve, jobs=ActiveJobs(), capacity=lambda: 3, poll=3600)
+    consumer = JobConsumer(
+        queue, "w1", serve, jobs=ActiveJobs(), requests=requests_of(queue), capacity=lambda: 3, poll=3600
+    )
     running = asyncio.create_task(consumer.run())
 
     async def is_empty() -> bool:
@@ -215,7 +221,7 @@ async def test_jobs_whose_request_is_being_read_keep_their_leases_and_are_releas
 
     queue, active = Slow(redis, "tiny", lease_ms=2_000), ActiveJobs()
     await queue.enqueue(jobs(asked()), limit=10)
-    consumer = JobConsumer(queue, "w1", serve, jobs=active, capacity=lambda: 3, poll=3600)
+    consumer = JobConsumer(queue, "w1", serve, jobs=active, requests=requests_of(queue), capacity=lambda: 3, poll=3600)
     running = asyncio.create_task(consumer.run())
     heartbeat = Heartbeat(queue, "w1", active, lambda: WORKER, lease=2.0)
     await eventually(lambda: len(active) == 3)
@@ -242,17 +248,17 @@ async def test_an_outage_does_not_lose_a_shared_request(redis: ArqRedis, monkeyp
                 raise ConnectionError("away")
             return await super().shared_request(request_id)
 
-    monkeypatch.setattr("worker.jobs.shared_requests._RETRY", 0.0)
+    monkeypatch.setattr("worker.jobs.request_cache._RETRY", 0.0)
     queue = Away(redis, "tiny")
     await queue.enqueue(jobs(asked()), limit=10)
-    requests = SharedRequests(queue)
+    requests = requests_of(queue)
     whole = jobs(asked())[0]
     assert await requests.complete(QueuedJob.of(whole, None)) == whole
 
 
 async def test_only_the_newest_requests_are_kept(redis: ArqRedis) -> None:
     queue = Reads(redis, "tiny", lease_ms=60_000)
-    requests = SharedRequests(queue)
+    requests = requests_of(queue)
     for name in "abcdef":
         request = asked()
         of = [Job(id=f"{name}:{choice}", reply_to="api-1", request=request) for choice in (0, 1)]
@@ -270,15 +276,75 @@ async def test_only_the_newest_requests_are_kept(redis: ArqRedis) -> None:
 
 async def test_the_prompt_of_several_jobs_is_made_once() -> None:
     maker = Maker()
-    prompts = prompts_of(maker)
+    requests = requests_of(prompts=maker)
     first, second, third = jobs(asked("one"))
-    prompts.prefetch(first)
-    prompts.prefetch(second)
-    leaving, staying = asyncio.create_task(prompts.get(first)), asyncio.create_task(prompts.get(second))
-    await asyncio.sleep(0)
+    leaving, staying = (asyncio.create_task(requests.prompt(job)) for job in (first, second))
+    await settle()
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
-    maker.answers[0].set_result(Prepared((3,)))
+    maker.replies[0].set_result(Prepared((3,)))
     assert (await staying).tokens == (3,)
-    assert (await prompts.get(third)).tokens == (3,)
+    assert (await requests.prompt(third)).tokens == (3,)
     assert maker.asked == ["one"]
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def look(*digests: str, choice: int = 0) -> Job:
+    images = tuple(Image(param=f"messages[0].content[{part}]", digest=digest) for part, digest in enumerate(digests))
+    request = ChatRequest(model="tiny", messages=(Message(role="user", content="look", images=images),))
+    return Job(id=f"r:{choice}", reply_to="api-1", request=request, choice=choice)
+
+
+class Images(JobQueue):
+    """A queue with the file of every image but of "gone"; the store is unreachable for the first ``outages`` reads."""
+
+    def __init__(self, outages: int = 0) -> None:
+        self.outages = outages
+        self.fetched: list[tuple[str, list[str]]] = []
+
+    async def images(self, request_id: str, digests: Sequence[str]) -> list[bytes | None]:
+        if self.outages:
+            self.outages -= 1
+            raise ConnectionError("away")
+        self.fetched.append((request_id, sorted(digests)))
+        return [None if digest == "gone" else digest.encode() for digest in digests]
+
+
+async def pixels_of(job: Job, files: Mapping[str, bytes]) -> list[DecodedImage]:
+    return [DecodedImage(1, 1, files[image.digest]) for image in job.request.images]
+
+
+async def test_jobs_of_one_request_share_its_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.jobs.request_cache._RETRY", 0.0)
+    maker, store = Maker(), Images(outages=2)
+    requests = requests_of(store, maker, pixels_of)
+    first, second = (asyncio.create_task(requests.prompt(look(*"xyx", choice=choice))) for choice in range(2))
+    await settle()
+    first.cancel()
+    maker.replies[0].set_result(Prepared((3, 4), places=((1, 0), (0, 1), (2, 2))))
+    assert [(image.at, image.pixels) for image in (await second).images] == [(0, b"y"), (1, b"x"), (2, b"x")]
+    assert (len(maker.asked), store.fetched) == (1, [("r", ["x", "y"])])
+
+
+async def test_an_image_that_is_not_stored_any_more_is_named() -> None:
+    maker = Maker()
+    wanted = asyncio.create_task(requests_of(Images(), maker).prompt(look("x", "gone", "gone")))
+    await settle()
+    maker.replies[0].set_result(Prepared((3,)))
+    with pytest.raises(RequestRefused, match="send the request again") as caught:
+        await wanted
+    assert (caught.value.problem.kind, caught.value.problem.param) == (ProblemKind.LOST, "messages[0].content[1]")
+
+
+async def test_no_image_of_a_refused_prompt_is_read() -> None:
+    maker, store = Maker(), Images()
+    wanted = asyncio.create_task(requests_of(store, maker).prompt(look("x")))
+    await settle()
+    maker.replies[0].set_exception(refuse(ProblemKind.TEMPLATE, "no such template"))
+    with pytest.raises(RequestRefused, match="no such template"):
+        await wanted
+    assert store.fetched == []

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from functools import partial
+from urllib.parse import quote
 
 from quart import Blueprint, Response, request
 
@@ -11,7 +12,7 @@ from api.chat.queue_events import HEADER
 from api.chat.response_size import check_answer
 from api.dialects.base.interface import Dialect, MessagesMissing, ResponseEncoder
 from api.dialects.openai.stored import sent_messages
-from api.http.access import key_owner
+from api.http.access import key_owner, sees_fleet
 from api.http.bodies import check_body_size, media_body
 from api.http.connection_extension import connection_extension
 from api.http.exchange import HttpExchange, current_exchange
@@ -21,6 +22,9 @@ from shared.protocol.events import Event, Started
 from shared.protocol.request import ChatRequest
 
 blueprint = Blueprint("chat", __name__)
+
+WORKER_HEADER = "x-vinoqueue-worker"
+"""Header of a request that asks for the ids of its workers (``true``), and of the response that names them."""
 
 STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
@@ -57,6 +61,8 @@ async def respond(replica: Replica, exchange: HttpExchange, chat: ChatExchange) 
         response = Response(streamed(chat, encoder, replica.thread, _writer()), headers=STREAM_HEADERS)
     else:
         response = json_response(await whole(chat, encoder, replica.thread))
+    if request.headers.get(WORKER_HEADER, "").lower() == "true" and sees_fleet():
+        response.headers[WORKER_HEADER] = quote(", ".join(chat.stream.workers), safe=" ,:/@+")
     response.timeout = None
     return response
 

@@ -100,6 +100,11 @@ class ResponseStream:
         return [attempt.started.cause for attempt in self.attempts if attempt.started.attempt > 1]
 
     @property
+    def workers(self) -> list[str]:
+        """The ids of the workers of the attempts that have started, one for each."""
+        return [attempt.started.worker for attempt in self.attempts]
+
+    @property
     def finished(self) -> bool:
         """Whether every choice has ended."""
         return self._unfinished == 0

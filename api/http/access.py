@@ -64,13 +64,15 @@ def is_foreign() -> bool:
     return not own and not current_replica().cross_origin.allows(origin)
 
 
-def require_admin() -> None:
-    """Check that the current request's key has the scope ``admin``, if requests need a key.
-
-    Raises :class:`RequestRefused`.
-    """
+def sees_fleet() -> bool:
+    """Return whether the current request's key has the scope ``admin``, if requests need a key."""
     key = current_exchange().key
-    if key is not None and "admin" not in key.scopes:
+    return key is None or "admin" in key.scopes
+
+
+def require_admin() -> None:
+    """Check that the current request may see the state of the service. Raises :class:`RequestRefused`."""
+    if not sees_fleet():
         raise refuse(
             ProblemKind.FORBIDDEN,
             "You have insufficient permissions for this operation. Missing scopes: admin. The operator of this service "

@@ -44,6 +44,7 @@ def write(exchange: HttpExchange) -> None:
             "model": chat.request.model,
             "stream": chat.request.stream,
             "job": chat.stream.jobs[0].partition(":")[0],
+            "workers": ",".join(chat.stream.workers) or None,
             "prompt_tokens": usage.prompt_tokens,
             "cached_tokens": usage.cached_tokens,
             "completion_tokens": usage.completion_tokens,

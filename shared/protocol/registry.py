@@ -162,6 +162,14 @@ async def withdraw_worker(redis: Redis, info: WorkerInfo) -> None:
         await pipe.execute()
 
 
+async def forget_model(redis: Redis, name: str) -> None:
+    """Forget the model with the own name ``name``. A worker that serves it announces it again."""
+    async with redis.pipeline(transaction=True) as pipe:
+        pipe.hdel(keys.MODELS, name)
+        pipe.zrem(keys.MODELS_SEEN, name)
+        await pipe.execute()
+
+
 async def withdraw_replica(redis: Redis, replica_id: str) -> None:
     """Remove an API replica from the registry."""
     async with redis.pipeline(transaction=False) as pipe:

@@ -100,6 +100,14 @@ def test_the_sdks_raise_what_their_users_catch(closed_fleet: tuple[Fleet, str]) 
         assert client.complete(messages=conversation(UserMessage("hello")), max_tokens=3).choices[0].message.content
 
 
+def test_only_who_sees_the_fleet_is_told_the_worker(closed_fleet: tuple[Fleet, str]) -> None:
+    fleet, secret = closed_fleet
+    asked = {"x-vinoqueue-worker": "true"}
+    assert "x-vinoqueue-worker" not in post(fleet, secret, **asked)[1]
+    operator = create(fleet, "--scope", "admin")
+    assert post(fleet, operator, **asked)[1]["x-vinoqueue-worker"] == fleet.workers()[0]["id"]
+
+
 def test_keys_follow_the_command_line(closed_fleet: tuple[Fleet, str]) -> None:
     fleet, _ = closed_fleet
     secret = create(fleet, "--name", "to rotate")

@@ -38,8 +38,10 @@ def test_each_request_has_one_line(small_fleet: Fleet) -> None:
     first, second, third, fourth = requests(fleet)
     numbers = {"prompt_tokens", "cached_tokens", "completion_tokens", "first_token_ms", "total_ms"}
     numbers |= {"queue_ms", "prompt_ms", "prefill_ms"}
+    (worker,) = fleet.workers()
     for line, name, stream in ((first, "first", "false"), (second, "second", "true")):
         assert {field: line[field] for field in line.keys() - numbers - {"job"}} == {
+            "workers": worker["id"],
             "id": name,
             "method": "POST",
             "path": "/v1/chat/completions",
@@ -70,6 +72,40 @@ def test_a_request_with_a_key_names_it(empty_fleet: Fleet) -> None:
     assert (refused["status"], refused["outcome"]) == ("401", "unauthorized")
     assert "key" not in refused
     assert "a-long-secret" not in fleet.logs()
+
+
+def test_the_workers_of_a_request_are_named_where_asked_for(empty_fleet: Fleet) -> None:
+    fleet = empty_fleet
+    first = fleet.worker(*SIMULATED[:-1], "0.05", "--worker-id", "first", "--log-level", "debug")
+    fleet.api()
+    headers = {"content-type": "application/json", "x-vinoqueue-worker": "true"}
+    for stream in (False, True):
+        body = json.dumps(BODY | {"stream": stream})
+        assert fleet.request("POST", "/v1/chat/completions", body, headers)[1]["x-vinoqueue-worker"] == "first"
+        asked_not = fleet.request("POST", "/v1/chat/completions", body)[1]
+        assert "x-vinoqueue-worker" not in asked_not
+
+    # A request that moves has two workers.
+    replies: list[dict[str, str]] = []
+    long = json.dumps({"model": "sim", "messages": [{"role": "user", "content": "[[tokens 2000]]"}]})
+    client = threading.Thread(
+        target=lambda: replies.append(fleet.request("POST", "/v1/chat/completions", long, headers)[1])
+    )
+    client.start()
+    fleet.until(lambda: fleet.workers()[0]["used"], "the request to run")
+    fleet.worker(*SIMULATED, "--worker-id", "second")
+    first.kill()
+    client.join()
+    assert replies[0]["x-vinoqueue-worker"] == "first, second"
+    fleet.until(lambda: len(requests(fleet)) == 5, "the lines")
+    assert [line["workers"] for line in requests(fleet)] == ["first"] * 4 + ['"first,second"']
+
+    jobs = re.findall(r" DEBUG +worker\.job_log: job (.*)$", first.log.read_text(), re.MULTILINE)
+    assert len(jobs) == 4  # at debug, a worker logs one line for each job that ends here
+    assert re.fullmatch(
+        r"job=\w+ attempt=1 outcome=length prompt_tokens=\d+ completion_tokens=5 first_output_ms=\d+ total_ms=\d+",
+        jobs[0],
+    )
 
 
 def test_json_logs_have_one_object_per_line(empty_fleet: Fleet) -> None:

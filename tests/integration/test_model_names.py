@@ -2,12 +2,14 @@
 
 import json
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
 import pytest
 
+from shared.runtime.processes import module_command
 from tests.support.fleet import Fleet, fleet
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -49,6 +51,30 @@ def test_azures_header_takes_each_name(aliased: Fleet) -> None:
     assert (status, json.loads(raw)["model"]) == (200, "first")
     status, _, raw = aliased.request("GET", f"/info{query}", None, headers)
     assert (status, json.loads(raw)["model_name"]) == (200, "first")
+
+
+def test_a_retired_model_can_be_forgotten(small_fleet: Fleet) -> None:
+    fleet = small_fleet
+    body = json.dumps({"model": "sim", "messages": HELLO})
+
+    def chat() -> int:
+        return fleet.request("POST", "/v1/chat/completions", body)[0]
+
+    def forget(name: str) -> tuple[int, str]:
+        command = module_command("cli.main", "model", "forget", name, "--redis-url", fleet.url)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    (worker,) = fleet.workers()
+    assert forget("sim") == (
+        1,
+        f"Error: The model 'sim' has workers: {worker['id']}. Stop them first, or drain them.\n",
+    )
+    assert forget("si\x1bm") == (1, "Error: No model 'si\\x1bm' is remembered. Remembered: sim.\n")
+    fleet.processes[0].stop()
+    fleet.until(lambda: chat() == 503, "the worker to be gone")
+    assert forget("sim") == (0, "Forgot the model 'sim'.\n")
+    fleet.until(lambda: chat() == 404, "the model to be forgotten")
 
 
 @pytest.mark.parametrize("allowed", ["first", "org/second"])

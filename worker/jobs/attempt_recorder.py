@@ -1,5 +1,6 @@
-"""Records the spans of attempts when they end."""
+"""Records attempts when they end: a line in the log at level debug, and a span."""
 
+import logging
 import time
 from contextlib import suppress
 from typing import NamedTuple
@@ -7,16 +8,19 @@ from typing import NamedTuple
 from shared.protocol.events import Alternatives, Failed, Finished, Rejected, Started
 from shared.protocol.queue import Claim
 from shared.redis.records import UNREADABLE
+from shared.runtime.logs import Fields
 from shared.tracing import Tracing
 from shared.tracing.attempt import Attempt, record_attempt
 from worker.jobs.active_jobs import ActiveJob, StopCause
 
+logger = logging.getLogger("worker.job_log")  # this name is documented in docs/logs.md
+
 
 class AttemptRecorder:
-    """Records the attempts of this worker at jobs whose requests are traced.
+    """Logs the attempts of this worker, and records the spans of those whose requests are traced.
 
-    The API replica records those that end because the worker loses its lease, when another attempt starts: this worker
-    may have died.
+    The API replica records the spans of those that end because the worker loses its lease, when another attempt starts:
+    this worker may have died.
     """
 
     def __init__(self, tracing: Tracing) -> None:
@@ -24,11 +28,11 @@ class AttemptRecorder:
 
     def record(self, active: ActiveJob, claim: Claim) -> None:
         """Record the attempt ``active``, which ends now."""
-        trace = active.job.trace
-        if trace is None or not self._tracing.enabled:
-            return
         outcome = _outcome_of(active)
-        if outcome is None:
+        if logger.isEnabledFor(logging.DEBUG):
+            _log(active, outcome)
+        trace = active.job.trace
+        if trace is None or not self._tracing.enabled or outcome is None:
             return
         attempt = Attempt(
             job=active.job.id,
@@ -52,6 +56,24 @@ class _Outcome(NamedTuple):
     kind: str
     failed: bool = False
     tokens: int | None = None
+
+
+def _log(active: ActiveJob, outcome: _Outcome | None) -> None:
+    now = time.monotonic()
+    fields: dict[str, object] = {
+        "job": active.job.id,
+        "attempt": active.lease.attempt,
+        "key": active.job.tenant or None,
+        "outcome": outcome.kind if outcome is not None else "lease_lost",
+        "prompt_tokens": active.started_event.prompt_tokens or None,
+        "cached_tokens": active.started_event.cached_tokens or None,
+        "resumed_tokens": active.resumed or None,
+        "completion_tokens": outcome.tokens if outcome is not None else None,
+    }
+    if active.first_output_at:
+        fields["first_output_ms"] = round((active.first_output_at - active.claimed_at) * 1000)
+    fields["total_ms"] = round((now - active.claimed_at) * 1000)
+    logger.debug("job %s", Fields(fields))
 
 
 def _outcome_of(active: ActiveJob) -> _Outcome | None:

@@ -4,7 +4,7 @@ from arq.connections import ArqRedis
 
 from api.base.fair_places import FairPlaces
 from api.base.fair_thread import FairThread
-from api.base.first_token_times import FirstTokenTimes
+from api.base.histogram import RecentTimes
 from api.base.hosts import AllowedHosts
 from api.batches.store import BatchStore
 from api.chat.admission import Admission
@@ -101,7 +101,7 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_bytes=settings.store_bytes,
         max_total_bytes=settings.store_total_bytes,
     )
-    first_token_times = FirstTokenTimes()
+    first_token_times = RecentTimes()
     batches = BatchStore(redis, limit=settings.max_batches)
     return Replica(
         id=replica_id,

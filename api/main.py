@@ -241,7 +241,7 @@ async def _announce(replica: Replica, address: str) -> None:
             streams=len(replica.relay.streams()),
             version=VERSION,
             protocol=PROTOCOL,
-            first_token_times={model: dict(one) for model, one in replica.first_token_times.histograms().items()},
+            first_token_times=replica.first_token_times.counts(),
         )
         try:
             await announce_replica(replica.redis, info, lease=replica.settings.lease)

@@ -9,7 +9,7 @@ from quart import Quart, current_app
 
 from api.base.fair_places import FairPlaces
 from api.base.fair_thread import FairThread
-from api.base.first_token_times import FirstTokenTimes
+from api.base.histogram import RecentTimes
 from api.base.hosts import AllowedHosts
 from api.batches.store import BatchStore
 from api.chat.admission import Admission
@@ -78,7 +78,7 @@ class Replica:
     files: FileStore
     batches: BatchStore
     metrics: Metrics
-    first_token_times: FirstTokenTimes
+    first_token_times: RecentTimes
     fleet: FleetWatch
     queue_events: QueueEvents
     cross_origin: CrossOrigin

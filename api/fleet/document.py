@@ -1,12 +1,14 @@
 """The fleet document: the body of ``GET /v1/fleet`` and of each event of ``GET /v1/fleet/events``."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from api.base.first_token_times import WINDOW, Histogram, combined, percentile
+from api.base.histogram import WINDOW, Counts, percentile
 from api.batches.record import Batch
-from shared.protocol.queue.occupancy import TIERS, Occupancy, ServedTier
+from shared.protocol.queue.occupancy import TIERS, Move, Occupancy, ServedTier
 from shared.protocol.registry import ModelInfo, ReplicaInfo, WorkerInfo, unread_protocols
 
 
@@ -94,19 +96,6 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     version: str
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that changed its worker, or returned to the queue (``to`` is ``None``)."""
-
-    time: float
-    """Unix time in seconds at which the replica detected it."""
-    request: str
-    model: str
-    source: str = msgspec.field(name="from")
-    target: str | None = msgspec.field(name="to")
-    reason: str
-    """``worker_lost``, or ``released`` by a worker that drains or replaces its engine."""
-
-
 class BatchState(msgspec.Struct, frozen=True, kw_only=True):
     """A batch that has not ended, or has ended within the last minute. Times are Unix seconds."""
 
@@ -136,16 +125,18 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
     batches: list[BatchState]
     """The batches of all keys, oldest first, at most 100 that have not ended."""
     moves: list[Move]
-    """The moves of the last minutes, oldest first. They are detected only while somebody watches the events."""
+    """The moves of the last five minutes, oldest first; at most 200."""
 
 
 def model_entry(
-    info: ModelInfo, workers: Iterable[WorkerInfo], occupancy: Occupancy, rate: float | None, first: Iterable[Histogram]
+    info: ModelInfo, workers: Iterable[WorkerInfo], occupancy: Occupancy, rate: float | None, first: Iterable[Counts]
 ) -> ModelState:
     """Return the entry of a model with its live ``workers``. ``rate`` is its service rate in jobs per second."""
     serving = [worker for worker in workers if worker.status == "serving"]
     slots, used = sum(worker.slots for worker in serving), sum(worker.used for worker in serving)
-    times = combined(first)
+    times: Counter[int] = Counter()
+    for counts in first:
+        times.update(counts)
     tiers: list[TierState] = []
     ahead = 0
     for tier in TIERS.values():
@@ -178,24 +169,13 @@ def worker_entry(
 ) -> WorkerState:
     """Return the entry of a worker."""
     return WorkerState(
-        id=info.id,
-        host=info.host,
-        pid=info.pid,
-        model=info.model,
-        status=status,
-        detail=info.detail,
-        engine=info.engine,
-        device=info.device,
-        slots=info.slots,
-        used=info.used,
-        batch=info.batch,
-        cache_usage=round(info.cache_usage, 4),
-        tokens_per_second=round(info.tokens_per_second, 1),
-        tokens=info.tokens,
-        engine_restarts=info.engine_restarts,
-        started=info.started,
+        **_fields(WorkerState, info)
+        | {
+            "status": status,
+            "cache_usage": round(info.cache_usage, 4),
+            "tokens_per_second": round(info.tokens_per_second, 1),
+        },
         last_heartbeat=round(last_heartbeat, 3),
-        version=info.version,
         unread_protocols=unread_protocols(info, replicas),
         running=running,
     )
@@ -203,28 +183,12 @@ def worker_entry(
 
 def replica_entry(info: ReplicaInfo) -> ReplicaState:
     """Return the entry of a replica."""
-    return ReplicaState(
-        id=info.id,
-        host=info.host,
-        address=info.address,
-        started=info.started,
-        streams=info.streams,
-        version=info.version,
-    )
+    return ReplicaState(**_fields(ReplicaState, info))
 
 
 def batch_entry(batch: Batch) -> BatchState:
     """Return the entry of a batch."""
-    return BatchState(
-        id=batch.id,
-        status=batch.status,
-        endpoint=batch.endpoint,
-        model=batch.model,
-        created=batch.created,
-        total=batch.counts.total,
-        completed=batch.counts.completed,
-        failed=batch.counts.failed,
-    )
+    return BatchState(**_fields(BatchState, batch), **_fields(BatchState, batch.counts))
 
 
 def jobs_of(occupancies: Mapping[str, Occupancy]) -> dict[str, list[RunningJob]]:
@@ -235,3 +199,8 @@ def jobs_of(occupancies: Mapping[str, Occupancy]) -> dict[str, list[RunningJob]]
             entry = RunningJob(request=job, tier=holder.tier, attempt=holder.attempt)
             held.setdefault(holder.worker, []).append(entry)
     return held
+
+
+def _fields(kind: type[msgspec.Struct], record: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields of ``record`` that ``kind`` has as well."""
+    return {name: getattr(record, name) for name in kind.__struct_fields__ if name in record.__struct_fields__}

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 from arq.connections import ArqRedis
@@ -19,9 +19,9 @@ from api.fleet.document import (
     replica_entry,
     worker_entry,
 )
-from api.fleet.moves import MoveLog
 from api.models.directory import Directory
-from shared.protocol.queue.occupancy import OccupancyReader
+from shared.protocol.queue.occupancy import Move, Occupancy, OccupancyReader
+from shared.protocol.queue.texts import MOVES_TTL_MS
 from shared.protocol.registry import ModelInfo, WorkerInfo, heartbeats, read_registry
 from shared.redis import outage
 from shared.redis.clock import store_time
@@ -39,7 +39,7 @@ _GONE_SHOWN = 60.0
 """Seconds for which a worker is shown after its lease has ended, and a batch after its end."""
 _MAX_BATCHES = 100
 _ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
-_ALIVE = frozenset({"serving", "loading", "failing", "draining"})
+_MAX_MOVES = 200
 
 
 class FleetWatch:
@@ -54,7 +54,6 @@ class FleetWatch:
         self._replica = replica
         self._lease = lease
         self._occupancies = OccupancyReader(redis)
-        self._moves = MoveLog()
         self._batches = batches
         self._unfinished: dict[str, float] = {}
         """When each recent batch was last seen unfinished."""
@@ -82,7 +81,6 @@ class FleetWatch:
         if not self._watchers:
             stopped, self._polling = self._polling, []
             self._latest = None
-            self._moves.forget_jobs()
             await cancel_all(stopped)
 
     async def _poll(self) -> None:
@@ -111,13 +109,7 @@ class FleetWatch:
         for worker in workers:
             models.setdefault(worker.model, _unserved(worker))
         names = sorted(models)
-        occupancies = dict(
-            zip(
-                names,
-                await asyncio.gather(*(self._occupancies.read(name, self._moves.tracked_jobs(name)) for name in names)),
-                strict=True,
-            )
-        )
+        occupancies = dict(zip(names, await asyncio.gather(*map(self._occupancies.read, names)), strict=True))
         self._seen |= {worker.id: (worker, beats.get(worker.id, now)) for worker in workers}
         self._seen = {
             name: (info, beat)
@@ -130,9 +122,6 @@ class FleetWatch:
         for name, (info, beat) in sorted(self._seen.items()):
             status = "gone" if name not in present else "silent" if now - beat > self._lease / 2 else info.status
             entries.append(worker_entry(info, status, beat, held.get(name, []), replicas))
-        alive = {entry.id for entry in entries if entry.status in _ALIVE}
-        for name in names:
-            self._moves.observe(name, occupancies[name], alive, now)
         batches = await self._read_batches(now)
         return FleetDocument(
             time=round(now, 3),
@@ -151,7 +140,7 @@ class FleetWatch:
             workers=entries,
             replicas=[replica_entry(replica) for replica in replicas],
             batches=[batch_entry(batch) for batch in batches],
-            moves=self._moves.recent(now),
+            moves=_moves(occupancies.values(), now),
         )
 
     async def _read_batches(self, now: float) -> list[Batch]:
@@ -191,6 +180,12 @@ class Watcher:
             self._arrived.clear()
             if self._newest is not None:
                 yield self._newest
+
+
+def _moves(occupancies: Iterable[Occupancy], now: float) -> list[Move]:
+    """Return the newest moves, oldest first."""
+    moves = [move for occupancy in occupancies for move in occupancy.moves if now - move.time < MOVES_TTL_MS / 1000]
+    return sorted(moves, key=lambda move: move.time)[-_MAX_MOVES:]
 
 
 def _unserved(worker: WorkerInfo) -> ModelInfo:

@@ -102,7 +102,7 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     protocol: _Count = 1
     """Version of the jobs that the replica writes (see :mod:`shared.protocol.version`)."""
     first_token_times: dict[str, dict[_Count, _Count]] = {}
-    """Histogram of the recent times to first token of each model (see :mod:`api.base.first_token_times`)."""
+    """Histogram of the recent times to first token of each model (see :mod:`api.base.histogram`)."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

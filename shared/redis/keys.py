@@ -86,6 +86,11 @@ def reaped(model: str) -> str:
     return f"{PREFIX}reaped:{model}"
 
 
+def moves(model: str) -> str:
+    """List of the last moves of jobs to the queue and to other workers, as JSON, newest first. It has a TTL."""
+    return f"{PREFIX}moves:{model}"
+
+
 def fair_queue(model: str) -> str:
     """Hash with the state of fair queueing: the virtual time of each band, and each tenant's finish tag in it."""
     return f"{PREFIX}fair-queue:{model}"
@@ -130,7 +135,8 @@ def request(request_id: str) -> str:
 
 
 def state(job: str) -> str:
-    """Hash of a job's state: ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``vocabulary``, the digest of the
+    """Hash of a job's state: ``attempt``, ``score``, ``crashes``, ``lost_workers``; ``cause`` and ``source``, why
+    the job last went back to the queue and from which worker; ``vocabulary``, the digest of the
     vocabulary and chat template of the attempt that generated its tokens, or else of the last one; ``cancelled``, the
     terminal event, if it is; ``spared``, the lease end to which it was extended after an outage of the store."""
     return STATE_PREFIX + job

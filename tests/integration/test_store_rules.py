@@ -31,7 +31,7 @@ ASK = json.dumps(
 
 STREAMS = 8
 
-OF_A_MODEL = ("queue", "inflight", "claims", "sizes", "load", "fair-queue", "reserved", "reaped")
+OF_A_MODEL = ("queue", "inflight", "claims", "sizes", "load", "fair-queue", "reserved", "reaped", "moves")
 """The workers' keys that have a model's name (docs/security.md, "What a password allows")."""
 
 

@@ -87,7 +87,7 @@ CASES: dict[str, Case] = {
     **{
         one.__name__: lambda _, __, one=one: one("sim")  # type: ignore[misc] # mypy knows no default of a lambda
         for one in (
-            *(keys.queue, keys.inflight, keys.claims, keys.sizes, keys.load),
+            *(keys.queue, keys.inflight, keys.claims, keys.sizes, keys.load, keys.moves),
             *(keys.reaped, keys.fair_queue, keys.prefixes, keys.reserved),
         )
     },

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from api.base.first_token_times import FirstTokenTimes
+from api.base.histogram import RecentTimes
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
 from api.chat.stream import ResponseStream
@@ -25,7 +25,7 @@ class Metrics:
         relay: Relay,
         queues: JobQueues,
         loader: MediaLoader,
-        first_token_times: FirstTokenTimes,
+        first_token_times: RecentTimes,
         *,
         vllm_names: bool = False,
     ) -> None:

@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from api.base.first_token_times import FirstTokenTimes
-from api.base.histogram import LatencyHistogram
+from api.base.histogram import LatencyHistogram, RecentTimes
 from api.chat.queues import JobQueues
 from api.chat.relay import Relay
 from api.chat.stream import ResponseStream
@@ -39,7 +38,7 @@ FAILURES = (
 class RequestMetrics:
     """Counts requests when they end."""
 
-    def __init__(self, registry: CollectorRegistry, first_token_times: FirstTokenTimes) -> None:
+    def __init__(self, registry: CollectorRegistry, first_token_times: RecentTimes) -> None:
         self._first_token_times = first_token_times
         self._requests = catalogue.REQUESTS.counter(registry)
         self._refused = catalogue.REFUSED.counter(registry)
@@ -86,7 +85,7 @@ class RequestMetrics:
         self._duration.labels(model).observe(time.monotonic() - usage.started_at, exemplar)
         if usage.first_token is not None:
             self._first_token.labels(model).observe(usage.first_token - usage.started_at, exemplar)
-            self._first_token_times.record(model, usage.first_token - usage.started_at)
+            self._first_token_times.observe(model, usage.first_token - usage.started_at)
         for metric, seconds in (
             (self._queue_wait, usage.queue_wait),
             (self._prompt, usage.prompt_seconds),

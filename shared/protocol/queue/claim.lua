@@ -8,7 +8,7 @@
 -- end, because the worker does not renew them.
 -- A job with tokens of another vocabulary or chat template waits while a worker that has it serves the model. When there
 -- is none, the job is claimed nevertheless, so that it ends: the worker cannot continue it.
--- KEYS: see the prelude, fair_queue, reserved
+-- KEYS: see the prelude, fair_queue, reserved, moves
 -- ARGV: worker, slots used, slots, lease (ms), duration (ms) of a reservation, slots to leave free of lines of batches,
 --       digest of the worker's vocabulary and chat template
 -- A job whose records are unreadable is deleted; its API replica notices the missing payload.
@@ -17,7 +17,7 @@
 -- tokens are of another vocabulary or chat template, else 0.
 
 local MAX_ATTEMPTS = 1000000
-local FAIR_QUEUE, RESERVED = KEYS[6], KEYS[7]
+local FAIR_QUEUE, RESERVED, MOVES = KEYS[6], KEYS[7], KEYS[8]
 local WORKER, SLOTS, BATCH_RESERVE, VOCABULARY = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), ARGV[7]
 
 -- Returns the worker of each reserved job, and how many jobs are reserved for this worker and for others.
@@ -98,7 +98,7 @@ local function claim(job, score, lease_end)
     return nil
   end
   local state = STATE .. job
-  local past = redis.call('HMGET', state, 'crashes', 'lost_workers', 'cause', 'vocabulary')
+  local past = redis.call('HMGET', state, 'crashes', 'lost_workers', 'cause', 'vocabulary', 'source')
   local foreign = past[4] and past[4] ~= VOCABULARY and redis.call('EXISTS', JOURNAL .. job) == 1
   local other = foreign and server_of(past[4])
   if other then
@@ -116,6 +116,7 @@ local function claim(job, score, lease_end)
   local journal = {}
   if attempt > 1 then
     journal = redis.call('LRANGE', JOURNAL .. job, 0, -1)
+    log_move(MOVES, job, past[5], WORKER, past[3])
   end
   local crashes, lost_workers = number_of(past[1]), number_of(past[2])
   return {job, number_of(attempt), crashes, lost_workers, payload, journal, past[3] or '', foreign and 1 or 0}

@@ -1,9 +1,9 @@
 #!lua flags=no-writes
--- Reads how many jobs of a model wait in each band, and who holds its claimed jobs.
--- KEYS: see the prelude
--- ARGV: maximum number of claimed jobs to read, ids of jobs to look for in the queue...
+-- Reads how many jobs of a model wait in each band, who holds its claimed jobs, and the last moves.
+-- KEYS: see the prelude, moves
+-- ARGV: maximum number of claimed jobs to read
 -- Returns {the numbers of waiting jobs in the bands -3 to 0}, {id, worker, attempt and band of each claimed job}
--- and {the given ids that are in the queue}.
+-- and {the moves, newest first}.
 local waiting = {}
 for band = -3, 0 do
   local first, last = string.format('%.0f', band * BAND_WIDTH), string.format('(%.0f', (band + 1) * BAND_WIDTH)
@@ -20,10 +20,4 @@ for at, claim in ipairs(read_claims(jobs)) do
     end
   end
 end
-local queued = {}
-for at = 2, #ARGV do
-  if redis.call('ZSCORE', QUEUE, ARGV[at]) then
-    queued[#queued + 1] = ARGV[at]
-  end
-end
-return {waiting, claimed, queued}
+return {waiting, claimed, redis.call('LRANGE', KEYS[6], 0, -1)}

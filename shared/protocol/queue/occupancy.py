@@ -1,12 +1,15 @@
-"""The occupancy of a model's queue: how many jobs wait in each tier, and which worker holds each claimed job."""
+"""The occupancy of a model's queue: how many jobs wait in each tier, which worker holds each claimed job, and moves."""
 
-from collections.abc import Collection
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 from redis.asyncio import Redis
 
 from shared.protocol.queue.texts import QUEUE_TYPES, queue_keys, script_text
+from shared.redis import keys
+from shared.redis.records import UNREADABLE, report_unreadable
 from shared.redis.scripts import Script
 
 ServedTier = Literal["priority", "default", "flex", "batch"]
@@ -28,16 +31,30 @@ class Holder:
     tier: ServedTier
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that changed its worker, or returned to the queue (``to`` is ``None``)."""
+
+    time: float
+    """Unix time in seconds of the store's clock."""
+    request: str
+    """Id of the job, as in the log."""
+    model: str
+    source: str = msgspec.field(name="from")
+    target: str | None = msgspec.field(name="to")
+    reason: str
+    """``worker_lost``, or ``released`` by a worker that drains or replaces its engine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """The waiting and claimed jobs of a model at one time."""
+    """The waiting and claimed jobs of a model at one time, and what has moved before."""
 
     waiting: dict[ServedTier, int] = field(default_factory=lambda: dict.fromkeys(TIERS.values(), 0))
     """Number of waiting jobs per tier."""
     claimed: dict[str, Holder] = field(default_factory=dict)
     """The claimed jobs, at most :data:`MAX_LISTED`."""
-    queued: frozenset[str] = frozenset()
-    """The requested jobs that wait in the queue."""
+    moves: tuple[Move, ...] = ()
+    """The last moves, newest first; without returns to the queue after which the job has moved again."""
 
     def running(self, tier: ServedTier) -> int:
         """Return the number of claimed jobs of ``tier``."""
@@ -48,11 +65,12 @@ class OccupancyReader:
     """Reads occupancies, each in one script call that writes nothing."""
 
     def __init__(self, redis: Redis) -> None:
-        self._script = Script(redis, script_text("occupancy"), QUEUE_TYPES)
+        self._script = Script(redis, script_text("occupancy"), (*QUEUE_TYPES, "list"))
 
-    async def read(self, model: str, jobs: Collection[str] = ()) -> Occupancy:
-        """Return the occupancy of ``model``, and which of ``jobs`` wait. Raises what redis-py raises."""
-        waiting, claimed, queued = await self._script(queue_keys(model), (MAX_LISTED, *jobs))
+    async def read(self, model: str) -> Occupancy:
+        """Return the occupancy of ``model``. Raises what redis-py raises."""
+        moves_key = keys.moves(model)
+        waiting, claimed, moves = await self._script([*queue_keys(model), moves_key], (MAX_LISTED,))
         rows = zip(claimed[::4], claimed[1::4], claimed[2::4], claimed[3::4], strict=True)
         return Occupancy(
             dict(zip(TIERS.values(), waiting, strict=True)),
@@ -61,5 +79,18 @@ class OccupancyReader:
                 for job, worker, attempt, band in rows
                 if band in TIERS
             },
-            frozenset(job.decode() for job in queued),
+            tuple(_last_moves(moves_key, moves)),
         )
+
+
+def _last_moves(name: str, entries: list[bytes]) -> Iterator[Move]:
+    moved: set[str] = set()
+    for entry in entries:
+        try:
+            move = msgspec.json.decode(entry, type=Move)
+        except UNREADABLE as error:
+            report_unreadable(name, error)
+            continue
+        if move.target is not None or move.request not in moved:
+            yield move
+        moved.add(move.request)

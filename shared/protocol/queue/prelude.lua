@@ -1,6 +1,6 @@
 -- Shared functions, prepended to each script when it is loaded, after the constants of texts.py: the prefixes PAYLOAD,
--- STATE, JOURNAL, WORKER_CHANNEL, WORKER_RECORD and QUEUE_OF (models), the key WORKERS, and the times JOB_TTL and LINGER
--- (ms).
+-- STATE, JOURNAL, WORKER_CHANNEL, WORKER_RECORD and QUEUE_OF (models), the key WORKERS, and the times JOB_TTL, LINGER and
+-- MOVES_TTL (ms).
 
 -- The first keys of each script.
 local QUEUE, INFLIGHT, CLAIMS, SIZES, LOAD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -169,9 +169,23 @@ local function forget(job)
   redis.call('DEL', JOURNAL .. job)
 end
 
--- Returns a claimed job to its old position in the queue, and notes why. Ends it instead when it is cancelled, and
--- deletes it when its state is unreadable; its API replica then notices the missing payload.
-local function requeue(job, cause)
+-- Logs for the fleet view that a job has left the worker source, for the queue or for the worker target. Must not
+-- fail. Does nothing when source is not known.
+local function log_move(moves_key, job, source, target, cause)
+  if not source or source == '' then
+    return
+  end
+  redis.pcall('LPUSH', moves_key, cjson.encode({
+    time = math.floor(now_ms()) / 1000, request = job, model = string.sub(QUEUE, #QUEUE_OF + 1), from = source,
+    to = target or cjson.null, reason = cause == 'worker_lost' and cause or 'released',
+  }))
+  redis.pcall('LTRIM', moves_key, 0, 199)
+  redis.pcall('PEXPIRE', moves_key, MOVES_TTL)
+end
+
+-- Returns a claimed job to its old position in the queue, and notes from where and why. Ends it instead when it is
+-- cancelled, and deletes it when its state is unreadable; its API replica then notices the missing payload.
+local function requeue(job, cause, moves_key)
   local state = redis.pcall('HMGET', STATE .. job, 'score', 'cancelled')
   local score = tonumber(state[1])
   if state[2] then
@@ -182,10 +196,12 @@ local function requeue(job, cause)
     forget(job)
     return false
   end
+  local _, worker = parse_claim(redis.call('HGET', CLAIMS, job) or '')
   redis.call('ZREM', INFLIGHT, job)
   redis.call('HDEL', CLAIMS, job)
-  redis.call('HSET', STATE .. job, 'cause', cause)
+  redis.call('HSET', STATE .. job, 'cause', cause, 'source', worker or '')
   redis.call('ZADD', QUEUE, string.format('%.17g', score), job)
+  log_move(moves_key, job, worker, nil, cause)
   return true
 end
 

@@ -56,11 +56,11 @@ takes for a missing job."""
 _SCRIPTS: dict[str, tuple[KeyType, ...]] = {
     "enqueue": ("hash", "hash", "zset"),
     "charge": ("hash", "string"),
-    "claim": ("hash", "zset"),
+    "claim": ("hash", "zset", "list"),
     "cancel": (),
     "renew": (),
-    "release": (),
-    "reap": ("string",),
+    "release": ("list",),
+    "reap": ("string", "list"),
     "dead_letter": ("list",),
 }
 """The scripts, and the types of their keys after those that all get."""
@@ -136,6 +136,7 @@ class JobQueue:
         self._reserved_ms = reserved_ms
         self.routed: Counter[Route] = Counter()
         self._reaped = keys.reaped(model)
+        self._moves = keys.moves(model)
         self._dead_letters = keys.dead_letters(model)
         self._scripts = {
             name: Script(redis, script_text(name), (*QUEUE_TYPES, *types)) for name, types in _SCRIPTS.items()
@@ -240,7 +241,7 @@ class JobQueue:
         """
         remaining, *rows = await self._run(
             "claim",
-            [self._fair_queue, self._reserved],
+            [self._fair_queue, self._reserved, self._moves],
             [worker, used, slots, self._lease_ms, self._reserved_ms, batch_reserve, vocabulary],
         )
         claims = []
@@ -285,7 +286,7 @@ class JobQueue:
         arguments: list[str | int] = [worker, cause]
         for job, attempt in claims:
             arguments += (job, attempt, int(job in suspects))
-        return int(await self._run("release", [], arguments))
+        return int(await self._run("release", [self._moves], arguments))
 
     async def move_to_dead_letters(self, worker: str, claim: Claim, event: bytes, *, reply_to: str = "") -> None:
         """Move the payload of an unreadable job to the dead letters, and end the job with the encoded ``event``.
@@ -307,7 +308,7 @@ class JobQueue:
         than twice per lease: a longer pause counts as an outage of the store, and leases that expired during it are
         extended once.
         """
-        expires_ms, *requeued = await self._run("reap", [self._reaped], [REAP_LIMIT, self._lease_ms])
+        expires_ms, *requeued = await self._run("reap", [self._reaped, self._moves], [REAP_LIMIT, self._lease_ms])
         return [job.decode(errors="replace") for job in requeued], expires_ms / 1000 if expires_ms >= 0 else None
 
     async def journal(self, job: str) -> list[Event]:

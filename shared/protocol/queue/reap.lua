@@ -2,7 +2,7 @@
 -- Returns jobs with expired leases to the queue.
 -- During an outage of the store no lease can be renewed. Leases that expired meanwhile are extended once by the first
 -- reaper afterwards. An outage is detected by the time since the last reaping.
--- KEYS: see the prelude, time of the last reaping
+-- KEYS: see the prelude, time of the last reaping, moves
 -- ARGV: maximum of jobs, lease (ms)
 -- Returns the milliseconds until the next lease ends (-1 without any lease), then the ids of the requeued jobs.
 local now, lease = now_ms(), tonumber(ARGV[2])
@@ -22,7 +22,7 @@ for at = 1, #expired, 2 do
   if blind and redis.call('HEXISTS', CLAIMS, job) == 1 and redis.pcall('HGET', state, 'spared') ~= expired[at + 1] then
     redis.call('ZADD', INFLIGHT, lease_end, job)
     redis.pcall('HSET', state, 'spared', lease_end)
-  elseif requeue(job, 'worker_lost') then
+  elseif requeue(job, 'worker_lost', KEYS[7]) then
     redis.pcall('HINCRBY', state, 'lost_workers', 1)
     back[#back + 1] = job
   end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Returns a worker's claimed jobs to their old position in the queue (drain, engine crash).
--- KEYS: see the prelude
+-- KEYS: see the prelude, moves
 -- ARGV: worker, cause, (id, attempt, suspect: 0/1)...
 -- Returns the number of requeued jobs.
 local back = 0
@@ -10,7 +10,7 @@ for at = 3, #ARGV, 3 do
     if ARGV[at + 2] == '1' then
       redis.pcall('HINCRBY', STATE .. job, 'crashes', 1)
     end
-    if requeue(job, ARGV[2]) then
+    if requeue(job, ARGV[2], KEYS[6]) then
       back = back + 1
     end
   end

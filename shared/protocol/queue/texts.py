@@ -9,6 +9,9 @@ JOB_TTL_MS = 6 * 3_600_000
 LINGER_MS = 60_000
 """TTL (ms) of a journal after its job has ended."""
 
+MOVES_TTL_MS = 300_000
+"""TTL (ms) of the log of moves, and how long a move is shown."""
+
 QUEUE_TYPES: tuple[KeyType, ...] = ("zset", "zset", "hash", "hash", "zset")
 """Types of the :func:`queue_keys`."""
 
@@ -22,6 +25,7 @@ _CONSTANTS: dict[str, str | int] = {
     "QUEUE_OF": keys.queue(""),
     "JOB_TTL": JOB_TTL_MS,
     "LINGER": LINGER_MS,
+    "MOVES_TTL": MOVES_TTL_MS,
 }
 
 

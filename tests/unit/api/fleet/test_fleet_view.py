@@ -1,7 +1,6 @@
 """The fleet view: occupancy of the queues, moves between workers, times to first token, and who reads the store."""
 
 import json
-import math
 import time
 from typing import Any
 
@@ -9,17 +8,19 @@ import msgspec
 import pytest
 from arq.connections import ArqRedis
 
-from api.base.first_token_times import WINDOW, FirstTokenTimes, combined, percentile
+from api.base.histogram import FINE_BUCKETS, WINDOW, RecentTimes, percentile
 from api.batches.record import Batch, Counts
 from api.batches.store import BatchStore
-from api.fleet.moves import MoveLog
 from api.fleet.watch import FleetWatch, Watcher
 from api.models.directory import Directory
 from shared.protocol.queue import JobQueue
-from shared.protocol.queue.occupancy import Holder, Occupancy, OccupancyReader
+from shared.protocol.queue.occupancy import Holder, OccupancyReader
 from shared.protocol.queue.texts import queue_keys
 from shared.protocol.registry import ReplicaInfo, announce_replica, announce_worker
+from shared.redis import keys
+from tests.support.eventually import PATIENCE
 from tests.support.jobs import WORKER, enqueue, job
+from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
 
 
@@ -29,65 +30,60 @@ async def test_occupancy_tells_tiers_and_holders_apart(redis: ArqRedis, queue: J
         request = msgspec.structs.replace(one.request, tier=tier)
         await queue.enqueue([msgspec.structs.replace(one, request=request)], limit=100)
     await queue.claim("w1", used=0, slots=2)
-    found = await OccupancyReader(redis).read("tiny", ["c", "a", "nobody"])
+    found = await OccupancyReader(redis).read("tiny")
     assert found.waiting == {"priority": 0, "default": 1, "flex": 1, "batch": 0}
     assert found.claimed == {"b": Holder("w1", 1, "priority"), "a": Holder("w1", 1, "default")}
-    assert found.queued == {"c"}
     assert (found.running("priority"), found.running("default"), found.running("flex")) == (1, 1, 0)
 
 
-def read(queued: tuple[str, ...] = (), **claims: tuple[str, int]) -> Occupancy:
-    return Occupancy(
-        claimed={name: Holder(worker, attempt, "default") for name, (worker, attempt) in claims.items()},
-        queued=frozenset(queued),
-    )
+async def test_moves_name_the_workers_and_the_cause(redis: ArqRedis, queue: JobQueue) -> None:
+    async def moves() -> list[tuple[str, str, str | None, str]]:
+        found = (await OccupancyReader(redis).read("tiny")).moves
+        assert all(move.model == "tiny" and abs(move.time - time.time()) < PATIENCE for move in found)
+        return [(move.request, move.source, move.target, move.reason) for move in found]
+
+    await enqueue(queue, "a", "b")
+    await queue.claim("w1", used=0, slots=2)
+    await queue.release("w1", [("a", 1)])
+    await redis.zadd(keys.inflight("tiny"), {"b": 1})
+    await queue.reap()
+    assert await moves() == [("b", "w1", None, "worker_lost"), ("a", "w1", None, "released")]
+    await queue.claim("w2", used=0, slots=1)
+    assert await moves() == [("a", "w1", "w2", "released"), ("b", "w1", None, "worker_lost")]
+    assert await redis.ttl(keys.moves("tiny")) > 0
 
 
-def moved(log: MoveLog) -> list[tuple[str, str, str | None, str]]:
-    return [(move.request, move.source, move.target, move.reason) for move in log.recent(0.0)]
-
-
-def test_moves_from_a_dead_worker() -> None:
-    log = MoveLog()
-    log.observe("m", read(one=("a", 1), two=("a", 1), ended=("a", 1), other=("b", 1)), {"a", "b"}, 0.0)
-    assert sorted(log.tracked_jobs("m")) == ["ended", "one", "other", "two"]
-    log.observe("m", read(("two",), one=("b", 2), other=("b", 1)), {"b"}, 0.5)
-    log.observe("m", read(("two",), one=("b", 2), other=("b", 1)), {"b"}, 1.0)
-    log.observe("m", read(one=("b", 2), two=("b", 2)), {"b"}, 1.5)
-    assert moved(log) == [
-        ("one", "a", "b", "worker_lost"),
-        ("two", "a", None, "worker_lost"),
-        ("two", "a", "b", "worker_lost"),
-    ]
-
-
-def test_a_live_worker_releases_a_job_and_goes_on_with_it() -> None:
-    log = MoveLog()
-    log.observe("m", read(one=("a", 1)), {"a"}, 0.0)
-    log.observe("m", read(one=("a", 2)), {"a"}, 0.5)
-    assert moved(log) == [("one", "a", "a", "released")]
-    assert log.recent(1000.0) == []
+async def test_the_log_of_moves_is_bounded_and_holds_up_nothing(redis: ArqRedis, queue: JobQueue) -> None:
+    await enqueue(queue, "a")
+    for attempt in range(1, 120):
+        await queue.claim("w1", used=0, slots=1)
+        await queue.release("w1", [("a", attempt)])
+    assert await awaitable(redis.llen(keys.moves("tiny"))) == 200
+    await redis.set(keys.moves("tiny"), "of another type")
+    await queue.claim("w1", used=0, slots=1)
+    assert await queue.release("w1", [("a", 120)]) == 1
+    await redis.delete(keys.moves("tiny"))
+    await awaitable(redis.lpush(keys.moves("tiny"), b"foreign"))
+    assert (await OccupancyReader(redis).read("tiny")).moves == ()
 
 
 def test_percentiles_over_replicas_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = FirstTokenTimes(), FirstTokenTimes()
+    first, second = RecentTimes(), RecentTimes()
     for _ in range(90):
-        first.record("m", 0.1)
+        first.observe("m", 0.1)
     for _ in range(10):
-        second.record("m", 2.0)
-    both = combined([first.histograms()["m"], second.histograms()["m"]])
+        second.observe("m", 2.0)
+    both = first.counts()["m"] | second.counts()["m"]
     median, tail = percentile(both, 0.5), percentile(both, 0.95)
-    assert median is not None
-    assert tail is not None
-    assert math.isclose(median, 0.1, rel_tol=0.05)
-    assert math.isclose(tail, 2.0, rel_tol=0.05)
+    assert median == pytest.approx(0.1, rel=0.05)
+    assert tail == pytest.approx(2.0, rel=0.05)
     assert percentile({}, 0.5) is None
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + WINDOW + 1)
-    assert first.histograms() == {}
-    first.record("m", 1e9)
-    first.record("m", 0.0)
-    assert sum(first.histograms()["m"].values()) == 2
+    assert first.counts() == {}
+    first.observe("m", 1e9)
+    first.observe("m", 0.0)
+    assert first.counts() == {"m": {0: 1, len(FINE_BUCKETS): 1}}
 
 
 class Counting(ArqRedis):
@@ -96,7 +92,7 @@ class Counting(ArqRedis):
     reads = 0
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
-        self.reads += args[0] == "EVALSHA" and args[2] == len(queue_keys("tiny"))
+        self.reads += args[0] == "EVALSHA" and args[2] == len(queue_keys("tiny")) + 1
         return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
 

@@ -14,7 +14,7 @@ PYTHON := $(shell for python in python3.13 python3.12 python3.11 python3 python3
 	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-SOURCES := api worker shared cli bench tests requirements
+SOURCES := api worker shared cli bench faults tools tests requirements
 INSTALL := $(BIN)/python requirements/install.py
 # One process more than CPUs, because many tests wait. tests/conftest.py decides on the order of files.
 PROCESSES := $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
@@ -46,7 +46,7 @@ bench-%: $(VENV)/.up ## measure one part; 'make bench-list' names them
 
 faults: $(VENV)/.dev $(VENV)/.stores ## break everything under load, and write docs/fault-tolerance.md (ARGS='worker-killed' for some)
 	@$(if $(ARGS),,FUZZ_FACTOR=20 $(BIN)/python -m pytest tests/security)
-	@$(BIN)/python -m tests.faults $(ARGS)
+	@$(BIN)/python -m faults $(ARGS)
 
 check: $(VENV)/.dev ## formatting, lint and strict types
 	@$(BIN)/ruff format --check $(SOURCES)

@@ -1,7 +1,7 @@
 """images: requests with images against GenAI's own pipeline, their bytes in the store, and gaps of other streams.
 
 By default on the tiny vision-language model of the tests, whose steps take milliseconds: overhead looks larger than on
-larger models. ``tests/models/make_large_vlm.py`` makes one of realistic size. Both sides start with image files. The
+larger models. ``tools/make_large_vlm.py`` makes one of realistic size. Both sides start with image files. The
 store's bytes for an image are those of a request with it less those of the same request without.
 """
 

@@ -11,10 +11,10 @@ import openai
 import openvino_genai
 import pytest
 
+from faults.faults import ENGINE
+from faults.processes import child
 from shared.runtime.placement import cpus_for_others, own_cpus
 from tests.acceptance.conftest import MODEL
-from tests.faults.faults import ENGINE
-from tests.faults.processes import child
 from tests.support.engine_driver import ONE_THREAD
 from tests.support.fleet import Fleet
 from tests.support.processes import family

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from PIL import Image
 
-from tests.faults.proxy import Proxy
+from faults.proxy import Proxy
 from tests.support.fleet import SEEING, Fleet
 from tests.support.pictures import data_url
 

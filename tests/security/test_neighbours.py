@@ -4,7 +4,7 @@ import os
 import random
 from pathlib import Path
 
-from tests.faults.neighbours import run, summary
+from faults.neighbours import run, summary
 from tests.security.effort import cases
 
 SECONDS = 40

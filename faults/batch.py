@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import openai
 
-from tests.faults.lab import Lab
-from tests.faults.prompts import PROMPTS, request_fields
+from faults.prompts import PROMPTS, request_fields
+from faults.service import Service
 from tests.support.batches import CHAT, ENDED, results, submit
 
 PATIENCE = 300.0
@@ -16,25 +16,25 @@ PATIENCE = 300.0
 
 
 class BatchUnderWay:
-    """One batch of a lab."""
+    """One batch of a service."""
 
-    def __init__(self, lab: Lab, lines: int) -> None:
-        self._lab = lab
+    def __init__(self, service: Service, lines: int) -> None:
+        self._service = service
         self._lines = lines
         self._id = ""
 
     async def submit(self) -> None:
         """Submit it."""
-        prompts, tokens = PROMPTS[self._lab.model], self._lab.scenario.load.tokens
+        prompts, tokens = PROMPTS[self._service.model], self._service.scenario.load.tokens
         lines = [
             {
                 "custom_id": f"line-{number}",
                 "method": "POST",
                 "url": CHAT,
                 "body": {
-                    "model": self._lab.model,
+                    "model": self._service.model,
                     "temperature": 0,
-                    **request_fields(self._lab.model, prompts[number % len(prompts)], tokens),
+                    **request_fields(self._service.model, prompts[number % len(prompts)], tokens),
                 },
             }
             for number in range(self._lines)
@@ -73,12 +73,12 @@ class BatchUnderWay:
             wrong.append(f"it counts {counts}, and has {len(output)} results and {len(errors)} errors")
         texts: defaultdict[int, set[str]] = defaultdict(set)
         for line in output:
-            number = int(line["custom_id"].partition("-")[2]) % len(PROMPTS[self._lab.model])
+            number = int(line["custom_id"].partition("-")[2]) % len(PROMPTS[self._service.model])
             texts[number].add(line["response"]["body"]["choices"][0]["message"]["content"])
         wrong += [f"the prompt {number} has {len(found)} texts" for number, found in texts.items() if len(found) != 1]
         return wrong
 
     def _client(self) -> openai.OpenAI:
         """A client of a replica that takes requests."""
-        self._lab.fleet.port = self._lab.apis[0].port
-        return self._lab.fleet.client()
+        self._service.fleet.port = self._service.apis[0].port
+        return self._service.fleet.client()

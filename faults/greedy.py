@@ -1,6 +1,6 @@
 """Random requests of one greedy client: each within all limits, each as expensive as a field allows.
 
-``python -m tests.faults.greedy URL KEY MODEL SEED SECONDS LOG`` sends them, in a process of its own, so that making
+``python -m faults.greedy URL KEY MODEL SEED SECONDS LOG`` sends them, in a process of its own, so that making
 them delays nobody. The log has a line for each request with its times, which shows what ran beside a slow neighbour.
 """
 

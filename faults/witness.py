@@ -5,9 +5,9 @@ import asyncio
 import redis
 import redis.asyncio
 
+from faults.service import Service
 from shared.protocol.events import TERMINAL, Entry, decode_frame
 from shared.redis.keys import REPLICA_CHANNEL_PREFIX
-from tests.faults.lab import Lab
 
 
 class Attempts:
@@ -33,14 +33,14 @@ class Attempts:
 class Witness(Attempts):
     """Records every frame that is published while it runs."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, service: Service) -> None:
         super().__init__()
-        self._lab = lab
+        self._service = service
 
     async def run(self) -> None:
         """Listen until cancelled; the store may come and go."""
         while True:
-            port = self._lab.redis().connection_pool.connection_kwargs["port"]
+            port = self._service.redis().connection_pool.connection_kwargs["port"]
             client = redis.asyncio.Redis(port=port)
             try:
                 async with client.pubsub(ignore_subscribe_messages=True) as pubsub:

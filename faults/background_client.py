@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import httpx
 
-from tests.faults.history import Exchange
-from tests.faults.prompts import Model
+from faults.history import Exchange
+from faults.prompts import Model
 
 _POLL = 0.1
 _TIMEOUT = 30.0

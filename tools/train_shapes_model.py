@@ -1,9 +1,9 @@
 """Trains ``qwen2-vl-shapes``: a small Qwen2-VL that answers questions about the pictures of tests/support/pictures.py.
 
 The tests load what is committed; only a change to the model needs this script. Its requirements are listed in
-README.md; the project's own environment does not have them::
+tests/models/README.md; the project's own environment does not have them::
 
-    python tests/models/train_shapes_model.py [FOLDER]
+    python tools/train_shapes_model.py [FOLDER]
 
 It trains in two phases, in one thread and from one seed. First the vision tower learns what each cell of a picture
 shows, in the embeddings of the words for it. Then the language model learns to answer, and its first layer to tell
@@ -40,7 +40,7 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast, Qwen2VLConfig, Qwen2VLForConditionalGeneration
 from transformers.models.qwen2_vl.modeling_qwen2_vl import apply_rotary_pos_emb_vision
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.support.pictures import (
     BACKGROUNDS,
     COLOURS,
@@ -549,4 +549,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "qwen2-vl-shapes")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "tests" / "models" / "qwen2-vl-shapes")

@@ -10,12 +10,12 @@ from typing import Any
 
 import redis
 
+from faults import processes
+from faults.links import Links
+from faults.proxy import Proxy
+from faults.scenario import Scenario
+from faults.versions import next_version
 from shared.protocol.version import PROTOCOL
-from tests.faults import processes
-from tests.faults.links import Links
-from tests.faults.proxy import Proxy
-from tests.faults.scenario import Scenario
-from tests.faults.versions import next_version
 from tests.support.eventually import eventually, wait_until
 from tests.support.fleet import Fleet, Process, free_port
 from tests.support.pictures import SHAPES_MODEL
@@ -37,7 +37,7 @@ class Member:
         return self.process.popen.pid
 
 
-class Lab:
+class Service:
     """Waits and starts happen in threads, so that clients and proxies go on meanwhile."""
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
@@ -50,7 +50,7 @@ class Lab:
         """Held while a process is replaced in good order."""
         self.fleet = Fleet(folder, *scenario.store)
         self.links = Links(scenario.link, self.fleet.store, folder)
-        self._environment = {"VINOQUEUE_NODE": f"lab-{free_port()}-{time.monotonic_ns()}"}
+        self._environment = {"VINOQUEUE_NODE": f"faults-{free_port()}-{time.monotonic_ns()}"}
 
     async def start(self) -> None:
         """Start the workers and the API replicas, with the scenario's first version if it has one."""

@@ -6,11 +6,11 @@ import socket
 import time
 from contextlib import suppress
 
-from tests.faults.background_client import respond
-from tests.faults.client import chat, request_bytes
-from tests.faults.history import Exchange, History
-from tests.faults.lab import Lab
-from tests.faults.prompts import PROMPTS
+from faults.background_client import respond
+from faults.client import chat, request_bytes
+from faults.history import Exchange, History
+from faults.prompts import PROMPTS
+from faults.service import Service
 
 _COME_BACK = frozenset((429, 503))
 _LONGEST_STAY = 2.0
@@ -21,15 +21,15 @@ ENDLESS = 8000
 
 
 class Clients:
-    """Sends the load of a lab's scenario and writes the history."""
+    """Sends the load of a service's scenario and writes the history."""
 
-    def __init__(self, lab: Lab, history: History, seed: int) -> None:
-        self._lab = lab
-        self._load = lab.scenario.load
+    def __init__(self, service: Service, history: History, seed: int) -> None:
+        self._service = service
+        self._load = service.scenario.load
         self._history = history
         self._seed = seed
         self._turn = 0
-        self.prompts = PROMPTS[lab.model]
+        self.prompts = PROMPTS[service.model]
 
     async def run(self) -> None:
         """Send everything; returns when each client is done."""
@@ -40,7 +40,7 @@ class Clients:
         """Ask each prompt once, undisturbed, and return its text, unless it is random."""
         asked = [self._exchange(-1, number, prompt, self._load.tokens) for number, prompt in enumerate(self.prompts)]
         for one in asked:
-            await chat(self._lab.apis[0].port, self._lab.model, one)
+            await chat(self._service.apis[0].port, self._service.model, one)
             assert one.outcome == "completed", one
         return {one.prompt: one.text for one in asked if not one.sampled}
 
@@ -88,11 +88,11 @@ class Clients:
 
     async def _send(self, exchange: Exchange, stay: float | None) -> None:
         self._turn += 1
-        port = self._lab.apis[self._turn % len(self._lab.apis)].port
+        port = self._service.apis[self._turn % len(self._service.apis)].port
         if self._load.background:
-            await respond(lambda: [api.port for api in self._lab.apis], port, self._lab.model, exchange)
+            await respond(lambda: [api.port for api in self._service.apis], port, self._service.model, exchange)
             return
-        task = asyncio.create_task(chat(port, self._lab.model, exchange))
+        task = asyncio.create_task(chat(port, self._service.model, exchange))
         try:
             async with asyncio.timeout(stay):
                 await asyncio.shield(task)
@@ -108,9 +108,9 @@ class StuckClients:
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
 
-    def open(self, lab: Lab, count: int) -> None:
+    def open(self, service: Service, count: int) -> None:
         """Connect ``count`` of them."""
-        self._sockets += [_stuck(lab, number) for number in range(count)]
+        self._sockets += [_stuck(service, number) for number in range(count)]
 
     def unserved(self) -> int:
         """How many of them have not been sent the beginning of a stream. To be asked at the end: it reads."""
@@ -122,11 +122,11 @@ class StuckClients:
             one.close()
 
 
-def _stuck(lab: Lab, number: int) -> socket.socket:
+def _stuck(service: Service, number: int) -> socket.socket:
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.connect(("127.0.0.1", lab.apis[number % len(lab.apis)].port))
-    connection.sendall(request_bytes(lab.model, "[[tokens 6000]]", 6000, streamed=True))
+    connection.connect(("127.0.0.1", service.apis[number % len(service.apis)].port))
+    connection.sendall(request_bytes(service.model, "[[tokens 6000]]", 6000, streamed=True))
     return connection
 
 

@@ -1,9 +1,9 @@
 """Makes ``llava-random``: a LLaVA with random weights, to show that nothing is specific to one family of models.
 
 The tests load what is committed; only a change to the model needs this script. Its requirements are listed in
-README.md; the project's own environment does not have them::
+tests/models/README.md; the project's own environment does not have them::
 
-    python tests/models/make_tiny_llava.py [FOLDER]
+    python tools/make_tiny_llava.py [FOLDER]
 """
 
 import json
@@ -133,4 +133,4 @@ def export(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    export(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "llava-random")
+    export(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "tests" / "models" / "llava-random")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import quantiles
 
-from tests.faults.runner import AFFECTED, Result
+from faults.runner import AFFECTED, Result
 
 _HEAD = """# Fault tolerance
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tests.faults.prompts import Model
+from faults.prompts import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One thing done to the service: ``action`` is a method of :class:`tests.faults.lab.Lab`."""
+    """One thing done to the service: ``action`` is a method of :class:`faults.service.Service`."""
 
     at: float
     """Seconds after the load begins."""

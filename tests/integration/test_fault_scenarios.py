@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.runner import run
-from tests.faults.scenario import Scenario
-from tests.faults.scenarios import SCENARIOS
+from faults.runner import run
+from faults.scenario import Scenario
+from faults.scenarios import SCENARIOS
 
 
 @pytest.mark.parametrize("scenario", [one for one in SCENARIOS if one.ci], ids=lambda one: one.name)

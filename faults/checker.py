@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import redis
 
+from faults.history import Exchange, History
+from faults.processes import Footprint
+from faults.scenario import Scenario
 from shared.redis import keys
-from tests.faults.history import Exchange, History
-from tests.faults.processes import Footprint
-from tests.faults.scenario import Scenario
 from tests.support.redis_types import at_once
 from worker.engine.simulated import is_one_sample
 from worker.engine.simulated_vocabulary import encode

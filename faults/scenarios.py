@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from tests.faults.scenario import Fault, Load, Scenario
+from faults.scenario import Fault, Load, Scenario
 
 AOF_ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
 BURST = Load(clients=8, requests=8, tokens=80)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from tests.faults.batch import BatchUnderWay
-from tests.faults.checker import check_footprints, check_history, check_keys, check_stored
-from tests.faults.faults import FAULTS
-from tests.faults.history import History
-from tests.faults.lab import Lab
-from tests.faults.load import Clients, StuckClients
-from tests.faults.scenario import Fault, Scenario
-from tests.faults.witness import Witness
+from faults.batch import BatchUnderWay
+from faults.checker import check_footprints, check_history, check_keys, check_stored
+from faults.faults import FAULTS
+from faults.history import History
+from faults.load import Clients, StuckClients
+from faults.scenario import Fault, Scenario
+from faults.service import Service
+from faults.witness import Witness
 
 AFFECTED = 0.25
 """Seconds of silence from which a stream counts as touched by a fault."""
@@ -62,55 +62,55 @@ async def run(scenario: Scenario, folder: Path, *, seed: int) -> Result:
 
     When an invariant is broken, the history is in ``folder/history.jsonl``, the logs in the same folder.
     """
-    lab = await asyncio.to_thread(Lab, scenario, folder)
+    service = await asyncio.to_thread(Service, scenario, folder)
     history = History()
     result = Result(scenario, seed, 0.0)
     stuck = StuckClients()
     try:
-        await lab.start()
-        clients = Clients(lab, history, seed)
+        await service.start()
+        clients = Clients(service, history, seed)
         expected = await clients.expected()
-        before = lab.footprints()
-        witness = Witness(lab)
+        before = service.footprints()
+        witness = Witness(service)
         watching = asyncio.create_task(witness.run())
-        await asyncio.to_thread(stuck.open, lab, scenario.stuck)
-        batch = BatchUnderWay(lab, scenario.batch)
+        await asyncio.to_thread(stuck.open, service, scenario.stuck)
+        batch = BatchUnderWay(service, scenario.batch)
         if scenario.batch:
             await batch.submit()
         began = time.monotonic()
-        await _under_load(lab, clients, history)
+        await _under_load(service, clients, history)
         result.seconds = time.monotonic() - began
         if scenario.batch:
             result.wrong += await batch.complaints()
-        result.wrong += await _at_rest(lab, result)
+        result.wrong += await _at_rest(service, result)
         watching.cancel()
         if unserved := stuck.unserved():
             result.wrong.append(f"{unserved} of the clients that do not read were never served")
-        after = lab.footprints()
+        after = service.footprints()
         result.growth = max(
             (after[pid].megabytes - then.megabytes for pid, then in before.items() if pid in after), default=0
         )
         result.wrong += check_history(history, expected, scenario)
-        await asyncio.to_thread(lab.read_stored)
-        result.wrong += await asyncio.to_thread(check_stored, lab.redis(), history, expected)
+        await asyncio.to_thread(service.read_stored)
+        result.wrong += await asyncio.to_thread(check_stored, service.redis(), history, expected)
         result.wrong += check_footprints(before, after)
         if not scenario.forgetful:
             result.wrong += witness.complaints
         _measure(result, history)
     finally:
         stuck.close()
-        left = await lab.stop()
+        left = await service.stop()
     result.wrong += [f"process {pid} is left" for pid in left]
     if result.wrong:
         history.write(folder / "history.jsonl")
     return result
 
 
-async def _under_load(lab: Lab, clients: Clients, history: History) -> None:
+async def _under_load(service: Service, clients: Clients, history: History) -> None:
     """Run the clients to their end, and the faults at the same time, as long as there is load."""
     load = asyncio.create_task(clients.run())
-    poison = [asyncio.create_task(clients.poison()) for _ in range(lab.scenario.poison)]
-    faults = [asyncio.create_task(_inflict(lab, fault, history, load)) for fault in lab.scenario.faults]
+    poison = [asyncio.create_task(clients.poison()) for _ in range(service.scenario.poison)]
+    faults = [asyncio.create_task(_inflict(service, fault, history, load)) for fault in service.scenario.faults]
     try:
         await load
         await asyncio.gather(*poison, *faults)
@@ -119,12 +119,12 @@ async def _under_load(lab: Lab, clients: Clients, history: History) -> None:
             task.cancel()
 
 
-async def _inflict(lab: Lab, fault: Fault, history: History, load: "asyncio.Task[None]") -> None:
+async def _inflict(service: Service, fault: Fault, history: History, load: "asyncio.Task[None]") -> None:
     await asyncio.sleep(fault.at)
     while not load.done():
         began = time.monotonic()
         history.faults.append((began, fault.action))
-        await FAULTS[fault.action](lab, fault)
+        await FAULTS[fault.action](service, fault)
         if not fault.every:
             return
         with suppress(TimeoutError):
@@ -132,26 +132,26 @@ async def _inflict(lab: Lab, fault: Fault, history: History, load: "asyncio.Task
                 await asyncio.shield(load)
 
 
-async def _at_rest(lab: Lab, result: Result) -> list[str]:
+async def _at_rest(service: Service, result: Result) -> list[str]:
     """Wait until no request is anywhere; return what is still there when patience ends."""
     began = time.monotonic()
     while time.monotonic() < began + _SETTLE:
-        busy = await asyncio.to_thread(_busy, lab)
+        busy = await asyncio.to_thread(_busy, service)
         if not busy:
             result.settled = time.monotonic() - began
-            return await asyncio.to_thread(check_keys, lab.redis())
+            return await asyncio.to_thread(check_keys, service.redis())
         await asyncio.sleep(0.05)
-    return [*busy, *await asyncio.to_thread(check_keys, lab.redis())]
+    return [*busy, *await asyncio.to_thread(check_keys, service.redis())]
 
 
-def _busy(lab: Lab) -> list[str]:
-    client = lab.redis()
-    waiting = client.zcard(f"vinoqueue:queue:{lab.model}")
-    claimed = client.zcard(f"vinoqueue:inflight:{lab.model}")
+def _busy(service: Service) -> list[str]:
+    client = service.redis()
+    waiting = client.zcard(f"vinoqueue:queue:{service.model}")
+    claimed = client.zcard(f"vinoqueue:inflight:{service.model}")
     busy = [f"{waiting} jobs wait"] if waiting else []
     busy += [f"{claimed} jobs are claimed"] if claimed else []
-    adverts = {one["pid"]: one for one in lab.adverts()}
-    for worker in lab.workers:
+    adverts = {one["pid"]: one for one in service.adverts()}
+    for worker in service.workers:
         advert = adverts.get(worker.pid)
         if advert is None or advert["status"] != "serving":
             busy.append(f"worker {worker.pid} does not serve")

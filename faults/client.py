@@ -5,8 +5,8 @@ import json
 import time
 from contextlib import suppress
 
-from tests.faults.history import Exchange
-from tests.faults.prompts import Model, request_fields
+from faults.history import Exchange
+from faults.prompts import Model, request_fields
 
 
 async def chat(port: int, model: Model, exchange: Exchange) -> None:

@@ -1,9 +1,9 @@
-"""Makes the tiny models in this folder: random weights, and one vocabulary of each kind that models come with.
+"""Makes the tiny models in tests/models: random weights, and one vocabulary of each kind that models come with.
 
 The tests load what is committed; only a change to the models needs this script. Its requirements are listed in
-README.md; the project's own environment does not have them::
+tests/models/README.md; the project's own environment does not have them::
 
-    python tests/models/make_tiny_models.py [FOLDER]
+    python tools/make_tiny_models.py [FOLDER]
 """
 
 import json
@@ -307,4 +307,4 @@ def tiny_models() -> list[TinyModel]:
 
 if __name__ == "__main__":
     for tiny_model in tiny_models():
-        tiny_model.export(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
+        tiny_model.export(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "tests" / "models")

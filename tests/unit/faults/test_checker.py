@@ -5,14 +5,14 @@ import json
 import pytest
 from fakeredis import FakeRedis
 
+from faults.checker import check_footprints, check_history, check_stored
+from faults.history import Exchange, History
+from faults.processes import Footprint
+from faults.scenario import Scenario
+from faults.scenarios import soak
+from faults.witness import Attempts
 from shared.protocol.events import Delta, Entry, Finished
 from shared.redis import keys
-from tests.faults.checker import check_footprints, check_history, check_stored
-from tests.faults.history import Exchange, History
-from tests.faults.processes import Footprint
-from tests.faults.scenario import Scenario
-from tests.faults.scenarios import soak
-from tests.faults.witness import Attempts
 
 CALM = Scenario(name="calm", what="")
 EXPECTED = {"hello": "one two three"}

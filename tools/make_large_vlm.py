@@ -3,7 +3,7 @@
 It has 340 million weights in the language model and 130 million in the vision encoder, all as int8: a step takes as
 long as one of a trained model of that size. What it writes is noise. The result takes 0.5 GB and is not committed::
 
-    python tests/models/make_large_vlm.py FOLDER
+    python tools/make_large_vlm.py FOLDER
 """
 
 import sys
@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2VLConfig, Qwen2VLForConditionalGeneration
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.models.train_shapes_model import MERGE, PATCH, PREPROCESSING, export, trained_tokenizer
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tools.train_shapes_model import MERGE, PATCH, PREPROCESSING, export, trained_tokenizer
 
 SEED = 19
 WIDTH, LAYERS, HEADS, KEY_HEADS = 1024, 24, 16, 4

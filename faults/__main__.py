@@ -1,4 +1,4 @@
-"""``python -m tests.faults [NAMES]``: run the scenarios and write the report. Run by ``make faults``."""
+"""``python -m faults [NAMES]``: run the scenarios and write the report. Run by ``make faults``."""
 
 import argparse
 import asyncio
@@ -8,21 +8,21 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.faults import neighbours
-from tests.faults.report import write_report
-from tests.faults.runner import Result, run
-from tests.faults.scenario import Scenario
-from tests.faults.scenarios import SCENARIOS, soak
-from tests.faults.versions import source_of
+from faults import neighbours
+from faults.report import write_report
+from faults.runner import Result, run
+from faults.scenario import Scenario
+from faults.scenarios import SCENARIOS, soak
+from faults.versions import source_of
 
 REPORT = Path("docs/fault-tolerance.md")
 NEIGHBOURS = "neighbours"
-"""The fuzzer of :mod:`tests.faults.neighbours`, which is no scenario."""
+"""The fuzzer of :mod:`faults.neighbours`, which is no scenario."""
 
 
 def main() -> int:
     """Run what the command line names; return 1 when an invariant was broken."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("names", nargs="*", help="scenarios to run; all without any")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="repeats the run that had it")
     parser.add_argument("--soaks", type=int, default=2, help="how many random soaks to run, from the seed on")

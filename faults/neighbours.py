@@ -1,7 +1,7 @@
 """Fuzzer of fairness: whatever key A sends within its limits, key B gets its share, and the memory is freed.
 
 B streams, sends a small new schema and a small new image, and reads ``/live``, all the time. First A sends ordinary
-requests: what B waits then is A's fair share. Then A sends those of :mod:`tests.faults.greedy`. The oracle allows B a
+requests: what B waits then is A's fair share. Then A sends those of :mod:`faults.greedy`. The oracle allows B a
 multiple of the fair wait, stretched by what the machine itself costs: a thread measures how much longer than its CPU
 time a small piece of work takes.
 """
@@ -19,8 +19,8 @@ from typing import Any
 
 import aiohttp
 
+from faults.greedy import CONNECTIONS
 from shared.runtime.processes import module_command
-from tests.faults.greedy import CONNECTIONS
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet
 from tests.support.pictures import SHAPES_MODEL, data_url, picture, png
@@ -164,7 +164,7 @@ async def run(folder: Path, *, seed: int, seconds: float) -> Report:
             async with neighbour.busy():
                 arguments = (url, greedy, MODEL, str(seed), str(seconds), str(log))
                 process = await asyncio.create_subprocess_exec(
-                    *("nice", "-n", "10"), *module_command("tests.faults.greedy", *arguments), stderr=sys.stderr
+                    *("nice", "-n", "10"), *module_command("faults.greedy", *arguments), stderr=sys.stderr
                 )
                 if await process.wait() != 0:
                     report.wrong.append("the greedy client failed")

@@ -4,8 +4,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 
 from api.base.fair_thread import FairThread
+from api.chat.builder import collect
 from api.chat.exchange import ChatExchange
-from api.chat.writer import collect, stream
+from api.chat.writer import stream
 from api.dialects.base.interface import Choice, ResponseEncoder
 
 Writer = Callable[[bytes], bool]

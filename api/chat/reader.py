@@ -1,23 +1,159 @@
-"""Parsing one choice: deltas become content, reasoning and tool calls, with their log probabilities."""
+"""Reading a response: events become parts, such as content, reasoning and tool calls with their log probabilities."""
 
 import codecs
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import cast
 
+import msgspec
+
 from api.chat.calls import CallFilter
-from api.chat.selection import needs_logprobs
+from api.chat.selection import jobs_per_prompt, needs_logprobs
 from api.chat.usage_recorder import UsageRecorder
-from api.dialects.base.interface import Call, Choice, TokenLogprob
-from api.parsers import CallArguments, CallClosed, CallOpened, Content, Parser, Part, Reasoning, parser_for
-from shared.protocol.events import Delta, FinishReason, PromptLogprobs, Started
+from api.dialects.base.interface import TokenLogprob
+from api.parsers import CallOpened, Content, Parser, Part, Reasoning, parser_for
+from shared.protocol.errors import RequestRefused
+from shared.protocol.events import (
+    Alternatives,
+    Delta,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    PromptLogprobs,
+    Rejected,
+    Started,
+)
 from shared.protocol.formats import GUIDED, OutputFormat, ReasoningFormatName, ToolFormatName
 from shared.protocol.request import ChatRequest
 
 _INCREMENTAL_UTF8 = codecs.getincrementaldecoder("utf-8")
 
+
+class TokenIds(msgspec.Struct, frozen=True):
+    """Generated tokens, if the request has ``return_token_ids``."""
+
+    tokens: tuple[int, ...]
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The end of a choice, by ``reason`` or the stop string ``stop``."""
+
+    reason: FinishReason
+    stop: str = ""
+
+
 ParsedPart = tuple[Part, Sequence[TokenLogprob]]
+ChoicePart = tuple[int, Part | Started | PromptLogprobs | TokenIds | Ended, Sequence[TokenLogprob]]
+"""The index of a choice, one of its parts, and the tokens of a text if the request asks for log probabilities.
+
+The first part of a choice is the job's :class:`Started` event, the last one is :class:`Ended`.
+"""
+
+
+class ResponseReader:
+    """Reads the events of all jobs of a response. Records its usage, and ends choices that are complete."""
+
+    def __init__(
+        self,
+        request: ChatRequest,
+        recorder: UsageRecorder,
+        *,
+        jobs: int = 1,
+        end: Callable[[int], object] | None = None,
+        kept: bool = False,
+    ) -> None:
+        """``end`` is called with the index of a job whose choice is complete although the model still generates.
+
+        ``kept`` is whether the whole response is kept in memory, so that its log probabilities need room.
+        """
+        self._request = request
+        self._recorder = recorder
+        self._end = end
+        self._kept = kept
+        self._open = set(range(jobs))
+        self._started: dict[int, Started] = {}
+        self.choices: dict[int, ChoiceReader] = {}
+        """The readers of the jobs that have started."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether every job has ended, or its choice is complete."""
+        return not self._open
+
+    def feed(self, job: int, event: Event) -> list[ChoicePart]:
+        """Return the parts that the event of a job adds. What follows the end of a choice is ignored.
+
+        Raises :class:`RequestRefused` if the response has failed, or if there is no room for its log probabilities.
+        """
+        try:
+            return self._read(job, event) if job in self._open else []
+        except RequestRefused as refusal:
+            self._recorder.outcome = refusal.problem.kind
+            raise
+
+    def _read(self, job: int, event: Event) -> list[ChoicePart]:
+        if self._kept:
+            self._recorder.keep(_logprobs_in(event))
+        match event:
+            case Delta():
+                self._recorder.delta(event)
+                reader = self.choices[job]
+                parts = self._text(job, reader, event)
+                if reader.complete:
+                    self._open.remove(job)
+                    parts += self._ended(job, reader, "stop")
+                    if self._end is not None:
+                        self._end(job)
+                return parts
+            case Started():
+                self._recorder.started(job // jobs_per_prompt(self._request), event)
+                self._started[job] = event
+                self.choices[job] = ChoiceReader(self._request, event, self._recorder)
+                return [(job, event, ())]
+            case PromptLogprobs():
+                return [(job, event, ())]
+            case Finished():
+                self._open.remove(job)
+                self._recorder.finished(job // jobs_per_prompt(self._request), event)
+                return self._ended(job, self.choices[job], event.reason, event.stop)
+            case Alternatives():
+                self._open.remove(job)
+                self._recorder.finished(job // jobs_per_prompt(self._request), event)
+                return self._alternatives(job, event)
+            case Failed() | Rejected():
+                raise RequestRefused(event.problem)
+        return []
+
+    def _alternatives(self, job: int, event: Alternatives) -> list[ChoicePart]:
+        """Return the parts of the choices of a beam search, which is one job."""
+        parts: list[ChoicePart] = []
+        for choice, item in enumerate(event.items, job * self._request.n):
+            self._recorder.generated(len(item.tokens))
+            reader = ChoiceReader(self._request, self._started[job], self._recorder)
+            parts.append((choice, self._started[job], ()))
+            parts += self._text(choice, reader, Delta(0, item.tokens, item.text, item.logprobs, item.pieces))
+            parts += self._ended(choice, reader, item.reason)
+        return parts
+
+    def _text(self, choice: int, reader: "ChoiceReader", delta: Delta) -> list[ChoicePart]:
+        parts: list[ChoicePart] = [(choice, part, logprobs) for part, logprobs in reader.read(delta)]
+        return [(choice, TokenIds(delta.tokens), ()), *parts] if self._request.return_token_ids else parts
+
+    def _ended(self, choice: int, reader: "ChoiceReader", reason: FinishReason, stop: str = "") -> list[ChoicePart]:
+        rest, reason = reader.finish(reason)
+        self._recorder.outcome = reason
+        return [*((choice, part, logprobs) for part, logprobs in rest), (choice, Ended(reason, stop), ())]
+
+
+def _logprobs_in(event: Event) -> int:
+    match event:
+        case Delta(logprobs=logprobs, top=top) | PromptLogprobs(rest=logprobs, top=top) if logprobs:
+            return len(logprobs) + sum(map(len, top))
+        case Alternatives(items):
+            return sum(len(item.logprobs) for item in items)
+    return 0
 
 
 class ChoiceReader:
@@ -25,8 +161,6 @@ class ChoiceReader:
 
     def __init__(self, request: ChatRequest, started: Started, recorder: UsageRecorder) -> None:
         """``started`` names the formats of the worker's text."""
-        self._request = request
-        self._started = started
         self._parser = _parser(request, started)
         self._aligner = _Aligner() if needs_logprobs(request) else None
         self._recorder = recorder
@@ -40,12 +174,10 @@ class ChoiceReader:
         """Whether the choice is complete although the model still generates; further deltas are ignored."""
         return self._calls.complete
 
-    def renewed(self) -> "ChoiceReader":
-        """Return a reader for another text of the same job."""
-        return ChoiceReader(self._request, self._started, self._recorder)
-
     def read(self, delta: Delta) -> list[ParsedPart]:
         """Return the parts that ``delta`` adds."""
+        if self.plain:
+            return [(Content(delta.text), ())] if delta.text else []
         if self.complete:
             return []
         if self._aligner:
@@ -114,57 +246,6 @@ def _parser(request: ChatRequest, started: Started) -> Parser | None:
     )
     callable_tools = request.tools if request.tool_choice != "none" else ()
     return parser_for(output, callable_tools, in_reasoning=started.in_reasoning, guided=guided)
-
-
-class ChoiceBuilder:
-    """Assembles the parts of one choice."""
-
-    def __init__(self, index: int, *, logprobs: bool) -> None:
-        self._index = index
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
-        self._calls: list[tuple[str, str, list[str]]] = []
-        self._logprobs: list[TokenLogprob] | None = [] if logprobs else None
-        self.prompt: PromptLogprobs | None = None
-        self.tokens: list[int] = []
-        self.prompt_tokens: tuple[int, ...] = ()
-
-    def add(self, part: Part, logprobs: Sequence[TokenLogprob]) -> None:
-        """Append one part."""
-        if self._logprobs is not None:
-            self._logprobs += logprobs
-        match part:
-            case Content(text):
-                self._text.append(text)
-            case Reasoning(text):
-                self._reasoning.append(text)
-            case CallOpened(_, call_id, name):
-                self._calls.append((call_id, name, []))
-            case CallArguments(index, text):
-                self._calls[index][2].append(text)
-            case CallClosed():
-                pass
-
-    def add_text(self, text: str) -> None:
-        """Append content without a parser or log probabilities: the common case, once per token."""
-        self._text.append(text)
-
-    def choice(self, reason: FinishReason, stop: str = "") -> Choice:
-        """Return the complete choice, which ``reason`` or the stop string ``stop`` has ended."""
-        return Choice(
-            index=self._index,
-            text="".join(self._text),
-            reason=reason,
-            reasoning="".join(self._reasoning),
-            calls=tuple(
-                Call(id=call_id, name=name, arguments="".join(arguments)) for call_id, name, arguments in self._calls
-            ),
-            logprobs=None if self._logprobs is None else tuple(self._logprobs),
-            prompt=self.prompt,
-            tokens=tuple(self.tokens),
-            prompt_tokens=self.prompt_tokens,
-            stop=stop,
-        )
 
 
 class _Aligner:

@@ -3,8 +3,8 @@
 import asyncio
 
 from api.chat import span as chat_span
-from api.chat.ending import run_to_end
 from api.chat.exchange import ChatExchange
+from api.responses.documents import run_to_end
 from api.stored.record import StoredResponse
 from shared.protocol.errors import RequestRefused
 from shared.runtime.tasks import BackgroundTasks

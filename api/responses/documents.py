@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import msgspec
 
 from api.base.fair_thread import SMALL
-from api.chat.ending import run_to_end
-from api.chat.reader import ChoiceReader
+from api.chat.builder import collect
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
-from api.chat.writer import collect
+from api.chat.writer import stream as written
 from api.dialects.openai import OpenAI
+from api.dialects.responses.render import ResponsesEncoder
 from api.stored.record import StoredResponse, is_completion_id
 from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
-from shared.protocol.events import CANCELLED, TERMINAL, Delta, Event, Failed, Finished, Started, decode_journal
+from shared.protocol.events import TERMINAL, Event, Failed, decode_journal
 from shared.protocol.request import ChatRequest
 from shared.redis.records import UNREADABLE
 
@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 _ENQUEUED = 60.0
 """Seconds after which the jobs of an accepted request are queued, or never will be."""
 
+_BROKEN = Problem(kind=ProblemKind.INTERNAL, message="The server had an error while processing your request.")
 _LOST = Failed(Problem(kind=ProblemKind.LOST, message="The response was lost. Please send the request again."))
 
 _dialect = OpenAI()
@@ -60,22 +61,35 @@ async def finish_completions(store: ResponseStore, owner: str) -> None:
         await find(store, owner, response_id)
 
 
+async def run_to_end(
+    stream: ResponseStream, request: ChatRequest, recorder: UsageRecorder, *, answer_id: str, created: int
+) -> bytes:
+    """Wait until a response has ended, failed or not, and return its document."""
+    encoder = ResponsesEncoder(request, answer_id=answer_id, created=created)
+    try:
+        async for _ in written(stream, request, encoder, recorder, kept=True):
+            pass
+    except Exception:
+        logger.exception("response %s failed", answer_id)
+        encoder.failure(_BROKEN)
+    return encoder.document
+
+
 async def document_of(record: StoredResponse, journals: Sequence[Sequence[Event]]) -> bytes:
     """Return the document of a response whose jobs have ended with ``journals``.
 
-    Raises :class:`RequestRefused` if it has failed, unless it is a background response, and :class:`ValueError` if a
-    journal has a gap.
+    It is empty for a response of the Responses API in the foreground that has failed. Raises :class:`RequestRefused`
+    for a chat completion that has failed, and :class:`ValueError` if a journal has a gap.
     """
     request, recorder = record.request, UsageRecorder()
     assert request is not None
     stream = ResponseStream(list(record.jobs), record.model)
     for choice, events in zip(stream.choices, journals, strict=True):
-        choice.fill(_ended(request, events))
+        # A job that was cancelled because its choice was complete may have no terminal event; its reader needs none.
+        choice.fill(events if events and isinstance(events[-1], TERMINAL) else [*events, _LOST])
     if request.response_fields is not None:
         document = await run_to_end(stream, request, recorder, answer_id=record.answer_id, created=record.created)
-        if stream.problem is not None and not request.background:
-            raise RequestRefused(stream.problem)
-        return document
+        return document if request.background or not isinstance(recorder.outcome, ProblemKind) else b""
     started = await stream.started()
     encoder = _dialect.render(
         request, answer_id=record.answer_id, created=record.created, fingerprint=started.fingerprint
@@ -109,23 +123,3 @@ async def _finish(store: ResponseStore, owner: str, record: StoredResponse) -> S
 
 async def _made(record: StoredResponse, journals: Sequence[Sequence[bytes]]) -> bytes:
     return await document_of(record, [decode_journal(items) for items in journals])
-
-
-def _ended(request: ChatRequest, events: Sequence[Event]) -> Sequence[Event]:
-    """Return the events of a job that has ended, with the terminal one.
-
-    A job that was cancelled because its choice was complete has none, or that of a cancelled job. Without a terminal
-    event for another reason, the job is lost.
-    """
-    if events and isinstance(events[-1], TERMINAL) and events[-1] != CANCELLED:
-        return events
-    reader, position = None, 0
-    for index, event in enumerate(events):
-        if isinstance(event, Started) and reader is None:
-            reader = ChoiceReader(request, event, UsageRecorder())
-        elif isinstance(event, Delta) and reader is not None and event.position == position:
-            position += len(event.tokens)
-            reader.read(event)
-            if reader.complete:
-                return [*events[: index + 1], Finished(position, "stop")]
-    return events if events and events[-1] == CANCELLED else [*events, _LOST]

@@ -7,17 +7,17 @@ the same events, whichever replica sends it, and however often it is cut and res
 import asyncio
 from collections.abc import AsyncIterator
 
-from api.chat.reader import ChoiceReader, ParsedPart
+from api.chat.reader import ResponseReader
 from api.chat.stream import LOST
 from api.chat.usage_recorder import UsageRecorder
-from api.chat.writer import write_parts
+from api.chat.writer import encoded
 from api.dialects.responses.render import ResponsesEncoder
 from api.dialects.responses.stored import encoder_of
 from api.responses import documents
 from api.stored.record import StoredResponse
 from api.stored.store import ResponseStore
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
-from shared.protocol.events import Delta, Event, Failed, Finished, FinishReason, Rejected, Started, decode_journal
+from shared.protocol.events import Delta, Event, Finished, Started, decode_journal
 from shared.protocol.request import ChatRequest
 from shared.redis.records import UNREADABLE
 
@@ -32,41 +32,23 @@ class Replay:
     """Encodes the events of a journal."""
 
     def __init__(self, request: ChatRequest, encoder: ResponsesEncoder) -> None:
-        self._request = request
         self._encoder = encoder
-        self._reader: ChoiceReader | None = None
-        self._position = 0
-        self._ended = False
-        self.recorder = UsageRecorder()
+        self._reader = ResponseReader(request, UsageRecorder())
+        self._position: int | None = None
+        """Number of tokens so far; None until the first attempt has started."""
 
     def feed(self, event: Event) -> bytes:
-        """Encode one event. Repeats, and what follows the end, are skipped."""
-        reader = self._reader
+        """Encode one event. Repeats are skipped, and so is a failure, which the document has."""
         match event:
-            case Started() if reader is None:
-                self._reader = ChoiceReader(self._request, event, self.recorder)
-                self.recorder.started(0, event)
-                return self._encoder.opening(0, event.prompt_tokens, event.cached_tokens)
-            case Delta() if reader is not None and not self._ended and event.position == self._position:
+            case Started() if self._position is None:
+                self._position = 0
+            case Delta() if event.position == self._position:
                 self._position += len(event.tokens)
-                self.recorder.delta(event)
-                pieces = self._written(reader.read(event))
-                return pieces + self._end(reader, "stop") if reader.complete else pieces
-            case Finished() if reader is not None and not self._ended:
-                return self._end(reader, event.reason)
-            case Failed() | Rejected():
-                self._ended = True
-        return b""
-
-    def _end(self, reader: ChoiceReader, reason: FinishReason) -> bytes:
-        self._ended = True
-        rest, reason = reader.finish(reason)
-        return self._written(rest) + self._encoder.closing(0, reason)
-
-    def _written(self, read: list[ParsedPart]) -> bytes:
-        pieces: list[bytes] = []
-        write_parts(self._encoder, 0, read, pieces)
-        return b"".join(pieces)
+            case Finished() if self._position is not None:
+                pass
+            case _:
+                return b""
+        return b"".join(encoded(self._encoder, self._reader.feed(0, event)))
 
 
 async def follow(store: ResponseStore, owner: str, record: StoredResponse, *, after: int) -> AsyncIterator[bytes]:

@@ -11,19 +11,20 @@ from arq.connections import ArqRedis
 
 from api.base.fair_thread import SMALL
 from api.build import build
-from api.chat.ending import run_to_end
+from api.chat.builder import collect
 from api.chat.exchange import ChatExchange
 from api.chat.output import whole
 from api.chat.response_size import LOGPROB_BYTES, AnswerRoom, check_answer, most_tokens
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
-from api.chat.writer import collect, stream
+from api.chat.writer import stream
 from api.dialects.base.interface import Choice, Usage
 from api.dialects.openai import OpenAI
 from api.dialects.openai.completions import OpenAICompletions
 from api.dialects.openai.render import ChatResponseEncoder
 from api.keys import ApiKey
 from api.keys.store import put_key
+from api.responses.documents import run_to_end
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.events import Delta, Event, Finished, Started, TopToken
 from shared.protocol.request import ChatRequest, Message, Sampling

@@ -21,7 +21,7 @@ from shared.redis import keys
 from shared.redis.client import connect
 from tests.support.fleet import Fleet
 from tests.support.store import Store
-from worker.processes.cpu_time import cpu_seconds
+from worker.processes.child import cpu_seconds
 
 WORKERS = (1, 8, 32)
 WAITING = (0, 100, 10_000)

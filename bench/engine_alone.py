@@ -21,13 +21,11 @@ from PIL import Image
 
 from shared.protocol.request import Sampling
 from worker.engine.huge_pages import use_huge_pages
+from worker.engine.load import device_properties, load_pipeline, scheduler_config, serving_path
 from worker.engine.options import EngineOptions
-from worker.engine.pipeline import device_properties, load_pipeline, scheduler_config
-from worker.engine.served_weights import serving_path
-from worker.engine.speculation import apply as apply_speculation
-from worker.engine.speculation import speculation_of
+from worker.engine.sampling import apply_speculation, speculation_of
 from worker.model.devices import device_kind
-from worker.model.vision import sees_images
+from worker.model.files import sees_images
 
 _RUNNING = openvino_genai.GenerationStatus.RUNNING
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from shared.protocol.request import Sampling
 from tests.support.engine_reports import ReportingEngine
-from worker.engine.interface import Gauges, Refused, Sequence
 from worker.engine.options import EngineOptions
+from worker.engine.protocol import Gauges, Refused, Sequence
 
 PROMPT_TOKENS = 24
 

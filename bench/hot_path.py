@@ -33,10 +33,9 @@ from shared.tracing import NO_TRACING
 from tests.support.fleet import free_port
 from tests.support.prompts import requests_of
 from tests.support.store import Store
-from worker.engine.current import CurrentEngine, LoadedEngine
-from worker.engine.interface import RawEngineReport, RawStep, Sequence, Stepped
+from worker.engine.handle import CurrentEngine, EngineProcess, LoadedEngine
 from worker.engine.options import EngineOptions
-from worker.engine.process import EngineProcess
+from worker.engine.protocol import RawEngineReport, RawStep, Sequence, Stepped
 from worker.engine.simulated import SimulatedEngine
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt_recorder import AttemptRecorder
@@ -46,7 +45,7 @@ from worker.jobs.prefix_gate import PrefixGate
 from worker.jobs.publisher import Publisher
 from worker.jobs.quarantine import Quarantine
 from worker.jobs.runner import JobRunner
-from worker.prompt.interface import Prepared
+from worker.prompt.messages import Prepared
 from worker.prompt.simulated import SimulatedPromptMaker
 
 STREAMS = 64

@@ -13,7 +13,7 @@ import openvino
 import openvino_genai
 from numpy.typing import NDArray
 
-from worker.engine.pipeline import EXACT
+from worker.engine.load import EXACT
 
 _LOGITS_BYTES = 400_000_000
 """Maximum size of the logits of one inference, which have 4 bytes per token and vocabulary entry. The fewer inferences,

@@ -19,7 +19,7 @@ from bench.usage import store_counts
 from shared.runtime.event_loop import run as run_loop
 from shared.runtime.processes import module_command
 from tests.support.fleet import Fleet
-from worker.processes.cpu_time import cpu_seconds
+from worker.processes.child import cpu_seconds
 
 SLOTS = 64
 STEP = 0.02

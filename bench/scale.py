@@ -12,7 +12,7 @@ from bench.report import save, table
 from shared.runtime.event_loop import run as run_loop
 from tests.support.fleet import Fleet
 from tests.support.processes import family
-from worker.processes.cpu_time import cpu_seconds
+from worker.processes.child import cpu_seconds
 
 SLOTS = 64
 STEP = 0.1

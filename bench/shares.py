@@ -19,11 +19,11 @@ from shared.protocol.errors import RequestRefused
 from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Image, Job, Message
 from shared.runtime.event_loop import run as run_loop
-from worker.grammar.interface import GrammarOptions
+from worker.grammar.messages import GrammarOptions
 from worker.grammar.planner import make_plan
-from worker.grammar.process import GrammarProcess
-from worker.images.interface import ImageOptions
-from worker.images.process import ImageProcess
+from worker.grammar.service import GrammarProcess
+from worker.images.messages import ImageOptions
+from worker.images.service import ImageProcess
 from worker.model.local import default_model
 
 FLOOD = 6

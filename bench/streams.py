@@ -18,7 +18,7 @@ from bench.report import percentile, save, table
 from bench.usage import resident
 from shared.runtime.event_loop import run as run_loop
 from tests.support.fleet import Fleet
-from worker.processes.cpu_time import cpu_seconds
+from worker.processes.child import cpu_seconds
 
 STREAMS = 5000
 WORKERS = 16

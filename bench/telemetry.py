@@ -31,7 +31,7 @@ from shared.tracing import NO_TRACING
 from tests.support.fleet import Fleet
 from worker.jobs.active_jobs import ActiveJob
 from worker.jobs.attempt_recorder import AttemptRecorder
-from worker.processes.cpu_time import cpu_seconds
+from worker.processes.child import cpu_seconds
 
 SLOTS = 32
 TOKENS = 128

@@ -11,8 +11,7 @@ from faults.processes import Footprint
 from faults.scenario import Scenario
 from shared.redis import keys
 from tests.support.redis_types import at_once
-from worker.engine.simulated import is_one_sample
-from worker.engine.simulated_vocabulary import encode
+from worker.engine.simulated import encode, is_one_sample
 
 LASTING_KEYS = (
     "vinoqueue:workers",

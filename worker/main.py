@@ -21,14 +21,13 @@ from shared.runtime.placement import cpus_for_others, own_cpus, run_on
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all, keep_running
 from shared.tracing import Tracing, TracingUnavailable, start_tracing
-from worker.engine.current import CurrentEngine
-from worker.engine.interface import EngineLoadError
+from worker.engine.handle import CurrentEngine, EngineSupervisor
 from worker.engine.options import EngineOptions
-from worker.engine.supervisor import EngineSupervisor
-from worker.grammar.interface import GrammarOptions
-from worker.grammar.process import GrammarProcess
-from worker.images.interface import ImageOptions
-from worker.images.process import ImageProcess
+from worker.engine.protocol import EngineLoadError
+from worker.grammar.messages import GrammarOptions
+from worker.grammar.service import GrammarProcess
+from worker.images.messages import ImageOptions
+from worker.images.service import ImageProcess
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt_recorder import AttemptRecorder
 from worker.jobs.consumer import JobConsumer
@@ -46,9 +45,9 @@ from worker.jobs.runner import JobRunner
 from worker.model.devices import computes_on_cpus
 from worker.model.source import ModelError
 from worker.processes.call_process import ServiceUnavailable
-from worker.prompt.interface import PromptOptions
-from worker.prompt.process import prompt_process
-from worker.prompt.template_file import read_template
+from worker.prompt.messages import PromptOptions
+from worker.prompt.service import prompt_process
+from worker.prompt.template import read_template
 from worker.served_model import ServedModel, find_model, served_names
 
 logger = logging.getLogger(__name__)

@@ -13,14 +13,14 @@ from shared.protocol.registry import FINDING_FILES, IMAGE, TEXT
 from shared.protocol.request import Sampling
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.tasks import cancel_all
-from worker.engine.current import CurrentEngine
-from worker.engine.directives import parse
+from worker.engine.handle import CurrentEngine
+from worker.engine.simulated import parse_directives
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.registry_record import RegistryRecord
+from worker.model.files import sees_images
 from worker.model.local import LocalModel, resolve
 from worker.model.source import check_name, parse_source
-from worker.model.vision import sees_images
 
 
 class ServedModel(NamedTuple):
@@ -56,7 +56,7 @@ async def find_model(settings: WorkerSettings, redis: ArqRedis, worker: str, nam
     """
     if settings.engine == "simulated":
         path = settings.model.partition("=")[2]
-        return ServedModel(path, settings.sim_context, modalities=_modalities(images=parse(path).see_images))
+        return ServedModel(path, settings.sim_context, modalities=_modalities(images=parse_directives(path).see_images))
     async with _announced(settings, redis, worker, names):
         model: LocalModel = await asyncio.to_thread(resolve, settings.model, max_context=settings.max_context)
     modalities = _modalities(images=sees_images(model.path))

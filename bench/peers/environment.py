@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared.runtime.processes import module_command
-from worker.model.user_cache import user_cache
+from worker.model.cache import user_cache
 
 _STAMP = ".complete"
 _LAST_LINES = 6

@@ -18,7 +18,7 @@ from shared.protocol.request import Constraint
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
 from tests.support.eventually import PATIENCE
-from worker.engine.interface import Refused, StepOutput
+from worker.engine.protocol import Refused, StepOutput
 from worker.grammar.schema import schema_grammar
 
 TRIES = 4
@@ -78,7 +78,7 @@ CASES: dict[str, Callable[[Bench], None]] = {
 
 def run(cases: Sequence[str]) -> None:
     """Run ``cases`` on one engine, and print the name of each that has passed."""
-    with patch("worker.engine.loading.GrammarCompiler", return_value=None):
+    with patch("worker.engine.load.GrammarCompiler", return_value=None):
         bench = Bench()
     for case in cases:
         CASES[case](bench)

@@ -17,8 +17,8 @@ import pytest
 from shared.protocol.request import PromptScoring, Sampling
 from tests.support.engine_driver import TOPICS, Bench
 from tests.support.engine_outputs import tokens_of
-from worker.engine.interface import Sequence, StepOutput
 from worker.engine.logits.operation import LogitsTap
+from worker.engine.protocol import Sequence, StepOutput
 
 TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 TEXT = "The keeper of the lighthouse counts ships and birds, and writes to the town when the fog has gone. "
@@ -49,7 +49,7 @@ class Spy:
 
         monkeypatch.setattr(LogitsTap, "evaluate", spy)
         # Which refuses ids with a name.
-        monkeypatch.setattr("worker.engine.openvino.max_output_tokens", lambda *_, **__: 1000)
+        monkeypatch.setattr("worker.engine.engine.max_output_tokens", lambda *_, **__: 1000)
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def test_a_full_cache(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__()
             self.num_kv_blocks = 24
 
-    monkeypatch.setattr("worker.engine.pipeline.openvino_genai.SchedulerConfig", SmallCache)
+    monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
     listener = LogitsTap.listener
     bench = Bench(TINY, logits="on", prefill_tokens=48, max_batch=8)
     LogitsTap.listener, own = listener, LogitsTap.listener

@@ -9,11 +9,11 @@ from shared.protocol.request import Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import text_of
 from tests.support.gguf_files import tiny_llama
-from worker.engine.interface import EngineLoadError, Sequence, StepOutput
+from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import Logits, LogitsTap, StepInput
 from worker.engine.logits.rows import RowAssigner
-from worker.engine.openvino import OpenVINOEngine
 from worker.engine.options import EngineOptions
+from worker.engine.protocol import EngineLoadError, Sequence, StepOutput
 from worker.model.local import default_model
 
 _DAMAGED = slice(-4096, None)

@@ -12,12 +12,12 @@ from shared.protocol.errors import ProblemKind
 from shared.protocol.request import Sampling
 from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
-from worker.engine.interface import EngineLoadError, EngineRefusal, Sequence, StepOutput
-from worker.engine.openvino import OpenVINOEngine
-from worker.engine.pipeline import load_pipeline
+from worker.engine.engine import OpenVINOEngine
+from worker.engine.load import load_pipeline
+from worker.engine.protocol import EngineLoadError, EngineRefusal, Sequence, StepOutput
 from worker.engine.text import Vocabulary
+from worker.model.int8 import int8_folder
 from worker.model.local import default_model
-from worker.weights.cache import int8_folder
 
 Own = tuple[openvino_genai.ContinuousBatchingPipeline, Vocabulary]
 

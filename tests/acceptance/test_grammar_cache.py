@@ -50,7 +50,7 @@ def bench() -> Iterator[tuple[Bench, GrammarCompiler]]:
             compilers.append(GrammarCompiler(*args))  # type: ignore[arg-type]
             return compilers[-1]
 
-        patch.setattr("worker.engine.loading.GrammarCompiler", compiler)
+        patch.setattr("worker.engine.load.GrammarCompiler", compiler)
         yield Bench(), compilers[-1]
 
 

@@ -21,11 +21,11 @@ from shared.protocol.request import Constraint, Sampling
 from tests.support.engine_driver import CONTEXT, TOPICS, Bench, options
 from tests.support.engine_outputs import deltas_of, tokens_of
 from tests.support.logits_reference import Reference
-from worker.engine.interface import EngineRefusal, Sequence
+from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import LogitsTap
-from worker.engine.openvino import OpenVINOEngine
+from worker.engine.protocol import EngineRefusal, Sequence
+from worker.model.export import copy_original
 from worker.model.local import LocalModel, default_model
-from worker.weights.original import copy_original
 
 TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 TOP = 20
@@ -205,7 +205,7 @@ def test_preempted_sequences_keep_their_rows(monkeypatch: pytest.MonkeyPatch, pr
             super().__init__()
             self.num_kv_blocks = 20
 
-    monkeypatch.setattr("worker.engine.pipeline.openvino_genai.SchedulerConfig", SmallCache)
+    monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
     listener = LogitsTap.listener
     reference = Reference(TINY)
     bench = Bench(TINY, prefix_caching=prefix_caching, logits="on")

@@ -18,7 +18,7 @@ from tests.acceptance.conftest import MODEL
 from tests.support.engine_driver import ONE_THREAD
 from tests.support.fleet import Fleet
 from tests.support.processes import family
-from worker.engine.pipeline import EXACT
+from worker.engine.load import EXACT
 from worker.model.local import default_model
 
 QUESTIONS = [

@@ -11,10 +11,10 @@ from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Message, Sampling
 from worker.model.local import LocalModel, resolve
 from worker.processes.call_process import ServiceUnavailable
-from worker.prompt.interface import PromptOptions
 from worker.prompt.maker import TemplatePromptMaker
+from worker.prompt.messages import PromptOptions
 from worker.prompt.openvino import load_prompt_maker
-from worker.prompt.process import prompt_process
+from worker.prompt.service import prompt_process
 
 CONVERSATIONS = [
     [("user", "What is the capital of France?")],

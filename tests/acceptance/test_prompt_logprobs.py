@@ -15,9 +15,9 @@ from shared.protocol.request import PromptScoring, Sampling
 from tests.support.engine_driver import options
 from tests.support.engine_outputs import tokens_of
 from tests.support.logits_reference import Reference
-from worker.engine.interface import EngineRefusal, Sequence, StepOutput
+from worker.engine.engine import OpenVINOEngine
 from worker.engine.logits.operation import LogitsTap
-from worker.engine.openvino import OpenVINOEngine
+from worker.engine.protocol import EngineRefusal, Sequence, StepOutput
 
 TINY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 WORDS = 423
@@ -188,7 +188,7 @@ def test_preempted_sequences_keep_their_rows(
             super().__init__()
             self.num_kv_blocks = 16
 
-    monkeypatch.setattr("worker.engine.pipeline.openvino_genai.SchedulerConfig", SmallCache)
+    monkeypatch.setattr("worker.engine.load.openvino_genai.SchedulerConfig", SmallCache)
     listener = LogitsTap.listener
     run = Run(prefix_caching=prefix_caching, prefill_tokens=48, max_batch=8)
     sequences = [

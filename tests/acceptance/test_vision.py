@@ -23,9 +23,9 @@ from tests.support.engine_outputs import text_of, tokens_of
 from tests.support.fleet import Fleet, Process, fleet
 from tests.support.pictures import data_url, picture
 from tests.support.processes import family
-from worker.engine.interface import EngineLoadError, EngineRefusal, PlacedImage, Refused, Sequence, StepOutput
-from worker.engine.openvino import OpenVINOEngine
+from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
+from worker.engine.protocol import EngineLoadError, EngineRefusal, PlacedImage, Refused, Sequence, StepOutput
 from worker.grammar.schema import schema_grammar
 
 MODELS = Path(__file__).parents[1] / "models"

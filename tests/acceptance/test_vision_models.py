@@ -10,8 +10,8 @@ import openvino_genai
 from shared.protocol.request import Sampling
 from tests.support.engine_driver import options
 from tests.support.pictures import HELD_OUT, Pixels, picture, question
-from worker.engine.interface import PlacedImage, Sequence
-from worker.engine.openvino import OpenVINOEngine
+from worker.engine.engine import OpenVINOEngine
+from worker.engine.protocol import PlacedImage, Sequence
 
 MODELS = Path(__file__).parents[1] / "models"
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f16"}

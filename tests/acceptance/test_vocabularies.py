@@ -13,9 +13,9 @@ from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message, Sampling, Tool
 from shared.runtime.settings import EngineSettings
 from tests.support.fleet import Fleet, fleet
-from worker.engine.interface import Sequence
-from worker.engine.openvino import OpenVINOEngine
+from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
+from worker.engine.protocol import Sequence
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan
 from worker.grammar.profiler import GrammarProfiler

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
-from worker.processes.serve import serve
+from worker.processes.channel import serve
 
 MODULE = "tests.integration.faulty_service"
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.talking_child import EARLY, LATE, Numbers, TalkerMessage, TalkerOptions, TalkerReady
 from tests.support.eventually import PATIENCE
-from worker.processes.process import ChildProcess, LoadError
+from worker.processes.child import ChildProcess, LoadError
 
 RawMessage = TalkerMessage[msgspec.Raw]
 Talker = ChildProcess[RawMessage, Numbers[list[int]], TalkerReady]

@@ -10,8 +10,8 @@ import pytest
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import Constraint
 from tests.integration.faulty_service import MODULE, FaultyOptions
-from worker.grammar.interface import GrammarOptions
-from worker.grammar.process import GrammarProcess
+from worker.grammar.messages import GrammarOptions
+from worker.grammar.service import GrammarProcess
 
 COSTS = {"[2, {'kind': 'grammar', 'value': 'costly'": 31.0, "costly": 0.01, "good": 0.01, "slow": 2.0}
 """Replies to calls with these words. A profile is a call with tag 2."""

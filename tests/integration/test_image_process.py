@@ -12,8 +12,8 @@ import pytest
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Image, Job, Message
 from tests.integration.faulty_service import MODULE, FaultyOptions
-from worker.images.interface import ImageOptions
-from worker.images.process import ImageProcess
+from worker.images.messages import ImageOptions
+from worker.images.service import ImageProcess
 
 
 def look(*digests: str, tenant: str = "") -> Job:

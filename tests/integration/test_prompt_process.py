@@ -10,10 +10,10 @@ import pytest
 from shared.protocol.errors import ProblemKind, RequestRefused
 from shared.protocol.request import ChatRequest, Image, Message
 from tests.integration.faulty_service import MODULE, FaultyOptions
-from worker.engine.simulated_vocabulary import encode
+from worker.engine.simulated import encode
 from worker.processes.call_process import ServiceUnavailable
-from worker.prompt.interface import PromptOptions
-from worker.prompt.process import PromptProcess, prompt_process
+from worker.prompt.messages import PromptOptions
+from worker.prompt.service import PromptProcess, prompt_process
 
 
 def _request(text: str) -> ChatRequest:

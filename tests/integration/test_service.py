@@ -13,7 +13,7 @@ from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from tests.integration.faulty_service import MODULE, FaultyOptions
 from tests.support.eventually import PATIENCE, eventually
 from worker.processes.call_process import ServiceSpec, ServiceUnavailable
-from worker.processes.cpu_time import CpuTime
+from worker.processes.child import CpuTime
 from worker.processes.service import Service
 
 DEADLINE = 1.0

@@ -20,10 +20,10 @@ from shared.protocol.formats import OutputFormat
 from shared.protocol.request import ChatRequest, Constraint, Message
 from tests.security.effort import cases
 from tests.support.regexes import regexes
-from worker.grammar.interface import GrammarOptions
+from worker.grammar.messages import GrammarOptions
 from worker.grammar.planner import make_plan
-from worker.grammar.process import MAX_SLOWDOWN, GrammarProcess
 from worker.grammar.profiler import GrammarProfiler
+from worker.grammar.service import MAX_SLOWDOWN, GrammarProcess
 from worker.model.local import default_model
 
 COMPILE_SECONDS = 0.25

@@ -9,11 +9,11 @@ import openvino_genai
 
 from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
-from worker.engine.interface import Sequence, StepOutput
-from worker.engine.openvino import OpenVINOEngine
+from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
+from worker.engine.protocol import Sequence, StepOutput
+from worker.model.export import tokenizer_path
 from worker.model.local import default_model
-from worker.weights.tokenizer import tokenizer_path
 
 CONTEXT = 8192
 TOPICS = (

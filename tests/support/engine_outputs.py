@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from shared.protocol.events import Delta
-from worker.engine.interface import StepOutput
+from worker.engine.protocol import StepOutput
 
 
 def deltas_of(outputs: Iterable[StepOutput]) -> list[Delta]:

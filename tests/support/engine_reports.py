@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 
 from msgspec.structs import replace
 
-from worker.engine.interface import RawStep, Refused
+from worker.engine.handle import EngineProcess
 from worker.engine.options import EngineOptions
-from worker.engine.process import EngineProcess
+from worker.engine.protocol import RawStep, Refused
 
 
 class ReportingEngine(EngineProcess):

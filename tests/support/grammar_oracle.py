@@ -15,9 +15,8 @@ from openvino import opset13 as opset
 from openvino.op.util import Variable, VariableInfo
 
 from shared.protocol.request import Constraint
-from worker.engine.detokenizer import open_tokenizer
-from worker.engine.grammar_compiler import stub_input, stub_pipeline
-from worker.engine.structured_output import structured_output_config
+from worker.engine.grammar_compiler import structured_output_config, stub_input, stub_pipeline
+from worker.engine.vocabulary import open_tokenizer
 
 TINY_VOCABULARY = Path(__file__).parents[1] / "models" / "qwen2-byte-level-bpe"
 """A tokenizer of 423 tokens that can spell every text. It loads in a second."""

@@ -6,7 +6,7 @@ import numpy
 import openvino
 from numpy.typing import NDArray
 
-from worker.engine.pipeline import EXACT
+from worker.engine.load import EXACT
 
 
 class Reference:

@@ -6,11 +6,11 @@ from typing import cast
 
 from shared.protocol.queue import JobQueue
 from shared.protocol.request import ChatRequest, Job
-from worker.images.interface import DecodedImage
-from worker.images.process import ImageProcess
+from worker.images.messages import DecodedImage
+from worker.images.service import ImageProcess
 from worker.jobs.request_cache import RequestCache
-from worker.prompt.interface import Prepared
-from worker.prompt.process import PromptProcess
+from worker.prompt.messages import Prepared
+from worker.prompt.service import PromptProcess
 
 Decode = Callable[[Job, Mapping[str, bytes]], Awaitable[Sequence[DecodedImage]]]
 

@@ -1,5 +1,5 @@
 """The engine process: ``python -m worker.engine.child OPTIONS``, started by
-:class:`worker.engine.process.EngineProcess`.
+:class:`worker.engine.handle.EngineProcess`.
 
 A single thread receives commands and steps the engine: the pipeline's calls hold the GIL and must not overlap.
 """
@@ -14,7 +14,8 @@ from typing import NoReturn
 import msgspec
 
 from shared.runtime.placement import run_on
-from worker.engine.interface import (
+from worker.engine.options import EngineOptions
+from worker.engine.protocol import (
     Add,
     Cancel,
     Command,
@@ -29,7 +30,6 @@ from worker.engine.interface import (
     Refused,
     Stepped,
 )
-from worker.engine.options import EngineOptions
 from worker.processes.channel import ChildChannel
 from worker.processes.messages import LoadFailed
 
@@ -71,7 +71,7 @@ def _load(options: EngineOptions, progress: Callable[[str], None]) -> Engine:
 
         return SimulatedEngine(options, progress)
     # Imported here: the simulated engine must run without OpenVINO installed.
-    from worker.engine.openvino import OpenVINOEngine
+    from worker.engine.engine import OpenVINOEngine
 
     return OpenVINOEngine(options, progress)
 
@@ -80,7 +80,7 @@ def serve(engine: Engine, channel: Channel) -> NoReturn:
     """Run the step loop.
 
     Raises :class:`EOFError` or :class:`ConnectionError` when the supervisor has closed the channel or died, and
-    :class:`~worker.engine.interface.EngineBroken` when the engine can't continue.
+    :class:`~worker.engine.protocol.EngineBroken` when the engine can't continue.
     """
     gauges = engine.gauges()
     gauged_at = last_report = time.monotonic()

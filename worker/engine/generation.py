@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Series
 
 from shared.protocol.events import Delta, TopToken
-from worker.engine.interface import Ending, Output, Sequence, StepOutput, StopReason
+from worker.engine.protocol import Ending, Output, Sequence, StepOutput, StopReason
 from worker.engine.text import TextStream, Vocabulary
 from worker.json_schema.lengths import LengthChecker
 
@@ -29,7 +29,7 @@ class Generation:
         self.prompt_scoring = sampling.prompt_scoring
         """The log probabilities of the prompt that were requested and not reported yet, or None."""
         self.input_tokens: tuple[int, ...] = ()
-        """The last input of the pipeline. Some tokens may be salted (:mod:`worker.engine.logits.readers`)."""
+        """The last input of the pipeline. Some tokens may be salted (:mod:`worker.engine.logits.rows`)."""
         self.cached: int | None = None if self.prompt_scoring is None else 0
         """Number of prompt tokens from the prefix cache, None until it is known. A scored prompt has none."""
         self._limit = limit

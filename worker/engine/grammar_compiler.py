@@ -11,7 +11,6 @@ import openvino_genai
 from openvino import opset13 as opset
 
 from shared.protocol.request import Constraint
-from worker.engine.structured_output import structured_output_config
 
 _NATIVE_PLACE = re.compile(r"^\[[0-9:]+\] \S+:\d+: ")
 _WARM_UP = Constraint(kind="grammar", value='root ::= "a"')
@@ -126,3 +125,17 @@ def _reason(message: str) -> str:
     """Return the ``message`` of a native error without its source locations."""
     lines = [line for line in message.strip().splitlines() if not line.startswith("Exception from ")]
     return _NATIVE_PLACE.sub("", " ".join(lines)).strip() or "It is invalid"
+
+
+def structured_output_config(constraint: Constraint) -> openvino_genai.StructuredOutputConfig:
+    """Return the pipeline's config for ``constraint``, a grammar or a structural tag. Raises :class:`ValueError`.
+
+    Plans contain no other kinds (:class:`worker.grammar.plan.Plan`): the pipeline's own support of JSON schemas and
+    regular expressions ignores keywords and mixes up alternatives.
+    """
+    match constraint.kind:
+        case "grammar":
+            return openvino_genai.StructuredOutputConfig(grammar=constraint.value)
+        case "structural_tag":
+            return openvino_genai.StructuredOutputConfig(structural_tags_config=constraint.value)
+    raise ValueError(f"a {constraint.kind} must be compiled to a grammar first")

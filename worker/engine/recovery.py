@@ -6,7 +6,7 @@ import openvino_genai
 
 from shared.protocol.errors import ProblemKind
 from worker.engine.generation import Generation
-from worker.engine.interface import EngineBroken
+from worker.engine.protocol import EngineBroken
 from worker.engine.running import RunningSequence
 
 _MAX_CLEARING_STEPS = 100

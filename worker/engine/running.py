@@ -6,7 +6,7 @@ import openvino_genai
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from worker.engine.generation import Generation
-from worker.engine.logits.readers import Readers
+from worker.engine.logits.rows import Readers
 
 NO_REASON = openvino_genai.GenerationFinishReason.NONE
 

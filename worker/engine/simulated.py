@@ -1,18 +1,22 @@
-"""The simulated engine: random words at a fixed rate, and faults on demand (:mod:`worker.engine.directives`)."""
+"""The simulated engine: random words at a fixed rate, and faults on demand."""
 
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from typing import NoReturn
 from zlib import crc32
 
+import msgspec
+
 from shared.protocol.errors import Problem, ProblemKind
-from worker.engine import directives
-from worker.engine.directives import Directives
+from worker.engine.checks import check_logits, context_full
 from worker.engine.generation import Generation
-from worker.engine.interface import (
+from worker.engine.options import EngineOptions
+from worker.engine.protocol import (
     EngineInfo,
     EngineLoadError,
     EngineRefusal,
@@ -22,15 +26,128 @@ from worker.engine.interface import (
     Sequence,
     StepOutput,
 )
-from worker.engine.logits.checks import check_logits
-from worker.engine.options import EngineOptions
-from worker.engine.output_limit import context_full
-from worker.engine.simulated_vocabulary import END, FIRST_WORD, WORDS, decode, encode, vocabulary
 from worker.engine.text import Vocabulary
+
+_DIRECTIVE = re.compile(
+    r"\[\[((?:fail|crash|hang) load|see images|vocabulary|(?:exhaust|crash|hang) at|tokens|say|refuse|crash)"
+    r"(?: (.*?))?\]\]",
+    re.DOTALL,
+)
+_COUNTED = {"tokens", "vocabulary", "exhaust at", "crash at", "hang at"}
+
+
+class Directives(msgspec.Struct, frozen=True, kw_only=True):
+    """Directives in prompts for the simulated engine, for tests of failure and load.
+
+    A directive may appear anywhere in the prompt, in double square brackets. The last one of a kind applies.
+    ``N`` counts the generated tokens of the whole output, from 1.
+
+    =====================  ==================================================================================
+    ``[[tokens N]]``       the answer has N tokens, unless max_tokens is lower
+    ``[[say TEXT]]``       the answer is TEXT (which holds no ``]]``), unless max_tokens is lower
+    ``[[refuse]]``         the engine refuses the sequence
+    ``[[exhaust at N]]``   the KV cache is full after N tokens
+    ``[[crash at N]]``     the process dies after N tokens; a sequence resumed there continues
+    ``[[crash]]``          the process dies at the sequence's first step, however often it is resumed
+    ``[[hang at N]]``      the process never returns from the step after N tokens; resumed as for crash
+    =====================  ==================================================================================
+
+    Directives about loading, in place of the model's path:
+
+    =====================  ==================================================================================
+    ``[[fail load]]``      the model can't be loaded
+    ``[[crash load]]``     the process dies while it loads
+    ``[[hang load]]``      loading never ends
+    ``[[see images]]``     the model accepts images
+    ``[[vocabulary N]]``   the words of the vocabulary are rotated by N: the same token ids are another text
+    =====================  ==================================================================================
+
+    Fields are None or False without their directive.
+    """
+
+    tokens: int | None = None
+    say: str | None = None
+    refuse: bool = False
+    exhaust_at: int | None = None
+    crash_at: int | None = None
+    crash: bool = False
+    hang_at: int | None = None
+    fail_load: bool = False
+    crash_load: bool = False
+    hang_load: bool = False
+    see_images: bool = False
+    vocabulary: int = 0
+
+
+def parse_directives(text: str) -> Directives:
+    """Return the directives in ``text``. Unknown and incomplete directives are plain text."""
+    found: dict[str, int | str | bool] = {}
+    for name, argument in _DIRECTIVE.findall(text):
+        field = name.replace(" ", "_")
+        if name in _COUNTED:
+            if argument.isdecimal():
+                found[field] = int(argument)
+        elif name == "say":
+            found[field] = argument
+        elif not argument:
+            found[field] = True
+    return msgspec.convert(found, Directives)
+
+
+_WORDS = (
+    "the a of and to in is it that for as with on by from at this one two three red green blue old new "
+    "small large first last water stone tree river house road light wind fire song day night morning "
+    "evening winter summer bird horse fish bread apple door window book letter music silence bright "
+    "quiet slow quick warm cold walks sings turns falls rises opens closes finds keeps gives takes"
+)
+WORDS = tuple(" " + word for word in _WORDS.split())
+FIRST_WORD = 256
+"""Ids below are bytes."""
+
+END = FIRST_WORD + len(WORDS)
+"""Id of the end-of-text token. No text encodes to it."""
+
+_WORD_IDS = {word: FIRST_WORD + index for index, word in enumerate(WORDS)}
+_PARTS = re.compile(r" ?\w+|\W", re.DOTALL)
+
+
+def encode(text: str) -> tuple[int, ...]:
+    """Return the token ids of ``text``, from which :class:`~worker.engine.text.TextStream` restores it.
+
+    Raises :class:`UnicodeEncodeError` for lone surrogates.
+    """
+    ids: list[int] = []
+    for part in _PARTS.findall(text):
+        word = _WORD_IDS.get(part)
+        if word is None:
+            ids.extend(part.encode())
+        else:
+            ids.append(word)
+    return tuple(ids)
+
+
+def decode(tokens: tuple[int, ...]) -> str:
+    """Return the text of ``tokens`` without the end-of-text token."""
+    pieces = simulated_vocabulary()
+    return b"".join(pieces.piece(token) for token in tokens if token != END).decode(errors="replace")
+
+
+@cache
+def simulated_vocabulary(rotation: int = 0) -> Vocabulary:
+    """Return the vocabulary (cached): all bytes, some common words, and an end-of-text token.
+
+    Any text can be encoded. Characters outside ASCII are split over several tokens, as in real vocabularies.
+    ``rotation`` gives the words other ids.
+    """
+    pieces = [bytes([byte]) for byte in range(FIRST_WORD)]
+    first = rotation % len(WORDS)
+    pieces += [word.encode() for word in WORDS[first:] + WORDS[:first]]
+    pieces.append(b"<|end|>")
+    return Vocabulary(pieces, {END})
 
 
 class SimulatedEngine:
-    """An :class:`~worker.engine.interface.Engine` without a model, for tests of load and failure.
+    """An :class:`~worker.engine.protocol.Engine` without a model, for tests of load and failure.
 
     A greedy output depends on the prompt's token ids only, so a resumed sequence continues identically. A sampled one
     (a temperature above 0) continues differently; :func:`is_one_sample` says whether a text is from one sequence. A
@@ -41,7 +158,7 @@ class SimulatedEngine:
         """Raises :class:`EngineLoadError` if ``options.path`` directs it to."""
         started = time.monotonic()
         progress("loading a simulated model")
-        faults = directives.parse(options.path)
+        faults = parse_directives(options.path)
         if faults.fail_load:
             raise EngineLoadError("the simulated model can't be loaded: its path says [[fail load]]")
         if faults.crash_load:
@@ -49,7 +166,7 @@ class SimulatedEngine:
         if faults.hang_load:
             _hang()
         time.sleep(options.sim_load)
-        self._vocabulary = vocabulary(faults.vocabulary)
+        self._vocabulary = simulated_vocabulary(faults.vocabulary)
         self._step_time = options.sim_step
         self._default_tokens = options.sim_tokens
         self._running: dict[int, _SimulatedSequence] = {}
@@ -75,7 +192,7 @@ class SimulatedEngine:
         Raises :class:`EngineRefusal` for ``[[refuse]]``, for a prompt that is too long, for a constraint without
         ``[[say]]``, for a beam search, and for fields that need logits.
         """
-        prompt_directives = directives.parse(decode(sequence.prompt))
+        prompt_directives = parse_directives(decode(sequence.prompt))
         if prompt_directives.refuse:
             raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message="The prompt says [[refuse]]."))
         check_logits(sequence.sampling, len(WORDS), tapped=False)

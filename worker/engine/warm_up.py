@@ -4,15 +4,14 @@ import numpy
 import openvino_genai
 
 from shared.protocol.request import Sampling
-from worker.engine.interface import EngineLoadError, PlacedImage
-from worker.engine.logits.matching import RowLost
 from worker.engine.logits.operation import Logits, LogitsTap, StepInput, TapFailed
 from worker.engine.logits.prefill import PrefillTracker
-from worker.engine.logits.rows import RowAssigner, RowReader
+from worker.engine.logits.readers import RowLost, RowReader
+from worker.engine.logits.rows import RowAssigner
 from worker.engine.prompts import add_prompt
+from worker.engine.protocol import EngineLoadError, PlacedImage
 from worker.engine.recovery import native_message
-from worker.engine.speculation import Speculation
-from worker.engine.speculation import apply as apply_speculation
+from worker.engine.sampling import Speculation, apply_speculation
 from worker.engine.text import Vocabulary
 
 _SIDE = 224

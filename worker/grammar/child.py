@@ -8,9 +8,9 @@ import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
 from worker.engine.grammar_compiler import GrammarError
-from worker.grammar.interface import Compile, GrammarCall, GrammarOptions, Profile
+from worker.grammar.messages import Compile, GrammarCall, GrammarOptions, Profile
 from worker.grammar.profiler import GrammarProfiler
-from worker.processes.serve import serve
+from worker.processes.channel import serve
 
 _NICENESS = 10
 """An engine on the same CPUs comes first, except while calls wait for a replacement of the process."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import openvino_genai
 
 from shared.protocol.request import Constraint
-from worker.engine.detokenizer import open_tokenizer
 from worker.engine.grammar_compiler import GrammarCompiler
+from worker.engine.vocabulary import open_tokenizer
 
 _MAX_TEXT_TOKENS = 48
 """Maximum number of tokens of a random text."""

@@ -6,10 +6,9 @@ from collections.abc import Callable
 import msgspec
 
 from shared.protocol.errors import ProblemKind, refuse
-from worker.images.decoder import ImageDecoder
-from worker.images.errors import ImageError
-from worker.images.interface import DecodedImage, DecodeImage, ImageOptions
-from worker.processes.serve import serve
+from worker.images.decoder import ImageDecoder, ImageError
+from worker.images.messages import DecodedImage, DecodeImage, ImageOptions
+from worker.processes.channel import serve
 
 
 def _load(options: ImageOptions) -> Callable[[DecodeImage], DecodedImage]:

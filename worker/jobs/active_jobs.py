@@ -16,7 +16,7 @@ from shared.protocol.errors import Problem
 from shared.protocol.events import Event, Failed, MoveCause, Rejected, Started, encode_event
 from shared.protocol.queue import Claim, Lease
 from shared.protocol.request import Job
-from worker.engine.process import EngineProcess
+from worker.engine.handle import EngineProcess
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import msgspec
 
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import Alternatives, Failed, Finished, FinishReason
-from worker.engine.current import CurrentEngine
-from worker.engine.interface import EMPTY_DELTA_BYTES, Ending, Output, RawStep, Refused
+from worker.engine.handle import CurrentEngine
+from worker.engine.protocol import EMPTY_DELTA_BYTES, Ending, Output, RawStep, Refused
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.preemption import Preemption
 from worker.jobs.prefix_gate import PrefixGate

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from worker.engine.process import EngineProcess
+from worker.engine.handle import EngineProcess
 from worker.jobs.active_jobs import ActiveJob, ActiveJobs
 
 MAX_DURATION = 10.0

@@ -10,7 +10,7 @@ from shared.protocol.request import Sampling
 from shared.protocol.version import READABLE
 from shared.runtime.settings import WorkerSettings
 from shared.runtime.version import VERSION
-from worker.engine.current import CurrentEngine
+from worker.engine.handle import CurrentEngine
 from worker.jobs.active_jobs import ActiveJobs
 
 _NO_DEFAULTS = Sampling()

@@ -13,11 +13,11 @@ from redis.exceptions import RedisError
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.queue import JobQueue
 from shared.protocol.request import ChatRequest, Job, QueuedJob
-from worker.engine.interface import PlacedImage
-from worker.images.interface import DecodedImage
-from worker.images.process import ImageProcess
-from worker.prompt.interface import Prepared
-from worker.prompt.process import PromptProcess
+from worker.engine.protocol import PlacedImage
+from worker.images.messages import DecodedImage
+from worker.images.service import ImageProcess
+from worker.prompt.messages import Prepared
+from worker.prompt.service import PromptProcess
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from shared.protocol.queue import Claim
 from shared.protocol.request import Constraint, Job, Sampling
 from shared.redis import keys
 from shared.redis.records import UNREADABLE, report_unreadable
-from worker.engine.current import CurrentEngine
-from worker.engine.interface import EngineInfo, Sequence
+from worker.engine.handle import CurrentEngine
+from worker.engine.protocol import EngineInfo, Sequence
 from worker.jobs.active_jobs import ActiveJob, ActiveJobs, StopCause
 from worker.jobs.attempt_recorder import AttemptRecorder
 from worker.jobs.poison import full_request, summary
@@ -26,7 +26,7 @@ from worker.jobs.quarantine import MAX_CRASHES, Quarantine
 from worker.jobs.request_cache import RequestCache
 from worker.jobs.resume import generated_tokens
 from worker.processes.call_process import ServiceUnavailable
-from worker.prompt.interface import Prepared
+from worker.prompt.messages import Prepared
 
 logger = logging.getLogger(__name__)
 

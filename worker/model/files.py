@@ -1,12 +1,34 @@
-"""Size of a model's files, and the OpenVINO properties stored with them."""
+"""What the files of a model say: size, images, recommended properties and sampling."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from shared.protocol.request import Sampling
 from shared.runtime.plugin_config import PluginValue
 from worker.model.devices import device_kinds
+
+LANGUAGE_MODEL = "openvino_language_model.xml"
+
+_VISION_ENCODER = "openvino_vision_embeddings_model.xml"
+
+VISION_FILES = (
+    LANGUAGE_MODEL,
+    "openvino_language_model.bin",
+    "openvino_text_embeddings_model.xml",
+    "openvino_text_embeddings_model.bin",
+    _VISION_ENCODER,
+    "openvino_vision_embeddings_model.bin",
+)
+"""Files that every vision-language model has, in addition to its tokenizer. Some architectures have more."""
+
+
+def sees_images(path: Path) -> bool:
+    """Return whether the model at ``path`` takes images."""
+    return (path / _VISION_ENCODER).is_file()
+
 
 Properties = Mapping[str, Mapping[str, PluginValue]]
 """OpenVINO's properties by kind of device (:func:`~worker.model.devices.device_kinds`)."""
@@ -44,3 +66,23 @@ def read_properties(path: Path, device: str) -> dict[str, PluginValue]:
         return {}
     recommended = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, PluginValue]])
     return {name: value for kind in device_kinds(device) for name, value in recommended.get(kind, {}).items()}
+
+
+def default_fields(path: Path) -> frozenset[str]:
+    """Return the fields of :class:`Sampling` that the model at ``path`` sets in its ``generation_config.json``.
+
+    A GGUF file has none; the default model's are in :attr:`worker.model.local.LocalModel.sampling`. ``do_sample``
+    counts as ``temperature``. A file that is not a JSON object is ignored. Raises :class:`OSError` when it can't be
+    read.
+    """
+    file = path / "generation_config.json"
+    if not file.is_file():
+        return frozenset()
+    try:
+        config = json.loads(file.read_bytes())
+    except ValueError:
+        return frozenset()
+    if not isinstance(config, dict):
+        return frozenset()
+    names = {"temperature" if name == "do_sample" else name for name, value in config.items() if value is not None}
+    return frozenset(Sampling.__struct_fields__).intersection(names)

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from worker.model.files import LANGUAGE_MODEL
 from worker.model.source import ModelError
-from worker.model.vision import LANGUAGE_MODEL
 
 _IR_MODELS = {"openvino_model.xml", LANGUAGE_MODEL}
 """An IR folder has one of these, depending on whether it takes images."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from worker.model.user_cache import user_cache
+from worker.model.cache import user_cache
 
 _PARTS = frozenset({".xml", ".bin", ".json", ".jinja"})
 """Suffixes of the files in an IR folder that affect output: weights, tokenizer, configuration, chat template."""

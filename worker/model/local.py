@@ -13,10 +13,10 @@ from filelock import FileLock
 
 from shared.protocol.request import Sampling
 from worker.model import huggingface
+from worker.model.cache import user_cache
+from worker.model.files import LANGUAGE_MODEL, VISION_FILES
 from worker.model.gguf import GGUFError, read_metadata
 from worker.model.source import ModelError, Source, parse_source
-from worker.model.user_cache import user_cache
-from worker.model.vision import LANGUAGE_MODEL, VISION_FILES
 
 logger = logging.getLogger(__name__)
 

@@ -10,10 +10,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
-from worker.processes.cpu_time import CpuTime, cpu_seconds
+from worker.processes.child import ChildProcess, CpuTime, LoadError, LoadInterrupted, cpu_seconds
 from worker.processes.fair_queue import FairQueue, ShareUsedUp
 from worker.processes.messages import Loaded, LoadFailed, Refused, Replied
-from worker.processes.process import ChildProcess, LoadError, LoadInterrupted
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class ServiceSpec(Generic[Reply]):
     """What a service runs, and how its calls fail."""
 
     module: str
-    """The entry point: it calls :func:`worker.processes.serve.serve`."""
+    """The entry point: it calls :func:`worker.processes.channel.serve`."""
     options: msgspec.Struct
     reply: type[Reply]
     name: str

@@ -1,17 +1,22 @@
-"""The subprocess's end of its channel to the supervisor. It blocks: a subprocess is a single thread that computes
-between messages."""
+"""The subprocess's end of its channel to the supervisor, and the loop of one that replies to calls.
 
+It blocks: a subprocess is a single thread that computes between messages."""
+
+import logging
 import os
 import select
 import signal
 import socket
+import sys
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
 
+from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.runtime.processes import die_with_parent
-from worker.processes.messages import READ_SIZE, MessageReader, encode_message
+from worker.processes.messages import READ_SIZE, Loaded, LoadFailed, MessageReader, Refused, Replied, encode_message
 
 CHANNEL_VARIABLE = "VINOQUEUE_CHANNEL_FD"
 """Environment variable with the channel's file descriptor."""
@@ -36,7 +41,7 @@ class ChildChannel(Generic[In, Out]):
 
     @classmethod
     def inherited(cls, decoder: msgspec.msgpack.Decoder[In]) -> "ChildChannel[In, Out]":
-        """Open the channel that :class:`~worker.processes.process.ChildProcess` passed to this process, which from now
+        """Open the channel that :class:`~worker.processes.child.ChildProcess` passed to this process, which from now
         on dies with its parent.
 
         Raises :class:`KeyError` when the process was not started that way.
@@ -87,3 +92,48 @@ class ChildChannel(Generic[In, Out]):
                     self.send(handle(message))
         except (EOFError, ConnectionError):
             pass
+
+
+Options = TypeVar("Options")
+Call = TypeVar("Call")
+Reply = TypeVar("Reply")
+
+_log = logging.getLogger(__name__)
+
+
+def serve(
+    options: type[Options],
+    decoder: msgspec.msgpack.Decoder[Call],
+    load: Callable[[Options], Callable[[Call], Reply]],
+) -> int:
+    """Serve calls until the supervisor closes the channel. Returns the exit code.
+
+    ``load`` returns the function that computes replies. It may raise :class:`RequestRefused`. An exception of ``load``
+    is reported to the supervisor.
+    """
+    channel: ChildChannel[Call, Replied[Reply] | Refused | Loaded | LoadFailed]
+    channel = ChildChannel.inherited(decoder)
+    try:
+        compute = load(msgspec.json.decode(sys.argv[1], type=options))
+    except Exception as error:
+        channel.send(LoadFailed(str(error)))
+        return 1
+    channel.send(Loaded())
+
+    def reply(message: Call) -> Replied[Reply] | Refused:
+        began = time.process_time()
+        try:
+            body = compute(message)
+        except RequestRefused as refusal:
+            problem = refusal.problem
+        except Exception as error:
+            # An unexpected error in one call must not end the process.
+            _log.exception("a call failed")
+            text = f"The worker failed at this request: {type(error).__name__}."
+            problem = Problem(kind=ProblemKind.INTERNAL, message=text)
+        else:
+            return Replied(body, time.process_time() - began)
+        return Refused(problem, time.process_time() - began)
+
+    channel.serve(reply)
+    return 0

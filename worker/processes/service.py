@@ -1,6 +1,6 @@
 """A service that a subprocess provides by replying to calls, and that tenants share.
 
-The subprocess's side is :func:`worker.processes.serve.serve`.
+The subprocess's side is :func:`worker.processes.channel.serve`.
 """
 
 import asyncio

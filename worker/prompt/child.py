@@ -7,9 +7,9 @@ import msgspec
 
 from shared.protocol.request import ChatRequest, Tokenization
 from worker.grammar.size import check_size
-from worker.processes.serve import serve
-from worker.prompt.interface import Prepared, PromptOptions
+from worker.processes.channel import serve
 from worker.prompt.maker import PromptMaker
+from worker.prompt.messages import Prepared, PromptOptions
 from worker.prompt.template import ChatTemplateError
 from worker.prompt.truncation import fit_prompt
 

@@ -5,7 +5,7 @@ are an object or JSON text, in how content is represented, and in the name of th
 :func:`detect_message_format` detects the form by rendering a small conversation.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -14,6 +14,7 @@ import msgspec
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.request import ChatRequest, Message, Tool
 from worker.prompt.template import ChatTemplate, ChatTemplateError
+from worker.prompt.tools import prefixed
 
 Sanitize = Callable[[str], str]
 """Escapes special tokens in client text. Applied to every client text."""
@@ -205,3 +206,47 @@ def _rendered(template: ChatTemplate, messages: Sequence[Mapping[str, Any]], *, 
         return template.render({"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True})
     except ChatTemplateError:
         return ""
+
+
+_INSTRUCTING = ("system", "developer")
+
+
+def in_turns(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return the messages with the leading instructions as one message, and later ones as text between tags.
+
+    It is for chat templates that take a system message at the start only. Agents send instructions where they become
+    relevant. They stay there, so that the prefix of the prompt stays the same and cached. The text is part of the
+    user's message that follows, or of the user's message or tool result before. Elsewhere it becomes a message of the
+    user.
+    """
+    result: list[Message] = []
+    late: list[str] = []
+    for message in messages:
+        if message.role in _INSTRUCTING:
+            if not result:
+                result.append(message)
+            elif len(result) == 1 and result[0].role in _INSTRUCTING:
+                result[0] = _extended(result[0], message.content)
+            else:
+                late.append(f"<system>\n{message.content}\n</system>")
+        elif late and message.role == "user":
+            result.append(prefixed(message, "\n".join([*late, ""])))
+            late = []
+        else:
+            _add(result, late)
+            result.append(message)
+            late = []
+    _add(result, late)
+    return tuple(result)
+
+
+def _add(result: list[Message], late: Sequence[str]) -> None:
+    text = "\n".join(late)
+    if text and result[-1].role in ("user", "tool"):
+        result[-1] = _extended(result[-1], text)
+    elif text:
+        result.append(Message(role="user", content=text))
+
+
+def _extended(message: Message, text: str) -> Message:
+    return msgspec.structs.replace(message, content="\n".join(filter(None, (message.content, text))))

@@ -12,12 +12,11 @@ from shared.protocol.request import ChatRequest
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.grammar.spelling import spellable_plan
-from worker.prompt.conversation import MessageFormat, detect_message_format, template_variables
-from worker.prompt.late_system import in_turns
+from worker.prompt.conversation import MessageFormat, detect_message_format, in_turns, template_variables
 from worker.prompt.specials import Piece, SpecialTexts
 from worker.prompt.template import ChatTemplate, ChatTemplateError
 from worker.prompt.tokenize import Encoder, RawEncode
-from worker.prompt.tools_as_text import TOOL_FORMAT, supports_tools, with_tools_as_text
+from worker.prompt.tools import TOOL_FORMAT, supports_tools, with_tools_as_text
 
 Decode = Callable[[tuple[int, ...]], str]
 """A tokenizer's decoding, with special tokens."""

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import openvino_genai
 
-from worker.engine.detokenizer import read_pieces
+from worker.engine.vocabulary import read_pieces
 from worker.grammar.spelling import missing_bytes, spells_everyday_text
+from worker.model.export import tokenizer_path
 from worker.prompt.maker import TemplatePromptMaker
 from worker.prompt.specials import SpecialTexts
 from worker.prompt.template import ChatTemplate
-from worker.weights.tokenizer import tokenizer_path
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from shared.protocol.formats import OutputFormat, ReasoningFormatName
 from shared.protocol.request import ChatRequest
-from worker.engine.simulated_vocabulary import decode, encode
+from worker.engine.simulated import decode, encode
 from worker.grammar.plan import Plan
 from worker.grammar.planner import make_plan, plain_plan
 from worker.prompt.maker import Prompt, check_length

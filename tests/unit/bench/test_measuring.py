@@ -11,7 +11,7 @@ from bench.capacity import BATCH, STEP, demand
 from bench.streams import lateness, line_below
 from bench.usage import resident
 from tests.support.processes import family
-from worker.processes.cpu_time import cpu_seconds
+from worker.processes.child import cpu_seconds
 
 COSTS = {
     "advertise": 20.0,

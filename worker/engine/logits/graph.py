@@ -1,10 +1,28 @@
-"""Puts the logits tap into a model's graph, as a second consumer of the logits."""
+"""The graph of a model with a logits tap as a second consumer of the logits: whether to make it, how, and its cached
+IR folder."""
+
+import filecmp
+import hashlib
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy
 import openvino
+import openvino_genai
 from openvino import opset13 as opset
 
 from worker.engine.logits.operation import LogitsTap
+from worker.engine.options import EngineOptions
+from worker.engine.protocol import EngineLoadError
+from worker.engine.sampling import speculation_of
+from worker.model.cache import cached_folder
+from worker.model.devices import device_kind
+from worker.model.export import MODEL_FILES, copy_original
+from worker.model.files import SMALL_MODEL, model_bytes, sees_images
+from worker.model.identity import model_identity
+from worker.model.local import LocalModel, ModelError
 
 _SAMPLED = "sampled_tokens_indices"
 """Input with the indices of the tokens whose logits are needed. The pipeline adds and fills it; if the model already
@@ -75,3 +93,84 @@ def _apply_modulo(parameter: openvino.Node, size: int) -> None:
     remainder = opset.floor_mod(parameter.output(0), modulus).output(0)
     for consumer in consumers:
         consumer.replace_source_output(remainder)
+
+
+_VERSION = "3"
+"""Change it when the tap is put into graphs in another way."""
+
+
+def tapped_folder(path: Path, context_length: int) -> Path:
+    """Return the cached IR folder of the model at ``path`` with a logits tap, making it if necessary.
+
+    The weights of an IR folder are linked. Those of a GGUF file are saved as they are; ``context_length`` is stated in
+    the folder's configuration. Raises :class:`~worker.engine.logits.graph.NoTap` if the model has no place for a tap,
+    and :class:`ModelError`, :class:`OSError` or :class:`RuntimeError` (from OpenVINO) if the folder can't be made.
+    """
+    versions = (openvino.__version__, openvino_genai.__version__, _VERSION)
+    parts = (model_identity(path), str(path.resolve()), str(context_length), *versions)
+    name = f"{path.stem[:64]}-logits-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}"
+
+    def make(scratch: Path) -> Path:
+        made = scratch / "made"
+        made.mkdir()
+        if path.is_dir():
+            _make(path, made, _link)
+        else:
+            model = LocalModel(name=path.stem, path=path, kind="gguf", context_length=context_length)
+            _make(copy_original(model, scratch).folder, made, shutil.move)
+        return made
+
+    return cached_folder(name, make)
+
+
+def _make(original: Path, made: Path, transfer: Callable[[Path, Path], object]) -> None:
+    """Write the model of the IR folder ``original`` with a tap to ``made``; ``transfer`` its other files."""
+    xml, weights = (made / name for name in MODEL_FILES)
+    model = openvino.Core().read_model(original / xml.name)
+    add_tap(model)
+    openvino.save_model(model, xml, compress_to_fp16=False)
+    del model  # it maps the original weights
+    if filecmp.cmp(original / weights.name, weights, shallow=False):
+        weights.unlink()
+        transfer(original / weights.name, weights)
+    for file in original.iterdir():
+        if file.name not in MODEL_FILES and file.suffix != ".gguf":
+            transfer(file, made / file.name)
+
+
+def _link(source: Path, target: Path) -> None:
+    target.symlink_to(source.resolve())
+
+
+logger = logging.getLogger(__name__)
+
+
+def tapped_model(options: EngineOptions, served: Path) -> Path | None:
+    """Return the folder of ``served``, the model that is about to be loaded, with a logits tap; None: without one.
+
+    Raises :class:`EngineLoadError` if ``options.logits`` is on and the model can't be tapped.
+    """
+    if options.logits == "off":
+        return None
+    obstacle = _obstacle(options, served)
+    if obstacle is None:
+        try:
+            return tapped_folder(served, options.context_length)
+        except (ModelError, NoTap, OSError, RuntimeError) as error:
+            obstacle = str(error)
+            logger.warning("fields that need logits are not served: %s", obstacle)
+    if options.logits == "on":
+        raise EngineLoadError(f"--logits on is not possible: {obstacle}")
+    return None
+
+
+def _obstacle(options: EngineOptions, served: Path) -> str | None:
+    if sees_images(served):
+        return "it has not been tried with vision-language models"
+    if device_kind(options.device) != "CPU":
+        return f"it has not been tried on {options.device}"
+    if speculation_of(options) != "none":
+        return "it can't be combined with speculative decoding"
+    if options.logits == "auto" and served.is_file() and model_bytes(served) > SMALL_MODEL:
+        return "a copy of the GGUF file as an OpenVINO IR is needed, which '--logits on' makes"
+    return None

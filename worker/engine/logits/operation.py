@@ -23,6 +23,10 @@ Logits = NDArray[numpy.float32]
 Ids = NDArray[numpy.int64]
 
 
+Key = tuple[int, int]
+"""The token that a row was computed from, as in the pipeline's input, and that token's position."""
+
+
 class StepInput(NamedTuple):
     """The input of a step: all ``tokens`` and their ``positions`` [tokens], and the indices of the ``sampled`` ones,
     which have a row of logits [rows]."""

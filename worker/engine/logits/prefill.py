@@ -17,8 +17,7 @@ from typing import NamedTuple, Protocol
 
 import numpy
 
-from worker.engine.logits.matching import Key
-from worker.engine.logits.operation import StepInput
+from worker.engine.logits.operation import Key, StepInput
 
 
 class Prefill(Protocol):

@@ -1,77 +1,94 @@
-"""Assigns the rows of logits that the tap sees to sequences, and reads log probabilities from them.
+"""Assigns the rows of logits that the tap sees to sequences.
 
 A row does not say which sequence it belongs to. It carries the token that it was computed from and that token's
 position, and rows are in the order in which sequences were added to the pipeline. A sequence's first row is marked by
 a salted token: a prompt token plus a multiple of the number of logits, which the graph removes again. It is the last
-token, or the first one if the sequence has a row for each token of its prompt.
-"""
+token, or the first one if the sequence has a row for each token of its prompt."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as Series
 from typing import NamedTuple, Protocol
 
-import numpy
+import openvino_genai
 
-from shared.protocol.events import TopToken
-from shared.protocol.request import Sampling
-from worker.engine.logits.bias import Bias
-from worker.engine.logits.matching import KnownTokens, RowLost, StepRows
-from worker.engine.logits.operation import Logits, StepInput
+from shared.protocol.request import PromptScoring, Sampling
+from worker.engine.logits.operation import Ids, Key, Logits, StepInput
 from worker.engine.logits.prefill import PrefillTracker
-from worker.engine.logits.prompt import PromptReader
-from worker.engine.logits.topk import Row, log_normalizer, top
-
-_TOLERANCE = 0.01
-"""Maximum difference between the pipeline's log probability of a token and that of its row. The pipeline's sums are in
-f32; measured differences are below 0.001."""
+from worker.engine.logits.readers import PromptReader, RowReader, needs_rows
+from worker.engine.protocol import Sequence
+from worker.engine.sampling import score_prompt
 
 
-class TokenLogprobs(NamedTuple):
-    """The log probability of a token, and the most likely tokens at its position as (id, log probability)."""
+class KnownTokens(Protocol):
+    """The known tokens of a sequence in the pipeline."""
 
-    logprob: float
-    top: tuple[tuple[int, float], ...]
+    def token_at(self, position: int) -> int:
+        """Return the token at ``position`` of the pipeline's input or output."""
+
+    def last(self) -> Key:
+        """Return its last token and that token's position."""
 
 
-class RowReader:
-    """The rows of one sequence that needs them: keeps the latest one until its token is read."""
+class StepRows:
+    """The rows of one step. Each is taken once, by the sequences in the order in which they were added."""
 
-    def __init__(self, sampling: Sampling, bad_word_tokens: Sequence[tuple[int, ...]] = ()) -> None:
-        """``bad_word_tokens`` are sequences of tokens that must not be generated."""
-        self._top = sampling.top_logprobs
-        self.bias = Bias(sampling, bad_word_tokens)
-        self._row: Row | None = None
+    def __init__(self, tokens: Ids, positions: Ids) -> None:
+        self._keys: list[Key] = list(zip(tokens.tolist(), positions.tolist(), strict=True))
+        self._rows: defaultdict[Key, deque[int]] = defaultdict(deque)
+        for row, key in enumerate(self._keys):
+            self._rows[key].append(row)
+        self._taken: set[int] = set()
 
-    def keep(self, row: Row) -> None:
-        """Copy the row that the next token is sampled from."""
-        self._row = row.copy()
+    def take(self, key: Key) -> int | None:
+        """Take and return the first row with ``key``."""
+        row = self._first(key)
+        if row is not None:
+            self._taken.add(row)
+        return row
 
-    def forget(self) -> None:
-        """Discard the row: a step begins, or its token is not needed."""
-        self._row = None
+    def take_run(self, sequence: KnownTokens, expected: int) -> range:
+        """Take and return the consecutive rows of a sequence that has one for each of its tokens.
 
-    def take(self, token: int, reported: float) -> TokenLogprobs:
-        """Return the log probabilities at the position of ``token`` before any bias, and discard the row.
-
-        ``reported`` is the pipeline's own log probability of the token. Raises :class:`RowLost` if there is no row, or
-        if the row gives another value, and thus belongs to another sequence.
+        ``expected`` is the position at which the prefill should continue. After a preemption, it may continue at an
+        earlier one. A single row at another position is not enough, because it may belong to another sequence.
         """
-        row, self._row = self._row, None
+        run = self._run_at(sequence, expected)
+        position = expected
+        while not run and position > 0:
+            position -= 1
+            run = self._run_at(sequence, position)
+            if len(run) == 1 and position > 0:
+                run = range(0)
+        self._taken.update(run)
+        return run
+
+    def position(self, row: int) -> int:
+        """Return the position of a row's token."""
+        return self._keys[row][1]
+
+    def _first(self, key: Key) -> int | None:
+        rows = self._rows.get(key)
+        while rows and rows[0] in self._taken:
+            rows.popleft()
+        return rows[0] if rows else None
+
+    def _run_at(self, sequence: KnownTokens, position: int) -> range:
+        """Return the longest run of the sequence's rows around that of ``position``."""
+        row = self._first((sequence.token_at(position), position))
         if row is None:
-            raise RowLost("no row of logits was found")
-        normalizer = log_normalizer(row)
-        logprob = float(row[token]) - normalizer
-        expected = logprob
-        if self.bias:
-            biased = row.copy()
-            self.bias.add_to(biased)
-            expected = float(biased[token]) - log_normalizer(biased)
-        if not abs(expected - reported) <= _TOLERANCE:
-            raise RowLost(f"the row gives a log probability of {expected:.4f}, and the pipeline {reported:.4f}")
-        if not self._top:
-            return TokenLogprobs(logprob, ())
-        ids = top(row, self._top)
-        logprobs = row[ids].astype(numpy.float64) - normalizer
-        return TokenLogprobs(logprob, tuple(zip(ids.tolist(), logprobs.tolist(), strict=True)))
+            return range(0)
+        start = end = row
+        while self._belongs(sequence, start - 1, position - (row - start) - 1):
+            start -= 1
+        while self._belongs(sequence, end + 1, position + (end - row) + 1):
+            end += 1
+        return range(start, end + 1)
+
+    def _belongs(self, sequence: KnownTokens, row: int, position: int) -> bool:
+        if not (0 <= row < len(self._keys) and 0 <= position <= sequence.last()[1]) or row in self._taken:
+            return False
+        return self._keys[row] == (sequence.token_at(position), position)
 
 
 class PipelineSequence(KnownTokens, Protocol):
@@ -87,7 +104,7 @@ class PipelineSequence(KnownTokens, Protocol):
     @property
     def prompt(self) -> PromptReader | None: ...
 
-    def generated(self, most: int) -> Sequence[int]:
+    def generated(self, most: int) -> Series[int]:
         """Return its last generated tokens, at most ``most``."""
 
 
@@ -141,19 +158,70 @@ def _take_row(sequence: PipelineSequence, rows: StepRows, logits: Logits) -> int
     return run[-1] if rows.position(run[-1]) == last else None
 
 
-def needs_rows(sampling: Sampling) -> bool:
-    """Return whether a sequence needs the rows of logits of its new tokens."""
-    return bool(sampling.top_logprobs or sampling.logit_bias or sampling.allowed_token_ids or sampling.bad_words)
+_MAX_ID = 2**31
+"""Salted token ids are below this."""
 
 
-def read_rows(
-    reader: RowReader, tokens: Iterable[int], reported: Iterable[float], piece: Callable[[int], bytes]
-) -> tuple[list[float], list[tuple[TopToken, ...]]]:
-    """Return the log probabilities of a step's tokens, and the most likely tokens at their positions.
+class Readers(NamedTuple):
+    """The ``input_tokens`` of a sequence for the pipeline, perhaps salted, and the readers of its rows.
 
-    ``reported`` are the pipeline's log probabilities; ``piece`` returns a token's bytes. Raises :class:`RowLost`.
+    With a reader of the ``prompt``, the pipeline repeats the prompt before the first new token. ``usable`` is False if
+    the new tokens can't be used, because they are sampled without a penalty.
     """
-    read = [reader.take(*token) for token in zip(tokens, reported, strict=True)]
-    return [item.logprob for item in read], [
-        tuple(TopToken(piece(token), logprob) for token, logprob in item.top) for item in read
-    ]
+
+    input_tokens: tuple[int, ...]
+    reader: RowReader | None = None
+    prompt: PromptReader | None = None
+    usable: bool = True
+
+
+def readers_of(
+    sequence: Sequence,
+    scoring: PromptScoring | None,
+    input_tokens: tuple[int, ...],
+    config: openvino_genai.GenerationConfig,
+    *,
+    number: int,
+    width: int,
+) -> Readers:
+    """Return the readers of a sequence with the request id ``number``; change its ``config`` if its prompt is scored.
+
+    A row has ``width`` logits; 0 if they can't be read.
+    """
+    sampling = sequence.sampling
+    if scoring is not None:
+        prompt = PromptReader(input_tokens, scoring.top)
+        salted = with_salt(input_tokens, number, width, sampling, scored=True)
+        return Readers(salted, RowReader(sampling, sequence.bad_word_tokens), prompt, usable=score_prompt(config))
+    if width and needs_rows(sampling):
+        return Readers(with_salt(input_tokens, number, width, sampling), RowReader(sampling, sequence.bad_word_tokens))
+    return Readers(input_tokens)
+
+
+def new_request_id(ids: Iterator[int], used: Iterable[int], width: int) -> int:
+    """Return the next of ``ids`` whose salt differs from those of the request ids in ``used``."""
+    if not width:
+        return next(ids)
+    used_salts = {number % salts(width) for number in used}
+    return next(number for number in ids if number % salts(width) not in used_salts)
+
+
+def salts(width: int) -> int:
+    """Return the number of different salts for token ids. A row has ``width`` logits."""
+    return _MAX_ID // width - 1
+
+
+def with_salt(
+    tokens: tuple[int, ...], number: int, width: int, sampling: Sampling, *, scored: bool = False
+) -> tuple[int, ...]:
+    """Return ``tokens`` with the last one salted, or the first one if the prompt is ``scored``.
+
+    The salt depends on ``number`` and replaces an earlier one; a row has ``width`` logits.
+    With a repetition penalty, the last one can't be salted: the pipeline looks up the logits of all prompt tokens.
+    """
+    salt = (1 + number % salts(width)) * width
+    if scored:
+        return (tokens[0] % width + salt, *tokens[1:])
+    if sampling.repetition_penalty not in (None, 1.0):
+        return tokens
+    return (*tokens[:-1], tokens[-1] % width + salt)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.engine.interface import EngineLoadError
-from worker.engine.openvino import OpenVINOEngine
+from worker.engine.engine import OpenVINOEngine
 from worker.engine.options import EngineOptions
+from worker.engine.protocol import EngineLoadError
 from worker.model import devices
 from worker.model.devices import computes_on_cpus, device_kinds, is_missing
 

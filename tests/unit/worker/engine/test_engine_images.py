@@ -6,10 +6,10 @@ import pytest
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.protocol.request import Sampling
+from worker.engine.arrivals import ImageArrivals, PromptCounts
 from worker.engine.generation import Generation
-from worker.engine.images import ImageArrivals, PromptCounts
-from worker.engine.interface import Ending, Output, PlacedImage, Sequence
-from worker.engine.logits.readers import Readers
+from worker.engine.logits.rows import Readers
+from worker.engine.protocol import Ending, Output, PlacedImage, Sequence
 from worker.engine.running import RunningSequence
 from worker.engine.text import Vocabulary
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.engine.memory import default_cache_size, fitting_sequences, free_memory
-from worker.engine.options import EngineOptions
+from worker.engine.options import EngineOptions, default_cache_size, fitting_sequences, free_memory
 
 GB = 2**30
 
@@ -51,7 +50,7 @@ def test_a_system_without_information_has_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("free", "size"), [(0, 1), (3, 1), (8, 2), (24, 6), (63, 15), (1000, 16)])
 def test_a_quarter_of_the_free_memory_is_for_the_cache(monkeypatch: pytest.MonkeyPatch, free: int, size: int) -> None:
-    monkeypatch.setattr("worker.engine.memory.free_memory", lambda: free * GB)
+    monkeypatch.setattr("worker.engine.options.free_memory", lambda: free * GB)
     assert default_cache_size("CPU") == size
     assert options(cache_size="auto").cache_size == size
 

@@ -12,9 +12,9 @@ from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import deltas_of, text_of
 from tests.support.engine_reports import ReportingEngine
 from tests.support.eventually import eventually
-from worker.engine.interface import EngineLoadError, Output, RawStep, Refused, Sequence, StepOutput, Stepped
 from worker.engine.options import EngineOptions
-from worker.engine.simulated_vocabulary import encode
+from worker.engine.protocol import EngineLoadError, Output, RawStep, Refused, Sequence, StepOutput, Stepped
+from worker.engine.simulated import encode
 
 
 def options(path: str = "") -> EngineOptions:

@@ -6,7 +6,7 @@ import pytest
 from shared.protocol.events import Delta
 from shared.protocol.request import Constraint, Sampling
 from worker.engine.generation import Generation
-from worker.engine.interface import Sequence
+from worker.engine.protocol import Sequence
 from worker.engine.text import Vocabulary
 from worker.json_schema.lengths import LengthLimits
 

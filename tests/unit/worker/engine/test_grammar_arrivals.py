@@ -7,11 +7,11 @@ import pytest
 from openvino_genai.py_openvino_genai import GenerationHandle
 
 from shared.protocol.request import Constraint, Sampling
+from worker.engine.arrivals import GrammarArrivals
 from worker.engine.generation import Generation
-from worker.engine.grammar_arrivals import GrammarArrivals
 from worker.engine.grammar_compiler import GrammarCompiler, GrammarError
-from worker.engine.interface import Sequence
-from worker.engine.logits.readers import Readers
+from worker.engine.logits.rows import Readers
+from worker.engine.protocol import Sequence
 from worker.engine.running import RunningSequence
 from worker.engine.text import Vocabulary
 

@@ -7,11 +7,18 @@ from shared.protocol.errors import ProblemKind
 from shared.protocol.request import Constraint, Sampling
 from shared.runtime.settings import EngineSettings
 from tests.support.engine_outputs import deltas_of, text_of, tokens_of
-from worker.engine import directives
-from worker.engine.interface import EngineLoadError, EngineRefusal, Output, Sequence, StepOutput
 from worker.engine.options import EngineOptions
-from worker.engine.simulated import SimulatedEngine, is_one_sample
-from worker.engine.simulated_vocabulary import END, decode, encode, vocabulary
+from worker.engine.protocol import EngineLoadError, EngineRefusal, Output, Sequence, StepOutput
+from worker.engine.simulated import (
+    END,
+    Directives,
+    SimulatedEngine,
+    decode,
+    encode,
+    is_one_sample,
+    parse_directives,
+    simulated_vocabulary,
+)
 
 
 def engine(path: str = "", context_length: int = 1000) -> SimulatedEngine:
@@ -189,14 +196,14 @@ def test_the_model_can_fail_to_load() -> None:
 
 
 def test_directives_are_read_with_their_numbers_and_all_else_is_text() -> None:
-    asked = directives.parse("a [[tokens 20]] [[tokens 30]] [[crash at x]] [[dance]] [[hang at 4]] [[say [hi]]] z")
-    assert asked == directives.Directives(tokens=30, hang_at=4, say="[hi")
-    assert directives.parse("[[crash load]]") == directives.Directives(crash_load=True)
-    assert directives.parse("[[crash]]") == directives.Directives(crash=True)
+    asked = parse_directives("a [[tokens 20]] [[tokens 30]] [[crash at x]] [[dance]] [[hang at 4]] [[say [hi]]] z")
+    assert asked == Directives(tokens=30, hang_at=4, say="[hi")
+    assert parse_directives("[[crash load]]") == Directives(crash_load=True)
+    assert parse_directives("[[crash]]") == Directives(crash=True)
 
 
 @pytest.mark.parametrize("text", ["", "the quick bird sings", "中文 😀\n\n  two  spaces", "<|end|> is text", "_x\x00"])
 def test_any_text_encodes_and_comes_back(text: str) -> None:
     assert decode(encode(text)) == text
     assert END not in encode(text)
-    assert all(token < len(vocabulary()) for token in encode(text))
+    assert all(token < len(simulated_vocabulary()) for token in encode(text))

@@ -11,9 +11,9 @@ import pytest
 from openvino import opset13 as opset
 
 from tests.support.paths import MODELS
-from worker.engine.detokenizer import tokenizer_core
-from worker.engine.interface import EngineLoadError
-from worker.engine.spelled_tokens import accept_spelled, empty_added_segments, spell
+from worker.engine.prompts import accept_spelled, empty_added_segments, spell
+from worker.engine.protocol import EngineLoadError
+from worker.engine.vocabulary import tokenizer_core
 
 BPE = ("qwen2-byte-level-bpe", "llama-byte-fallback-bpe", "phi3-byte-fallback-bpe", "gemma2-byte-fallback-bpe")
 OTHERS = ("llama-byte-fallback-unigram", "gpt2-wordpiece")

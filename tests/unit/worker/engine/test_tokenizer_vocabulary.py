@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from worker.engine.interface import EngineLoadError
+from worker.engine.protocol import EngineLoadError
 from worker.engine.text import TextStream, Vocabulary
-from worker.engine.tokenizer_vocabulary import read_vocabulary
+from worker.engine.vocabulary import read_vocabulary
 
 
 class StandInTokenizer:

@@ -12,11 +12,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-import worker.images.blocks
 import worker.images.decoder
-from worker.images.decoder import ImageDecoder
-from worker.images.errors import ImageError
-from worker.images.interface import DecodedImage
+from worker.images.decoder import ImageDecoder, ImageError
+from worker.images.messages import DecodedImage
 
 RED, GREEN, BLUE, YELLOW = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0)
 FILE_PIXELS = 1 << 20
@@ -306,7 +304,7 @@ def blocks(form: str, count: int) -> bytes:
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF"])
 def test_files_of_many_blocks_are_refused(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    monkeypatch.setattr(worker.images.blocks, "_MIN_BLOCKS", 500)
+    monkeypatch.setattr(worker.images.decoder, "_MIN_BLOCKS", 500)
     assert decode(blocks(form, 400)).shape == (8, 8, 3)
     with pytest.raises(ImageError, match=r"has more than \d+ blocks; save it again without metadata"):
         decode(blocks(form, 1000))
@@ -314,7 +312,7 @@ def test_files_of_many_blocks_are_refused(monkeypatch: pytest.MonkeyPatch, form:
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "WEBP"])
 def test_a_large_file_has_few_blocks(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    monkeypatch.setattr(worker.images.blocks, "_MIN_BLOCKS", 500)
+    monkeypatch.setattr(worker.images.decoder, "_MIN_BLOCKS", 500)
     noise = Image.effect_noise((500, 500), 90).convert("P" if form == "GIF" else "RGB")
     assert decode(saved(noise, form), pixels=250_000).shape == (500, 500, 3)
 

@@ -26,9 +26,8 @@ from shared.runtime.tasks import cancel_all
 from tests.support.eventually import PATIENCE
 from tests.support.prompts import requests_of
 from tests.support.recorded_spans import TRACE, RecordedSpans
-from worker.engine.current import CurrentEngine, LoadedEngine
-from worker.engine.interface import Ending, EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
-from worker.engine.process import EngineProcess
+from worker.engine.handle import CurrentEngine, EngineProcess, LoadedEngine
+from worker.engine.protocol import Ending, EngineInfo, Gauges, Output, RawStep, Refused, Sequence, Stepped
 from worker.grammar.plan import Plan
 from worker.jobs.active_jobs import ActiveJob, ActiveJobs
 from worker.jobs.attempt_recorder import AttemptRecorder
@@ -38,7 +37,7 @@ from worker.jobs.prefix_gate import PrefixGate
 from worker.jobs.publisher import Publisher
 from worker.jobs.quarantine import Quarantine
 from worker.jobs.runner import JobRunner
-from worker.prompt.interface import Prepared
+from worker.prompt.messages import Prepared
 
 TENANT = "key-1"
 PROMPT = tuple(range(512))

@@ -9,7 +9,7 @@ import pytest
 from shared.protocol.queue import Lease
 from shared.protocol.request import ChatRequest, Job, Message
 from tests.support.eventually import eventually
-from worker.engine.process import EngineProcess
+from worker.engine.handle import EngineProcess
 from worker.jobs import preemption
 from worker.jobs.active_jobs import ActiveJob, ActiveJobs
 from worker.jobs.preemption import MIN_RUN, Preemption

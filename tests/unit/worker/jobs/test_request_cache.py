@@ -22,14 +22,14 @@ from tests.support.jobs import WORKER
 from tests.support.prompts import Maker, requests_of
 from tests.support.redis_types import awaitable
 from tests.support.wall_clock import WallClock
-from worker.images.interface import DecodedImage
+from worker.images.messages import DecodedImage
 from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.quarantine import Quarantine
 from worker.jobs.releaser import JobReleaser
 from worker.jobs.request_cache import RequestGone
-from worker.prompt.interface import Prepared
+from worker.prompt.messages import Prepared
 
 CHOICES = 16
 LONG = "x" * 200_000

@@ -9,7 +9,7 @@ from shared.protocol.defaults import fill_in
 from shared.protocol.request import Sampling
 from tests.support.gguf_files import gguf_bytes
 from worker.model import local
-from worker.model.defaults import default_fields
+from worker.model.files import default_fields
 from worker.model.local import resolve
 
 INTERFACE = Sampling(temperature=1.0, top_p=1.0, top_k=40)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.gguf_files import gguf_bytes
 from worker.model import local
+from worker.model.files import sees_images
 from worker.model.local import ModelError, resolve
-from worker.model.vision import sees_images
 
 IR_FILES = ("openvino_model.xml", "openvino_model.bin", "openvino_tokenizer.xml", "openvino_detokenizer.xml")
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from worker.processes.cpu_time import CpuTime
+from worker.processes.child import CpuTime
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="available on Linux only")
 

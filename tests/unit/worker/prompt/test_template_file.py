@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.engine.fingerprint import fingerprint_of
+from worker.engine.load import fingerprint_of
 from worker.engine.options import EngineOptions
 from worker.model.source import ModelError
-from worker.prompt.template_file import read_template
+from worker.prompt.template import read_template
 
 
 def test_no_file_is_no_template() -> None:

@@ -1,7 +1,7 @@
 """Tools for a template that knows none: nothing of the conversation gets lost, and the template sees plain messages."""
 
 from shared.protocol.request import ChatRequest, Message, Tool, ToolCall
-from worker.prompt.tools_as_text import supports_tools, with_tools_as_text
+from worker.prompt.tools import supports_tools, with_tools_as_text
 
 TOOL = Tool(name="weather", description='The "weather"', parameters='{"type":"object"}')
 

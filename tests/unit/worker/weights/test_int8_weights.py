@@ -6,9 +6,7 @@ import pytest
 from numpy.typing import NDArray
 from openvino import opset13 as opset
 
-from worker.weights.activations import fast_properties
-from worker.weights.compression import DamagedModel, compress
-from worker.weights.merge import merge_products
+from worker.model.int8 import DamagedModel, compress, fast_properties, merge_products
 
 
 def _grouped(

@@ -7,11 +7,11 @@ import pytest
 
 from shared.protocol.request import ChatRequest, Message
 from tests.support.gguf_files import tiny_llama
-from worker.engine.detokenizer import open_tokenizer
+from worker.engine.vocabulary import open_tokenizer
+from worker.model import export
+from worker.model.cache import cache_folder
+from worker.model.export import tokenizer_path
 from worker.prompt.openvino import load_prompt_maker
-from worker.weights import tokenizer
-from worker.weights.cache import cache_folder
-from worker.weights.tokenizer import tokenizer_path
 
 TEXT = "the thing<|im_end|>, says é"
 REQUESTS = (
@@ -54,7 +54,7 @@ def test_it_is_made_once_and_equals_the_files_own(gguf: Path, monkeypatch: pytes
     cached = _opened(gguf)
     assert tokenizer_path(gguf).parent == cache_folder()
     assert _entries() == [tokenizer_path(gguf).name]
-    for user in ("worker.engine.detokenizer", "worker.prompt.openvino"):
+    for user in ("worker.engine.vocabulary", "worker.prompt.openvino"):
         monkeypatch.setattr(f"{user}.tokenizer_path", lambda path: path)
     assert cached == _opened(gguf)
 
@@ -68,7 +68,7 @@ def test_a_file_that_was_changed_gets_another(gguf: Path) -> None:
 def test_folders_and_large_files_are_opened_themselves(
     gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenizer, "SMALL_MODEL", 3)
+    monkeypatch.setattr(export, "SMALL_MODEL", 3)
     assert (tokenizer_path(gguf), tokenizer_path(tmp_path)) == (gguf, tmp_path)
     assert _entries() == []
 

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from shared.runtime.settings import EngineSettings
-from worker.engine import served_weights
+from worker.engine import load
+from worker.engine.load import serving_path
 from worker.engine.options import EngineOptions
-from worker.engine.served_weights import serving_path
-from worker.model import files
+from worker.model import files, int8
+from worker.model.cache import cache_folder
 from worker.model.files import read_properties, write_properties
+from worker.model.int8 import DamagedModel
 from worker.model.local import ModelError
-from worker.weights import cache
-from worker.weights.cache import cache_folder
-from worker.weights.compression import DamagedModel
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +32,8 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     class Original:
         folder = Path("original")
 
-    monkeypatch.setattr(cache, "copy_original", lambda model, scratch: Original)
-    monkeypatch.setattr(cache, "remake", remake)
+    monkeypatch.setattr(int8, "copy_original", lambda model, scratch: Original)
+    monkeypatch.setattr(int8, "remake", remake)
     return made
 
 
@@ -85,7 +84,7 @@ def test_a_file_that_changes_while_it_is_converted_leaves_nothing(gguf: Path, mo
         gguf.write_bytes(b"WEIGHTS")
         return scratch / "result"
 
-    monkeypatch.setattr(cache, "remake", change)
+    monkeypatch.setattr(int8, "remake", change)
     with pytest.raises(ModelError, match="was changed while it was converted"):
         serving_path(_options(gguf, weights="int8"), _ignore)
     assert [path for path in cache_folder().iterdir() if path.is_dir()] == []
@@ -95,7 +94,7 @@ def test_a_damaged_file_is_not_served_at_all(gguf: Path, monkeypatch: pytest.Mon
     def refuse(*_: object) -> None:
         raise DamagedModel("not finite")
 
-    monkeypatch.setattr(cache, "remake", refuse)
+    monkeypatch.setattr(int8, "remake", refuse)
     for weights in ("auto", "int8"):
         with pytest.raises(DamagedModel):
             serving_path(_options(gguf, weights=weights), _ignore)
@@ -125,7 +124,7 @@ def test_the_file_itself_is_served(gguf: Path, settings: dict[str, Any], made: l
 def test_large_files_are_converted_only_when_told_to(
     gguf: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_weights, "SMALL_MODEL", 3)
+    monkeypatch.setattr(load, "SMALL_MODEL", 3)
     assert serving_path(_options(gguf), _ignore) == gguf
     assert serving_path(_options(gguf, weights="int8", device="GPU.1"), _ignore) != gguf
 
@@ -143,7 +142,7 @@ def test_without_room_the_file_itself_is_served_unless_int8_was_asked_for(
     def full(*_: object) -> None:
         raise kind("No space left on device")
 
-    monkeypatch.setattr(cache, "remake", full)
+    monkeypatch.setattr(int8, "remake", full)
     with caplog.at_level(logging.WARNING):
         assert serving_path(_options(gguf), _ignore) == gguf
     assert "No space left on device" in caplog.text

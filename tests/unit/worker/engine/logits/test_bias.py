@@ -3,7 +3,7 @@
 import numpy
 
 from shared.protocol.request import Sampling
-from worker.engine.logits.bias import Bias
+from worker.engine.logits.readers import Bias
 
 
 def added(bias: Bias, generated: tuple[int, ...] = (), width: int = 6) -> list[float]:

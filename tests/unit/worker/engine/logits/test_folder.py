@@ -10,11 +10,9 @@ from openvino import opset13 as opset
 
 from shared.runtime.settings import EngineSettings
 from tests.support.paths import MODELS
-from worker.engine.interface import EngineLoadError
-from worker.engine.logits.availability import tapped_model
-from worker.engine.logits.folder import tapped_folder
-from worker.engine.logits.graph import NoTap, add_tap
+from worker.engine.logits.graph import NoTap, add_tap, tapped_folder, tapped_model
 from worker.engine.options import EngineOptions
+from worker.engine.protocol import EngineLoadError
 
 TINY = MODELS / "qwen2-byte-level-bpe"
 

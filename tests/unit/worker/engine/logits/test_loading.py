@@ -8,10 +8,10 @@ import pytest
 
 from shared.runtime.settings import EngineSettings
 from tests.support.paths import MODELS
-from worker.engine import loading
-from worker.engine.interface import EngineLoadError
+from worker.engine import load
 from worker.engine.logits.operation import TapFailed
 from worker.engine.options import EngineOptions
+from worker.engine.protocol import EngineLoadError
 
 MODEL = MODELS / "qwen2-byte-level-bpe"
 
@@ -31,7 +31,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
     tapped_pipeline: list[weakref.ref[Pipeline]] = []
 
-    def load(options: EngineOptions, served: Path, tapped: Path | None, progress: object) -> object:
+    def load_one(options: EngineOptions, served: Path, tapped: Path | None, progress: object) -> object:
         if tapped is None:
             freed = tapped_pipeline[0]() is None
             done.append("plain, the only one" if freed else "plain, beside the other")
@@ -41,20 +41,20 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append("tapped")
         raise TapFailed("no rows")
 
-    monkeypatch.setattr(loading, "_load", load)
-    monkeypatch.setattr(loading, "tapped_model", lambda *_: Path("tapped"))
+    monkeypatch.setattr(load, "_load", load_one)
+    monkeypatch.setattr(load, "tapped_model", lambda *_: Path("tapped"))
     return done
 
 
 def test_the_tapped_pipeline_is_freed_before_the_model_is_loaded_without(
     loaded: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert loading.load(options("auto"), MODEL, lambda stage: None) is sentinel.loaded
+    assert load.load_model(options("auto"), MODEL, lambda stage: None) is sentinel.loaded
     assert loaded == ["tapped", "plain, the only one"]
     assert "fields that need logits are not served: no rows" in caplog.text
 
 
 def test_a_tap_that_was_asked_for_must_work(loaded: list[str]) -> None:
     with pytest.raises(EngineLoadError, match="can't be loaded with access to its logits: no rows"):
-        loading.load(options("on"), MODEL, lambda stage: None)
+        load.load_model(options("on"), MODEL, lambda stage: None)
     assert loaded == ["tapped"]

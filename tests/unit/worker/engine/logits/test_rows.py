@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.protocol.request import Sampling
-from worker.engine.logits.matching import RowLost
 from worker.engine.logits.operation import Logits, StepInput
 from worker.engine.logits.prefill import PrefillTracker
-from worker.engine.logits.readers import new_request_id, with_salt
-from worker.engine.logits.rows import RowAssigner, RowReader, needs_rows, read_rows
-from worker.engine.logits.topk import log_normalizer, top
+from worker.engine.logits.readers import RowLost, RowReader, log_normalizer, needs_rows, read_rows, top
+from worker.engine.logits.rows import RowAssigner, new_request_id, with_salt
 
 WIDTH = 8
 

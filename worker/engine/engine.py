@@ -11,14 +11,20 @@ import openvino_genai
 
 from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.events import TopToken
-from worker.engine.beams import rank
+from worker.engine.arrivals import GrammarArrivals, ImageArrivals, PromptCounts
+from worker.engine.checks import check_logits, max_output_tokens
 from worker.engine.generation import Generation
-from worker.engine.generation_config import check, configure
-from worker.engine.grammar_arrivals import GrammarArrivals
 from worker.engine.grammar_compiler import GrammarError
 from worker.engine.huge_pages import use_huge_pages
-from worker.engine.images import ImageArrivals, PromptCounts
-from worker.engine.interface import (
+from worker.engine.load import WARM_UP_ID, check_available, describe, load_model, scheduler_config, served_path
+from worker.engine.logits.operation import LogitsTap
+from worker.engine.logits.prefill import PrefillTracker
+from worker.engine.logits.readers import RowLost, read_rows
+from worker.engine.logits.rows import RowAssigner, new_request_id, readers_of
+from worker.engine.options import EngineOptions
+from worker.engine.preempted import PreemptedSequences
+from worker.engine.prompts import add_prompt, refusal_of
+from worker.engine.protocol import (
     EngineRefusal,
     Gauges,
     Output,
@@ -28,22 +34,9 @@ from worker.engine.interface import (
     StepOutput,
     StopReason,
 )
-from worker.engine.loading import WARM_UP_ID, check_available, describe, load, served_path
-from worker.engine.logits.checks import check_logits
-from worker.engine.logits.matching import RowLost
-from worker.engine.logits.operation import LogitsTap
-from worker.engine.logits.prefill import PrefillTracker
-from worker.engine.logits.readers import new_request_id, readers_of
-from worker.engine.logits.rows import RowAssigner, read_rows
-from worker.engine.options import EngineOptions
-from worker.engine.output_limit import max_output_tokens
-from worker.engine.pipeline import scheduler_config
-from worker.engine.preempted import PreemptedSequences
-from worker.engine.prompts import add_prompt, refusal_of
 from worker.engine.recovery import Recovery, native_message
 from worker.engine.running import NO_REASON, RunningSequence
-from worker.engine.speculation import apply as apply_speculation
-from worker.engine.speculation import check_speculation, speculation_of
+from worker.engine.sampling import apply_speculation, check, check_speculation, configure, rank, speculation_of
 from worker.model.devices import device_kind
 
 logger = logging.getLogger(__name__)
@@ -58,7 +51,7 @@ _LENGTH = openvino_genai.GenerationFinishReason.LENGTH
 
 
 class OpenVINOEngine:
-    """The :class:`~worker.engine.interface.Engine` on OpenVINO GenAI.
+    """The :class:`~worker.engine.protocol.Engine` on OpenVINO GenAI.
 
     A request with an invalid grammar makes every further ``step()`` of the pipeline throw.
     :class:`~worker.engine.recovery.Recovery` removes it, and the other sequences continue.
@@ -79,7 +72,7 @@ class OpenVINOEngine:
         """End of the last step (``time.perf_counter``), or None if the engine has been idle since."""
         self._speculation = speculation_of(options)
         served = served_path(options, progress)
-        loaded = load(options, served, progress)
+        loaded = load_model(options, served, progress)
         self._pipeline, self._vocabulary, self._logits_width = loaded.pipeline, loaded.vocabulary, loaded.logits_width
         self._sees_images = loaded.sees_images
         self._grammar_arrivals = GrammarArrivals(self._running, loaded.grammars)
@@ -142,7 +135,7 @@ class OpenVINOEngine:
     def step(self) -> list[StepOutput]:
         """Advance every sequence; return the new outputs.
 
-        Raises :class:`~worker.engine.interface.EngineBroken` when the pipeline can't be recovered.
+        Raises :class:`~worker.engine.protocol.EngineBroken` when the pipeline can't be recovered.
         """
         outputs = [generation.append((), (), generation.stop_reason) for generation in self._complete]
         self._complete.clear()

@@ -4,7 +4,7 @@ from shared.protocol.errors import Problem, ProblemKind
 from shared.protocol.request import ChatRequest
 from worker.processes.call_process import ServiceSpec
 from worker.processes.service import Service
-from worker.prompt.interface import Prepared, PromptOptions
+from worker.prompt.messages import Prepared, PromptOptions
 
 PromptProcess = Service[ChatRequest, Prepared]
 """Returns the prompts of requests, and the plans for their outputs."""

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused, refuse
 from shared.protocol.request import Constraint
-from worker.grammar.interface import Compile, GrammarCall, GrammarOptions, Profile
+from worker.grammar.messages import Compile, GrammarCall, GrammarOptions, Profile
 from worker.processes.call_process import ServiceSpec
 from worker.processes.service import Service
 

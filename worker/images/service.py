@@ -6,7 +6,7 @@ import msgspec
 
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 from shared.protocol.request import Image, Job
-from worker.images.interface import DecodedImage, DecodeImage, ImageOptions
+from worker.images.messages import DecodedImage, DecodeImage, ImageOptions
 from worker.processes.call_process import ServiceSpec
 from worker.processes.service import Service
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from worker.engine.interface import PlacedImage
+from worker.engine.protocol import PlacedImage
 from worker.grammar.plan import Plan
 
 

@@ -1,7 +1,8 @@
-"""Maximum output length of a sequence."""
+"""What an engine refuses of a sequence: what does not fit the context or the cache, and fields that need logits."""
 
-from shared.protocol.errors import ContextExcess, Problem, ProblemKind, context_exceeded
-from worker.engine.interface import EngineRefusal, Sequence
+from shared.protocol.errors import ContextExcess, Problem, ProblemKind, context_exceeded, logits_refused
+from shared.protocol.request import Sampling
+from worker.engine.protocol import EngineRefusal, Sequence
 
 
 def max_output_tokens(sequence: Sequence, *, vocabulary: int, context_length: int, cache_tokens: int) -> int:
@@ -39,3 +40,15 @@ def context_full(sequence: Sequence, context_length: int) -> EngineRefusal:
 
 def _refusal(kind: ProblemKind, message: str) -> EngineRefusal:
     return EngineRefusal(Problem(kind=kind, message=message))
+
+
+def check_logits(sampling: Sampling, vocabulary_size: int, *, tapped: bool) -> None:
+    """Raise :class:`EngineRefusal` for fields that need logits if the model is not ``tapped``, and for unknown ids."""
+    if not tapped and sampling.logits_param is not None:
+        raise EngineRefusal(logits_refused(sampling.logits_param).problem)
+    biased = [token for token, _ in sampling.logit_bias]
+    for field, tokens in (("logit_bias", biased), ("allowed_token_ids", sampling.allowed_token_ids)):
+        for token in tokens:
+            if not 0 <= token < vocabulary_size:
+                message = f"Invalid '{field}': the model has no token {token}; ids go from 0 to {vocabulary_size - 1}."
+                raise EngineRefusal(Problem(kind=ProblemKind.INVALID, message=message, param=field))

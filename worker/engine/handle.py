@@ -1,0 +1,343 @@
+"""The supervisor's side of the engine process: its handle, the current engine, and the replacement of one that dies."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from shared.protocol.registry import WorkerStatus
+from shared.runtime.ticks import next_tick
+from worker.engine.options import EngineOptions
+from worker.engine.protocol import (
+    Add,
+    Cancel,
+    Command,
+    EngineInfo,
+    EngineLoadError,
+    Gauges,
+    Loading,
+    Preempt,
+    RawEngineReport,
+    RawStep,
+    Ready,
+    Refused,
+    Sequence,
+    Stepped,
+)
+from worker.engine.watchdog import Watchdog
+from worker.processes.child import ChildProcess, CpuTime, LoadError
+
+_PIXELS_PER_SECOND = 2**14
+"""Minimum rate at which a slow CPU encodes images. A slower encoder counts as hung."""
+
+
+class EngineProcess:
+    """One engine process, from start to end.
+
+    Call :meth:`start` and :meth:`ready`, then :meth:`add` and :meth:`cancel`. Always call :meth:`stop` in the end.
+    """
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        *,
+        step_timeout: float,
+        on_stepped: Callable[[RawStep], None],
+        on_refused: Callable[[Refused], None],
+        on_loading: Callable[[str], None],
+    ) -> None:
+        """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.engine.watchdog`).
+
+        ``on_stepped`` and ``on_refused`` are called with reports about sequences, ``on_loading`` with each stage of
+        loading, human-readable.
+        """
+        self._child: ChildProcess[RawEngineReport, Command, Ready] = ChildProcess(
+            "worker.engine.child",
+            options,
+            msgspec.msgpack.Decoder(RawEngineReport),
+            name="engine process",
+            ready=Ready,
+            on_message=self._on_report,
+        )
+        self._on_stepped = on_stepped
+        self._on_refused = on_refused
+        self._on_loading = on_loading
+        self.watchdog = Watchdog(step_timeout)
+        self.idle_since: float | None = time.monotonic()
+        """When it became idle (``time.monotonic``); None while it has sequences."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, once started."""
+        return self._child.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Known once :meth:`ended` or :meth:`stop` has returned. Negative: the signal that killed the process."""
+        return self._child.exit_code
+
+    @property
+    def exit_description(self) -> str:
+        """How it ended, to complete a sentence that starts with "the engine process"."""
+        return self._child.exit_description
+
+    async def start(self) -> None:
+        """Start the process. Raises :class:`OSError` when that fails."""
+        await self._child.start()
+        if self.pid is not None:
+            self.watchdog.cpu_time = CpuTime(self.pid).usable
+
+    async def ready(self) -> EngineInfo:
+        """Wait until the model is loaded.
+
+        Raises :class:`EngineLoadError` when it can't be loaded, or when the process dies meanwhile.
+        """
+        try:
+            return (await self._child.loaded()).engine_info
+        except LoadError as error:
+            raise EngineLoadError(str(error)) from error
+
+    def add(self, sequence: Sequence) -> None:
+        """Start a sequence. Its outputs, or its refusal, arrive as reports."""
+        pixels = sum(image.width * image.height for image in sequence.images)
+        self.watchdog.add(
+            sequence.number, len(sequence.prompt) + len(sequence.generated), encoding=pixels / _PIXELS_PER_SECOND
+        )
+        self.idle_since = None
+        self._child.send(Add(sequence))
+
+    def cancel(self, number: int) -> None:
+        """Remove a sequence. Earlier outputs may still arrive; the removal is not confirmed."""
+        self._child.send(Cancel(number))
+        self._discard(number)
+
+    def preempt(self, numbers: Iterable[int]) -> None:
+        """Preempt these sequences and resume all others. Another sequence must run until they are resumed."""
+        self._child.send(Preempt(tuple(numbers)))
+
+    async def ended(self) -> None:
+        """Wait until the process ends or is killed. Raises what the callbacks raise."""
+        await self._child.ended()
+        await self.stop()
+
+    async def stop(self, patience: float = 2.0) -> None:
+        """End the process after its current step; kill it after ``patience`` seconds. May be called more than once."""
+        await self._child.stop(patience)
+
+    def kill(self) -> None:
+        """Kill the process, which ends :meth:`ended`."""
+        self._child.kill()
+
+    def _on_report(self, report: RawEngineReport) -> None:
+        if isinstance(report, Stepped):
+            self.watchdog.on_report(output.number for output in report.outputs)
+            for output in report.outputs:
+                if output.reason is not None:
+                    self._discard(output.number)
+            self._on_stepped(report)
+        elif isinstance(report, Refused):
+            self.watchdog.on_report(())
+            self._discard(report.number)
+            self._on_refused(report)
+        elif isinstance(report, Loading):
+            self._on_loading(report.stage)
+
+    def _discard(self, number: int) -> None:
+        self.watchdog.discard(number)
+        if not self.watchdog.busy and self.idle_since is None:
+            self.idle_since = time.monotonic()
+
+
+_NO_GAUGES = Gauges(requests=0, scheduled=0, cache_usage=0.0, cache_bytes=0, steps=0, tokens=0)
+
+
+class LoadedEngine(NamedTuple):
+    """An engine process with a loaded model."""
+
+    process: EngineProcess
+    info: EngineInfo
+
+
+class CurrentEngine:
+    """The current engine, if one is loaded. Between the end of one and the next, jobs wait in :meth:`wait`."""
+
+    def __init__(self, *, slots: int) -> None:
+        """``slots`` is the number of slots to report until an engine is loaded."""
+        self._loaded: LoadedEngine | None = None
+        self._arrived = asyncio.Event()
+        self.slots = slots
+        """Slots of the current engine, or of the last one."""
+        self.gauges = _NO_GAUGES
+        self.restarts = 0
+        self.stage = "starting"
+        """Human-readable: the stage of loading, or why no engine is loaded. Empty while one is."""
+
+    @property
+    def info(self) -> EngineInfo | None:
+        """Properties of the current engine; None while none is loaded."""
+        return self._loaded.info if self._loaded else None
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs may run now: 0 while no engine is loaded."""
+        return self.slots if self._loaded else 0
+
+    @property
+    def status(self) -> WorkerStatus:
+        """``failing`` from the end of an engine until the next one is loaded."""
+        if self._loaded:
+            return "serving"
+        return "failing" if self.restarts else "loading"
+
+    async def wait(self) -> LoadedEngine:
+        """Return the current engine, as soon as there is one."""
+        while self._loaded is None:
+            await self._arrived.wait()
+        return self._loaded
+
+    def set(self, loaded: LoadedEngine) -> None:
+        """Run jobs in ``loaded`` from now on."""
+        self._loaded = loaded
+        self.slots = loaded.info.slots
+        self.gauges = _NO_GAUGES
+        self.stage = ""
+        self._arrived.set()
+
+    def clear(self) -> None:
+        """Record that no engine is loaded."""
+        self._loaded = None
+        self.gauges = _NO_GAUGES
+        self._arrived.clear()
+
+
+logger = logging.getLogger(__name__)
+
+CHECK_INTERVAL = 1 / 3
+"""Seconds between two checks of the watchdog."""
+
+INITIAL_BACKOFF = 0.5
+"""Base of the restart delay in seconds; it doubles with each crash."""
+
+MAX_BACKOFF = 30.0
+"""Maximum restart delay in seconds."""
+
+HEALTHY_AFTER = 60.0
+"""Seconds of uptime after which the restart delay starts from its base again."""
+
+
+class Outputs(Protocol):
+    """What is told of the sequences."""
+
+    def on_stepped(self, report: RawStep) -> None:
+        """Take the outputs of a step."""
+
+    def on_refused(self, report: Refused) -> None:
+        """Take the refusal of a sequence."""
+
+
+class EngineSupervisor:
+    """Owns the worker's engine process, and keeps :class:`~worker.engine.handle.CurrentEngine` up to date."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        current: CurrentEngine,
+        outputs: Outputs,
+        *,
+        step_timeout: float,
+        on_change: Callable[[], None],
+        release_jobs: Callable[[], Awaitable[None]],
+    ) -> None:
+        """``step_timeout`` is the maximum duration of a step in seconds (see :mod:`worker.engine.watchdog`).
+
+        ``on_change`` is called when an engine becomes ready, and when it ends. ``release_jobs`` is called after an
+        engine has crashed, to return its jobs to the queue.
+        """
+        self._options = options
+        self._current = current
+        self._outputs = outputs
+        self._step_timeout = step_timeout
+        self._on_change = on_change
+        self._release_jobs = release_jobs
+        self._running: EngineProcess | None = None
+        self._closing = False
+
+    async def run(self) -> None:
+        """Run engine processes, one after the other, until cancelled or stopped.
+
+        Raises :class:`EngineLoadError` when the first one can't be loaded: the settings are at fault then.
+        """
+        backoff = INITIAL_BACKOFF
+        while True:
+            started = time.monotonic()
+            try:
+                await self._run_engine()
+            except EngineLoadError as error:
+                if self._current.restarts == 0:
+                    raise
+                self._current.stage = str(error)
+            if self._closing:
+                return
+            backoff = INITIAL_BACKOFF if time.monotonic() - started > HEALTHY_AFTER else min(backoff * 2, MAX_BACKOFF)
+            self._current.restarts += 1
+            logger.error("%s; the next engine starts in %.1f s", self._current.stage, backoff)
+            await asyncio.sleep(backoff)
+
+    async def stop(self) -> None:
+        """End the engine process; :meth:`run` returns."""
+        self._closing = True
+        if self._running is not None:
+            await self._running.stop()
+
+    async def _run_engine(self) -> None:
+        engine = self._running = EngineProcess(
+            self._options,
+            step_timeout=self._step_timeout,
+            on_stepped=self._outputs.on_stepped,
+            on_refused=self._outputs.on_refused,
+            on_loading=self._on_stage,
+        )
+        try:
+            await engine.start()
+            engine_info = await engine.ready()
+            self._current.set(LoadedEngine(engine, engine_info))
+            self._on_change()
+            logger.info(
+                "engine ready in %.1f s: %s, context %d tokens, KV cache %d tokens, batches of %d",
+                engine_info.load_seconds,
+                engine_info.device,
+                engine_info.context_length,
+                engine_info.cache_tokens,
+                engine_info.slots,
+            )
+            await self._watch(engine)
+        finally:
+            self._current.clear()
+            self._on_change()
+            await engine.stop()
+            if not self._closing:
+                self._current.stage = f"the engine process {engine.exit_description}"
+                await self._release_jobs()
+
+    def _on_stage(self, stage: str) -> None:
+        self._current.stage = stage
+        logger.info("engine: %s", stage)
+
+    async def _watch(self, engine: EngineProcess) -> None:
+        watchdog = asyncio.create_task(self._watchdog(engine), name="engine watchdog")
+        try:
+            await engine.ended()
+        finally:
+            watchdog.cancel()
+
+    async def _watchdog(self, engine: EngineProcess) -> None:
+        while True:
+            await asyncio.sleep(next_tick(min(CHECK_INTERVAL, self._step_timeout / 10)))
+            silence, timeout = engine.watchdog.silence(), engine.watchdog.timeout
+            if silence > timeout:
+                logger.error("engine hung: no step for %.1f s; replacing it", silence)
+                engine.kill()
+                return

@@ -1,0 +1,257 @@
+"""Loads the pipeline of a model: its weights, with a logits tap if possible, its properties and its fingerprint."""
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import openvino
+import openvino_genai
+
+from shared.runtime.plugin_config import PluginValue
+from worker.engine.grammar_compiler import GrammarCompiler
+from worker.engine.logits.graph import tapped_model
+from worker.engine.logits.operation import TapFailed, extension
+from worker.engine.options import EngineOptions
+from worker.engine.protocol import EngineInfo, EngineLoadError
+from worker.engine.recovery import native_message
+from worker.engine.sampling import speculation_of, speculation_properties
+from worker.engine.text import Vocabulary
+from worker.engine.vocabulary import open_tokenizer
+from worker.engine.warm_up import warm_up
+from worker.model.devices import device_kind, is_missing
+from worker.model.files import LANGUAGE_MODEL, SMALL_MODEL, default_fields, model_bytes, read_properties, sees_images
+from worker.model.identity import model_identity
+from worker.model.int8 import DamagedModel, int8_folder
+from worker.model.local import ModelError
+
+logger = logging.getLogger(__name__)
+
+WARM_UP_ID = 0
+"""Id of the warm-up's request."""
+
+
+def check_available(options: EngineOptions) -> None:
+    """Raise :class:`EngineLoadError` unless the model and the device of ``options`` exist."""
+    if not Path(options.path).exists():
+        raise EngineLoadError(f"there is no model at {options.path}: give a GGUF file or an OpenVINO IR folder")
+    if device_kind(options.device) == "NPU":
+        raise EngineLoadError(
+            "NPU: not yet. OpenVINO GenAI has no pipeline with a paged KV cache for NPUs: use --device CPU or GPU"
+        )
+    available = openvino.Core().available_devices
+    if is_missing(options.device, available):
+        raise EngineLoadError(
+            f"there is no device {options.device} here: OpenVINO finds {', '.join(available) or 'none'}. "
+            "How to give a worker a GPU is in docs/deployment.md"
+        )
+
+
+def served_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
+    """Return the path of the weights to load. Raises :class:`EngineLoadError`."""
+    try:
+        return serving_path(options, progress)
+    except (ModelError, OSError, RuntimeError) as error:
+        raise EngineLoadError(f"int8 weights of {options.path} can't be made: {error}") from error
+
+
+class LoadedPipeline(NamedTuple):
+    """A pipeline that is ready. ``cache_tokens`` is the KV cache's capacity, ``logits_width`` the number of logits
+    per token; 0 if they can't be read. ``sees_images`` is set for a vision-language model. Without ``grammars``, the
+    pipeline compiles them in its steps."""
+
+    pipeline: openvino_genai.ContinuousBatchingPipeline
+    vocabulary: Vocabulary
+    cache_tokens: int
+    logits_width: int
+    sees_images: bool
+    grammars: GrammarCompiler | None
+
+
+def load_model(options: EngineOptions, served: Path, progress: Callable[[str], None]) -> LoadedPipeline:
+    """Load the model at ``served`` and run one request. Raises :class:`EngineLoadError`.
+
+    If the logits tap does not pass its test, the model is loaded without one, unless ``options.logits`` is on.
+    """
+    if sees_images(served) and speculation_of(options) != "none":
+        raise EngineLoadError("speculative decoding can't be combined with a vision-language model")
+    progress(f"loading {served.name} ({model_bytes(served) / 1e6:.0f} MB) on {options.device}")
+    tapped = tapped_model(options, served)
+    if tapped is None:
+        return _load(options, served, None, progress)
+    try:
+        return _load(options, served, tapped, progress)
+    except TapFailed as error:
+        if options.logits == "on":
+            raise EngineLoadError(f"the model can't be loaded with access to its logits: {error}") from error
+        failure = str(error)
+    # Not inside the block above: its exception refers to the first pipeline, which must be freed.
+    loaded = _load(options, served, None, progress)
+    logger.warning("fields that need logits are not served: %s", failure)
+    return loaded
+
+
+def describe(options: EngineOptions, served: Path, loaded: LoadedPipeline, started: float) -> EngineInfo:
+    """Hash the model at ``options.path`` and return the properties of its engine.
+
+    ``started`` is when loading started (``time.monotonic``).
+    """
+    path = Path(options.path)
+    fingerprint = fingerprint_of(path, options, converted=served != path)
+    fields = default_fields(path)
+    defaults = loaded.pipeline.get_config()
+    temperature = defaults.temperature if defaults.do_sample else 0.0
+    tokenizer = loaded.pipeline.get_tokenizer()
+    template = options.chat_template or tokenizer.get_original_chat_template() or tokenizer.chat_template
+    return EngineInfo(
+        context_length=options.context_length,
+        cache_tokens=loaded.cache_tokens,
+        slots=options.slots(loaded.cache_tokens),
+        fingerprint=fingerprint,
+        device=options.device,
+        load_seconds=time.monotonic() - started,
+        default_fields=tuple(sorted(fields)),
+        temperature=temperature if "temperature" in fields else None,
+        top_p=defaults.top_p if "top_p" in fields else None,
+        logits=loaded.logits_width > 0,
+        vocabulary=loaded.vocabulary.digest(template),
+    )
+
+
+def _load(options: EngineOptions, served: Path, tapped: Path | None, progress: Callable[[str], None]) -> LoadedPipeline:
+    pipeline, vocabulary = load_pipeline(options, served, tapped)
+    progress("warming up")
+    speculation = speculation_of(options)
+    with_images = sees_images(served)
+    cache_tokens, width = warm_up(
+        pipeline, WARM_UP_ID, vocabulary, speculation, tapped=tapped is not None, sees_images=with_images
+    )
+    if not options.cache_size:
+        cache_tokens = options.context_length * options.max_batch  # the cache grows as the batch requires
+    # Without a tap, only an IR declares the number of logits.
+    logits = width or _declared_width(served)
+    grammars = GrammarCompiler(pipeline.get_tokenizer(), logits) if logits else None
+    return LoadedPipeline(pipeline, vocabulary, cache_tokens, width, with_images, grammars)
+
+
+def _declared_width(served: Path) -> int:
+    """Return the number of logits per token that an IR declares; 0 if it does not."""
+    file = served / (LANGUAGE_MODEL if sees_images(served) else "openvino_model.xml")
+    if not file.is_file():
+        return 0
+    shape = openvino.Core().read_model(file).output(0).get_partial_shape()
+    return int(shape[-1].get_length()) if shape[-1].is_static else 0
+
+
+_PROPERTIES = {"CPU": {"KEY_CACHE_QUANT_MODE": "BY_TOKEN"}}
+"""Properties by device kind that replace OpenVINO's defaults. With key quantisation by channel, the CPU default, each
+new token rescales the keys of its whole block: 5 to 9 % of a step (docs/benchmarks/2026-11-weights-and-tuning.md)."""
+
+EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0, "KV_CACHE_PRECISION": "f32"}
+"""Properties that make a text independent of the rest of the batch, and of migration. An f16 KV cache amplifies
+differences between kernels: 1 of 24 texts differed in a batch from the same text alone; with f32, none."""
+
+
+def load_pipeline(
+    options: EngineOptions, path: Path, tapped: Path | None = None
+) -> tuple[openvino_genai.ContinuousBatchingPipeline, Vocabulary]:
+    """Return the pipeline and the vocabulary of the model at ``path``. Raises :class:`EngineLoadError`.
+
+    ``tapped`` is the folder of the same model with a logits tap, to be loaded in its place. If OpenVINO can't load it,
+    raises :class:`TapFailed`.
+    """
+    scheduler = scheduler_config(options)
+    try:
+        properties = (
+            device_properties(path, options)
+            | speculation_properties(options)
+            | (EXACT if options.precision == "exact" else {})
+            | ({"extensions": [extension()]} if tapped else {})
+        )
+        tokenizer, vocabulary = open_tokenizer(path)
+    except EngineLoadError:
+        raise
+    except Exception as error:
+        raise EngineLoadError(_failure(path, options, error)) from error
+    try:
+        pipeline = openvino_genai.ContinuousBatchingPipeline(
+            str(tapped or path), tokenizer, scheduler, options.device, **properties
+        )
+        return pipeline, vocabulary
+    except Exception as error:
+        if tapped:
+            raise TapFailed(_failure(tapped, options, error)) from error
+        raise EngineLoadError(_failure(path, options, error)) from error
+
+
+def _failure(path: Path, options: EngineOptions, error: Exception) -> str:
+    return f"OpenVINO can't load {path} on {options.device}: {native_message(error)}"
+
+
+def scheduler_config(options: EngineOptions) -> openvino_genai.SchedulerConfig:
+    """Return the configuration of the pipeline's scheduler."""
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.cache_size = options.cache_size
+    scheduler.max_num_seqs = options.max_batch
+    scheduler.max_num_batched_tokens = max(options.prefill_tokens, 2 * options.max_batch)
+    scheduler.enable_prefix_caching = options.prefix_caching
+    return scheduler
+
+
+def device_properties(path: Path, options: EngineOptions) -> dict[str, PluginValue]:
+    """Return the device's properties. Precedence: the operator's, then those of the weights, then our defaults."""
+    # An f32 cache is not quantised.
+    defaults = _PROPERTIES.get(device_kind(options.device), {}) if options.precision == "fast" else {}
+    return defaults | read_properties(path, options.device) | options.plugin_config
+
+
+def serving_path(options: EngineOptions, progress: Callable[[str], None]) -> Path:
+    """Return the path to load for the model at ``options.path``: that path, or a cached IR folder with int8 weights.
+
+    Raises :class:`ModelError`, :class:`OSError` and :class:`RuntimeError` (from OpenVINO) if ``options.weights`` is
+    int8 and the conversion fails. If it is auto, a failure is logged and the original path returned. In both cases,
+    raises :class:`DamagedModel` if the file has tensors that are not finite.
+    """
+    path = Path(options.path)
+    if options.weights == "original" or (options.weights == "auto" and not _suits(path, options)):
+        return path
+    if path.is_dir():
+        raise ModelError(
+            f"The weights of {path}, an OpenVINO IR folder, are served as they are. Export one with other "
+            "weights: optimum-cli export openvino --model ID --weight-format int8 FOLDER"
+        )
+    try:
+        return int8_folder(path, options.context_length, progress)
+    except DamagedModel:
+        raise
+    except (ModelError, OSError, RuntimeError) as error:
+        if options.weights == "int8":
+            raise
+        logger.warning("%s is served with its own weights, which is slower: int8 can't be made. %s", path, error)
+        return path
+
+
+def _suits(path: Path, options: EngineOptions) -> bool:
+    """Whether int8 rows are known to be faster and allowed: small models on CPUs with ``fast`` precision.
+
+    Larger models are bound by memory bandwidth, and int8 weights are twice the size of 4-bit ones.
+    """
+    on_cpu = device_kind(options.device) == "CPU"
+    return on_cpu and options.precision == "fast" and path.is_file() and model_bytes(path) <= SMALL_MODEL
+
+
+def fingerprint_of(path: Path, options: EngineOptions, *, converted: bool) -> str:
+    """Return the fingerprint of the model at ``path``; ``converted``: it is served with int8 weights made from it."""
+    parts = (
+        openvino.__version__,
+        openvino_genai.__version__,
+        model_identity(path),
+        options.device,
+        options.precision,
+        str(sorted(device_properties(path, options).items())),
+        "int8" if converted else "original",
+        options.chat_template,
+    )
+    return "fp_" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]

@@ -1,1 +1,0 @@
-"""Weights in faster formats, and the cache of their converted forms."""

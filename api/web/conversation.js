@@ -6,7 +6,7 @@ export const DEFAULTS = {
   model: "",
   system: "",
   temperature: "",
-  maxTokens: "",
+  maxTokens: "1024",
   seed: "",
   schema: "",
   tools: "",
@@ -14,9 +14,11 @@ export const DEFAULTS = {
   effort: "",
 };
 
-// Returns settings that the browser kept: all fields are texts, and those of another form are empty.
+// Returns settings that the browser kept: all fields are texts, and those of another form have their default.
 function keptSettings(kept) {
-  return Object.fromEntries(Object.keys(DEFAULTS).map((name) => [name, typeof kept?.[name] === "string" ? kept[name] : ""]));
+  return Object.fromEntries(
+    Object.entries(DEFAULTS).map(([name, value]) => [name, typeof kept?.[name] === "string" ? kept[name] : value]),
+  );
 }
 
 export function newConversation(settings) {

@@ -36,7 +36,7 @@ function Figures({ message }) {
   if (stats.firstToken !== undefined) parts.push(`first token ${seconds(stats.firstToken)}`);
   if (stats.perSecond !== undefined) parts.push(`${stats.perSecond.toFixed(1)} tokens/s`);
   if (stats.tokens !== undefined) parts.push(`${stats.promptTokens} + ${stats.tokens} tokens`);
-  if (finish === "length") parts.push("cut off at the maximum length");
+  if (finish === "length") parts.push("cut off at the maximum number of tokens");
   if (stopped) parts.push(freed === undefined ? "stopped" : `stopped, slot freed after ${seconds(freed)}`);
   return html`<p class="figures">${parts.join(" · ")}</p>`;
 }

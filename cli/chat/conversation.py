@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from cli.api_client import ApiClient
+from shared.runtime.logs import escaped
 
 
 class Piece(NamedTuple):
@@ -23,12 +24,17 @@ class Piece(NamedTuple):
 class Conversation:
     """The messages so far, and the fields that are sent with each request."""
 
-    def __init__(self, api: ApiClient, model: str, fields: Mapping[str, object], *, system: str = "") -> None:
-        """``fields`` are those of a chat completion other than the model and the messages."""
+    def __init__(
+        self, api: ApiClient, model: str, fields: Mapping[str, object], *, max_tokens: int, system: str = ""
+    ) -> None:
+        """``max_tokens`` limits each answer. ``fields`` are further ones of a chat completion."""
         self._api = api
         self._model = model
         self._fields = fields
         self.system = system
+        self.max_tokens = max_tokens
+        self.cut_off = False
+        """Whether the last answer ended because it had ``max_tokens``."""
         self._messages: list[dict[str, object]] = []
 
     def clear(self) -> None:
@@ -57,7 +63,10 @@ class Conversation:
 
     def _stream(self) -> Iterator[Piece]:
         system = [{"role": "system", "content": self.system}] if self.system else []
-        asked = {"model": self._model, "messages": [*system, *self._messages], "stream": True, **self._fields}
+        messages = [*system, *self._messages]
+        limit = {"stream": True, "max_tokens": self.max_tokens}
+        asked = {"model": self._model, "messages": messages, **limit, **self._fields}
+        self.cut_off = False
         # A request may wait in the queue for longer than any timeout.
         connection = self._api.connect(timeout=None)
         try:
@@ -70,22 +79,22 @@ class Conversation:
             )
             for line in response:
                 if line.startswith(b"data: {"):
-                    yield from _pieces(msgspec.json.decode(line[6:]))
+                    yield from self._pieces(msgspec.json.decode(line[6:]))
         except (OSError, HTTPException, msgspec.DecodeError) as error:
             raise self._api.unreachable(error) from None
         finally:
             connection.close()
 
-
-def _pieces(chunk: dict[str, Any]) -> Iterator[Piece]:
-    """Yield what a chunk of the stream adds. Raises :class:`click.ClickException` if it is an error."""
-    if "error" in chunk:
-        raise click.ClickException(str(chunk["error"]["message"]))
-    for choice in chunk["choices"]:
-        if reasoning := choice["delta"].get("reasoning_content"):
-            yield Piece("reasoning", reasoning)
-        if text := choice["delta"].get("content"):
-            yield Piece("text", text)
+    def _pieces(self, chunk: dict[str, Any]) -> Iterator[Piece]:
+        """Yield what a chunk of the stream adds. Raises :class:`click.ClickException` if it is an error."""
+        if "error" in chunk:
+            raise click.ClickException(escaped(str(chunk["error"]["message"])))
+        for choice in chunk["choices"]:
+            if reasoning := choice["delta"].get("reasoning_content"):
+                yield Piece("reasoning", reasoning)
+            if text := choice["delta"].get("content"):
+                yield Piece("text", text)
+            self.cut_off |= choice.get("finish_reason") == "length"
 
 
 def _image(file: Path) -> dict[str, object]:

@@ -14,6 +14,7 @@ _QUOTES = '"""'
 _HELP = '''\
   /image FILE    send an image with the next message
   /system TEXT   change the system message
+  /max-tokens N  change the maximum number of tokens of an answer
   /clear         start a new conversation
   /exit          leave (or Ctrl-D)
   """            begin and end a message of several lines
@@ -32,7 +33,13 @@ Ctrl-C stops an answer.'''
     help="Image to send with the first message; can be repeated.",
 )
 @click.option("--temperature", type=float, help="Sampling temperature; default: the model's own.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Maximum number of tokens of an answer.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="Maximum number of tokens of an answer.",
+)
 @click.option("--seed", type=int, help="Seed of the sampling.")
 @api_options
 def chat(
@@ -41,7 +48,7 @@ def chat(
     system: str,
     images: tuple[Path, ...],
     temperature: float | None,
-    max_tokens: int | None,
+    max_tokens: int,
     seed: int | None,
     url: str,
     api_key: str,
@@ -56,11 +63,12 @@ def chat(
     vinoqueue chat --image photo.jpg < question.txt
     """
     api = ApiClient(url, api_key)
-    fields = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
+    fields = {"temperature": temperature, "seed": seed}
     conversation = Conversation(
         api,
         model or _first_model(api),
         {name: value for name, value in fields.items() if value is not None},
+        max_tokens=max_tokens,
         system=system,
     )
     if message is None and sys.stdin.isatty():
@@ -102,6 +110,8 @@ def _converse(conversation: Conversation, images: Sequence[Path]) -> None:
                 conversation.clear()
             case ["/system", text]:
                 conversation.system = text
+            case ["/max-tokens", number] if number.strip().isdecimal() and int(number):
+                conversation.max_tokens = int(number)
             case ["/image", name]:
                 waiting.append(Path(name.strip()).expanduser())
             case [word, *_] if word.startswith("/"):
@@ -138,3 +148,5 @@ def _write(conversation: Conversation, message: str, images: Iterable[Path]) -> 
             click.secho(piece.text, nl=False, dim=piece.kind == "reasoning")
             sys.stdout.flush()
     click.echo()
+    if conversation.cut_off:
+        click.echo(f"(cut off after {conversation.max_tokens} tokens: --max-tokens allows more)", err=True)

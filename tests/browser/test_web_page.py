@@ -81,6 +81,7 @@ def test_a_waiting_request_shows_its_place(page: WebPage, browser: Browser, show
 def test_settings_reach_the_service_and_reasoning_is_folded(page: WebPage) -> None:
     tab = page.tab
     tab.get_by_text("Settings").click()
+    expect(tab.get_by_label("Max tokens")).to_have_value("1024")
     for label, value in (("System prompt", "Be brief."), ("Temperature", "0.5"), ("Max tokens", "60"), ("Seed", "7")):
         tab.get_by_label(label).fill(value)
     tab.get_by_label("JSON schema").fill('{"type": "object"')

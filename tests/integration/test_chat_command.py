@@ -35,6 +35,13 @@ def test_one_answer(running: Fleet) -> None:
     assert once(running, stdin="[[say hello there]]").stdout == done.stdout
 
 
+def test_answers_have_a_maximum_that_is_shown(running: Fleet) -> None:
+    done = once(running, "[[tokens 3000]]")
+    assert done.stderr == "(cut off after 1024 tokens: --max-tokens allows more)\n"
+    done = once(running, "--max-tokens", "2", "[[tokens 3]]")
+    assert "(cut off after 2 tokens" in done.stderr
+
+
 def test_errors_are_those_of_the_api(running: Fleet) -> None:
     done = once(running, "--model", "nobody", "Hello")
     assert done.returncode == 1
@@ -56,6 +63,8 @@ def _stop_an_answer(running: Fleet, terminal: Terminal) -> None:
     terminal.until(">>> ")
     terminal.type('"""[[tokens 3]] first\nsecond"""\n')
     assert terminal.until(">>> ").strip()
+    terminal.type("/max-tokens 2\n[[tokens 3]]\n")
+    terminal.until("(cut off after 2 tokens")
     terminal.type("/nothing\n")
     terminal.until("There is no command '/nothing'")
     terminal.type("\x04")

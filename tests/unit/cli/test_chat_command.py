@@ -43,12 +43,13 @@ def said(client: RecordingClient) -> list[tuple[str, object]]:
 
 def test_each_request_has_the_system_message_and_the_history(tmp_path: Path) -> None:
     client = RecordingClient()
-    chat = Conversation(client, "tiny", {"temperature": 0.5}, system="Be brief.")
+    chat = Conversation(client, "tiny", {"temperature": 0.5}, max_tokens=9, system="Be brief.")
     assert "".join(piece.text for piece in chat.ask("one")) == "answer 1"
     assert client.sent[0] == {
         "model": "tiny",
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "one"}],
         "stream": True,
+        "max_tokens": 9,
         "temperature": 0.5,
     }
     with pytest.raises(click.ClickException, match="no worker"):

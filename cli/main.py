@@ -24,7 +24,7 @@ SECTIONS: dict[str, dict[str, _Entry]] = {
     "Serve": {
         "up": _Entry("cli.serve:up", "Start everything on this machine: store, worker and API."),
         "api": _Entry("cli.serve:api", "Start one API replica."),
-        "worker": _Entry("cli.serve:worker", "Start one worker."),
+        "worker": _Entry("cli.serve:worker", "Start one worker; drain and resume others."),
     },
     "Monitor": {
         "status": _Entry("cli.status:status", "Show workers, queues, API replicas and batches."),

@@ -53,7 +53,16 @@ class SettingsCommand(click.Command):
         self._kind = kind
         options: list[click.Parameter] = [option(kind, field) for field in kind.model_fields]
         super().__init__(name, params=options, **attributes)
-        self.callback = lambda **values: click.get_current_context().exit(run(build(kind, values)))
+
+        def invoked(**values: Any) -> None:
+            context = click.get_current_context()
+            if context.invoked_subcommand is None:
+                context.exit(run(build(kind, values)))
+            for given in values:
+                if context.get_parameter_source(given) is ParameterSource.COMMANDLINE:
+                    raise click.UsageError(f"Write {flag(given)} after '{context.invoked_subcommand}'.")
+
+        self.callback = invoked
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line. A flag of several values takes all words up to the next flag."""
@@ -73,6 +82,19 @@ class SettingsCommand(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+class SettingsGroup(SettingsCommand, click.Group):
+    """A command with options as above that also has subcommands, which do not use these options."""
+
+    def __init__(self, name: str, kind: type[S], run: Callable[[S], int], **attributes: Any) -> None:
+        """As for :class:`SettingsCommand`. ``commands`` are the subcommands."""
+        super().__init__(name, kind, run, invoke_without_command=True, subcommand_metavar="[COMMAND]", **attributes)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, then the subcommands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
 
 
 def option(kind: type[Settings], name: str) -> click.Option:

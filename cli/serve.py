@@ -3,7 +3,8 @@
 Each imports its package only when it runs, so that the API process never imports OpenVINO.
 """
 
-from cli.options import SettingsCommand
+from cli.options import SettingsCommand, SettingsGroup
+from cli.worker import drain, resume
 from shared.runtime.settings import ApiSettings, UpSettings, WorkerSettings
 
 
@@ -52,14 +53,16 @@ api = SettingsCommand(
     """,
 )
 
-worker = SettingsCommand(
+worker = SettingsGroup(
     "worker",
     WorkerSettings,
     _run_worker,
+    commands=[drain, resume],
     help="""Start one worker. It claims jobs from the queue and runs them in one continuous batch.
 
     \b
     vinoqueue worker --redis-url redis://store:6379/0 --device GPU
     vinoqueue worker --model tiny=./tiny.gguf --max-batch 32 --cache-size 4
+    vinoqueue worker drain ID
     """,
 )

@@ -1,4 +1,4 @@
-"""The worker's supervisor process: construction, background tasks, draining and shutdown."""
+"""The worker's supervisor process: construction, background tasks and shutdown."""
 
 import asyncio
 import logging
@@ -32,6 +32,7 @@ from worker.jobs.active_jobs import ActiveJobs
 from worker.jobs.attempt_recorder import AttemptRecorder
 from worker.jobs.consumer import JobConsumer
 from worker.jobs.control_channel import ControlChannel
+from worker.jobs.draining import Draining
 from worker.jobs.heartbeat import Heartbeat
 from worker.jobs.output_processor import OutputProcessor
 from worker.jobs.preemption import Preemption
@@ -156,10 +157,26 @@ class _Worker:
             self.id, names, settings, engine, jobs, modalities=model.modalities, sampling=model.sampling
         )
         self.heartbeat = Heartbeat(self.queue, self.id, jobs, self.record.current, lease=settings.lease)
-        self.control_channel = ControlChannel(
-            raw_connection(settings.redis_url), self.id, on_wake=self.consumer.wake, on_cancel=jobs.cancel
+        releaser = JobReleaser(self.queue, self.id, jobs, quarantine)
+        self.draining = Draining(
+            self.id,
+            self.queue,
+            jobs,
+            self.consumer,
+            self.publisher,
+            self.record,
+            self.heartbeat,
+            releaser,
+            seconds=settings.drain,
         )
-        self.releaser = JobReleaser(self.queue, self.id, jobs, quarantine)
+        self.control_channel = ControlChannel(
+            raw_connection(settings.redis_url),
+            self.id,
+            on_wake=self.consumer.wake,
+            on_cancel=jobs.cancel,
+            on_drain=self.draining.start,
+            on_resume=self.draining.resume,
+        )
         self.engine_supervisor = EngineSupervisor(
             options,
             engine,
@@ -173,7 +190,7 @@ class _Worker:
             ),
             step_timeout=settings.step_timeout,
             on_change=self._on_engine_change,
-            release_jobs=self.releaser.release_after_crash,
+            release_jobs=releaser.release_after_crash,
         )
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -196,7 +213,7 @@ class _Worker:
             await asyncio.wait([loading, stopped], return_when=asyncio.FIRST_COMPLETED)
             if loading.done():
                 loading.result()
-            await self._drain()
+            await self.draining.finish()
         finally:
             await self.engine_supervisor.stop()
             await self.prompts.stop()
@@ -220,23 +237,6 @@ class _Worker:
         if self.grammars is not None:
             await self.prompts.ready()
             self.grammars.start()
-
-    async def _drain(self) -> None:
-        """Stop claiming, wait for the running jobs, and release those that don't finish in time."""
-        logger.info("draining: %d requests have %.0f s to finish", len(self.jobs), self.settings.drain)
-        self.record.draining = True
-        self.consumer.close()
-        with suppress(TimeoutError, RedisError, OSError):
-            async with asyncio.timeout(_CLOSE_TIMEOUT):
-                await self.heartbeat.renew()
-                await self.queue.withdraw(self.id)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.drain):
-                await self.consumer.drained()
-        with suppress(TimeoutError, RedisError, OSError):
-            async with asyncio.timeout(_CLOSE_TIMEOUT):
-                await self.publisher.flushed()
-                await self.releaser.release()
 
     def _on_engine_change(self) -> None:
         """Handle the start or the end of an engine."""

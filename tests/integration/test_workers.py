@@ -3,6 +3,7 @@
 import http.client
 import json
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 
+from shared.runtime.processes import module_command
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import SIMULATED, Fleet
 
@@ -35,6 +37,43 @@ def slots_used(fleet: Fleet) -> int:
 
 def engine_requests(fleet: Fleet) -> int:
     return sum(worker.get("engine_requests", 0) for worker in fleet.workers())
+
+
+def test_a_worker_is_drained_and_resumed_on_command(empty_fleet: Fleet) -> None:
+    fleet = empty_fleet
+
+    def command(*arguments: str) -> tuple[int, list[str]]:
+        started = module_command("cli.main", *arguments, "--redis-url", fleet.url)
+        done = subprocess.run(started, capture_output=True, text=True, check=False)
+        return done.returncode, (done.stdout + done.stderr).splitlines()
+
+    workers = [fleet.worker(*SIMULATED, "--drain", "0.5", "--worker-id", name) for name in ("first", "second")]
+    fleet.api()
+    texts: list[str] = []
+    client = threading.Thread(target=lambda: texts.append(text_of(stream(fleet, "[[tokens 3000]]", 3000))))
+    client.start()
+    fleet.until(lambda: slots_used(fleet) == 1, "the request to run")
+    (busy,) = (worker["id"] for worker in fleet.workers() if worker.get("used"))
+    assert command("worker", "drain", busy) == (
+        0,
+        [
+            f"{busy} drains: it has 1 requests.",
+            f"{busy} has no requests any more. To use it again: vinoqueue worker resume {busy}",
+        ],
+    )
+    client.join()
+    assert len(texts[0].split()) > 2900  # the other worker has continued it
+    (line,) = (line for line in command("status")[1] if line.startswith(busy))
+    assert " draining " in line
+    workers[busy == "first"].stop()
+    fleet.until(lambda: fleet.status("/ready") == 503, "no worker to serve")
+    assert command("worker", "resume", busy) == (0, [f"{busy} is serving."])
+    fleet.until(lambda: fleet.status("/ready") == 200, "the worker to serve again")
+    assert text_of(stream(fleet, tokens=3))
+    unknown = [f"Error: There is no worker 'nobody'. Registered workers: {busy}."]
+    assert command("worker", "drain", "nobody") == (1, unknown)
+    code, lines = command("worker", "--lease", "2", "drain", busy)
+    assert (code, lines[-1]) == (2, "Error: Write --lease after 'drain'.")
 
 
 def test_without_a_worker_a_known_model_is_unavailable(small_fleet: Fleet) -> None:

@@ -89,6 +89,11 @@ class JobConsumer:
         """Stop claiming. Running jobs continue."""
         self._closed = True
 
+    def open(self) -> None:
+        """Claim again."""
+        self._closed = False
+        self.wake()
+
     async def run(self) -> None:
         """Claim and run jobs until cancelled."""
         while True:

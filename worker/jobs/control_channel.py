@@ -1,4 +1,4 @@
-"""The worker's pub/sub channel: wake-up and cancel messages."""
+"""The worker's pub/sub channel: wake-ups, cancellations, and operators' commands to drain and to resume."""
 
 import logging
 from collections.abc import Callable
@@ -20,6 +20,8 @@ class ControlChannel:
         *,
         on_wake: Callable[[], None],
         on_cancel: Callable[[str], None],
+        on_drain: Callable[[], None],
+        on_resume: Callable[[], None],
     ) -> None:
         """``connection`` is used for this subscription only. ``worker`` is this worker's id.
 
@@ -29,6 +31,7 @@ class ControlChannel:
         self._worker = worker
         self._on_wake = on_wake
         self._on_cancel = on_cancel
+        self._commands = {b"wake": on_wake, b"drain": on_drain, b"resume": on_resume}
 
     async def run(self) -> None:
         """Handle messages until cancelled. After an outage, resubscribe and wake the consumer."""
@@ -42,9 +45,9 @@ class ControlChannel:
 
     def _on_message(self, message: bytes) -> None:
         word, _, rest = message.partition(b" ")
-        if word == b"wake":
-            self._on_wake()  # older replicas send the job's payload, too
-        elif word == b"cancel":
+        if word == b"cancel":
             self._on_cancel(rest.decode(errors="replace"))
+        elif word in self._commands:
+            self._commands[word]()  # older replicas send a job's payload with "wake"
         else:
             logger.warning("unknown control message: %r", message[:80])

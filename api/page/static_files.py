@@ -1,4 +1,4 @@
-"""The web page: the static files of ``api/web``, read and compressed once at start.
+"""The web page: the static files of ``api/page/web``, read and compressed once at start.
 
 The page needs no build step and no other host. Its files are public; what it shows comes from the API, with a key where
 requests need one.
@@ -60,7 +60,7 @@ def load(*, enabled: bool) -> Mapping[str, PageFile]:
     """Return the page's files by URL path; none if the page is not ``enabled``."""
     if not enabled:
         return {}
-    found = {FOLDER + name: PageFile(name, item.read_bytes()) for name, item in _files(files("api") / "web", "")}
+    found = {FOLDER + name: PageFile(name, item.read_bytes()) for name, item in _files(files("api.page") / "web", "")}
     found[ROOT] = found.pop(f"{FOLDER}index.html")
     return found
 

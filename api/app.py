@@ -11,8 +11,6 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.routing import MapAdapter
 
 from api.batches import routes as batches
-from api.chat import routes as chat
-from api.chat import token_routes as tokens
 from api.dialects.anthropic import Anthropic
 from api.dialects.azure import Azure
 from api.dialects.base.interface import Dialect
@@ -24,6 +22,7 @@ from api.http.access import check_connection, check_host, check_key
 from api.http.exchange import ExchangeRequest, current_exchange
 from api.http.handler import ExchangeHandler
 from api.http.json_response import json_response
+from api.http.routes import routes_of
 from api.limits import Counts, LimitName
 from api.limits.headers import anthropic_rate_headers, openai_rate_headers
 from api.models import azure_routes as azure
@@ -31,8 +30,6 @@ from api.models import routes as models
 from api.operations import routes as operations
 from api.page import routes as web
 from api.replica import EXTENSION, Replica, current_replica
-from api.responses import completion_routes as stored
-from api.responses import routes as responses
 from shared.protocol.errors import Problem, ProblemKind, RequestRefused
 
 logger = logging.getLogger(__name__)
@@ -61,8 +58,11 @@ def create_app(replica: Replica) -> Quart:
     app.config["MAX_CONTENT_LENGTH"] = replica.settings.max_request_body
     # Prevents redirects of paths such as '/v1//models', which would contain the Host header.
     app.url_map.merge_slashes = False
-    for routes in (chat, responses, tokens, stored, files, batches, models, azure, fleet, operations, web):
+    for routes in (files, batches, models, azure, fleet, operations, web):
         app.register_blueprint(routes.blueprint)
+    for handler in replica.handlers:
+        for route, view in routes_of(handler):
+            app.add_url_rule(route.path, view.__qualname__, view, methods=[route.method])
     app.before_request(check_host)
     app.before_request(_answer_preflight)
     app.before_request(check_connection)
@@ -99,8 +99,8 @@ async def _add_headers(response: Response) -> Response:
     if cross_origin.enabled:
         response.vary.add("origin")
         response.headers.update(cross_origin.response_headers(request.headers))
-    if exchange.chat is not None:
-        response.headers.update(_rate_headers(exchange.dialect, exchange.chat.counts))
+    if exchange.details is not None:
+        response.headers.update(_rate_headers(exchange.dialect, exchange.details.counts))
     response.headers["x-request-id"] = exchange.id
     if isinstance(exchange.dialect, Anthropic):
         response.headers["request-id"] = exchange.id

@@ -2,7 +2,6 @@
 
 from arq.connections import ArqRedis
 
-from api.base.fair_places import FairPlaces
 from api.base.fair_thread import FairThread
 from api.base.histogram import RecentTimes
 from api.base.hosts import AllowedHosts
@@ -12,19 +11,23 @@ from api.chat.cancellation import JobCancellation
 from api.chat.charges import TenantCharges
 from api.chat.deadlines import Deadlines
 from api.chat.draining import Draining
+from api.chat.exchange import ChatServices
+from api.chat.handler import ChatHandler
 from api.chat.key_watch import KeyWatch
 from api.chat.queue_events import QueueEvents
 from api.chat.queues import JobQueues
 from api.chat.reaper import Reaper
 from api.chat.relay import Relay
+from api.chat.request_body import RequestBodies
+from api.chat.responder import Responder
 from api.chat.response_size import AnswerRoom
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
+from api.chat.tokens import TokenHandler
 from api.chat.worker_watch import WorkerWatch
 from api.files import FileStore, storage_root
 from api.files.folder import FilesFolder
 from api.fleet.watch import FleetWatch
-from api.http.bodies import LARGE_BODIES, LARGE_BODIES_OF_TENANT
 from api.http.body_parser import BodyParser
 from api.http.cross_origin import CrossOrigin
 from api.keys import Keyring
@@ -36,6 +39,8 @@ from api.models.lookup import ModelLookup
 from api.operations.metrics import Metrics
 from api.page import static_files as web_page
 from api.replica import Replica
+from api.responses.completions import StoredCompletionHandler
+from api.responses.handler import ResponsesHandler
 from api.stored.store import ResponseStore
 from shared.runtime.settings import ApiSettings
 from shared.runtime.tasks import BackgroundTasks
@@ -102,6 +107,25 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         max_total_bytes=settings.store_total_bytes,
     )
     first_token_times = RecentTimes()
+    metrics = Metrics(directory, relay, queues, media, first_token_times, vllm_names=settings.vllm_metric_names)
+    chat = ChatServices(
+        directory=directory,
+        models=models,
+        admission=admission,
+        media=media,
+        submission=submission,
+        streams=streams,
+        stored=stored,
+        charges=charges,
+        metrics=metrics,
+        answer_room=AnswerRoom(settings.max_answer_bytes),
+        tracing=tracing,
+        request_timeout=settings.request_timeout,
+    )
+    parser = BodyParser(settings, thread)
+    bodies = RequestBodies(parser, directory, models, settings)
+    responder = Responder(QueueEvents(queues, directory), thread)
+    background = BackgroundTasks()
     batches = BatchStore(redis, limit=settings.max_batches)
     return Replica(
         id=replica_id,
@@ -114,10 +138,8 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         keyring=keyring,
         admission=admission,
         draining=draining,
-        large_bodies=FairPlaces(LARGE_BODIES, share=LARGE_BODIES_OF_TENANT),
         thread=thread,
-        body_parser=BodyParser(settings, thread),
-        answer_room=AnswerRoom(settings.max_answer_bytes),
+        body_parser=parser,
         media=media,
         streams=streams,
         cancellation=cancellation,
@@ -128,10 +150,17 @@ def build(redis: ArqRedis, settings: ApiSettings, replica_id: str, tracing: Trac
         key_watch=KeyWatch(relay, keyring),
         worker_watch=WorkerWatch(relay, directory, grace=settings.worker_grace, lease=settings.lease),
         stored=stored,
-        background=BackgroundTasks(),
-        metrics=Metrics(directory, relay, queues, media, first_token_times, vllm_names=settings.vllm_metric_names),
+        background=background,
+        metrics=metrics,
+        chat=chat,
+        responder=responder,
+        handlers=(
+            ChatHandler(bodies, chat, responder),
+            ResponsesHandler(bodies, parser, chat, responder, stored, cancellation, background, settings),
+            TokenHandler(chat, parser),
+            StoredCompletionHandler(stored, parser),
+        ),
         first_token_times=first_token_times,
-        queue_events=QueueEvents(queues, directory),
         cross_origin=CrossOrigin(settings.cors_origins.split(",")),
         tracing=tracing,
         page=web_page.load(enabled=settings.web),

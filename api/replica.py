@@ -1,13 +1,12 @@
 """An API replica: the components that its routes and background tasks use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from arq.connections import ArqRedis
 from quart import Quart, current_app
 
-from api.base.fair_places import FairPlaces
 from api.base.fair_thread import FairThread
 from api.base.histogram import RecentTimes
 from api.base.hosts import AllowedHosts
@@ -16,11 +15,11 @@ from api.chat.admission import Admission
 from api.chat.cancellation import JobCancellation
 from api.chat.charges import TenantCharges
 from api.chat.draining import Draining
+from api.chat.exchange import ChatServices
 from api.chat.key_watch import KeyWatch
-from api.chat.queue_events import QueueEvents
 from api.chat.reaper import Reaper
 from api.chat.relay import Relay
-from api.chat.response_size import AnswerRoom
+from api.chat.responder import Responder
 from api.chat.streams import OpenStreams
 from api.chat.submission import Submission
 from api.chat.worker_watch import WorkerWatch
@@ -56,12 +55,9 @@ class Replica:
     keyring: Keyring
     admission: Admission
     draining: Draining
-    large_bodies: FairPlaces
-    """The places of bodies larger than ``max_body`` (see :mod:`api.http.bodies`)."""
     thread: FairThread
     """Parses large bodies and encodes large answers."""
     body_parser: BodyParser
-    answer_room: AnswerRoom
     media: MediaLoader
     streams: OpenStreams
     cancellation: JobCancellation
@@ -80,9 +76,12 @@ class Replica:
     metrics: Metrics
     first_token_times: RecentTimes
     fleet: FleetWatch
-    queue_events: QueueEvents
     cross_origin: CrossOrigin
     tracing: Tracing
+    chat: ChatServices
+    responder: Responder
+    handlers: Sequence[object]
+    """The handlers of the routes."""
     page: Mapping[str, PageFile]
     """The web page's files by URL path."""
 

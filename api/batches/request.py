@@ -18,7 +18,6 @@ from api.batches.record import Batch
 from api.batches.results import Result, failure_of, response_of
 from api.chat import span as chat_span
 from api.chat.exchange import ChatExchange
-from api.chat.output import whole
 from api.chat.response_size import check_answer
 from api.dialects.base.interface import Dialect
 from api.dialects.openai import OpenAI
@@ -106,7 +105,7 @@ async def _serve(
             encoder = dialect.render(
                 chat.request, answer_id=chat.id, created=int(chat.accepted), fingerprint=started.fingerprint
             )
-            document = await whole(chat, encoder, replica.thread)
+            document = await replica.responder.whole(chat, encoder)
             usage = chat.recorder.usage()
     except RequestRefused as refusal:
         chat.recorder.outcome = refusal.problem.kind
@@ -125,7 +124,7 @@ async def _parsed(replica: Replica, batch: Batch, index: int, dialect: Dialect, 
     span = replica.tracing.start_span("batch line", started_at)
     span.set({"vinoqueue.batch": batch.id, "vinoqueue.line": index})
     return ChatExchange(
-        replica,
+        replica.chat,
         request,
         key=key,
         headers={},

@@ -12,7 +12,7 @@ from api.files import FilesTooLarge, TooManyFiles
 from api.files.forms import not_found as file_not_found
 from api.files.forms import too_large as files_too_large
 from api.files.forms import too_many as too_many_files
-from api.http.access import key_owner
+from api.http.exchange import key_owner
 from api.http.json_response import json_response
 from api.replica import current_replica
 

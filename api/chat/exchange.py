@@ -5,23 +5,60 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
 from api.chat import span as chat_span
-from api.chat.admission import LimitReached, Ticket
+from api.chat.admission import Admission, LimitReached, Ticket
+from api.chat.charges import TenantCharges
+from api.chat.response_size import AnswerRoom
 from api.chat.stream import ResponseStream
+from api.chat.streams import OpenStreams
+from api.chat.submission import Submission
 from api.chat.usage_recorder import UsageRecorder
 from api.dialects.base.interface import Lookup
+from api.http.exchange import HttpExchange
+from api.http.log import milliseconds
 from api.keys import ApiKey
 from api.limits import Counts, LimitName
-from api.replica import Replica
+from api.media.loader import MediaLoader
+from api.models.directory import Directory
+from api.models.lookup import ModelLookup
 from api.stored.record import StoredResponse, record_of
+from api.stored.store import ResponseStore
 from shared.protocol.defaults import fill_in
 from shared.protocol.request import ChatRequest
-from shared.tracing import NO_SPAN, Span
+from shared.tracing import NO_SPAN, Span, Tracing
 
 logger = logging.getLogger(__name__)
+
+
+class ResponseMetrics(Protocol):
+    """Counts requests that have ended."""
+
+    def record(self, stream: ResponseStream, usage: UsageRecorder, *, timed: bool) -> None:
+        """Count a request, and its times only if it is ``timed``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatServices:
+    """What the chat exchanges of a replica share."""
+
+    directory: Directory
+    models: ModelLookup
+    admission: Admission
+    media: MediaLoader
+    submission: Submission
+    streams: OpenStreams
+    stored: ResponseStore
+    charges: TenantCharges
+    metrics: ResponseMetrics
+    answer_room: AnswerRoom
+    tracing: Tracing
+    request_timeout: float
+    """Maximum duration of a request in seconds."""
 
 
 class ChatExchange:
@@ -38,7 +75,7 @@ class ChatExchange:
         "_key",
         "_messages",
         "_record",
-        "_replica",
+        "_services",
         "_stream",
         "_ticket",
         "accepted",
@@ -53,7 +90,7 @@ class ChatExchange:
 
     def __init__(
         self,
-        replica: Replica,
+        services: ChatServices,
         request: ChatRequest,
         *,
         key: ApiKey | None,
@@ -66,7 +103,7 @@ class ChatExchange:
 
         ``started_at`` is the start of the request (monotonic seconds). ``span`` is its span, which the caller ends.
         """
-        self._replica = replica
+        self._services = services
         self._key = key
         self._headers = headers
         self._messages = messages
@@ -82,13 +119,35 @@ class ChatExchange:
         self.recorder = UsageRecorder(
             started_at,
             trace_id=span.trace_id if span.context is not None else "",
-            share=replica.answer_room.share(self.owner),
+            share=services.answer_room.share(self.owner),
         )
         self.span = span
         self.counts: Mapping[LimitName, Counts] = {}
         """The state of the key's rate limits."""
         self.accepted = 0.0
         """Unix time at which the jobs were queued; 0 until then."""
+
+    @classmethod
+    def of(
+        cls,
+        services: ChatServices,
+        exchange: HttpExchange,
+        request: ChatRequest,
+        headers: Lookup,
+        *,
+        messages: bytes = b"",
+        span: Span | None = None,
+    ) -> "ChatExchange":
+        """Return the chat exchange of ``request``, which an HTTP request is or asks for. ``span`` is by default its."""
+        return cls(
+            services,
+            request,
+            key=exchange.key,
+            headers=headers,
+            messages=messages,
+            started_at=exchange.started_at,
+            span=exchange.span if span is None else span,
+        )
 
     async def __aenter__(self) -> "ChatExchange":
         chat_span.describe_request(self.span, self.request)
@@ -112,7 +171,7 @@ class ChatExchange:
         if self._record is None:
             return False
         self._ended = True
-        return await self._replica.stored.save(self._ticket.tenant, self._record, document)
+        return await self._services.stored.save(self._ticket.tenant, self._record, document)
 
     @property
     def owner(self) -> str:
@@ -136,12 +195,42 @@ class ChatExchange:
         """Whether the response is to be stored."""
         return self._record is not None
 
+    @property
+    def outcome(self) -> str:
+        """How an accepted request has ended; empty if it was not accepted."""
+        return self.recorder.outcome if self.accepted else ""
+
+    def log_fields(self) -> Mapping[str, object]:
+        """Return the fields of an accepted request in the request log."""
+        if not self.accepted:
+            return {}
+        usage = self.recorder
+        fields: dict[str, object] = {
+            "model": self.request.model,
+            "stream": self.request.stream,
+            "job": self.stream.jobs[0].partition(":")[0],
+            "workers": ",".join(self.stream.workers) or None,
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "migrations": len(self.stream.move_causes) or None,
+        }
+        for name, seconds in (
+            ("queue", usage.queue_wait),
+            ("prompt", usage.prompt_seconds),
+            ("prefill", usage.prefill_seconds),
+            ("first_token", None if usage.first_token is None else usage.first_token - usage.started_at),
+        ):
+            if seconds is not None:
+                fields[f"{name}_ms"] = milliseconds(seconds)
+        return fields
+
     async def _admit(self) -> None:
         """Check the key's models, priority and limits, and reserve tokens and a concurrency place."""
-        asked, own = self.request.model, await self._replica.models.own_name(self.request.model)
-        defaults = fill_in(self._replica.directory.fleet.sampling_defaults(own), self.request.defaults)
+        asked, own = self.request.model, await self._services.models.own_name(self.request.model)
+        defaults = fill_in(self._services.directory.fleet.sampling_defaults(own), self.request.defaults)
         try:
-            self._ticket = await self._replica.admission.admit(
+            self._ticket = await self._services.admission.admit(
                 self._key,
                 msgspec.structs.replace(self.request, model=own, defaults=defaults),
                 self._headers,
@@ -155,31 +244,31 @@ class ChatExchange:
 
     async def _submit(self) -> None:
         """Read the images, if there are any, and queue the jobs with them."""
-        replica = self._replica
+        services = self._services
         if self.request.images:
-            replica.models.check_modalities(self.request)
-        async with replica.media.loaded(self.request, tenant=self._ticket.tenant) as (self.request, images):
+            services.models.check_modalities(self.request)
+        async with services.media.loaded(self.request, tenant=self._ticket.tenant) as (self.request, images):
             await self._enqueue(images)
 
     async def _enqueue(self, images: Mapping[str, bytes]) -> None:
         """Queue the jobs, with the files of the ``images`` by digest."""
-        ticket, replica = self._ticket, self._replica
+        ticket, services = self._ticket, self._services
         if self.request.background and ticket.queue_timeout is None:
             # Nobody waits for the start of the response.
-            ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=replica.settings.request_timeout)
-        jobs = replica.submission.split(self.request, tenant=ticket.tenant, trace=self.span.context)
+            ticket = self._ticket = dataclasses.replace(ticket, queue_timeout=services.request_timeout)
+        jobs = services.submission.split(self.request, tenant=ticket.tenant, trace=self.span.context)
         if self.request.store:
             await self._create_record(tuple(job.id for job in jobs))
         # Before the reply, because a worker may have claimed the jobs by then.
         self.recorder.queued = time.monotonic()
-        self._stream = replica.streams.open(
+        self._stream = services.streams.open(
             [job.id for job in jobs],
             self.request.model,
             queue_timeout=ticket.queue_timeout,
             stored=self._record is not None,
             tenant=ticket.tenant,
         )
-        await replica.submission.enqueue(self.request, jobs, self._stream, images)
+        await services.submission.enqueue(self.request, jobs, self._stream, images)
         self.accepted = time.time() if self._record is None else self._record.created
 
     async def _create_record(self, jobs: tuple[str, ...]) -> None:
@@ -188,7 +277,7 @@ class ChatExchange:
         self._record = msgspec.structs.replace(record, input=b"[]")
         # It may have megabytes, and is in the store now.
         self._messages = b""
-        await self._replica.stored.create(self._ticket.tenant, record)
+        await self._services.stored.create(self._ticket.tenant, record)
 
     def _release(self) -> None:
         """Release everything, in this order.
@@ -218,28 +307,28 @@ class ChatExchange:
     def _withdraw(self) -> None:
         """Delete the record of a response that is not complete."""
         if self._record is not None and not self._ended:
-            self._replica.stored.withdraw(self._ticket.tenant, self._record.id)
+            self._services.stored.withdraw(self._ticket.tenant, self._record.id)
 
     def _close(self) -> None:
         """Close the response stream, which cancels unfinished jobs."""
-        self._replica.streams.close(self.stream)
+        self._services.streams.close(self.stream)
 
     def _count(self) -> None:
         """Count the request in the metrics."""
-        self._replica.metrics.record(self.stream, self.recorder, timed=self.request.tier != "batch")
+        self._services.metrics.record(self.stream, self.recorder, timed=self.request.tier != "batch")
 
     def _trace(self) -> None:
         """Describe the response in the request's span, and record the spans of its jobs."""
         if self.span.context is not None and self.request.tokenization is None:
             chat_span.describe_response(self.span, self.request, self.recorder, self.id)
-            chat_span.record_jobs(self._replica.tracing, self.span.context, self.stream, self.recorder)
+            chat_span.record_jobs(self._services.tracing, self.span.context, self.stream, self.recorder)
 
     def _charge(self) -> None:
         """Correct the tenant's tokens in fair queueing."""
         if self._ticket.tenant:
-            self._replica.charges.charge(self.request, self._ticket.tenant, self.recorder, self.stream)
+            self._services.charges.charge(self.request, self._ticket.tenant, self.recorder, self.stream)
 
     def _settle(self) -> None:
         """Correct the key's tokens in its rate limit, and free its concurrency place."""
         if self._ticket.reservation is not None:
-            self._replica.admission.settle(self._ticket.reservation, self.request, self.recorder, self._stream)
+            self._services.admission.settle(self._ticket.reservation, self.request, self.recorder, self._stream)

@@ -14,8 +14,9 @@ from api.files.folder import in_storage
 from api.files.record import new_file_id
 from api.files.storage import Writer
 from api.files.upload import FORM_OVERHEAD, Upload, boundary_of, file_too_large, receive
-from api.http.access import is_foreign, key_owner
+from api.http.access import is_foreign
 from api.http.connection_extension import connection_extension
+from api.http.exchange import key_owner
 from api.http.json_response import json_response
 from api.replica import Replica, current_replica
 from shared.protocol.errors import ProblemKind, refuse

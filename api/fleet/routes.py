@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 
 from quart import Blueprint, Response
 
-from api.chat.routes import STREAM_HEADERS
+from api.chat.responder import stream_response
 from api.fleet.watch import Watcher
-from api.http.access import key_owner, require_admin
-from api.http.exchange import current_exchange
+from api.http.exchange import current_exchange, key_owner, require_admin
 from api.http.json_response import json_response
 from api.replica import Replica, current_replica
 
@@ -29,9 +28,7 @@ async def fleet_events() -> Response:
     replica = current_replica()
     watcher = Watcher(replica.fleet)
     await current_exchange().enter(watcher)
-    response = Response(_events(replica, watcher, key_owner()), headers=STREAM_HEADERS)
-    response.timeout = None
-    return response
+    return stream_response(_events(replica, watcher, key_owner()))
 
 
 async def _events(replica: Replica, watcher: Watcher, owner: str) -> AsyncIterator[bytes]:

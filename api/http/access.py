@@ -5,17 +5,10 @@ from quart import request
 from api.base.hosts import is_well_formed
 from api.http.connection_extension import connection_extension
 from api.http.exchange import current_exchange
+from api.http.routes import METRICS_PATH, OPEN_PATHS, PROBE_PATHS
 from api.replica import current_replica
 from shared.protocol.errors import ProblemKind, refuse
 from shared.protocol.registry import ModelInfo
-
-OPEN_PATHS = frozenset({"/live", "/ready", "/health", "/openapi.json"})
-"""Paths that need no key: probes of load balancers, and the OpenAPI document, which reveals nothing private."""
-
-METRICS_PATH = "/metrics"
-
-PROBE_PATHS = frozenset({"/live", "/ready", "/health"})
-"""Paths served under any host name, and on surplus connections."""
 
 
 async def check_host() -> None:
@@ -62,29 +55,6 @@ def is_foreign() -> bool:
     origin = request.headers.get("origin")
     own = origin is None or origin.partition("://")[2] == request.headers.get("host")
     return not own and not current_replica().cross_origin.allows(origin)
-
-
-def sees_fleet() -> bool:
-    """Return whether the current request's key has the scope ``admin``, if requests need a key."""
-    key = current_exchange().key
-    return key is None or "admin" in key.scopes
-
-
-def require_admin() -> None:
-    """Check that the current request may see the state of the service. Raises :class:`RequestRefused`."""
-    if not sees_fleet():
-        raise refuse(
-            ProblemKind.FORBIDDEN,
-            "You have insufficient permissions for this operation. Missing scopes: admin. The operator of this service "
-            "can make a key with 'vinoqueue key create --scope admin'.",
-            code="insufficient_permissions",
-        )
-
-
-def key_owner() -> str:
-    """Return the owner of what the current request stores and reads: the id of its API key, or empty without one."""
-    key = current_exchange().key
-    return key.id if key is not None else ""
 
 
 def visible_models() -> dict[str, ModelInfo]:

@@ -2,19 +2,34 @@
 
 import re
 import uuid
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import cast
+from typing import Protocol, cast
 
 from quart import Request, request
 
-from api.chat.exchange import ChatExchange
 from api.dialects.base.interface import Dialect
 from api.http.bodies import PacedBody
 from api.keys import ApiKey
-from shared.protocol.errors import ProblemKind
+from api.limits import Counts, LimitName
+from shared.protocol.errors import ProblemKind, refuse
 from shared.tracing import Span
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
+
+class ExchangeDetails(Protocol):
+    """What a route adds to the log and to the headers of its response."""
+
+    counts: Mapping[LimitName, Counts]
+    """The state of the key's rate limits."""
+
+    @property
+    def outcome(self) -> str:
+        """How the request has ended: a finish reason or the kind of a problem. Empty if it was not accepted."""
+
+    def log_fields(self) -> Mapping[str, object]:
+        """Return further fields of the request log. ``None`` is omitted."""
 
 
 class HttpExchange:
@@ -23,7 +38,7 @@ class HttpExchange:
     # One instance per open stream.
     __slots__ = (
         "_resources",
-        "chat",
+        "details",
         "dialect",
         "id",
         "key",
@@ -46,8 +61,8 @@ class HttpExchange:
         self._resources: list[AbstractAsyncContextManager[object]] = []
         self.key: ApiKey | None = None
         """The API key of the request; None if the service requires none."""
-        self.chat: ChatExchange | None = None
-        """The chat request, if it is one that could be parsed."""
+        self.details: ExchangeDetails | None = None
+        """The details of the request, if its route has any."""
         self.problem: ProblemKind | None = None
         """Why the response is an error, if it is."""
         self.status: int | None = None
@@ -86,3 +101,26 @@ def request_id_of(request: Request) -> str:
 def current_exchange() -> HttpExchange:
     """Return the exchange of the current request."""
     return cast(ExchangeRequest, request).exchange
+
+
+def sees_fleet() -> bool:
+    """Return whether the current request's key has the scope ``admin``, if requests need a key."""
+    key = current_exchange().key
+    return key is None or "admin" in key.scopes
+
+
+def require_admin() -> None:
+    """Check that the current request may see the state of the service. Raises :class:`RequestRefused`."""
+    if not sees_fleet():
+        raise refuse(
+            ProblemKind.FORBIDDEN,
+            "You have insufficient permissions for this operation. Missing scopes: admin. The operator of this service "
+            "can make a key with 'vinoqueue key create --scope admin'.",
+            code="insufficient_permissions",
+        )
+
+
+def key_owner() -> str:
+    """Return the owner of what the current request stores and reads: the id of its API key, or empty without one."""
+    key = current_exchange().key
+    return key.id if key is not None else ""

@@ -3,17 +3,18 @@
 from quart import Blueprint, Response, request
 from werkzeug.exceptions import NotFound
 
-from api.page.static_files import FOLDER, HEADERS, ROOT, accepts_gzip
+from api.http.routes import PAGE_FOLDER
+from api.page.static_files import HEADERS, ROOT, accepts_gzip
 from api.replica import current_replica
 
 blueprint = Blueprint("web", __name__)
 
 
 @blueprint.get(ROOT)
-@blueprint.get(f"{FOLDER}<path:name>")
+@blueprint.get(f"{PAGE_FOLDER}<path:name>")
 async def page(name: str = "") -> Response:
     """Serve a file of the web page."""
-    file = current_replica().page.get(FOLDER + name if name else ROOT)
+    file = current_replica().page.get(PAGE_FOLDER + name if name else ROOT)
     if file is None:
         raise NotFound
     compressed = accepts_gzip(request.headers)

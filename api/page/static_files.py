@@ -12,9 +12,9 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from api.dialects.base.interface import Lookup
+from api.http.routes import PAGE_FOLDER
 
 ROOT = "/"
-FOLDER = "/web/"
 
 HEADERS = {
     "cache-control": "no-cache",
@@ -60,8 +60,10 @@ def load(*, enabled: bool) -> Mapping[str, PageFile]:
     """Return the page's files by URL path; none if the page is not ``enabled``."""
     if not enabled:
         return {}
-    found = {FOLDER + name: PageFile(name, item.read_bytes()) for name, item in _files(files("api.page") / "web", "")}
-    found[ROOT] = found.pop(f"{FOLDER}index.html")
+    found = {
+        PAGE_FOLDER + name: PageFile(name, item.read_bytes()) for name, item in _files(files("api.page") / "web", "")
+    }
+    found[ROOT] = found.pop(f"{PAGE_FOLDER}index.html")
     return found
 
 

@@ -10,7 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from api.page.static_files import FOLDER, load
+from api.http.routes import PAGE_FOLDER
+from api.page.static_files import load
 from tests.support.eventually import PATIENCE
 from tests.support.fleet import Fleet, fleet
 
@@ -61,7 +62,7 @@ def test_it_names_only_files_that_are_there() -> None:
 
 def test_compression_and_revalidation(closed: tuple[Fleet, str]) -> None:
     running, _ = closed
-    path = f"{FOLDER}page.js"
+    path = f"{PAGE_FOLDER}page.js"
     plain = running.request("GET", path, None, {"accept-encoding": "gzip;q=0, br"})
     packed = running.request("GET", path, None, {"accept-encoding": "br, gzip"})
     assert packed[1]["content-encoding"] == "gzip"

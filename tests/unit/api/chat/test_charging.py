@@ -38,7 +38,7 @@ class Harness:
         self.used = used
 
     def exchange(self, request: ChatRequest) -> ChatExchange:
-        return ChatExchange(self.replica, request, key=KEY, headers={}, messages=b"", started_at=time.monotonic())
+        return ChatExchange(self.replica.chat, request, key=KEY, headers={}, messages=b"", started_at=time.monotonic())
 
     async def accept(self, request: ChatRequest) -> ChatExchange:
         return await self.exchange(request).__aenter__()

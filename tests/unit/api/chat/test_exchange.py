@@ -57,7 +57,7 @@ def exchange_of(replica: Replica, *, store: bool = True, n: int = 1) -> ChatExch
         ),
     )
     request = ChatRequest(model=WORKER.model, messages=messages, store=store, n=n)
-    return ChatExchange(replica, request, key=KEY, headers={}, messages=b"[]", started_at=time.monotonic())
+    return ChatExchange(replica.chat, request, key=KEY, headers={}, messages=b"[]", started_at=time.monotonic())
 
 
 async def finish(replica: Replica) -> None:

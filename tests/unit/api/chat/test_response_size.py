@@ -13,7 +13,6 @@ from api.base.fair_thread import SMALL
 from api.build import build
 from api.chat.builder import collect
 from api.chat.exchange import ChatExchange
-from api.chat.output import whole
 from api.chat.response_size import LOGPROB_BYTES, AnswerRoom, check_answer, most_tokens
 from api.chat.stream import ResponseStream
 from api.chat.usage_recorder import UsageRecorder
@@ -169,10 +168,10 @@ async def test_a_large_answer_is_encoded_outside_of_the_event_loop(redis: ArqRed
 
     for tokens in (1, SMALL // LOGPROB_BYTES):
         request = ChatRequest(model="m", messages=SAID, sampling=LOGPROBS)
-        exchange = ChatExchange(replica, request, key=None, headers={}, messages=b"", started_at=time.monotonic())
+        exchange = ChatExchange(replica.chat, request, key=None, headers={}, messages=b"", started_at=time.monotonic())
         exchange._stream = answer(tokens)
         encoder = Encoder(request, answer_id="a", created=1, fingerprint="")
-        document = json.loads(await whole(exchange, encoder, replica.thread))
+        document = json.loads(await replica.responder.whole(exchange, encoder))
         assert len(document["choices"][0]["logprobs"]["content"]) == tokens
         assert (
             document["choices"][0]["logprobs"]["content"][0]["top_logprobs"]

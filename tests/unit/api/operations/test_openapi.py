@@ -3,15 +3,15 @@
 import json
 import re
 from functools import cache
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from api.app import create_app
+from api.build import build
 from api.dialects.azure.parse import SERVED as AZURE
 from api.dialects.ovms.fields import CHAT as MODEL_SERVER
 from api.operations.openapi import BODIES, document
-from api.replica import Replica
 from cli.http_table import inserted
+from shared.redis.client import connect
 from shared.runtime.settings import ApiSettings
 from tests.support.paths import ROOT
 
@@ -22,7 +22,7 @@ def whole() -> Any:
 
 
 def test_every_route_is_described() -> None:
-    app = create_app(cast(Replica, SimpleNamespace(settings=ApiSettings())))
+    app = create_app(build(connect("redis://unused"), ApiSettings(), "r"))
     routes = {
         (method.lower(), re.sub(r"<[^>]*>", "{}", rule.rule))
         for rule in app.url_map.iter_rules()

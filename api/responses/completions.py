@@ -1,0 +1,65 @@
+"""Stored chat completions: list, read, tag and delete them."""
+
+from quart import Response, request
+
+from api.dialects.base.lists import unknown_cursor
+from api.dialects.openai import stored as dialect
+from api.http.body_parser import BodyParser
+from api.http.exchange import key_owner
+from api.http.json_response import json_response
+from api.http.routes import route
+from api.responses import documents
+from api.stored.record import StoredResponse, is_completion_id
+from api.stored.store import ResponseStore
+
+
+class StoredCompletionHandler:
+    """Stored chat completions."""
+
+    def __init__(self, stored: ResponseStore, parser: BodyParser) -> None:
+        self._stored = stored
+        self._parser = parser
+
+    @route("GET", "/v1/chat/completions")
+    async def list(self) -> Response:
+        """List stored completions, filtered and paginated."""
+        wanted = dialect.parse_selection(request.args)
+        await documents.finish_completions(self._stored, key_owner())
+        page = await self._stored.select(key_owner(), wanted)
+        if page is None:
+            raise unknown_cursor(wanted.after or "")
+        completions, more = page
+        return json_response(dialect.render_page(completions, more=more))
+
+    @route("GET", "/v1/chat/completions/<completion_id>")
+    async def get(self, completion_id: str) -> Response:
+        """Return a stored completion."""
+        return json_response(dialect.render_stored(await self._find(completion_id)))
+
+    @route("POST", "/v1/chat/completions/<completion_id>")
+    async def update(self, completion_id: str) -> Response:
+        """Replace the metadata of a stored completion."""
+        metadata = await self._parser.read(request, key_owner(), dialect.parse_update)
+        await self._find(completion_id)
+        await self._stored.tag(key_owner(), completion_id, metadata)
+        return json_response(dialect.render_stored(await self._find(completion_id)))
+
+    @route("DELETE", "/v1/chat/completions/<completion_id>")
+    async def delete(self, completion_id: str) -> Response:
+        """Delete a stored completion."""
+        await self._find(completion_id)
+        await self._stored.delete(key_owner(), completion_id)
+        return json_response(dialect.render_deleted(completion_id))
+
+    @route("GET", "/v1/chat/completions/<completion_id>/messages")
+    async def list_messages(self, completion_id: str) -> Response:
+        """List the input messages of a stored completion."""
+        wanted = dialect.parse_selection(request.args)
+        return json_response(dialect.render_messages(await self._find(completion_id), wanted))
+
+    async def _find(self, completion_id: str) -> StoredResponse:
+        if is_completion_id(completion_id):
+            completion = await documents.find(self._stored, key_owner(), completion_id)
+            if completion is not None:
+                return completion
+        raise dialect.not_found(completion_id)

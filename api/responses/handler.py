@@ -1,0 +1,161 @@
+"""The Responses API: create, read, stream again, cancel and delete responses, and count input tokens."""
+
+from functools import partial
+from typing import cast
+
+import msgspec
+from quart import Response
+from quart import request as http_request
+
+from api.chat import span as chat_span
+from api.chat.cancellation import JobCancellation
+from api.chat.exchange import ChatExchange, ChatServices
+from api.chat.request_body import RequestBodies
+from api.chat.responder import Responder, stream_response
+from api.chat.tokens import tokenized
+from api.dialects.base.token_count import counting
+from api.dialects.responses import Draft, History, Responses
+from api.dialects.responses import stored as dialect
+from api.dialects.responses.input_tokens import draft_input_tokens, render_input_tokens
+from api.dialects.responses.schema import ResponsesRequest
+from api.http.bodies import read_json_body
+from api.http.body_parser import BodyParser
+from api.http.exchange import current_exchange, key_owner
+from api.http.json_response import json_response
+from api.http.routes import route
+from api.limits.headers import openai_rate_headers
+from api.responses import background, documents
+from api.responses.history import history_of
+from api.responses.replay import follow
+from api.stored.record import StoredResponse, is_response_id
+from api.stored.store import ResponseStore
+from shared.protocol.request import ChatRequest
+from shared.runtime.settings import ApiSettings
+from shared.runtime.tasks import BackgroundTasks
+
+
+class ResponsesHandler:
+    """Responses, in the foreground and in the background."""
+
+    def __init__(
+        self,
+        bodies: RequestBodies,
+        parser: BodyParser,
+        services: ChatServices,
+        responder: Responder,
+        stored: ResponseStore,
+        cancellation: JobCancellation,
+        tasks: BackgroundTasks,
+        settings: ApiSettings,
+    ) -> None:
+        """``tasks`` are those of background responses."""
+        self._bodies = bodies
+        self._parser = parser
+        self._services = services
+        self._responder = responder
+        self._stored = stored
+        self._cancellation = cancellation
+        self._tasks = tasks
+        self._settings = settings
+
+    @route("POST", "/v1/responses")
+    async def create(self) -> Response:
+        """Create a response: whole, streamed, or in the background."""
+        exchange = current_exchange()
+        chat = await self._parsed(cast(Responses, exchange.dialect))
+        if not chat.request.background:
+            return await self._responder.respond(exchange, chat)
+        # Its rate limits are in the headers of a refusal, too.
+        exchange.details = chat
+        record = await background.start(chat, self._tasks)
+        if chat.request.stream:
+            response = self._stream(record, after=-1)
+        else:
+            response = json_response(dialect.render_response(record))
+        response.headers.update(openai_rate_headers(chat.counts))
+        # The request outlives this exchange.
+        exchange.details = None
+        return response
+
+    @route("POST", "/v1/responses/input_tokens")
+    async def count_input_tokens(self) -> Response:
+        """Return the number of tokens of an input. A worker of the model counts them."""
+        body = await read_json_body(http_request, self._settings)
+        draft = await self._parser.run(key_owner(), len(body), partial(draft_input_tokens, body))
+        history = await self._history(draft)
+        translate = partial(draft.request, history, store=False)
+        asked = await self._parser.run(key_owner(), len(body) + history.size, translate)
+        found = await tokenized(self._services, counting(asked))
+        return json_response(render_input_tokens(len(found.tokens)))
+
+    @route("GET", "/v1/responses/<response_id>")
+    async def get(self, response_id: str) -> Response:
+        """Return a response, or stream a background response from the beginning or from an event on."""
+        streamed, after = dialect.parse_stream_query(http_request.args)
+        record = await self._find(response_id)
+        if streamed:
+            if not record.background:
+                raise dialect.not_streamable()
+            return self._stream(record, after=after)
+        return json_response(dialect.render_response(record))
+
+    @route("DELETE", "/v1/responses/<response_id>")
+    async def delete(self, response_id: str) -> Response:
+        """Delete a response. One that is still made in the background is cancelled."""
+        record = await self._find(response_id)
+        await self._stored.delete(key_owner(), response_id)
+        if record.jobs:
+            self._cancellation.cancel(record.model, record.jobs)
+        return json_response(dialect.render_deleted(response_id))
+
+    @route("POST", "/v1/responses/<response_id>/cancel")
+    async def cancel(self, response_id: str) -> Response:
+        """Cancel a background response. One that has ended is returned as it is."""
+        record = await self._find(response_id)
+        if not record.background:
+            raise dialect.not_cancellable()
+        if not record.document:
+            if await self._stored.end(key_owner(), record, dialect.render_cancelled(record)):
+                self._cancellation.cancel(record.model, record.jobs)
+            record = await self._find(response_id)
+        return json_response(dialect.render_response(record))
+
+    @route("GET", "/v1/responses/<response_id>/input_items")
+    async def list_input_items(self, response_id: str) -> Response:
+        """List the input items of a response."""
+        return json_response(dialect.render_input_items(await self._find(response_id), http_request.args))
+
+    async def _parsed(self, parser: Responses) -> ChatExchange:
+        """Read and parse the body, and the stored items that it needs."""
+        exchange = current_exchange()
+        draft, size = await self._bodies.read(parser.draft)
+        history = await self._history(draft)
+        # Responses are stored by default, unless their request is large.
+        store = size <= self._settings.max_body if draft.store is None else draft.store
+        translate = partial(_translated, draft, history, store=store)
+        request, items = await self._parser.run(key_owner(), size + history.size, translate)
+        self._bodies.check(request, size)
+        span = exchange.span
+        if request.background:
+            span = chat_span.start_background(self._services.tracing, span, exchange.started_at)
+        return ChatExchange.of(self._services, exchange, request, http_request.headers, messages=items, span=span)
+
+    async def _history(self, draft: Draft[ResponsesRequest]) -> History:
+        maximum = self._settings.max_request_body
+        return await history_of(self._stored, self._parser, key_owner(), draft, max_bytes=maximum)
+
+    def _stream(self, record: StoredResponse, *, after: int) -> Response:
+        return stream_response(follow(self._stored, key_owner(), record, after=after))
+
+    async def _find(self, response_id: str) -> StoredResponse:
+        if is_response_id(response_id):
+            record = await documents.find(self._stored, key_owner(), response_id)
+            if record is not None:
+                return record
+        raise dialect.not_found(response_id)
+
+
+def _translated(draft: Draft[ResponsesRequest], history: History, *, store: bool) -> tuple[ChatRequest, bytes]:
+    """Return the request of ``draft`` and, if its response is to be stored, its input items."""
+    request = draft.request(history, store=store)
+    return request, msgspec.json.encode(draft.input_items(history)) if store else b""
